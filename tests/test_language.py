@@ -54,10 +54,9 @@ NAMES = {
 """No variable, argument, field or function has one of these names."""
 
 
-def nodes(place: str) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the place and the node of everything in a file, or in the modules of a folder."""
-    whole = ROOT / place
-    for path in [whole] if whole.is_file() else sorted(whole.rglob("*.py")):
+def nodes(folder: str) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the place and the node of everything in the modules of a folder."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
             yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", node
 

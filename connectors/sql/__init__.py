@@ -1,1 +1,1 @@
-"""Rows of a database, read by any DB-API driver as a column rises: docs/tables.md."""
+"""The `sql` source, which polls a table or query of a database with any DB-API driver: docs/tables.md."""

@@ -1,4 +1,8 @@
-"""Values of a rising column: their order, and the value that lies a distance below another one."""
+"""Order, subtraction and storage of the values of a rising column.
+
+The rising column (`cursor` in the configuration) is a column of numbers, dates, times or ISO 8601 texts. Its
+value is greater in each new or changed row. Values of all these types are compared by their `rank`, a number.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,15 @@ _TEXT = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d|\d{8})"
     r"(?:(?P<mark>\D)(?P<clock>\d\d(?::\d\d){0,2}|\d{4}|\d{6})(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d(?::?\d\d){0,2})?)?"
 )
-"""ISO 8601 with or without punctuation; its beginning up to the last whole unit sorts before what follows."""
+"""An ISO 8601 date or time, with or without punctuation."""
 
 
 def rank(value: object) -> float | None:
-    """Return the rank of a value: a number, or microseconds since 1970; None for any other value.
+    """Return the number by which a value is compared with the other values of its column.
+
+    The rank of a number is the number itself. The rank of a date, time or ISO 8601 text is its distance from
+    1970-01-01 UTC in microseconds; a time without a zone counts as UTC. The rank is None for any other text
+    or type, for a bool, and for a number that is not finite.
 
     Examples
     --------
@@ -45,27 +53,31 @@ def rank(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def below(value: Any, distance: float) -> Any:
-    """Return the value that lies a distance below another one, in the column's own type and form.
+def value_below(value: Any, distance: float) -> Any:
+    """Return the value that is smaller by a distance, in the type and text form of the given value.
 
     Parameters
     ----------
     value : number, date, datetime or str
-        One that has a `rank`.
+        A value whose `rank` is not None.
     distance : float
-        Seconds from a time, at least 0; from a number as it is.
+        The amount to subtract, at least 0: seconds for a date, time or text, else a number in the unit of
+        the column. It is rounded up to a whole number for an integer, and to whole days for a date.
 
     Returns
     -------
     number, date, datetime, str or None
-        Of text the whole seconds, minutes or hours without a zone, which sort before all that begin with
-        them. None where the type has no such value, as before the year 1.
+        For a text, the result is cut to whole seconds, minutes or hours and has no zone, so that it sorts
+        before every text that begins with it. None if the type has no such value, such as a date before the
+        year 1.
 
     Examples
     --------
-    >>> below(1000, 300), below(datetime(2026, 1, 1), 60), below("2026-01-01 00:05:00.5+01:00", 300)
-    (700, datetime.datetime(2025, 12, 31, 23, 59), '2026-01-01 00:00:00')
-    >>> below("20261120", 300), below("2026-11-20T10:00Z", 300), below("0001-01-01", 300)
+    >>> value_below(1000, 300), value_below(datetime(2026, 1, 1), 60)
+    (700, datetime.datetime(2025, 12, 31, 23, 59))
+    >>> value_below("2026-01-01 00:05:00.5+01:00", 300)
+    '2026-01-01 00:00:00'
+    >>> value_below("20261120", 300), value_below("2026-11-20T10:00Z", 300), value_below("0001-01-01", 300)
     ('20261119', '2026-11-20T09:55', None)
     """
     try:
@@ -84,6 +96,7 @@ def below(value: Any, distance: float) -> Any:
 
 
 def _text_below(text: str, distance: float) -> str:
+    """Return `value_below` for an ISO 8601 text."""
     parts = _TEXT.fullmatch(text)
     assert parts is not None
     low = datetime.fromisoformat(text).replace(tzinfo=None) - timedelta(seconds=distance)
@@ -97,34 +110,46 @@ def _text_below(text: str, distance: float) -> str:
 
 
 def low_rank(value: Any, distance: float) -> float:
-    """Return the rank of `below`, in the value's zone; minus infinity where there is no such value.
+    """Return the rank of `value_below`, in the zone of `value`; minus infinity if there is no such value.
 
     Examples
     --------
     >>> low_rank(1000, 300), low_rank("0001-01-01", 300)
     (700.0, -inf)
     """
-    low = below(value, distance)
+    low = value_below(value, distance)
     if low is None:
         return -math.inf
     zone = datetime.fromisoformat(value).tzinfo if isinstance(value, str) else None
-    place = rank(low if zone is None else datetime.fromisoformat(low).replace(tzinfo=zone))
-    assert place is not None
-    return place
+    result = rank(low if zone is None else datetime.fromisoformat(low).replace(tzinfo=zone))
+    assert result is not None
+    return result
 
 
-def at_most(value: Any, place: float) -> Any:
-    """Return a value of the column whose rank is a little below a place; `value` is one above it.
+def value_below_rank(value: Any, limit: float) -> Any:
+    """Return a value whose rank is a little below `limit`, in the type and text form of `value`.
+
+    Parameters
+    ----------
+    value : number, date, datetime or str
+        A value of the column with a rank of at least `limit`.
+    limit : float
+        A rank.
+
+    Returns
+    -------
+    number, date, datetime, str or None
+        None if the type has no such value.
 
     Examples
     --------
-    >>> at_most(1000, 700.0), at_most("2026-01-01 00:05:00", rank("2026-01-01 00:04:00"))
+    >>> value_below_rank(1000, 700.0), value_below_rank("2026-01-01 00:05:00", rank("2026-01-01 00:04:00"))
     (698, '2026-01-01 00:03:58')
     """
     above = rank(value)
     assert above is not None
-    distance = max(above - place, 0.0) + 4 * math.ulp(max(abs(above), abs(place)))
-    return below(value, 1 + (distance / 1e6 if isinstance(value, date | str) else distance))
+    distance = max(above - limit, 0.0) + 4 * math.ulp(max(abs(above), abs(limit)))
+    return value_below(value, 1 + (distance / 1e6 if isinstance(value, date | str) else distance))
 
 
 _KINDS: Mapping[str, tuple[type, Any]] = {
@@ -133,26 +158,30 @@ _KINDS: Mapping[str, tuple[type, Any]] = {
     "decimal": (Decimal, Decimal),
     "uuid": (UUID, UUID),
 }
+"""The tag of each type that a store cannot hold, with the type and the function that reads its text."""
 
 
-def stored(value: Any) -> Any:
-    """Return a value in a form that a store can hold; `restored` reverses it.
+def to_stored(value: Any) -> Any:
+    """Return a value in a form that the store can hold; `from_stored` reverses the conversion.
+
+    A time, date, Decimal, UUID or very large integer becomes a list of a tag and a text. Any other value is
+    returned unchanged.
 
     Examples
     --------
-    >>> restored(stored(datetime(2026, 1, 1))), stored("a"), restored(stored(Decimal("0.1")))
+    >>> from_stored(to_stored(datetime(2026, 1, 1))), to_stored("a"), from_stored(to_stored(Decimal("0.1")))
     (datetime.datetime(2026, 1, 1, 0, 0), 'a', Decimal('0.1'))
     """
     for tag, (kind, _) in _KINDS.items():
         if isinstance(value, kind):
             return [tag, value.isoformat() if isinstance(value, date) else str(value)]
-    # An integer may be too large for the store's format.
+    # The store's format holds integers of 64 bits only.
     whole = isinstance(value, int) and not -(1 << 63) <= value < 1 << 64
     return ["decimal", str(value)] if whole else value
 
 
-def restored(value: Any) -> Any:
-    """Return the value from which `stored` made this one."""
+def from_stored(value: Any) -> Any:
+    """Return the value of a column that `to_stored` converted."""
     return _KINDS[value[0]][1](value[1]) if isinstance(value, list | tuple) else value
 
 
@@ -160,14 +189,16 @@ _UNREADABLE = re.compile(
     r"(?P<year>\d{4,})-(?P<rest>\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)"
     r"(?P<zone>[+-]\d\d(?::\d\d){0,2})(?P<bc> BC)?"
 )
-_CYCLE, _LIKE = 400, 2000  # years after which the calendar repeats, and some that Python knows
+_CYCLE = 400  # years after which the calendar repeats
+_SUPPORTED_YEAR = 2000  # the first year of a cycle that Python's datetime supports
 
 
 def in_utc(text: str) -> str | datetime:
-    """Return a time of PostgreSQL that Python cannot hold with the zone UTC; any other text as it is.
+    """Convert the text of a PostgreSQL time that Python's `datetime` does not support to UTC.
 
-    PostgreSQL writes it in the zone of the session, so that one value has many texts. A time that Python can
-    hold in UTC alone is returned as such.
+    PostgreSQL writes a `timestamptz` in the zone of the session, so that the same value may have several
+    texts; in UTC it has one. The result is a `datetime` if `datetime` supports the time in UTC, else a text.
+    Any text without a date, a time of day and a zone, such as `infinity`, is returned unchanged.
 
     Examples
     --------
@@ -177,13 +208,13 @@ def in_utc(text: str) -> str | datetime:
     parts = _UNREADABLE.fullmatch(text)
     if parts is None:
         return text
-    year = 1 - int(parts["year"]) if parts["bc"] else int(parts["year"])  # the year before 1 is 1 BC
-    like = year % _CYCLE + _LIKE
+    year = 1 - int(parts["year"]) if parts["bc"] else int(parts["year"])  # 1 BC is the year before AD 1
+    supported = year % _CYCLE + _SUPPORTED_YEAR
     try:
-        moment = datetime.fromisoformat(f"{like}-{parts['rest']}{parts['zone']}").astimezone(UTC)
+        moment = datetime.fromisoformat(f"{supported}-{parts['rest']}{parts['zone']}").astimezone(UTC)
     except ValueError:
         return text
-    year += moment.year - like
+    year += moment.year - supported
     if MINYEAR <= year <= MAXYEAR:
         return moment.replace(year=year)
     shown = f"{1 - year if year < 1 else year:04d}{moment.replace(tzinfo=None).isoformat(' ')[4:]}+00"

@@ -1,7 +1,8 @@
 """The daemon: a thread for each source, one engine, and a snapshot of its state for readers.
 
-It is a thin shell around the pure engine and owns the clock, the threads and the order of steps: the engine
-absorbs a chunk, the sinks get its reports, and then the source gets the acknowledgement.
+The engine itself has no clock and no threads. The daemon provides both, and determines the order of steps:
+the engine absorbs a chunk, the sinks get the reports of the windows that closed, and then the source gets the
+acknowledgement.
 """
 
 from __future__ import annotations
@@ -33,21 +34,25 @@ from monitor.reports.window_report import WindowReport
 
 log = logging.getLogger("blindsight")
 
-_QUEUE_CHUNKS = 8  # about 1 MiB each: enough that neither side waits for short delays of the other
+_QUEUE_CHUNKS = 8  # about 1 MiB each; enough to bridge short delays of a source or of the engine
 _TICK_SECONDS = 1.0
-_VIEW_SECONDS = 0.25  # the least time between two snapshots
-_VIEW_SHARE = 0.1  # the largest share of time for snapshots, which are slow with ten thousand models
+_VIEW_SECONDS = 0.25  # the shortest time between two snapshots
+_VIEW_SHARE = 0.1  # the largest share of the time spent on snapshots, which are slow with ten thousand models
 _FULL_SECONDS = 0.05
 _STALLED_SECONDS = 30.0
-_JOIN_SECONDS = 2.0  # for all sources together; a read takes a tenth of it
+_JOIN_SECONDS = 2.0  # for all sources together; one read takes a tenth of this time
 
 Swap = Callable[[Engine], tuple[Engine, list[WindowReport]]]
-"""Returns an engine that continues from the state of another one, and reports of the windows it closed."""
+"""A function that replaces an engine.
+
+The function is called with the old engine. It returns an engine that continues from the state of the old
+engine, and the reports of the windows that it closed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """The outcome of the last reload of the configuration: whether it succeeded, and when it was."""
+    """The outcome of the last reload of the configuration: whether it succeeded, and its time."""
 
     successful: bool
     time: float
@@ -64,8 +69,8 @@ class Agent:
         The sources; with `Shards` only one.
     sinks : Sinks
     clock : callable, optional
-        Returns seconds since the epoch, by which windows age; by default a `SteadyClock`. It may go back, but
-        the engine's time does not.
+        Returns the time that determines the age of windows, in seconds since the epoch; by default a
+        `SteadyClock`. The engine ignores a decrease of this time.
     store : Kept, optional
         The destination of checkpoints; without it all state is lost at the end.
     refitter : Refitter, optional
@@ -136,15 +141,18 @@ class Agent:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin to stop: end reading, process the chunks that were read, and close or save open windows."""
+        """Tell the threads to stop, without waiting for them.
+
+        They stop reading, process the chunks that were read, and close or save open windows.
+        """
         for feeder in self._feeders:
             feeder.stop()
         self._stop.set()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the agent has ended, and return whether it has.
+        """Wait until the agent has ended, or until the time limit, and return whether the agent has ended.
 
-        It ends after `stop`, or after the end of every source.
+        The agent ends after `stop`, or after the end of every source.
         """
         return self._finished.wait(timeout_seconds)
 
@@ -212,13 +220,14 @@ class Agent:
 
     @property
     def _way(self) -> OutputPolicy | Shards:
-        """The object that knows the state of checkpoints."""
+        """The output of the only shard, or all shards; both have the state of checkpoints."""
         if self._own is not None:
             return self._own.delivery
         assert self._shards is not None
         return self._shards
 
     def _working(self) -> Sequence[Shard]:
+        """Return the shards that are not released; an agent without moving shards has one."""
         if self._own is not None:
             return (self._own,)
         assert self._shards is not None
@@ -258,7 +267,7 @@ class Agent:
                 if shard.desk is not None:
                     shard.desk.step(shard.engine, shard.delivery)
                 self._forget(shard.engine)
-            full = self._way.full  # if so, the queue fills up and the feeders stop reading
+            full = self._way.full  # then the queue fills up and the feeders stop reading
             fed = None if full else self._next_chunk()
             self._make_swaps()  # after the wait, so that the new engine absorbs chunks that follow a reload
             if fed is not None:
@@ -281,7 +290,7 @@ class Agent:
             self._paint()
 
     def _forget(self, engine: Engine) -> None:
-        """Make sources drop the ids that the engine has forgotten, before the next checkpoint."""
+        """Delete forgotten ids from the positions of all sources, before the next checkpoint."""
         forgotten, engine.forgotten = engine.forgotten, []
         for keys in forgotten:
             for feeder in self._feeders:
@@ -298,13 +307,14 @@ class Agent:
             self._refitter.drop(working)
 
     def _next_chunk(self) -> Fed | None:
+        """Return the next chunk of the queue; None if no chunk arrives within `_VIEW_SECONDS`."""
         try:
             return self._chunks.get(timeout=_VIEW_SECONDS)
         except queue.Empty:
             return None
 
     def _learn(self) -> None:
-        """Let the engine compute ahead until a chunk comes."""
+        """Let the engines compute calibration errors in advance, until a chunk arrives or time is up."""
         until = time.monotonic() + _VIEW_SECONDS
         working = self._working()
         while self._chunks.empty() and time.monotonic() < until:
@@ -314,7 +324,7 @@ class Agent:
     def _drain(self) -> None:
         """Absorb and save the chunks that were read before the stop.
 
-        Open windows are closed if there is no store, or if every source has ended and nothing can fill them.
+        Open windows are closed if there is no store, or if every source has ended and no record can follow.
         """
         self._join_feeders()
         while not self._chunks.empty():
@@ -332,10 +342,10 @@ class Agent:
             )
 
     def _save_last(self, engine: Engine, delivery: OutputPolicy) -> bool:
-        """Save everything, and return whether that succeeded.
+        """Make a last checkpoint of all unsaved changes, and return whether it succeeded.
 
-        After a request to stop this takes at most `FLUSH_SECONDS`. If every source has ended, there is no
-        limit, because records from a pipe cannot be read again.
+        After a request to stop, the time limit is `FLUSH_SECONDS`. After the end of every source there is no
+        time limit, because records from a pipe cannot be read again.
         """
         failures = delivery.failures
         while not delivery.flush(engine, FLUSH_SECONDS):
@@ -348,7 +358,7 @@ class Agent:
         assert shard is not None
         if moving is not None:
             moving.used += 1
-            if moving.ended:  # it was not saved with the rest, so the next owner reads it again
+            if moving.ended:  # the last checkpoint is without this chunk, so the next owner reads it again
                 self._by_name[chunk.source].absorbed()
                 return
         shard.delivery.reports(shard.engine.absorb(chunk, self._time()))
@@ -360,6 +370,7 @@ class Agent:
         shard.delivery.absorbed(chunk.source, chunk.positions)
 
     def _tell(self, source: str, positions: Mapping[str, object]) -> None:
+        """Acknowledge saved positions to a source."""
         self._by_name[source].acknowledge(positions)
 
     def _join_feeders(self) -> None:
@@ -368,10 +379,11 @@ class Agent:
             feeder.join(max(deadline - time.monotonic(), 0.0))
 
     def _make_swaps(self) -> None:
+        """Replace the engines by those of the waiting swaps, after a checkpoint of the old engines."""
         for swap, config, outcome in self._waiting_swaps():
             try:
                 working = self._working()
-                # The new engine starts from a snapshot of the old one, which counts as saved.
+                # The new engine starts from a snapshot of the old engine, all of which must be saved before.
                 if not all(shard.delivery.flush(shard.engine, FLUSH_SECONDS) for shard in working):
                     raise BlindsightError("the state cannot be saved at present; try again when it can")
                 swapped = [(shard, *swap(shard.engine)) for shard in working]
@@ -387,11 +399,12 @@ class Agent:
             outcome.set_result(None)
 
     def _refuse_swaps(self) -> None:
+        """Let the futures of the waiting swaps raise an error, because the agent has ended."""
         for _, _, outcome in self._waiting_swaps():
             outcome.set_exception(BlindsightError("the agent has ended"))
 
     def _waiting_swaps(self) -> Iterator[tuple[Swap, str | None, Future[None]]]:
-        """Yield the swaps that were not cancelled."""
+        """Yield the waiting swaps whose futures were not cancelled."""
         with suppress(queue.Empty):
             while True:
                 swap, config, outcome = self._swaps.get_nowait()
@@ -399,11 +412,12 @@ class Agent:
                     yield swap, config, outcome
 
     def _time(self) -> float:
-        """Return the time of the clock, which never goes back, so that windows only grow older."""
+        """Return the time of the clock, or the latest earlier reading if the clock was set back."""
         self._now = max(self._now, self._clock())
         return self._now
 
     def _paint(self, force: bool = False) -> None:
+        """Make the snapshot for readers, if the last one is old enough or `force` is set; log warnings."""
         began = time.monotonic()
         if force or began >= self._pictured_next:
             self._picture = self._rises.marked(self._seen())
@@ -413,6 +427,7 @@ class Agent:
             self._rises.log_rises(self._picture)
 
     def _seen(self) -> EngineView:
+        """Return the view of the only engine, or one view of all shards."""
         if self._own is not None:
             return self._own.engine.view()
         assert self._shards is not None

@@ -1,12 +1,12 @@
 """The output of closed windows and positions: immediate, or after checkpoints in a separate thread.
 
-Without a store, windows go to their file and sources get acknowledgements at once. With a store, a checkpoint
+Without a store, closed windows are written and positions acknowledged immediately. With a store, a checkpoint
 comes first: every `every_seconds`, and immediately when an alarm is raised or released. Only saved windows
 are written to the reports file, and only saved positions are acknowledged. The engine never waits for the
 disk.
 
-One checkpoint is under way at a time. The engine passes its changes on, continues, and learns at a later step
-whether they were saved; changes that could not be saved become part of the next checkpoint.
+Only one checkpoint is being saved at a time. The engine hands its changes over, continues, and is told at a
+later step whether they were saved. Changes that could not be saved become part of the next checkpoint.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from monitor.store import StateStore
 log = logging.getLogger("blindsight")
 
 _AGAIN_SECONDS = 0.5
-_SLOW_SECONDS = 10.0  # a checkpoint takes a fraction of a second
+_SLOW_SECONDS = 10.0  # normally a checkpoint takes a fraction of a second
 
 Written = Callable[[], Mapping[str, tuple[int, int]]]
 
@@ -81,10 +81,12 @@ class CheckpointWriter:
         self._done: queue.Queue[CheckpointOutcome] = queue.Queue()
         self._busy = False
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
-        self._unsaved: str | None = None  # why the last checkpoint could not be saved
-        self._unreached: str | None = None  # why the lease could not be renewed
-        self._since = 0.0  # when the checkpoint under way began, monotonic
-        self._waiting_since: float | None = None  # when the present call of the store began, monotonic
+        self._unsaved: str | None = None  # the reason why the last checkpoint could not be saved
+        self._unreached: str | None = None  # the reason why the lease could not be renewed
+        self._since = 0.0  # monotonic time at which saving the current checkpoint began
+        self._waiting_since: float | None = (
+            None  # monotonic time at which the current call of the store began
+        )
         self.failures = 0
         self.lost: LeaseLostError | None = None
         """The error that says that another agent has taken over; it is final."""
@@ -106,7 +108,7 @@ class CheckpointWriter:
 
     @property
     def busy(self) -> bool:
-        """True while a checkpoint is under way, or until `outcome` has returned its outcome."""
+        """True from the start of a checkpoint until `outcome` has returned its outcome."""
         return self._busy
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -115,7 +117,7 @@ class CheckpointWriter:
         self._pending.put(checkpoint)
 
     def outcome(self, timeout_seconds: float = 0.0) -> CheckpointOutcome | None:
-        """Return the outcome of the checkpoint under way, or None if it has none yet or there is none."""
+        """Return the outcome of the current checkpoint; None if it is not finished or there is none."""
         if not self._busy:
             return None
         try:
@@ -126,7 +128,7 @@ class CheckpointWriter:
         return outcome
 
     def close(self, timeout_seconds: float) -> None:
-        """End the thread after the checkpoint under way, and close the store."""
+        """Finish the current checkpoint, end the thread, and close the store."""
         if self._thread.ident is not None:
             self._pending.put(None)
             self._thread.join(timeout_seconds)
@@ -145,7 +147,10 @@ class CheckpointWriter:
             self._done.put(CheckpointOutcome(checkpoint, self._saved(checkpoint)))
 
     def _saved(self, checkpoint: Checkpoint) -> str | None:
-        """Save a checkpoint and return the error or None; after an unknown commit, try until it is known."""
+        """Save a checkpoint, and return the error or None.
+
+        If the outcome of the commit is unknown, repeat the commit until its outcome is known.
+        """
         while True:
             error = self._try(lambda: self._commit(checkpoint))
             self._log_change(self._unsaved or self._unreached, error)
@@ -154,10 +159,10 @@ class CheckpointWriter:
                 return None
             self._unsaved = str(error)
             self.failures += 1
-            # The next checkpoint may have other changes only if this one was certainly not saved.
+            # Another checkpoint may follow only if this checkpoint was certainly not saved.
             if not isinstance(error, CommitUnknownError) or not self._pending.empty():
                 if not isinstance(error, StoreAwayError):
-                    self._renew()  # an agent with a full disk keeps its lease
+                    self._renew()  # an agent whose disk is full keeps its lease
                 return str(error)
             time.sleep(_AGAIN_SECONDS)
 
@@ -165,7 +170,7 @@ class CheckpointWriter:
         self._store.commit(checkpoint.changes, checkpoint.reports, self._written(), checkpoint.config)
 
     def _renew(self) -> None:
-        """Extend the right to write; its success does not mean that a checkpoint can be saved."""
+        """Renew the lease; a renewal may succeed although checkpoints fail."""
         error = self._try(self._store.renew)
         if self._unsaved is None:
             self._log_change(self._unreached, error)
@@ -188,7 +193,7 @@ class CheckpointWriter:
         return None
 
     def _log_change(self, before: str | None, error: Exception | None) -> None:
-        """Log once that nothing can be saved, and once that it can again."""
+        """Log the first failure after a success, and the first success after a failure."""
         if error is None and before is not None:
             log.info("The state is saved again.")
         elif error is not None and before is None and self.lost is None:
@@ -196,13 +201,15 @@ class CheckpointWriter:
 
 
 Tell = Callable[[str, Mapping[str, object]], None]
-"""Acknowledges positions to a source by its name."""
+"""A function that acknowledges positions to a source, called with the name of the source."""
 
 Take = Callable[[Sequence[WindowReport]], None]
 
 Then = Callable[[], None]
 
-_MOST_REPORTS = 10_000  # that wait for a failing store; with more, the sources stop reading
+_MOST_REPORTS = (
+    10_000  # largest number of reports that wait for a failing store; beyond it, the sources stop reading
+)
 
 
 class OutputPolicy(ABC):
@@ -221,7 +228,7 @@ class OutputPolicy(ABC):
 
     @property
     def full(self) -> bool:
-        """True if too many closed windows wait to be saved, so that no more may close."""
+        """True if too many closed windows wait to be saved, so that no further window may close."""
         return False
 
     @property
@@ -247,7 +254,7 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def step(self, engine: Engine) -> None:
-        """Process the outcome of a checkpoint, and begin one that is due.
+        """Process the outcome of the current checkpoint, and start the next one if it is due.
 
         The engine's thread calls this between two chunks.
 
@@ -259,11 +266,11 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
-        """Save everything that is not saved yet, and return whether that succeeded in time."""
+        """Save all unsaved changes, and return whether this succeeded within the time limit."""
 
 
 class ImmediateOutput(OutputPolicy):
-    """The output of an agent without a store, which passes on windows and positions at once.
+    """The output of an agent without a store, which passes on windows and positions immediately.
 
     Parameters
     ----------
@@ -288,7 +295,7 @@ class ImmediateOutput(OutputPolicy):
         self._tell(source, positions)
 
     def after_save(self, then: Then) -> None:
-        """Call `then` at once."""
+        """Call `then` immediately, because there are no checkpoints."""
         then()
 
     def set_config(self, config: str) -> None:
@@ -341,7 +348,7 @@ class CheckpointedOutput(OutputPolicy):
         self._began = clock()
         self._urgent = False
         self._reports: list[WindowReport] = []
-        self._under_way = 0  # reports in the checkpoint under way
+        self._under_way = 0  # number of reports in the current checkpoint
         self._positions: dict[str, dict[str, object]] = {}
         self._alarms: dict[tuple[str, str, str, str], bool] = {}
         self._news = config is not None
@@ -350,7 +357,7 @@ class CheckpointedOutput(OutputPolicy):
 
     @property
     def full(self) -> bool:
-        """True if too many closed windows wait to be saved, so that no more may close."""
+        """True if too many closed windows wait to be saved, so that no further window may close."""
         return len(self._reports) + self._under_way >= _MOST_REPORTS
 
     @property
@@ -364,9 +371,9 @@ class CheckpointedOutput(OutputPolicy):
         return self._keeper.failures
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Add closed windows to the next checkpoint, which is due at once if an alarm changed."""
+        """Add closed windows to the next checkpoint; make it due immediately if an alarm began or ended."""
         for report in reports:
-            if report.revision:  # its charts are from the time when its window closed
+            if report.revision:  # a revision has the charts from the time when its window closed
                 continue
             for chart in report.charts:
                 series = (report.task, report.model, report.group, chart.metric)
@@ -382,7 +389,7 @@ class CheckpointedOutput(OutputPolicy):
         self._news = True
 
     def after_save(self, then: Then) -> None:
-        """Make a checkpoint due at once, and call `then` after it."""
+        """Make a checkpoint due immediately, and call `then` after it is saved."""
         self._then.append(then)
         self._urgent = self._news = True
 
@@ -392,14 +399,14 @@ class CheckpointedOutput(OutputPolicy):
         self._news = True
 
     def step(self, engine: Engine) -> None:
-        """Process the outcome of a checkpoint and begin one that is due."""
+        """Process the outcome of the current checkpoint, and start the next one if it is due."""
         self._finish_checkpoint(engine, 0.0)
         due = self._urgent or self._clock() - self._began >= self._every
         if self._news and due and not self._keeper.busy:
             self._save(engine)
 
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
-        """Save everything, and return whether that succeeded in time."""
+        """Save all unsaved changes, and return whether this succeeded within the time limit."""
         deadline = self._clock() + timeout_seconds
         while self._news or self._keeper.busy:
             if self._clock() > deadline:
@@ -412,6 +419,7 @@ class CheckpointedOutput(OutputPolicy):
         return True
 
     def _save(self, engine: Engine) -> None:
+        """Start a checkpoint of the engine's changes."""
         self._began = self._clock()
         self._urgent = self._news = False
         reports, self._reports = self._reports, []
@@ -421,6 +429,13 @@ class CheckpointedOutput(OutputPolicy):
         self._keeper.save(Checkpoint(engine.changes(), reports, positions, self.config))
 
     def _finish_checkpoint(self, engine: Engine, timeout_seconds: float) -> None:
+        """Process the outcome of the current checkpoint; do nothing if it does not finish in time.
+
+        Raises
+        ------
+        LeaseLostError
+            Another agent has taken over.
+        """
         outcome = self._keeper.outcome(timeout_seconds)
         if self._keeper.lost is not None:
             raise self._keeper.lost
@@ -442,7 +457,7 @@ class CheckpointedOutput(OutputPolicy):
             self._put_back(outcome)
 
     def _put_back(self, outcome: CheckpointOutcome) -> None:
-        """Put the content of a failed checkpoint before newer content."""
+        """Put the content of a failed checkpoint back, before the content of the next checkpoint."""
         self._reports = [*outcome.checkpoint.reports, *self._reports]
         for source, positions in outcome.checkpoint.positions.items():
             self._positions[source] = {**positions, **self._positions.get(source, {})}

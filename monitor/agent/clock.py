@@ -1,4 +1,4 @@
-"""The clock by which windows of a running agent age: the wall clock without its jumps."""
+"""The clock that determines the age of an agent's windows: the wall clock without its jumps."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 _LEAP_SECONDS = 60.0
-"""The largest lead of the wall clock that is no jump; time servers and leap seconds correct by less."""
+"""The largest lead of the wall clock that is not a jump; time servers and leap seconds correct by less."""
 
 _BELIEVED_AFTER_SECONDS = 60.0
-"""The time a jump ahead must last: a wrong reading does not, but after a sleep the wall clock stays ahead."""
+"""The time that a jump ahead must last to be adopted.
+
+A jump from a wrong reading is shorter; after a sleep of the machine, the wall clock stays ahead.
+"""
 
 _SLOWED = 0.9
-"""The pace at which the time waits for a wall clock that is behind it."""
+"""The rate at which the time advances while the wall clock is behind, relative to the normal rate."""
 
 
 class _State(NamedTuple):
+    """The last reading: monotonic time, returned time, and the monotonic time at which a jump was seen."""
+
     monotonic: float
     now: float
     jumped_at: float | None
 
 
 class SteadyClock:
-    """A clock of seconds since the epoch that always advances and does not follow a jump at once.
+    """A clock of seconds since the epoch that always advances and does not adopt a jump immediately.
 
     The time advances with the monotonic clock and is compared with the wall clock at each reading:
 
@@ -34,7 +39,7 @@ class SteadyClock:
       tenths of the normal rate until the wall clock has caught up. Windows and silent models then age a tenth
       more slowly; catching up a day takes ten days.
 
-    Several threads may read it.
+    Several threads may read the clock.
 
     Parameters
     ----------
@@ -69,6 +74,7 @@ class SteadyClock:
 
     @staticmethod
     def _moved(state: _State, monotonic: float, wall: float) -> _State:
+        """Return the state after readings of the monotonic clock and the wall clock."""
         elapsed = max(monotonic - state.monotonic, 0.0)
         ahead = wall - (state.now + elapsed)
         if ahead < 0:

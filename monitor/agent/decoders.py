@@ -1,12 +1,12 @@
 """Processes that decode the reads of sources, for streams that are too fast for one core.
 
-A read is the input that a source returns at a time. A process receives one read, decodes it and answers with
-its chunk. It keeps no state between reads.
+A read is the input that one call of a source's `read` returns. A process receives a read, decodes it and
+sends its chunk back. It keeps no state between reads.
 
 Each process has two pipes, one in each direction. If the process dies, its pipes are closed, and the agent
-decodes the read itself. (An executor of `concurrent.futures` has one pipe for all processes: if one is killed
-while it writes a chunk, the executor waits for the rest for ever.) A process also ends when its pipes are
-closed, so that it never outlives the agent.
+decodes the read itself. (An executor of `concurrent.futures` has one pipe for all processes: if a process is
+killed while it writes a chunk, the executor waits for ever for the rest of the chunk.) A process also ends
+when its pipes are closed, so that it never outlives the agent.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from monitor.base.source import Decode, Raw
 log = logging.getLogger("blindsight")
 
 SILENT_SECONDS = 30.0
-"""The longest time to send or decode one read, which normally takes much less; then the process is killed."""
+"""The longest time for sending or decoding a read, after which the process is killed."""
 
 _AGAIN_SECONDS = 5.0
 _ENDS_SECONDS = 5.0
-# A message of a `Connection` begins with its size; if it is long, with -1 and then the size.
+# A message of a `Connection` begins with its size, a long message with -1 and then its size.
 _HEAD, _LONG_HEAD = struct.Struct("!i"), struct.Struct("!Q")
 _SHORT_BYTES = 0x7FFFFFFF
 _PART_BYTES = 1 << 20
 
 BuildDecoders = Callable[[], Mapping[str, Decode]]
-"""Returns the decoder of each source by name; it is called in another process."""
+"""A function that returns the decoder of each source by name, called in another process."""
 
 
 @dataclass(slots=True, eq=False)
 class DecoderProcess:
-    """A process that decodes, as the agent sees it: its handle, its pipes, and whether it is ready or busy.
+    """The agent's handle of a decoding process: its pipes, and whether the process is ready or busy.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ class DecoderProcess:
     reads, chunks : Connection
         The pipe that sends reads to the process, and the pipe that brings chunks from it.
     ready : bool
-        Whether the process has reported that its decoders exist.
+        Whether the process has reported that it has built its decoders.
     busy : bool
-        Whether the process has a read whose chunk was not received yet.
+        Whether the process has a read whose chunk has not been received.
     """
 
     process: BaseProcess
@@ -69,7 +69,7 @@ class DecoderProcess:
     busy: bool = False
 
     def send(self, message: bytes, timeout_seconds: float) -> bool:
-        """Send a message like `Connection.send_bytes`, but return False if the process does not read in time.
+        """Send a message like `Connection.send_bytes`; return False if the process does not read it in time.
 
         The limit applies to each wait for room in the full pipe.
 
@@ -90,7 +90,7 @@ class DecoderProcess:
         return True
 
     def receive(self, timeout_seconds: float) -> bytes | None:
-        """Return the next message from the process, or None if no further part of it comes in time.
+        """Return the next message from the process; None if its next part does not arrive in time.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class DecoderProcess:
         return b"".join(parts)
 
     def has_answered(self, timeout_seconds: float = 0.0) -> bool:
-        """Wait until a message arrives or the process ends, and return whether it did so in time."""
+        """Wait for a message or the end of the process; return False if the time limit passes first."""
         return self.chunks.poll(timeout_seconds)
 
 
@@ -133,7 +133,7 @@ class Decoders:
     Parameters
     ----------
     processes : int
-        The largest number of processes, and so of reads that are decoded at a time.
+        The largest number of processes, and of reads that are decoded at the same time.
     build : callable
         Returns the decoders. It is pickled and called in each process.
     """
@@ -158,7 +158,7 @@ class Decoders:
         return [each.process.pid or 0 for each in self._processes.copy()]
 
     def start(self) -> None:
-        """Start missing processes, but none within a few seconds after a loss."""
+        """Start missing processes, unless a process was lost within the last few seconds."""
         with self._lock:
             while len(self._processes) < self._most and time.monotonic() >= self._next_start:
                 try:
@@ -222,6 +222,7 @@ class Decoders:
         return one.ready and not one.busy
 
     def _lose(self, one: DecoderProcess, how: str | None = None) -> None:
+        """Kill a process that died or did not answer, remove it, and log the reason."""
         with self._lock:
             if self._closed:
                 return
@@ -232,7 +233,7 @@ class Decoders:
             one.process.join(_ENDS_SECONDS)
             how = _death(one.process.exitcode)
         one.process.kill()
-        one.process.join(_ENDS_SECONDS)  # otherwise it stays a zombie until the next start
+        one.process.join(_ENDS_SECONDS)  # without this it would stay a zombie until the next start
         log.warning(
             "A process that decodes %s. The agent decodes what it had, and starts another when it needs one.",
             how,
@@ -240,6 +241,7 @@ class Decoders:
 
 
 def _death(code: int | None) -> str:
+    """Return how a process ended, as the end of a sentence; `code` is None if it still runs."""
     if code == -signal.SIGKILL:
         return "was killed (signal 9: by hand, or by the system for want of memory)"
     if code is None:
@@ -248,7 +250,7 @@ def _death(code: int | None) -> str:
 
 
 def _is_ready(pipe: int, event: int, timeout_seconds: float) -> bool:
-    """Return whether a pipe has room or bytes, or its other end is closed, within the time limit."""
+    """Wait until a pipe has room or bytes, or its other end is closed; return False after the time limit."""
     poll = select.poll()
     poll.register(pipe, event)
     return bool(poll.poll(1000 * timeout_seconds))
@@ -268,9 +270,9 @@ def _start_process(build: BuildDecoders) -> DecoderProcess:
 
 
 def serve(reads: Connection, chunks: Connection, build: BuildDecoders) -> None:
-    """Run a decoding process: decode reads and answer with their chunks, until the agent ends.
+    """Run a decoding process: decode reads and send their chunks back, until the agent ends.
 
-    The answer to a read that cannot be decoded is None.
+    For a read that cannot be decoded, None is sent back.
 
     Parameters
     ----------
@@ -279,7 +281,9 @@ def serve(reads: Connection, chunks: Connection, build: BuildDecoders) -> None:
     build : callable
         Returns the decoder of each source by name.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the agent ends us
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches all processes of a terminal; the agent ends this one
     decoders = build()
     tune_collector()
     with suppress(EOFError, BrokenPipeError):

@@ -1,9 +1,9 @@
 """A thread for each source, which reads, decodes, and passes chunks to the engine through a bounded queue.
 
-A read is the input that a source returns at a time. With `Decoders`, other processes decode large reads. The
-feeder keeps each read until its chunk has arrived. A second thread passes these chunks on in the order of the
-reads, because the first thread may be blocked in a read until all its earlier reads are used, for example
-while Kafka revokes a partition.
+A read is the input that one call of a source's `read` returns. With `Decoders`, other processes decode large
+reads, and the feeder keeps each of these reads until its chunk has arrived. A second thread passes these
+chunks on in the order of the reads. The first thread cannot do that, because it may be blocked in `read`
+until all earlier reads are used, for example while Kafka revokes a partition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("blindsight")
 _READ_SECONDS = 0.2
 _ROOM_SECONDS = 0.02
 _REOPEN_SECONDS = 5.0
-_SMALL_BYTES = 1 << 16  # decoded in half a millisecond, so that another process would not save time
+_SMALL_BYTES = 1 << 16  # a smaller read is decoded in half a millisecond; another process would not save time
 
 Fed = tuple[MovingShard | None, Chunk]
 """A chunk with its shard; None if the agent has only one shard."""
@@ -37,12 +37,12 @@ Fed = tuple[MovingShard | None, Chunk]
 
 @dataclass(frozen=True, slots=True)
 class SentRead:
-    """A read that another process decodes at present.
+    """A read that another process is decoding.
 
     Parameters
     ----------
     raws : sequence of Raw
-        The input, which the feeder decodes itself if the process dies.
+        The read, which the feeder decodes itself if the process dies.
     shard : MovingShard or None
         The shard of the read's partitions; None if the agent has only one shard.
     process : DecoderProcess
@@ -82,7 +82,7 @@ class Feeder:
         self._feed = source.feed
         self._shards = shards
         self._decoders = decoders
-        # Reads that processes decode, in order; a read stays until its chunk is passed on.
+        # The reads that processes decode, in order; each is removed after its chunk is passed on.
         self._sent: deque[SentRead] = deque()
         self._sent_changed = threading.Condition()
         self._sends_more = decoders is not None
@@ -90,7 +90,7 @@ class Feeder:
         self._reads_events = source.reads_events
         self._counted = Refusals()
         self._logged_paths: set[str] = set()
-        # The number of records of each chunk that the engine has not absorbed; its thread removes them.
+        # The number of records of each chunk in the queue; the engine's thread removes it after use.
         self._unused: deque[int] = deque()
         self._chunks = chunks
         self._most_chunks = most_chunks
@@ -117,9 +117,9 @@ class Feeder:
             self._hander.start()
 
     def stop(self) -> None:
-        """Ask the threads to end, without waiting for them.
+        """Tell the threads to end, without waiting for them.
 
-        Records that were read and not passed on are read again after the next start.
+        Records that were read but not passed on are read again after the next start.
         """
         self._stop.set()
 
@@ -135,7 +135,7 @@ class Feeder:
         self._unused.popleft()
 
     def acknowledge(self, positions: Mapping[str, object]) -> None:
-        """Report used and saved positions to the source, which need not send the records before them again.
+        """Tell the source which positions are used and saved; records before them are not needed again.
 
         An error is only logged, because the next call includes these positions.
 
@@ -186,8 +186,8 @@ class Feeder:
     def view(self) -> SourceView:
         """Return the state of the source for exporters.
 
-        Its lag, the number of waiting records, includes those that were read and that the engine has not used
-        yet.
+        The lag of the source is the number of records that wait to be read, plus the records that were read
+        but that the engine has not used.
         """
         up = self.failure is None and (self.ended or self._feed.up)
         unread, refusals = self._feed.lag, self._feed.refusals
@@ -202,7 +202,7 @@ class Feeder:
         )
 
     def why_down(self) -> str:
-        """Return a sentence that says why the source is not up."""
+        """Return a sentence with the reason why the source is not up."""
         if self.failure is None and (trouble := self._feed.trouble):
             return f"Source {self.name} is stuck: {trouble}."
         return f"Source {self.name} is not connected{f': {self.failure}' if self.failure else '.'}"
@@ -216,6 +216,7 @@ class Feeder:
                 self._sent_changed.notify_all()
 
     def _read_on(self) -> None:
+        """Read until the source ends or `stop` is called; after an error, log it and try again."""
         while not self._stop.is_set():
             try:
                 self._pump()
@@ -226,19 +227,19 @@ class Feeder:
                 self.ended = True
                 return
             except BlindsightError as error:
-                if str(error) != self.failure:  # log it once, not at each attempt
+                if str(error) != self.failure:  # log an error once, not at each attempt
                     log.error(
                         "%s: %s Trying again every %.0f s.", self.name, _sentence(error), _REOPEN_SECONDS
                     )
                 self.failure = str(error)
             except Exception as error:
-                # A bug of ours; a source must not end silently while others continue.
+                # This is a bug of ours; the source must not end silently while other sources continue.
                 self.failure = f"it failed with {error!r}"
                 log.exception("%s: has failed; it reads on.", self.name)
             self._stop.wait(_REOPEN_SECONDS)
 
     def _decoded(self, raws: Sequence[Raw]) -> Chunk:
-        """Decode a read; if the decoder fails, count each record of the read as rejected."""
+        """Decode a read; if the decoder raises an error, count each record of the read as rejected."""
         try:
             return self._decode(raws)
         except Exception as error:
@@ -252,7 +253,11 @@ class Feeder:
             return _rejected(self.name, raws, f"the agent could not decode what it read: {error!r}")
 
     def _pump(self) -> None:
-        """Read while the queue has room, because chunks held here could not be absorbed at a hand-over."""
+        """Read from the source and pass chunks on, until `stop` is called.
+
+        Reading pauses while the queue is full, so that this thread never holds chunks that wait for room.
+        Only chunks in the queue are absorbed before a shard is handed over.
+        """
         while not self._stop.is_set():
             if not self._has_room():
                 self._feed.keep_alive()
@@ -261,7 +266,7 @@ class Feeder:
             raws = self._feed.read(_READ_SECONDS)
             self.failure = None
             if self._sent and not raws:
-                continue  # the next chunk reports the records refused meanwhile
+                continue  # refused records are counted with the next chunk
             parts: Iterable[tuple[MovingShard | None, Sequence[Raw]]] = [(None, raws)]
             if self._shards is not None:
                 parts = self._shards.split(raws)
@@ -279,7 +284,7 @@ class Feeder:
         return self._chunks.qsize() + decoding < self._most_chunks
 
     def _send(self, raws: Sequence[Raw], shard: MovingShard | None) -> bool:
-        """Send a read to a process; return False if this thread must decode it."""
+        """Send a read to a decoding process; return False if this thread must decode the read."""
         if self._decoders is None or not (self._sent or sum(map(bytes_in, raws)) >= _SMALL_BYTES):
             return False
         while (process := self._decoders.give(self.name, raws)) is None:
@@ -295,6 +300,7 @@ class Feeder:
         return True
 
     def _hand_on_sent(self) -> None:
+        """Queue the chunks of reads that processes decode, in the order of the reads."""
         while True:
             with self._sent_changed:
                 self._sent_changed.wait_for(lambda: self._sent or not self._sends_more)
@@ -307,12 +313,12 @@ class Feeder:
                 self._sent_changed.notify_all()
 
     def _receive(self, read: SentRead) -> Chunk:
-        """Return the chunk of a read that was sent to a process."""
+        """Return the chunk of a sent read; decode the read in this thread if its process is lost."""
         assert self._decoders is not None
         return self._decoders.take(read.process) or self._decoded(read.raws)
 
     def _hand_on(self, raws: Sequence[Raw], shard: MovingShard | None) -> bool:
-        """Decode a read and queue its chunk; return False if there is nothing to queue."""
+        """Decode a read and queue its chunk; return False if the chunk has no news for the engine."""
         chunk = self._completed(self._decoded(raws) if raws else Chunk(self.name))
         is_news = bool(raws or chunk.shed or chunk.labels_shed or chunk.ignored)
         if is_news:
@@ -322,12 +328,13 @@ class Feeder:
         return is_news
 
     def _completed(self, chunk: Chunk) -> Chunk:
+        """Return a decoded chunk with the counts of refused records, and log warnings about it."""
         chunk = self._with_refusals(chunk)
         self._warn_of_rows(chunk)
         return chunk
 
     def _warn_of_rows(self, chunk: Chunk) -> None:
-        """Log once for each path that records have more rows than the one it reads."""
+        """Warn once for each path that its records have several rows, of which the mapping reads one."""
         for path in chunk.rows_left.keys() - self._logged_paths:
             self._logged_paths.add(path)
             log.warning(

@@ -1,4 +1,4 @@
-"""Deletes records by id: the agent's handler of such requests, and the search for ids in stored bytes."""
+"""Deletion of records by id: the agent's handler of such requests, and the search for ids in bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
     Parameters
     ----------
     keys : list of int
-        The keys of the ids, so that the request does not store the ids; see `monitor.base.records.id_keys`.
+        The hashes of the ids (`monitor.base.records.id_keys`), because the request must not contain the ids.
     task : str
         The task; ``""`` for every task.
     """
@@ -34,7 +34,7 @@ class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def forget(engine: Engine, request: OperatorRequest) -> str:
-    """Delete all records with these ids, and return a sentence with their number.
+    """Delete all records with the requested ids, and return a sentence with the number of deleted records.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def sentence(forgotten: Forgotten) -> str:
 
 
 def count(n: int, what: str) -> str:
-    """Return a number with a noun, in the plural if needed.
+    """Return a number and a noun, in the plural unless the number is 1.
 
     Examples
     --------
@@ -85,17 +85,18 @@ def count(n: int, what: str) -> str:
 
 
 class _Number(str):
-    """A number of JSON with its spelling, because an id may be a number."""
+    """A JSON number as its original text, because an id may be a number."""
 
     __slots__ = ()
 
 
 class RecordsOf:
-    """A test of the bytes of a record: whether it has one of these ids.
+    """A predicate that tells whether the bytes of a record contain one of some ids.
 
-    A JSON object matches if its `id` is one of the ids. Without a text as `id`, it matches if any key or
-    value is one. Bytes that are not JSON (broken, or cut off) are searched as text for an id that is not part
-    of a longer word or number. This may match too many records, which is harmless for rejected records.
+    A JSON object matches if its `id` is one of the ids. If its `id` is not a text, it matches if any key or
+    value within it is one of the ids. Bytes that are not valid JSON, such as a record that was cut off, are
+    searched as text for an id that is not part of a longer word or number. This may match too many records,
+    which is harmless for rejected records.
 
     Parameters
     ----------
@@ -133,11 +134,12 @@ class RecordsOf:
         return id_ in self._ids if isinstance(id_, str) else self._is_among(value)
 
     def _is_among(self, value: Any) -> bool:
+        """Return whether any key or text within a JSON value is one of the ids."""
         return any(leaf in self._ids for leaf in _leaves(value))
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """Yield the keys and values of a tree; numbers are already text."""
+    """Yield all keys and texts within a JSON value; numbers are `_Number` texts."""
     pending = [value]
     while pending:
         value = pending.pop()

@@ -1,4 +1,4 @@
-"""Handles the requests of `blindsight rebaseline`, each of which begins a new baseline for one metric."""
+"""The agent's handler of `blindsight rebaseline`, which begins a new baseline for one metric."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RebaselineRequest(msgspec.Struct, forbid_unknown_fields=True):
     Parameters
     ----------
     task : str
-        The task; ``""`` for the only one.
+        The task; ``""`` for the only task of the agent.
     model, metric, reason : str
     group : str
         The group, such as ``region=eu``; ``""`` for the whole model.
@@ -36,12 +36,13 @@ class RebaselineRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def rebaseline(engine: Engine, request: OperatorRequest) -> str:
-    """End the alarm of one chart, begin a new baseline, and return a sentence that says so.
+    """End the alarm of a chart, begin a new baseline, and return a sentence that confirms this.
 
     Raises
     ------
     RequestError
-        The request is incomplete, or names an unknown series or metric; the message has the nearest name.
+        The request is incomplete, or names an unknown series or metric; the message has the closest known
+        name.
     """
     try:
         body = msgspec.convert(request.body, RebaselineRequest)
@@ -93,7 +94,7 @@ def task_named(name: str, tasks: Sequence[str]) -> str:
 
 
 def not_there(what: str, name: str, names: Sequence[str]) -> str:
-    """Return a sentence that says that a name is unknown, with the nearest known name.
+    """Return the message that a name is unknown, with the closest known name.
 
     Examples
     --------

@@ -3,8 +3,8 @@
     python -m monitor.agent.refit_child
 
 Each job and each result is a frame: its length in 8 bytes, the most significant first, then the bytes of
-`monitor.engine.refit.wire`. The process ends as soon as its standard input is closed, so that it never
-outlives the agent. A thread waits for that, because a fit may take a minute.
+`monitor.engine.refit.wire`. The process ends as soon as its standard input is closed, even during a fit, so
+that it never outlives the agent. A separate thread waits for the end of the input.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from monitor.engine.refit.recalibration import RecalibrationJob, recalibrate
 from monitor.engine.refit.wire import Job, JobResult, job_from_bytes, result_to_bytes
 
 NICENESS = 10
-"""The increment of the process's nice value, by which other processes go first."""
+"""The increment of the process's nice value, which gives other processes priority."""
 
 _STATUS = "/proc/self/status"
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """Return the content of the next frame, or None at the end of the stream, even within a frame."""
+    """Return the content of the next frame; None if the stream ends, also if it ends within a frame."""
     head = _exactly(stream, HEAD.size)
     return None if head is None else _exactly(stream, HEAD.unpack(head)[0])
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes | None:
+    """Read a number of bytes; return None if the stream ends before."""
     content = stream.read(size)
     return content if len(content) == size else None
 
@@ -51,9 +52,9 @@ def write_frame(stream: BinaryIO, content: bytes) -> None:
 
 
 def main() -> None:
-    """Answer jobs until the standard input ends."""
+    """Run jobs from the standard input and write their results, until the input ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # the output of a library must not get between two frames
+    os.dup2(2, 1)  # libraries that print must not write between two frames
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent handles Ctrl-C and closes the pipe
     with suppress(PermissionError):  # a seccomp filter, such as that of our systemd unit, may forbid it
         os.nice(NICENESS)
@@ -65,6 +66,7 @@ def main() -> None:
 
 
 def _listen(stream: io.BufferedIOBase | BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
+    """Queue the frames of a stream, and end the process when the stream ends."""
     while True:
         frame = read_frame(stream)  # type: ignore[arg-type]  # a buffered reader is one
         if frame is None:
@@ -78,6 +80,7 @@ def answer(job: Job) -> JobResult:
 
 
 def _answer(job: Job, memory_bytes: float) -> JobResult:
+    """Run a job within a limit of memory, and return its result with its duration."""
     began = time.monotonic()
     try:
         with _Limit(memory_bytes):
@@ -88,7 +91,7 @@ def _answer(job: Job, memory_bytes: float) -> JobResult:
 
 
 def out_of_memory(memory_bytes: float) -> str:
-    """Return the reason for refusing a refit that needed too much memory."""
+    """Return the message for a refit that was refused because it needed too much memory."""
     return (
         f"the refit needed more than the {memory_bytes:,.0f} bytes of memory that ssme.memory_bytes allows; "
         "raise it, or lower ssme.max_rows"
@@ -96,7 +99,10 @@ def out_of_memory(memory_bytes: float) -> str:
 
 
 class _Limit:
-    """A context manager that limits the additional memory of the process, if the system supports that."""
+    """A context in which the process may use only a limited amount of additional memory.
+
+    On a system without such a limit, the context has no effect.
+    """
 
     def __init__(self, memory_bytes: float) -> None:
         self._memory_bytes = int(memory_bytes)
@@ -109,10 +115,10 @@ class _Limit:
 
 
 def _writable() -> int:
-    """Return the bytes of writable memory of the process, the only memory that the limit counts.
+    """Return the size of the process's writable memory in bytes; 0 if it is not known.
 
-    A limit on the address space would also count reserved memory and the code of libraries: 1.5 GB for a fit
-    with jax that uses 0.4 GB.
+    The limit counts only this memory. A limit on the address space would also count reserved memory and the
+    code of libraries: 1.5 GB for a fit with jax that uses 0.4 GB.
     """
     try:
         with open(_STATUS, encoding="ascii") as status:
@@ -122,9 +128,10 @@ def _writable() -> int:
 
 
 def _bound(most: int | None) -> None:
+    """Limit the writable memory of the process to `most` bytes; None removes the limit."""
     try:
         import resource
-    except ImportError:  # Windows has no such limit
+    except ImportError:  # Windows does not have this limit
         return
     if not os.path.exists(_STATUS):  # the size of the process is not known
         return

@@ -1,4 +1,4 @@
-"""The agent's side of the refit process: one child that runs several jobs, and is killed after a failure."""
+"""The agent's side of the refit process: a child that runs job after job, and is killed after a failure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from monitor.engine.refit.wire import Job, JobResult, job_to_bytes, result_from_
 HEAD = struct.Struct(">Q")
 """The head of a frame: its length in bytes."""
 
-_LARGEST_ANSWER = 64 << 20  # enough for 1,000 models with curves of 1,000 knots; more is garbage
+_LARGEST_ANSWER = 64 << 20  # enough for 1,000 models with curves of 1,000 knots; a larger answer is invalid
 _PIECE = 1 << 16
-_ENDS_SECONDS = 30.0  # a killed child has a low priority even while it ends
-# jax reads NPROC; its pools would have several threads of 8 MB for each core, 1 GB on 64 cores.
+_ENDS_SECONDS = 30.0  # a killed child may end slowly, because it has a low priority
+# jax reads NPROC. Without it, jax starts several threads of 8 MB for each core: 1 GB on 64 cores.
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
 
 
@@ -36,9 +36,9 @@ class ProcessLimits:
     Parameters
     ----------
     seconds : float
-        Wall time, including the start of a new process.
+        The limit of the wall time, which includes the start of a new process.
     memory_bytes : float
-        Memory in addition to that of the idle worker.
+        The limit of memory in addition to the memory of the idle worker.
     """
 
     seconds: float = 60.0
@@ -46,17 +46,15 @@ class ProcessLimits:
 
 
 class _Lost(Exception):  # noqa: N818 - it becomes the reason of a refusal
-    """The child can no longer be used; the text is the reason."""
+    """Error for a child that can no longer be used; its text is the reason."""
 
 
 class RefitWorker:
-    """A child process that runs refits one at a time.
+    """A child process that runs refits one at a time, used by one thread.
 
-    One thread uses it.
-
-    Every job is answered, with its result or with a refusal that gives the reason. If the child is killed,
-    dies, takes too long or sends an invalid answer, it is ended, and the next job starts a new one. It has a
-    lower priority than the agent and one thread for matrices, and ends when the agent does.
+    Each job gets a result, or a refusal with the reason. If the child dies, takes too long or sends an
+    invalid answer, the child is killed, and the next job starts a new child. The child has a lower priority
+    than the agent, uses one thread for matrices, and ends when the agent ends.
 
     Parameters
     ----------
@@ -92,7 +90,7 @@ class RefitWorker:
         return None if self._child is None else self._child.pid
 
     def run(self, job: Job, limits: ProcessLimits) -> JobResult:
-        """Run a job and return its result, at most a little after the time limit."""
+        """Run a job, and return its result or a refusal, at most a little after the time limit."""
         began = time.monotonic()
         try:
             result = self._exchange(job, limits, began + limits.seconds)
@@ -104,7 +102,7 @@ class RefitWorker:
     def kill(self) -> None:
         """End the child.
 
-        Any thread may call this. A `run` under way then returns a refusal.
+        Any thread may call this method. A call of `run` that waits for the child then returns a refusal.
         """
         child = self._child
         if child is not None:
@@ -118,10 +116,11 @@ class RefitWorker:
             for pipe in (child.stdin, child.stdout):
                 if pipe is not None:
                     pipe.close()
-            with suppress(subprocess.TimeoutExpired):  # the kernel holds it
+            with suppress(subprocess.TimeoutExpired):  # the kernel may keep a killed process for some time
                 child.wait(_ENDS_SECONDS)
 
     def _exchange(self, job: Job, limits: ProcessLimits, deadline: float) -> JobResult:
+        """Send a job to the child and return its result; raise _Lost if there is no valid result in time."""
         child = self._ensure_child()
         sent = job_to_bytes(job, limits.memory_bytes)
         received = _converse(child, HEAD.pack(len(sent)) + sent, limits, deadline)
@@ -140,7 +139,7 @@ class RefitWorker:
     def _ensure_child(self) -> subprocess.Popen[bytes]:
         if self._child is not None and self._child.poll() is None:
             return self._child
-        self.close()  # a child that died between two jobs did no harm
+        self.close()  # a child that died between two jobs is replaced without a refusal
         try:
             self._child = subprocess.Popen(
                 [sys.executable, "-P", *self._program],
@@ -158,13 +157,19 @@ class RefitWorker:
 
 
 def _environment() -> dict[str, str]:
-    """Return the agent's environment, with its module path and one thread for matrices."""
-    path = os.pathsep.join(map(os.path.abspath, sys.path))  # an empty entry is the present folder
+    """Return the agent's environment, with its module path and with variables for one thread."""
+    path = os.pathsep.join(map(os.path.abspath, sys.path))  # an empty entry means the current folder
     return {**os.environ, "PYTHONPATH": path, **dict.fromkeys(_ONE_THREAD, "1")}
 
 
 def _converse(child: subprocess.Popen[bytes], sent: bytes, limits: ProcessLimits, deadline: float) -> bytes:
-    """Write a frame and read one; raise _Lost if the child does not finish both by the deadline."""
+    """Write a frame to the child and return the frame that it sends back.
+
+    Raises
+    ------
+    _Lost
+        The child died or did not answer before the deadline.
+    """
     assert child.stdin is not None
     assert child.stdout is not None
     waiting, received = memoryview(sent), bytearray()
@@ -188,6 +193,7 @@ def _converse(child: subprocess.Popen[bytes], sent: bytes, limits: ProcessLimits
 
 
 def _size(received: bytearray) -> int:
+    """Return the length of a frame from its head; raise _Lost if it is too large."""
     size = int(HEAD.unpack_from(received)[0])
     if size > _LARGEST_ANSWER:
         raise _Lost(f"the worker's answer is not a result ({size:,} bytes announced)")
@@ -195,6 +201,7 @@ def _size(received: bytearray) -> int:
 
 
 def _piece(child: subprocess.Popen[bytes]) -> bytes:
+    """Read the bytes that are available from the child; raise _Lost if the child has closed its output."""
     assert child.stdout is not None
     try:
         piece = os.read(child.stdout.fileno(), _PIECE)
@@ -206,7 +213,7 @@ def _piece(child: subprocess.Popen[bytes]) -> bytes:
 
 
 def _written(child: subprocess.Popen[bytes], waiting: memoryview) -> memoryview:
-    """Write some bytes, and return the rest."""
+    """Write as many bytes as the pipe accepts, and return the remaining bytes."""
     assert child.stdin is not None
     try:
         return waiting[os.write(child.stdin.fileno(), waiting) :]
@@ -217,7 +224,7 @@ def _written(child: subprocess.Popen[bytes], waiting: memoryview) -> memoryview:
 
 
 def _death(child: subprocess.Popen[bytes]) -> str:
-    """Return the reason for the end of the child."""
+    """Return how the child ended, as the reason for a refusal."""
     try:
         code = child.wait(_ENDS_SECONDS)
     except subprocess.TimeoutExpired:

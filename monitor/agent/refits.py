@@ -1,6 +1,6 @@
 """Refits in the background: a thread that passes jobs to the worker process and collects their results.
 
-A refit fits estimators or a calibration again on new labels. It may take seconds.
+A refit fits estimators or a calibration again, with new labels. A refit may take seconds.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ _JOIN_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 
 LimitsOf = Callable[[str], ProcessLimits]
-"""Returns the limits of a task's refits, by the name of the task."""
+"""A function that returns the limits of a task's refits, called with the name of the task."""
 
 
 class Worker(Protocol):
-    """The methods by which a `Refitter` runs refits; `monitor.agent.refit_process.RefitWorker` has them."""
+    """The interface of a worker that runs refits, such as `monitor.agent.refit_process.RefitWorker`."""
 
     def run(self, job: Job, limits: ProcessLimits) -> JobResult:
         """Run a job within these limits of time and memory, and return its result, which may be a refusal."""
 
     def kill(self) -> None:
-        """End the job under way at once; any thread may call this."""
+        """End the current job immediately; any thread may call this method."""
 
     def close(self) -> None:
         """End the process of the worker, if there is one."""
 
 
 class RefittedEngine(Protocol):
-    """The methods of an engine that a `Refitter` uses; `monitor.engine.engine.Engine` has them."""
+    """The interface of an engine with refits, such as `monitor.engine.engine.Engine`."""
 
     def refits(self) -> list[Job]:
         """Return the jobs that are due."""
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of a job, and return False if no job waits for it."""
+        """Use the result of a job from now on; return False if the engine no longer waits for the job."""
 
 
 class Refitter:
     """A thread that runs the refits of an agent, so that the engine's thread never waits for one.
 
-    Jobs run one after another in the order in which they became due. Each ends with a result or a refusal. A
-    job that is under way when the agent stops is dropped, and becomes due again after a restart.
+    Jobs run one after another in the order in which they became due. Each job ends with a result or a
+    refusal. A job that is running when the agent stops is cancelled, and becomes due again after a restart.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Refitter:
 
     @property
     def durations(self) -> Mapping[str, RefitDurations]:
-        """The durations of all refits so far, by task, in a copy."""
+        """A copy of the histograms of the durations of all refits so far, by task."""
         return dict(self._durations)
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class Refitter:
         self._thread.start()
 
     def step(self, engine: RefittedEngine, now: float, owner: Hashable = None) -> None:
-        """Publish the results of an engine's jobs, and queue its jobs that are due.
+        """Pass the results of finished jobs to their engine, and queue the jobs of the engine that are due.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class Refitter:
         now : float
             Seconds since the epoch.
         owner : hashable
-            The key of the engine if there are several; each gets the results of its own jobs.
+            The key of the engine if there are several engines; each engine gets the results of its own jobs.
         """
         for _ in range(len(self._results)):
             key, result = self._results.popleft()
@@ -104,7 +104,7 @@ class Refitter:
             self._jobs.put((owner, job))
 
     def drop(self, others_than: Collection[Hashable]) -> None:
-        """Delete the results for all engines except those with these keys.
+        """Delete the results for engines that no longer exist.
 
         Parameters
         ----------
@@ -117,12 +117,12 @@ class Refitter:
                 self._results.append((key, result))
 
     def stop(self) -> None:
-        """Drop the job under way, and end the worker process."""
+        """Cancel the current job, and end the worker process."""
         self._stopping.set()
         self._jobs.put(None)
         deadline = time.monotonic() + _JOIN_SECONDS
         while self._thread.is_alive() and time.monotonic() < deadline:
-            self._worker.kill()  # repeatedly, because a child may have been about to start
+            self._worker.kill()  # repeated, because the worker may be starting a child
             self._thread.join(_PAUSE_SECONDS)
 
     def _run(self) -> None:
@@ -141,14 +141,14 @@ class Refitter:
         try:
             return self._worker.run(job, self._limits(job.task))
         except Exception as error:
-            # A bug of ours; without an answer the task would wait for this refit for ever.
+            # This is a bug of ours. Without an answer, the task would wait for this refit for ever.
             log.exception("tasks.%s: refit %d could not be run.", job.task, job.number)
             reason = f"the refit could not be run ({type(error).__name__}: {error})"
             return job.refused(reason)
 
 
 def _log_result(result: JobResult) -> None:
-    """Log a refusal or a new calibration for operators."""
+    """Log a refusal, or a new calibration."""
     who = f"refit {result.number}"
     if isinstance(result, RecalibrationResult):
         who = f"recalibration {result.number}, of {result.model},"

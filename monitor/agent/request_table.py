@@ -1,7 +1,7 @@
-"""Requests of commands to an agent with its state in PostgreSQL: rows of the table `request`.
+"""Requests of commands to an agent whose state is in PostgreSQL: rows of the table `request`.
 
-The engine must not wait for a database. So a thread reads the table each second and writes the answers, and
-the engine's thread uses its copies.
+The engine must not wait for a database. Therefore a separate thread reads the table once a second and writes
+the answers, and the engine's thread uses the copies that this thread holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("blindsight")
 
 _LOOK_SECONDS, _COLLECT_SECONDS = 1.0, 0.1
 _MOST_AT_ONCE = 50
-_KEPT = 100  # the newest answers that nobody collected are kept
+_KEPT = 100  # the number of uncollected answers to keep, the newest ones
 _WAITING = "SELECT id, body FROM request WHERE answer IS NULL ORDER BY id LIMIT ?"
 _BOUND = (
     "DELETE FROM request WHERE answer IS NOT NULL AND id NOT IN "
@@ -33,7 +33,7 @@ _BOUND = (
 
 
 class RequestTable:
-    """The table of requests in PostgreSQL, as a command uses it to send a request and get the answer.
+    """The command's side of the table of requests: sends a request and collects the answer.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class RequestTable:
         self._database = database
 
     def place(self, kind: str, body: Mapping[str, Any]) -> str:
-        """Write a request and return its id.
+        """Insert a request and return its id.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class RequestTable:
         return number
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for an answer, delete it and return it, or return None if none came in time."""
+        """Wait for an answer, delete it from the table and return it; return None after the time limit."""
         deadline = time.monotonic() + timeout_seconds
         query = "SELECT answer FROM request WHERE id = ? AND answer IS NOT NULL"
         with (
@@ -81,12 +81,12 @@ class RequestTable:
                 time.sleep(_COLLECT_SECONDS)
 
     def shown(self, number: str) -> str:
-        """Return the location of a request, for messages."""
+        """Return the location of a request, for use in messages."""
         return f"row {number} of its table request"
 
 
 class PolledRequests:
-    """The table of requests in PostgreSQL, as the agent uses it: a `RequestBox` with a thread of its own.
+    """The agent's side of the table of requests: a `RequestBox` with a separate thread.
 
     Parameters
     ----------
@@ -107,13 +107,13 @@ class PolledRequests:
         self._there: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        # Before the engine's first step, so that it sees answered requests that are still in the table.
+        # The first reading is before the engine's first step, which must see all requests in the table.
         self._look()
         self._thread = threading.Thread(target=self._run, name="requests", daemon=True)
         self._thread.start()
 
     def waiting(self) -> list[str]:
-        """Return the ids of the requests at the last reading of the table, answered ones included."""
+        """Return the ids of the requests that had no answer when the table was last read."""
         with self._lock:
             return sorted(self._there)
 
@@ -130,15 +130,15 @@ class PolledRequests:
         return read_request(number, content)
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Pass an answer to the thread, which writes it."""
+        """Pass an answer to the thread that writes answers."""
         with self._lock:
             self._answers[number] = answer
 
     def remove(self, number: str) -> None:
-        """Do nothing, because a request with an answer no longer waits."""
+        """Do nothing, because the table no longer returns a request that has an answer."""
 
     def put_aside(self, number: str) -> None:
-        """Do nothing, because a refused request has an answer."""
+        """Do nothing, because a refused request has an answer too."""
 
     def close(self, timeout_seconds: float) -> None:
         """Write the waiting answers and close the connection."""
@@ -155,10 +155,11 @@ class PolledRequests:
     def _try(self) -> None:
         try:
             self._look()
-        except StoreError as error:  # the store reports that its database is away
+        except StoreError as error:  # the store logs that its database cannot be reached
             log.debug("Requests are not seen: %s.", error)
 
     def _look(self) -> None:
+        """Write the waiting answers, and read the unanswered requests."""
         with self._lock:
             answers = dict(self._answers)
         with self._database.convert_errors("be used for requests"):

@@ -1,8 +1,9 @@
 """Requests of commands to a running agent: small files in the folder of its store.
 
-The command writes `<id>.json` (`RequestFolder.place`). The agent looks each second, acts between two chunks,
-saves the effect, and then writes the answer `<id>.done` and deletes the request (`RequestHandler`). Files are
-written atomically. Only users who may write in the store's folder can make requests; no port is needed.
+The command writes the request `<id>.json` (`RequestFolder.place`). The agent reads the folder once a second,
+handles a request between two chunks, saves the effect, and then writes the answer `<id>.done` and deletes the
+request (`RequestHandler`). Files are written atomically. Only users who may write to the store's folder can
+send requests; no port is needed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MOST_BYTES = 1 << 20
 """The largest size of a request; a larger one is refused."""
 
 _ID = re.compile(r"\d{20}-[0-9a-f]{8}")
-_KEPT = 100  # the newest answers that nobody collected are kept, and as many refused files
+_KEPT = 100  # the number of uncollected answers to keep, and of refused files; the newest ones
 _LOOK_SECONDS = 0.05
 
 
@@ -49,7 +50,7 @@ class OperatorRequest:
     id : str
         The id, which increases with time; requests are handled in the order of their ids.
     kind : str
-        The name of the handler, such as ``rebaseline``.
+        The name of the agent's handler, such as ``rebaseline``.
     time : float
         The time of the request, in seconds since the epoch.
     body : mapping of str to value
@@ -63,7 +64,7 @@ class OperatorRequest:
 
 
 class _Written(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of the file of a request."""
+    """The content of the file of a request, as JSON."""
 
     kind: str
     time: float
@@ -114,7 +115,7 @@ def read_request(number: str, content: bytes) -> OperatorRequest:
 
 
 class RequestBox(Protocol):
-    """The interface by which the agent reads and answers requests; its methods wait at most for a disk."""
+    """The interface by which the agent reads and answers requests; no method waits for a network."""
 
     @property
     def path(self) -> object:
@@ -139,7 +140,7 @@ class RequestBox(Protocol):
         """Delete an answered request."""
 
     def put_aside(self, number: str) -> None:
-        """Move a damaged request away."""
+        """Remove a damaged request from the waiting ones, but keep its content if possible."""
 
 
 class RequestFolder:
@@ -187,7 +188,7 @@ class RequestFolder:
         return number
 
     def waiting(self) -> list[str]:
-        """Return the ids of the waiting requests, oldest first, and put aside files with other names."""
+        """Return the ids of the waiting requests, oldest first; rename files whose names are not ids."""
         try:
             names = [entry.name for entry in os.scandir(self.path)]
         except FileNotFoundError:
@@ -211,7 +212,7 @@ class RequestFolder:
             The file cannot be read, is not a plain file, is too long, or is not the JSON of a request.
         """
         try:
-            # A link to another file is not followed, and a pipe does not block.
+            # A symbolic link is not followed, and opening a pipe does not block.
             file = os.open(self._path_of(number, "json"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(file, "rb") as opened:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -224,12 +225,12 @@ class RequestFolder:
         return read_request(number, content)
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Write an answer for the waiting command, and delete old answers that nobody collected."""
+        """Write an answer for the waiting command, and delete old uncollected answers."""
         put(self._path_of(number, "done"), msgspec.json.encode({"done": answer.done, "text": answer.text}))
         self._bound("*.done")
 
     def remove(self, number: str) -> None:
-        """Delete a request durably."""
+        """Delete a request, and sync the folder."""
         with suppress(FileNotFoundError):
             self._path_of(number, "json").unlink()
         sync_folder(self.path)
@@ -241,7 +242,7 @@ class RequestFolder:
         self._bound("*.refused")
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for an answer, delete it and return it, or return None if none came in time."""
+        """Wait for an answer, delete its file and return it; return None after the time limit."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             with suppress(FileNotFoundError):
@@ -257,6 +258,7 @@ class RequestFolder:
         return self.path / f"{number}.{ending}"
 
     def _bound(self, pattern: str) -> None:
+        """Delete the oldest files that match a pattern, except the `_KEPT` newest."""
         for path in sorted(self.path.glob(pattern))[:-_KEPT]:
             path.unlink(missing_ok=True)
 
@@ -264,11 +266,12 @@ class RequestFolder:
 log = logging.getLogger("blindsight")
 
 Handler: TypeAlias = "Callable[[Engine, OperatorRequest], str]"
-"""Handles a request, in the engine's thread between two chunks, and returns one sentence about its effect.
+"""A function that handles a request and returns a sentence about the effect.
 
-Its changes of the engine are saved in one transaction with its answer, so that they happen exactly once even
-if the process is killed. Other effects, such as on files, may happen twice, and must allow for that. To
-refuse a request, a handler raises `RequestError` before it changes anything.
+The engine's thread calls the function between two chunks. Its changes of the engine are saved in one
+transaction with the answer, so that they happen exactly once even if the process is killed. Other effects,
+such as changes of files, may happen twice, and must be harmless then. To refuse a request, a handler raises
+`RequestError` before it changes anything.
 """
 
 _FOLDER_LOOK_SECONDS = 1.0
@@ -278,9 +281,9 @@ _MOST_AT_ONCE = 50
 class RequestHandler:
     """The part of the agent that handles waiting requests, used only by the engine's thread.
 
-    A request goes through four steps: it is handled; its effect, its id and its answer are saved with the
-    next checkpoint; the answer is written; the request is deleted. A process that is killed after one of them
-    continues with the next when it is started again.
+    A request passes through four steps: the request is handled; its effect, its id and its answer are saved
+    with the next checkpoint; the answer is written; the request is deleted. If the process is killed after a
+    step, the restarted process continues with the next step.
 
     Parameters
     ----------
@@ -320,9 +323,9 @@ class RequestHandler:
 
     def _handle(self, waiting: list[str], engine: Engine, delivery: OutputPolicy) -> None:
         for number in engine.answered.keys() - set(waiting):
-            del engine.answered[number]  # its file is deleted, so it cannot come again
+            del engine.answered[number]  # its file is deleted, so the request cannot return
         for number in waiting:
-            if number in engine.answered:  # saved, but the agent was killed before it could answer
+            if number in engine.answered:  # the agent was killed after it saved the effect of the request
                 self._close(number, engine.answered[number])
                 continue
             try:
@@ -337,6 +340,7 @@ class RequestHandler:
             delivery.after_save(partial(self._saved, number, engine.answered[number]))
 
     def _act(self, engine: Engine, request: OperatorRequest) -> Outcome:
+        """Call the handler of a request, log its outcome, and return the outcome."""
         try:
             handler = self._handlers.get(request.kind)
             if handler is None:
@@ -354,18 +358,21 @@ class RequestHandler:
         return answer
 
     def _saved(self, number: str, answer: Outcome) -> None:
+        """Answer a request after the checkpoint with its effect is saved."""
         self._unsaved.discard(number)
         try:
             self._close(number, answer)
-        except OSError as error:  # the next look tries again
+        except OSError as error:  # the next call of `step` tries again
             self._complain(f"{self._folder.path} cannot be used: {error.strerror or error}")
 
     def _close(self, number: str, answer: Outcome) -> None:
+        """Write the answer of a request, and delete the request."""
         self._folder.answer(number, answer)
         self._folder.remove(number)
 
     def _complain(self, trouble: str) -> None:
-        if trouble != self._trouble:  # log it once, not every second
+        """Log that the folder of requests cannot be used, unless the same message was logged last."""
+        if trouble != self._trouble:
             log.error("%s; requests are not taken.", trouble)
         self._trouble = trouble
 
@@ -376,6 +383,7 @@ def _sentence(error: RequestError) -> str:
 
 
 def _unknown(kind: str, kinds: list[str]) -> str:
+    """Return the message for a request of a kind without a handler."""
     meant = nearest(kind, kinds)
     hint = f"did you mean {meant}?" if meant else f"known are {', '.join(sorted(kinds)) or 'none'}."
     return f"kind: {kind!r} is not known to this agent; {hint} Use the command of the agent's own version"

@@ -1,4 +1,4 @@
-"""Builds an engine from a store, after a restart with a configuration that may have changed."""
+"""Restoration of an engine from a store, after a restart with a configuration that may have changed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ log = logging.getLogger("blindsight")
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """An engine that continues from a store, with the effects of a changed configuration.
+    """An engine restored from a store, and the effects of a changed configuration.
 
     Parameters
     ----------
     engine : Engine
         The engine with its saved state.
     reports : list of WindowReport
-        Reports of windows that the changed configuration closed.
+        Reports of the windows that were closed because the configuration changed.
     forgotten : list of str
-        The keys of saved parts of the state that the agent must delete, because their task or arena is no
-        longer configured, or has another layout.
+        The names of saved parts of the state that the agent must delete, because their task or arena is no
+        longer configured or has a different layout.
     """
 
     engine: Engine
@@ -42,9 +42,9 @@ class Resumed:
 def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     """Restore an engine from the saved state, task by task.
 
-    A task with changed classes, positive class, groups or features starts without its saved state, whose
-    layout is different. A task with a changed window, reference, calibration or chart begins a new baseline,
-    as on a reload. The state of a task that is no longer configured is dropped.
+    A task whose classes, positive class, groups or features changed starts without its saved state, because
+    the state has a different layout. A task whose window, reference, calibration or chart changed begins a
+    new baseline, as it does on a reload. The state of a task that is no longer configured is dropped.
 
     Raises
     ------
@@ -81,9 +81,10 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
 
 
 def restore_marks(saved: Saved) -> list[RestoreMark]:
-    """Return a mark for each series of a restored store, from which window on reports may come again.
+    """Return a mark for each series of a store that was restored from a backup.
 
-    The agent may have reported these windows already, after the backup was made.
+    The mark has the number of the series' first window that may be reported twice: the agent may have
+    reported this window and later ones after the backup was made, and reports them again now.
 
     Raises
     ------
@@ -108,7 +109,7 @@ def restore_marks(saved: Saved) -> list[RestoreMark]:
 
 
 def tasks_as_json(tasks: Mapping[str, TaskConfig]) -> str:
-    """Return the configuration of tasks as JSON, without sources, which may hold passwords."""
+    """Return the configuration of tasks as JSON; it has no sources, because these may contain passwords."""
     return _config(tasks).model_dump_json(include={"tasks"})
 
 

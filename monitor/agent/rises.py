@@ -1,4 +1,4 @@
-"""Warnings about a rise of duplicates or unmatched labels in a task, and about scores that are all 0 or 1."""
+"""Warnings about increasing shares of duplicates or unmatched labels, and about scores of only 0 or 1."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from monitor.reports.views import EngineView, LabelOutcome
 log = logging.getLogger("blindsight")
 
 FEW = 0.05
-"""The share of answers or labels above which there is a rise."""
+"""The share of unused answers or labels above which the share is high."""
 
-_FEWEST = 200  # answers or labels between two looks at a share
+_FEWEST = 200  # the least number of answers or labels for a measurement
 _MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
 _TAKEN = (*_MISSED, LabelOutcome.MATCHED)
 
 Counts = tuple[int, int]
-"""The number of unused answers or labels, and the number of all."""
+"""The number of unused answers or labels, and the number of all answers or labels."""
 
 
 @dataclass(slots=True)
 class _Share:
-    """The counts at the last measurement, the share before, and whether the share is high."""
+    """The total counts at the last measurement, the share measured then, and whether it was high."""
 
     at: Counts
     before: float = 0.0
@@ -35,7 +35,7 @@ class _Share:
 
 
 class RisingShares:
-    """A detector of rising shares of answers and labels that are not used, such as duplicates.
+    """A detector of increasing shares of answers and labels that are not used, such as duplicates.
 
     Each share is measured over at least 200 answers or labels since the last measurement. A rise begins when
     the share is above 5 % and more than twice the previous share, and ends when it is at most 5 % again.
@@ -48,13 +48,15 @@ class RisingShares:
 
     def __init__(self) -> None:
         self._shares: dict[tuple[str, str], _Share] = {}
-        self._certain: dict[tuple[str, str], int] = {}  # answers, all with a score of 0 or 1
-        self._uncertain: set[tuple[str, str]] = set()  # models that need no more checks
+        self._certain: dict[tuple[str, str], int] = {}  # number of answers of models without any other answer
+        self._uncertain: set[tuple[str, str]] = (
+            set()
+        )  # models with another answer, which are not checked again
 
     def check_scores(self, chunk: Chunk) -> None:
-        """Count the certain answers of models that have had no others so far, and warn once there are many.
+        """Warn once for each model if all of its first 200 answers are certain.
 
-        An answer is certain if a score is exactly 1, or a confidence exactly 0 or 1.
+        An answer is certain if one of its scores is exactly 1, or its confidence is exactly 0 or 1.
         """
         for batch in chunk.batches:
             names = [(batch.task, model) for model in batch.models]
@@ -66,6 +68,7 @@ class RisingShares:
                     self._note(name, certain[batch.model == code])
 
     def _note(self, name: tuple[str, str], certain: NDArray[np.bool_]) -> None:
+        """Count the answers of a model until one is not certain, and log the warning."""
         before = self._certain.pop(name, 0)
         if not certain.all():
             self._uncertain.add(name)
@@ -80,7 +83,7 @@ class RisingShares:
             )
 
     def marked(self, view: EngineView) -> EngineView:
-        """Return the view with the number of answers of each model whose scores are all 0 or 1."""
+        """Return the view with the number of answers of each model whose answers are all certain."""
         certain = {name: rows for name, rows in self._certain.items() if rows >= _FEWEST}
         if not certain:
             return view
@@ -91,7 +94,7 @@ class RisingShares:
         return replace(view, series=tuple(series))
 
     def log_rises(self, view: EngineView) -> None:
-        """Log each share that has risen."""
+        """Measure the shares of unused answers and labels of each task, and warn if a share has increased."""
         answers: dict[str, Counts] = {}
         for one in view.series:
             if not one.group:
@@ -110,7 +113,7 @@ class RisingShares:
             lost = sum(view.labels.get((task, outcome), 0) for outcome in _MISSED)
             waiting = view.labels_waiting.get(task, 0)
             total = sum(view.labels.get((task, outcome), 0) for outcome in _TAKEN) + waiting
-            # If no label ever joined, `UnjoinedLabels` warns instead, and shows the ids.
+            # If no label was ever joined, `UnjoinedLabels` logs a warning that shows ids.
             share = self._risen((task, "labels"), (lost + waiting, total))
             if share is not None and view.labels.get((task, LabelOutcome.MATCHED), 0):
                 log.warning(
@@ -121,9 +124,12 @@ class RisingShares:
                 )
 
     def _risen(self, name: tuple[str, str], counts: Counts) -> float | None:
-        """Return the share since the last measurement if it has risen; None if not, or if too few came."""
+        """Return the share since the last measurement if a rise begins; otherwise None.
+
+        None is also returned if fewer than `_FEWEST` answers or labels arrived since the last measurement.
+        """
         known = self._shares.setdefault(name, _Share((0, 0)))
-        # Labels that waited may have found their answers.
+        # The count may decrease, because a waiting label may have been joined to its answer.
         lost, total = max(counts[0] - known.at[0], 0), counts[1] - known.at[1]
         if total < _FEWEST:
             return None

@@ -1,10 +1,11 @@
 """Shards: engines with their outputs, which are saved separately and may move between agents.
 
-An ordinary agent has one shard for as long as it runs. With `store.by_partition` it has one for each
-partition number that its consumer group assigns to it. Each shard has its own state, saved in one transaction
-with the positions of its partitions, and its own lease. When a partition is revoked, its shard saves a last
-time and releases the lease; the next owner of the partition opens the shard and continues at the saved
-positions. Records that were read and not saved are dropped, because the next owner reads them again.
+An ordinary agent has a single shard for as long as it runs. With `store.by_partition`, an agent has a shard
+for each partition number that its consumer group assigns to it. Each shard has its own lease and its own
+state, which is saved in one transaction with the positions of its partitions. When a partition is revoked,
+the agent saves its shard a last time and releases the lease. The next owner of the partition opens the shard
+and continues at the saved positions. Records that were read but not saved are dropped, because the next owner
+reads them again.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ class Sinks(Protocol):
     """The interface of the destinations of an agent's output; no method blocks."""
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Write closed windows."""
+        """Add the reports of closed windows to the output."""
 
     def rejects(self, chunk: Chunk) -> None:
-        """Write the rejected records of a chunk."""
+        """Add the rejected records of a chunk to the output."""
 
     @property
     def lost(self) -> int:
-        """The number of closed windows that a sink has lost."""
+        """The number of closed windows that the sinks have lost."""
 
     @property
     def views(self) -> tuple[SinkView, ...]:
@@ -53,7 +54,7 @@ class Sinks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The means by which an agent saves its state: its checkpoints and its requests.
+    """The objects that save an agent's state: the writer of checkpoints and the handler of requests.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ class Kept:
     config : str or None
         The configuration to save, if the store has another one.
     reports : sequence of WindowReport
-        Windows that closed when the engine was resumed.
+        The windows that were closed when the engine was restored, to be output first.
     desk : RequestHandler, optional
         Handles requests; without it there are none.
     """
@@ -76,7 +77,7 @@ class Kept:
     desk: RequestHandler | None = None
 
     def output(self, sinks: Sinks, tell: Tell) -> CheckpointedOutput:
-        """Return the output of an engine's results through the store.
+        """Return the output of an engine whose results are saved before they are passed on.
 
         Parameters
         ----------
@@ -117,11 +118,11 @@ class OpenedShard:
     engine : Engine
         The engine, resumed from the state.
     kept : Kept
-        The means to save its state.
+        The objects that save its state.
     sinks : Sinks
         The sinks of the shard's windows, already started.
     close : callable
-        Delivers waiting windows, finishes the checkpoint under way, and releases the lease.
+        Delivers waiting windows, finishes the current checkpoint, and releases the lease.
     """
 
     engine: Engine
@@ -132,7 +133,7 @@ class OpenedShard:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class MovingShard(Shard):
-    """A shard that may move between agents, with the facts that its two threads share.
+    """A shard that may move between agents, with values that the reading and the engine's thread share.
 
     Parameters
     ----------
@@ -140,13 +141,13 @@ class MovingShard(Shard):
         The number of its partitions.
     opened : OpenedShard
     before : EngineView
-        The view at the opening; other agents exported its counts.
+        The view when the shard was opened; earlier owners have exported its counts.
     seen : EngineView
         The latest view.
     queued, used : int
         The number of its chunks that the reading thread has queued, and that the engine's thread has used.
     leaving : bool
-        Set once, by any thread: the shard accepts no more records, and is to be saved and released.
+        Set once, by any thread: the shard accepts no more records, and must be saved and released.
     ended : bool
         Set by the engine's thread when the shard is released.
     token : object
@@ -229,26 +230,26 @@ class Shards:
         return {name for name, shard in there.items() if not (shard.leaving or shard.ended)}
 
     def give_up(self, partitions: Collection[str]) -> None:
-        """Begin to save and release the shards of these partitions, so that another agent can open them."""
+        """Begin to save and release the shards of these partitions, so that another agent may open them."""
         for name in partitions:
             if (shard := self._by_partition.get(name)) is not None:
                 shard.leaving = True
 
     def given_up(self, partitions: Collection[str]) -> bool:
-        """Return whether the shards of these partitions are released, and other agents may open them."""
+        """Return whether the shards of these partitions are released, so that another agent may open them."""
         known = [shard for name in partitions if (shard := self._by_partition.get(name)) is not None]
         return all(self._here.get(shard.number) is not shard for shard in known)
 
     @property
     def waiting(self) -> str | None:
-        """The reason why the state of an assigned partition is not here yet, without a full stop."""
+        """The reason why the state of an assigned partition is not open yet, without a full stop, or None."""
         there = self._waiting.copy()
         return "; ".join(f"partition {number} waits: {why}" for number, why in sorted(there.items())) or None
 
     def split(self, raws: Sequence[Raw]) -> list[tuple[MovingShard, list[Raw]]]:
-        """Divide a read by shard, and drop records of shards that are leaving.
+        """Divide a read by shard, and drop the records of shards that are leaving.
 
-        The reading thread calls this.
+        The reading thread calls this method.
         """
         parts: dict[int, tuple[MovingShard, list[Raw]]] = {}
         for raw in raws:
@@ -257,14 +258,14 @@ class Shards:
                 parts.setdefault(shard.number, (shard, []))[1].append(raw)
         return list(parts.values())
 
-    # The methods from here on are for the engine's thread, unless they say otherwise.
+    # Only the engine's thread calls the following methods, unless a docstring says otherwise.
 
     def live(self) -> list[MovingShard]:
-        """Return the shards that were not released."""
+        """Return the shards that are not released."""
         return [shard for shard in list(self._here.values()) if not shard.ended]
 
     def step(self) -> None:
-        """Make due checkpoints, and release leaving shards whose queued chunks are used."""
+        """Make the checkpoints that are due, and release leaving shards once their queued chunks are used."""
         for shard in self.live():
             if shard.leaving and shard.queued == shard.used:
                 self._end(shard, save=True)
@@ -276,12 +277,12 @@ class Shards:
                 self._end(shard, save=False)
 
     def finish(self, save: bool) -> bool:
-        """Release all shards for good, and return whether all were saved.
+        """Release all shards at the end of the agent, and return whether all of them were saved.
 
         Parameters
         ----------
         save : bool
-            Whether to save their states first.
+            Whether to save their states before.
         """
         with self._lock:
             self._finished = True
@@ -292,7 +293,7 @@ class Shards:
         return all(saved)
 
     def view(self) -> EngineView:
-        """Return one view of all shards, with only the counts of tasks and sources by this agent."""
+        """Return one view of all shards; it leaves out the counts that earlier owners have exported."""
         for shard in self.live():
             shard.seen = shard.engine.view()
         live = self.live()
@@ -323,7 +324,7 @@ class Shards:
 
     @property
     def full(self) -> bool:
-        """True if too many closed windows of a shard wait to be saved, so that no more may close."""
+        """True if too many closed windows of a shard wait to be saved, so that no window may close."""
         return any(shard.delivery.full for shard in self.live())
 
     @property
@@ -350,19 +351,19 @@ class Shards:
         return tuple(by_name.values())
 
     def _counted(self) -> tuple[list[MovingShard], _Past]:
-        """Return the live shards and the counts of released ones; each shard is in exactly one of them."""
+        """Return the live shards, and the counts of the released shards; no shard is missing or in both."""
         with self._lock:
             return self.live(), self._past
 
     def _opened(self, number: int) -> MovingShard | None:
+        """Open the shard of a partition number; return None if it cannot be opened at present."""
         if time.monotonic() < self._next_try:
             return None
         try:
             opened = self._open(number)
         except (InUseError, StoreAwayError) as error:
-            if isinstance(
-                error, StoreAwayError
-            ):  # an attempt may take seconds, and there are many partitions
+            if isinstance(error, StoreAwayError):
+                # An attempt may take seconds, and there may be many partitions.
                 self._next_try = time.monotonic() + _AWAY_SECONDS
             if number not in self._waiting:
                 log.info("Partition %d waits for its state: %s.", number, error)
@@ -401,7 +402,7 @@ class Shards:
             )
         shard.leaving = True
         past = self._past_with(shard)
-        with self._lock:  # so that `_counted` sees the shard either as live or as released
+        with self._lock:  # `_counted` must see the shard either as live or as released
             shard.ended, self._past = True, past
         thread = threading.Thread(
             target=self._close, args=(shard,), name=f"close {shard.number}", daemon=True
@@ -411,19 +412,20 @@ class Shards:
         return saved
 
     def _close(self, shard: MovingShard) -> None:
+        """Close a released shard and delete it from the shards of the agent."""
         try:
             shard.opened.close()
         except Exception:
             log.exception("Partition %d: its state could not be closed cleanly.", shard.number)
         finally:
-            # The number is deleted last, because after that the shard may be opened again.
+            # The number is deleted last, because the shard may be opened again as soon as it is deleted.
             for name, known in list(self._by_partition.items()):
                 if known is shard:
                     del self._by_partition[name]
             del self._here[shard.number]
 
     def _warn_of_keys(self, views: Sequence[EngineView]) -> None:
-        """Log once for each model that its answers come in several partitions."""
+        """Warn once for each model whose answers arrive in several partitions."""
         for task, model, _ in twice(views):
             if (task, model) not in self._warned:
                 self._warned.add((task, model))
@@ -436,7 +438,7 @@ class Shards:
                 )
 
     def _past_with(self, shard: MovingShard) -> _Past:
-        """Return the counts of the released shards plus those of this one."""
+        """Return the counts of the released shards, including a shard that is being released."""
         past, delivery = self._past, shard.delivery
         times = [each for each in (past.saved_time, delivery.saved_time) if each is not None]
         counted = since(shard.engine.view(), shard.before)

@@ -1,4 +1,4 @@
-"""Warns once for each task if its labels never match an answer, and shows examples of both ids."""
+"""A warning for each task whose labels never match an answer, with examples of both ids."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from monitor.reports.views import EngineView, LabelOutcome
 
 log = logging.getLogger("blindsight")
 
-_LABELS = 50  # with fewer, chance or labels that came just before their answers may be the cause
+_LABELS = 50  # with fewer labels, chance or labels that arrived before their answers may be the cause
 _MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
 
 
 class UnjoinedLabels:
-    """The examples of ids that the warning about labels without an answer shows."""
+    """The detector of tasks whose labels never match an answer; it keeps ids as examples."""
 
     def __init__(self) -> None:
         self._ids: dict[str, SampleIds] = {}
         self._done: set[str] = set()
 
     def note(self, chunk: Chunk) -> None:
-        """Keep the ids of a chunk's first answer and first label as examples, in place of earlier ones."""
+        """Keep the ids of a chunk's first answer and first label as examples, instead of earlier ids."""
         for task, ids in chunk.ids.items():
             self._ids[task] = ids.or_else(self._ids.get(task, SampleIds()))
 
     def check(self, view: EngineView, ended: bool = False) -> None:
-        """Log the warning for each task that needs it.
+        """Log a warning, once for each task, if labels have arrived and none has matched an answer.
 
-        Before the end of the input, it waits until there are many labels.
+        Until the end of the input (`ended`), the warning requires at least `_LABELS` labels.
         """
         for task in self._ids.keys() - self._done:
             ids = self._ids[task]

@@ -1,7 +1,8 @@
 """Encoding of state as bytes: plain values and numpy arrays, in MessagePack.
 
-Equal states have equal bytes. A checksum covers the whole state, because SQLite has none and a flipped bit in
-an array would be a wrong count for good. States of versions that wrote no checksum can still be read.
+Equal states have equal bytes. Each state has a checksum, because SQLite has none, and a flipped bit in an
+array would make counts wrong without an error. States of old versions, which have no checksum, can still be
+read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ARRAY = 1  # (dtype, shape, bytes in C order)
-_CHECKED = 2  # CRC-32 of the rest, and the rest: a whole state
+_CHECKED = 2  # (CRC-32 of the encoded state, encoded state)
 _CRC_BYTES = 4
 
 _header = msgspec.msgpack.Encoder()
@@ -48,7 +49,7 @@ def _unpack_array(code: int, data: memoryview) -> Any:
 
 
 def _array(kind: Any, value: Any) -> Any:
-    """Convert a list where `kind` is an array, because older versions stored lists; return others as is."""
+    """Convert a list to an array if `kind` is an array type, because older versions stored lists."""
     if isinstance(value, list) and getattr(kind, "__origin__", None) is np.ndarray:
         dtype = get_args(get_args(kind)[1])[0]
         return np.array(value, dtype=None if dtype is Any else dtype)
@@ -109,7 +110,7 @@ def restored(state: Any, kind: type[S]) -> S:
     Raises
     ------
     ValueError
-        A field without a default is missing, or one holds another type: the message names it.
+        A field without a default is missing, or a field has a wrong type; the message names the field.
 
     Examples
     --------
@@ -140,9 +141,10 @@ def plain(state: Any) -> Any:
 def concatenate_columns(
     pieces: Sequence[Mapping[str, NDArray[Any]]], lengths: Sequence[int]
 ) -> dict[str, NDArray[Any]]:
-    """Concatenate the columns of pieces of one table; a column that a piece lacks is 0 in its rows.
+    """Concatenate the columns of several pieces of a table.
 
-    The columns of a table change with the configuration.
+    The pieces may have different columns, because the columns depend on the configuration. In the rows of a
+    piece without a column, the value of the column is 0.
 
     Parameters
     ----------

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gc
 
-_YOUNG = 100_000  # a block of 1 MiB decodes to some 8,000 records with a list each: a dozen blocks
+_YOUNG = 100_000  # objects of a dozen blocks: a block of 1 MiB has some 8,000 records with a list each
 _MIDDLE = _OLD = 10
-_IMPORTED = 300_000  # the modules of `run` are 140,000 objects
+_IMPORTED = 300_000  # more than the 140,000 objects of the modules of `run`
 
 
 def postpone_collector() -> None:
-    """Make garbage collection rare while modules are imported, which saves a tenth of the start.
+    """Make garbage collection rare while modules are imported, which saves a tenth of the time to start.
 
-    Call it before the imports.
+    Call this function before the imports.
     """
     gc.set_threshold(_IMPORTED, _MIDDLE, _OLD)
 
@@ -21,9 +21,10 @@ def tune_collector() -> None:
     """Make garbage collection rare, and exclude the objects that exist already, such as modules.
 
     Reference counting frees the records as soon as their columns are made. With the default threshold of 700
-    new objects the collector visits thousands of live objects for each block and frees nothing.
-    Measured: decoding takes 0.81 instead of 1.15 µs a record (`tests/bench/bench_replay.py`). Collecting the
-    cycles that imports leave (half a MiB) would add a twentieth to the start.
+    new objects, the collector would visit thousands of live objects for each block and free nothing. With the
+    higher threshold, decoding takes 0.81 instead of 1.15 µs a record (`tests/bench/bench_replay.py`). The
+    cycles that imports leave (half a MiB) are not collected, because this would take a twentieth of the
+    start.
     """
     gc.freeze()
     gc.set_threshold(_YOUNG, _MIDDLE, _OLD)

@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 BUCKETS_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Inclusive upper ends of the buckets: 1,020 rows of seven models take about 2 s, 20,000 about a minute."""
+"""The inclusive upper ends of the buckets.
+
+A refit on 1,020 rows of seven models takes about 2 s, on 20,000 rows about a minute.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RefitDurations:
-    """A histogram of durations.
+    """A histogram of the durations of refits.
 
     Parameters
     ----------
     counts : tuple of int
-        Durations in each bucket of `BUCKETS_SECONDS`, then the number beyond the last; not cumulative.
+        The number of durations in each bucket of `BUCKETS_SECONDS`, and the number beyond the last bucket.
+        These numbers are not cumulative.
     seconds : float
-        The sum of the durations.
+        The sum of the durations, in seconds.
 
     Examples
     --------
@@ -38,5 +42,5 @@ class RefitDurations:
         return RefitDurations(counts, self.seconds + seconds)
 
     def cumulative(self) -> tuple[int, ...]:
-        """Return the number of durations up to the end of each bucket, then the number of all."""
+        """Return the number of durations up to the end of each bucket, and the number of all durations."""
         return tuple(accumulate(self.counts))

@@ -13,8 +13,9 @@
     ├── ClusterError       Spark or a worker process could not start, or failed          (exit code 1)
     └── RequestError       a request to the agent was refused, or not answered           (exit code 1)
 
-The code that calls a foreign library converts its errors to one of these and keeps the cause. The message is
-one sentence that says what to do; the command line prints it without a traceback.
+The code that calls a foreign library converts the library's errors to one of these exceptions and keeps the
+cause. The message is one sentence with the problem and the remedy; the command line prints it without a
+traceback.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class BlindsightError(Exception):
 
 
 class ConfigError(BlindsightError):
-    """The configuration, or a file that it names, cannot be used. Raised before anything starts."""
+    """The configuration, or a file that it names, cannot be used; raised before the agent starts."""
 
 
 class MissingExtraError(BlindsightError):
@@ -81,7 +82,8 @@ class LeaseLostError(StoreError):
 class InUseError(SourceError, SinkError, StoreError):
     """Another process uses the port or the folder that the configuration names.
 
-    A later start may succeed, unlike with a wrong configuration: systemd starts again after exit code 1.
+    A later start may succeed without a change of the configuration. systemd therefore starts the agent again
+    after exit code 1.
     """
 
 

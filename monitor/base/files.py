@@ -11,9 +11,10 @@ _MOST_SECRET_BYTES = 16 << 10
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write or replace a file atomically; only its owner may read it.
+    """Write or replace a file atomically; only its owner may read the file.
 
-    The temporary file beside it has a fixed name, so two processes must not write the same file at once.
+    The data is first written to a temporary file with a fixed name in the same folder. Two processes must
+    therefore not write the same file at the same time.
 
     Raises
     ------
@@ -42,13 +43,13 @@ def put(path: Path, data: bytes) -> None:
 
 
 def place(aside: Path, path: Path) -> None:
-    """Rename a synced file to `path`, in the same folder, and sync the folder."""
+    """Rename a synced file to `path`, which is in the same folder, and sync the folder."""
     aside.replace(path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder: wait until its entries are on the disk."""
+    """Wait until the entries of a folder are written to the disk."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -76,7 +77,7 @@ def read_secret(key: str, path: str) -> str:
             text = file.read(_MOST_SECRET_BYTES + 1).decode().rstrip("\r\n")
     except OSError as error:
         raise SourceError(f"{problem}: {error.strerror or error}; give a file that holds it") from error
-    except UnicodeDecodeError:  # its text would quote bytes of the secret
+    except UnicodeDecodeError:  # the text of this error would quote bytes of the secret
         raise SourceError(f"{problem}: it is no text; give a file that holds it in UTF-8") from None
     if not text or len(text) > _MOST_SECRET_BYTES or "\n" in text:
         raise SourceError(f"{problem}: it is empty, or more than one line; give a file that holds it alone")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 AVERAGE_CONFIDENCE = "average_confidence"
-"""Name of the estimator that every window has: the mean of the calibrated confidences."""
+"""Name of the estimator that every window has, the mean of the calibrated confidences."""
 CORRECTED = "corrected"
 """Name of the estimator of a window's accuracy from its confidences and all labels so far.
 
-It is the headline where labels exist.
+Where labels exist, pages and reports show this estimate first.
 """
 REALISED = "realised"
 """Name of the estimator that computes metrics from the labels of one window."""
@@ -18,12 +18,15 @@ REALISED_COHORT = "realised_cohort"
 REALISED_HORIZON = "realised_horizon"
 """Name of the estimator that computes metrics from all labelled rows of the horizon."""
 BATCH_ROWS = 30
-"""Labelled rows in each batch of the audit of intervals; a smaller batch hardly ever contradicts one."""
-OUTCOMES = ("taken", "kept", "refused")
-"""Outcomes of a recalibration.
+"""Number of labelled rows in each batch of the audit of intervals.
 
-The new calibration is in force; the old one stays, because the labels do not favour the new one; the fit
-was refused.
+A smaller batch would hardly ever contradict an interval.
+"""
+OUTCOMES = ("taken", "kept", "refused")
+"""The outcomes of a recalibration.
+
+``taken``: the new calibration is in force. ``kept``: the old calibration stays in force, because the labels
+do not favour the new one. ``refused``: the fit was refused.
 """
 
 FeatureKind = Literal["number", "text"]

@@ -9,16 +9,16 @@ import numpy as np
 from monitor.base.records import Ints
 
 _FEW = (1 << 15) - 1
-"""The largest code for which a counting sort is used; it is many times faster than comparisons."""
+"""The largest code for which a counting sort is used, which is many times faster than comparisons."""
 
 
 def by_first_row(codes: Ints) -> list[int]:
-    """Return the codes that occur, in the order of their first row.
+    """Return the distinct codes, in the order of their first row.
 
     Parameters
     ----------
     codes : (n,) int64
-        0 or greater.
+        The code of each row, 0 or greater.
 
     Examples
     --------
@@ -31,13 +31,14 @@ def by_first_row(codes: Ints) -> list[int]:
         kinds, first = np.unique(codes, return_index=True)
         return [int(kind) for kind in kinds[np.argsort(first)]]
     places = np.full(most + 1, -1)
-    places[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # a repeated code keeps its first row
+    # Rows are assigned from the last to the first, so that the first row of each code remains.
+    places[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     kinds = np.flatnonzero(places >= 0)
     return [int(kind) for kind in kinds[np.argsort(places[kinds])]]
 
 
 def sorted_by_code(codes: Ints, rows: Ints) -> tuple[Ints, list[tuple[int, slice]]]:
-    """Sort rows by their code, stably, and return them with the codes and the slice of each code.
+    """Sort rows stably by code, and return the sorted rows, and each code with the slice of its rows.
 
     Parameters
     ----------

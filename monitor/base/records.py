@@ -1,8 +1,9 @@
 """Records as columns, in the form in which a decoder passes them to the engine.
 
-A `Chunk` holds the records of one read of one source: a `Batch` of answers and a `LabelBatch` for each task,
-and the rejected records. `order` is the place of each row in the chunk. With it the engine processes a chunk
-as if its records had come one by one, so that results do not depend on the sizes of reads.
+A `Chunk` holds the records of one read of one source: for each task a `Batch` of answers and a `LabelBatch`
+of labels, and the rejected records. The column `order` has the place of each row in the chunk. The engine
+uses it to process a chunk as if the records had arrived one by one, so that results do not depend on the
+sizes of reads.
 """
 
 from __future__ import annotations
@@ -24,21 +25,25 @@ Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
 NO_ID = np.uint64(0)
-"""The key of a record without an id, which counts in windows but can get no label."""
+"""The key of a record without an id. Such a record counts in windows, but no label can be joined to it."""
 
 DRAW = np.dtype([("round", np.uint64), ("number", np.int64), ("pool", np.int64), ("probability", np.float64)])
-"""How a row was sampled for labelling, where rows are sampled one after another without replacement.
+"""The draw by which a row was sampled for labelling; the rows of a round are drawn without replacement.
 
-`id_keys` of the round's name, the number of the draw in the round (from 1; 0 for a label without a draw), the
-number of rows before the first draw, and the probability with which the row was drawn from the rest.
+The fields are the `id_keys` of the round's name; the number of the draw in the round (from 1; 0 for a label
+without a draw); the number of rows before the first draw; and the probability with which the row was drawn
+from the rows that were left.
 """
 
 FIRST_MILLISECOND, LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999
-"""The first millisecond of the year 1 and the last of the year 9999, since the epoch: RFC 3339's range."""
+"""The first millisecond of the year 1 and the last millisecond of the year 9999, since the epoch.
+
+This is the range of times in RFC 3339.
+"""
 
 
 class RejectReason(StrEnum):
-    """The reason why a record was not used; a small fixed set, because it is a label in Prometheus."""
+    """The reason why a record was not used; one of a small set, because it is a Prometheus label."""
 
     MALFORMED = "malformed"
     ENCODING = "encoding"
@@ -78,15 +83,15 @@ class Reject:
     position : int
         The place in the partition, such as the byte of a file or the offset of a message.
     answers : int
-        The number of answers it counts as: 1 for an unreadable record, one for each model of a record with
-        several models, 0 for a label.
+        The number of answers that the reject counts as: 1 for an unreadable record, the number of models for
+        a record with several models, 0 for a label.
     task : str
         The task, or empty if it is not known.
     along : bool
         Whether only the label of the record was rejected, and its answers are used.
     records : int
-        The number of rejected records it counts as. It is more than 1 if one read had too many rejects to
-        keep each; the other fields then show the first of them.
+        The number of rejected records that the reject counts as. It is more than 1 if a read had too many
+        rejects to keep all of them; the other fields then describe the first of these records.
     """
 
     reason: RejectReason
@@ -115,14 +120,15 @@ class TaskLayout:
     models : tuple of str
         Models that the configuration maps to this task, for records that name no task.
     groups : tuple of str
-        Names of the record's `groups` that have windows of their own.
+        Names of the record's `groups` that have separate windows.
     arena : bool
         Whether the records are comparisons; see `Batch.other`.
     long_names : frozenset of str
-        Names of models, groups and versions that exceed the length limit but are accepted, because the state
-        of an older version holds them.
+        Names of models, groups and versions that are longer than the limit but accepted, because the state of
+        an older version contains them.
     numbered : bool
-        Whether a source numbers the rows of its requests, so that a label may name the request alone.
+        Whether a source numbers the rows of its requests, so that a label may have the id of the request
+        only.
     features : tuple of (str, {"number", "text"})
         Names of the record's `features` that a calibration uses, each with its type.
     """
@@ -285,9 +291,9 @@ class LabelBatch:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """The places of a chunk's records in a whole stream of which the chunk is only a part.
+    """The places of a chunk's records in the whole stream, for a chunk that is only a part of the stream.
 
-    Other workers process the other records of that stream.
+    Other workers process the other records of the stream.
 
     Parameters
     ----------
@@ -330,7 +336,7 @@ class Chunk:
     source : str
         The source's name, a label in Prometheus.
     batches, labels : tuple
-        At most one of each for a task.
+        For each task, at most one batch of answers and one batch of labels.
     rejects : tuple of Reject
     partitions : tuple of str
         The names that the batches' `partition` columns index.
@@ -348,13 +354,14 @@ class Chunk:
         The places of the records in the whole stream, for a part of a stream. By default the chunk follows
         the previous one.
     ignored : int
-        Events that rightly hold no answer.
+        The number of events that are valid but hold no answer.
     shed : int
         Answers that the source refused since the previous chunk because it was full; not part of `answers`.
     labels_shed : mapping of str to int
         Labels that the source refused because it was full, by task.
     rows_left : mapping of str to int
-        Rows that a mapping did not read because it read only one row, by the path of that row.
+        The number of rows that a mapping did not read, because it reads only one row of a record, by the path
+        of that row.
     ids : mapping of str to SampleIds
         The ids of the first answer and of the first label of each task, for messages.
     """
@@ -382,14 +389,17 @@ class Chunk:
 
 
 _LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_BYTES_OF_IDS = 1 << 22  # most bytes of one hashing step, so that a long id does not cost gigabytes
+_BYTES_OF_IDS = 1 << 22  # the largest size of one hashing step; otherwise a long id could cost gigabytes
 _WORD = 8
 _LONGEST_ID = 4096
-"""A longer id is replaced by a digest, because each word of the longest id costs a step over all ids."""
+"""The largest number of characters of an id that is hashed itself; a longer id is replaced by a digest.
+
+Each word of the longest id costs a step over all ids.
+"""
 
 
 def mix(x: Keys) -> Keys:
-    """Scramble 64-bit integers one to one, so that close integers are far apart.
+    """Map 64-bit integers one to one to others, so that close integers become far apart.
 
     This is the finaliser of splitmix64 (Steele, Lea, Flood 2014).
 
@@ -408,10 +418,10 @@ def mix(x: Keys) -> Keys:
 def id_keys(ids: Sequence[str]) -> Keys:
     """Return 64-bit hashes of record ids, which are the same in every process and batch.
 
-    The hash starts from the length; each eight bytes of the UTF-8 text are combined with it by exclusive or,
-    and the result is scrambled by `mix`. Ids of equal length up to eight bytes never share a key. Among ten
-    million longer ids, the chance that any two share a key is about 3 in a million; the agent then treats
-    them as one record. The hash is not safe against ids that are made to collide.
+    The hash starts with the length of the id. Each eight bytes of the UTF-8 text are combined with the hash
+    by exclusive or, and `mix` is applied to the result. Ids of equal length up to eight bytes never share a
+    key. Among ten million longer ids, the probability that any two share a key is about 3 in a million; the
+    agent would treat these two as one record. The hash is not safe against ids that are chosen to collide.
 
     Parameters
     ----------
@@ -440,8 +450,8 @@ def id_keys(ids: Sequence[str]) -> Keys:
     texts: Sequence[str | bytes] = ids
     try:
         return _keys_of(np.array(texts, dtype=f"S{_room(lengths)}"), lengths)
-    except UnicodeEncodeError:  # numpy writes ASCII only
-        # A table can hold a lone surrogate, which must not fail the other ids.
+    except UnicodeEncodeError:  # numpy converts only ASCII text to bytes
+        # An id from a table may have a lone surrogate; the other ids must still be hashed.
         texts = [text.encode("utf-8", "surrogatepass") for text in ids]
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     return _keys_of(np.array(texts, dtype=f"S{_room(lengths)}"), lengths)
@@ -452,7 +462,7 @@ def _digest(text: str) -> str:
 
 
 def text_codes(texts: Sequence[str]) -> Floats:
-    """Return unordered (n,) whole numbers below 2⁵² for texts: the upper bits of their `id_keys`.
+    """Return a code for each text, (n,) whole numbers below 2⁵²: the upper bits of its `id_keys`.
 
     Examples
     --------
@@ -471,13 +481,14 @@ _NO_GROUPS = np.lib.stride_tricks.as_strided(np.zeros((1, 0), dtype=np.int64), (
 def no_features(rows: int) -> Floats:
     """Return the features of the rows of a task without features, with shape (rows, 0).
 
-    It is a view that takes no memory, whereas numpy allocates an array of no columns as if it had one.
+    The array is a view that takes no memory; numpy allocates an array without columns as if it had one
+    column.
     """
     return _NO_FEATURES[:rows]
 
 
 def no_groups(rows: int) -> Ints:
-    """Return the groups of the rows of a task without groups, with shape (rows, 0); it takes no memory."""
+    """Return the groups of the rows of a task without groups, with shape (rows, 0), a view without memory."""
     return _NO_GROUPS[:rows]
 
 
@@ -492,7 +503,7 @@ def _keys_of(packed: NDArray[np.bytes_], lengths: Ints) -> Keys:
     shortest = int(lengths.min())
     for j in range(words.shape[1]):
         mixed = mix(keys ^ words[:, j])
-        # Padding is not hashed, because an id's key must not depend on the lengths of other ids.
+        # Padding is not hashed, because the key of an id must not depend on the lengths of other ids.
         keys = mixed if shortest > _WORD * j else np.where(lengths > _WORD * j, mixed, keys)
     keys[keys == NO_ID] = np.uint64(1)
     keys[lengths == 0] = NO_ID
@@ -509,7 +520,7 @@ _LONGEST_SHOWN = 24
 
 
 def id_shape(id_: str) -> str:
-    """Return the pattern of an id: 9 for digits, a for letters, hex, UUID; its separators are kept.
+    """Return the pattern of an id: `9` for digits, `a` for letters, `hex` or `UUID`, with its separators.
 
     Examples
     --------
@@ -525,7 +536,7 @@ def id_shape(id_: str) -> str:
 
 
 def id_look(id_: str) -> str:
-    """Return an id for a message: shortened, with its shape.
+    """Return an id for a message: shortened, with its pattern (`id_shape`).
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""The tables of estimators, calibrations, charts, sources and wire formats; one line adds one.
+"""The tables of estimators, calibrations, charts, sources and wire formats, with a line for each.
 
 A line has the tag that configurations, reports and metrics use, the import path of the code, and a
-description. The code is imported at its first use, so that reading a configuration imports none of it. The
-schema's choices, the messages, the pages of `docs` and the tests of each contract come from these tables.
-Families of metrics have their own table, `monitor.export.prometheus.families`.
+description. The code is imported at its first use, so that reading a configuration imports none of the code.
+The choices in the schema, the messages, the pages in `docs` and the contract tests are made from these
+tables. The families of metrics have a separate table, `monitor.export.prometheus.families`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def load(path: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """An extra of the distribution.
+    """An extra of the distribution, which installs optional packages.
 
     Parameters
     ----------
     name : str
     packages : tuple of str
-        The packages that Blindsight imports from it.
+        The import names of the packages of the extra that Blindsight uses.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Extra:
     packages: tuple[str, ...]
 
     def require(self, what: str) -> None:
-        """Raise MissingExtraError if a package is not installed, without importing any.
+        """Raise MissingExtraError if a package of the extra is not installed; no package is imported.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class Extra:
         """
         try:
             missing = any(importlib.util.find_spec(package) is None for package in self.packages)
-        except ModuleNotFoundError:  # the parent of a package is missing
+        except ModuleNotFoundError:  # the parent package is missing
             missing = True
         if missing:
             raise MissingExtraError(what, self.name)
@@ -142,21 +142,22 @@ class Classes(Mapping[str, _T]):
 
 @dataclass(frozen=True, slots=True)
 class EstimatorEntry(Entry):
-    """An estimator.
+    """The line of an estimator.
 
     Parameters
     ----------
     needs : {"confidences", "reference", "labels", "refit"}
-        The input that it is computed from: a window's confidences; confidences and a fit on the labelled
-        reference; the window's labels; or a refit on the scores of several models and the labels so far.
+        The input of the estimator: the confidences of a window; the confidences and a fit on the labelled
+        reference; the labels of the window; or a refit on the scores of several models and the labels so far.
     by_labels : bool
-        Whether its error comes from the labels alone, so that it ranks models and uses the weights of labels.
+        Whether the error of the estimates comes from the labels alone. Such an estimator can rank models, and
+        uses the weights of labels.
     brings : tuple of str
-        Tags of estimators that are always reported with it.
+        The tags of estimators that are always reported together with this one.
     charted : bool
-        Whether charts and objectives may judge the accuracy by it.
+        Whether charts and objectives may judge the accuracy by this estimator.
     extra : Extra, optional
-        The extra that installs packages it needs beside those of the distribution.
+        The extra that installs further packages for the estimator; None if it needs none.
     """
 
     needs: Literal["confidences", "reference", "labels", "refit"]
@@ -168,12 +169,12 @@ class EstimatorEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class ChartEntry(Entry):
-    """A kind of control chart.
+    """The line of a kind of control chart.
 
     Parameters
     ----------
     keys : tuple of str
-        Keys of `chart` in the configuration that it accepts besides `arl0` and `sigmas`.
+        The keys of `chart` in the configuration that this kind accepts besides `arl0` and `sigmas`.
     """
 
     keys: tuple[str, ...] = ()
@@ -181,14 +182,16 @@ class ChartEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class CalibrationEntry(Entry):
-    """A calibration method.
+    """The line of a calibration method.
 
     Parameters
     ----------
     refitted : bool
-        Whether it is fitted by refits only; `path` then names the fitted calibration, not the fitter.
+        Whether only refits fit the calibration; `path` is then the path of the fitted calibration, otherwise
+        the path of the fitter.
     chooses : bool
-        Whether it chooses one of the other methods, whose name the fitted calibration has.
+        Whether the method chooses one of the other methods; the fitted calibration has the name of the chosen
+        method.
     """
 
     refitted: bool = False
@@ -197,16 +200,17 @@ class CalibrationEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry(Entry):
-    """A kind of source.
+    """The line of a kind of source.
 
     Parameters
     ----------
     path : str
         The import path of a subclass of `monitor.base.source.Source`.
     section : str
-        The import path of its section of the configuration, a `monitor.config.sources.SourceSection`.
+        The import path of the source's section of the configuration, a
+        `monitor.config.sources.SourceSection`.
     extra : Extra, optional
-        The extra that installs its client library, if the distribution does not.
+        The extra that installs the client library; None if the distribution installs it.
     """
 
     section: str
@@ -215,25 +219,25 @@ class SourceEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class FormatEntry(Entry):
-    """A format of foreign records, a value of `mapping.format`.
+    """The line of a wire format, a value of `mapping.format`.
 
     Parameters
     ----------
     path : str
         The import path of a `connectors.formats.wires.wire.Wire`, which is made from the mapping.
     paths : bool
-        Whether the mapping gives the path of each field; if not, the format defines them.
+        Whether the mapping gives the path of each field; otherwise the format defines the paths.
     numbers_rows : bool
-        Whether an answer's id is the id of its request, a colon and the row's number from 0.
+        Whether the id of an answer is the id of its request, a colon and the row's number from 0.
     ids : tuple of str
-        Words that `mapping.id` accepts although the mapping has no paths; they choose among several ids.
+        Words that `mapping.id` accepts although the mapping has no paths, to choose one of several ids.
     marks : tuple of tuple of str
-        Sets of fields by which the format is recognised without a mapping: a record has all fields of one
-        set, and no field that marks a record of our own format.
+        Sets of fields by which the format is recognised without a mapping: a record of the format has all
+        fields of one of these sets, and no field that marks a record of our own format.
     holds_records : bool
-        Whether each event wraps a record, which may be of another format.
+        Whether each event wraps a record, which may have another format.
     columns : tuple of str
-        The columns to read from a table of such records; all columns if empty.
+        The columns to read from a table with records of this format; all columns if empty.
     """
 
     paths: bool = True
@@ -251,17 +255,17 @@ class FormatEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class MetricEntry:
-    """A metric that charts judge.
+    """The line of a metric that charts judge.
 
     Parameters
     ----------
     better : {1, -1, 0}
-        Whether larger (1) or smaller (-1) values are better; 0 if neither, as for a prevalence, in which case
-        a change in either direction raises an alarm.
+        Whether larger (1) or smaller (-1) values are better. The value is 0 if neither is better, as for a
+        prevalence; then a change in either direction raises an alarm.
     min_change : float
         The default of the smallest change that raises an alarm.
     pages : bool
-        Whether an alarm of its chart also raises an alert.
+        Whether an alarm of the metric's chart also raises an alert.
     """
 
     better: int
@@ -375,7 +379,7 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
     ),
     "spe": EstimatorEntry(f"{_STATS}.rivals.spe:SPE", "two parametric densities for each model", "refit"),
 }
-"""Every estimator, in the order of reports."""
+"""All estimators by tag, in the order of reports."""
 COMPARISON_ESTIMATORS = TablePart(ESTIMATORS, lambda entry: entry.needs == "reference")
 """Estimators that are fitted on the labelled reference, for comparison."""
 REFITTED = TablePart(ESTIMATORS, lambda entry: entry.needs == "refit")
@@ -384,12 +388,12 @@ BY_LABELS = TablePart(ESTIMATORS, lambda entry: entry.by_labels)
 
 
 def estimators_by_input(tags: Iterable[str], needs: str) -> tuple[str, ...]:
-    """Return the estimators, among these and those they bring, that are computed from one kind of input.
+    """Return the estimators with one kind of input, among some estimators and the ones that they bring.
 
     Parameters
     ----------
     tags : iterable of str
-        Estimators; a tag that is not in the table is ignored.
+        Tags of estimators; an unknown tag is ignored.
     needs : str
         The kind of input; see `EstimatorEntry`.
 
@@ -432,7 +436,7 @@ CALIBRATIONS: dict[str, CalibrationEntry] = {
         refitted=True,
     ),
 }
-"""Every calibration."""
+"""All calibration methods, by tag."""
 
 CHARTS: dict[str, ChartEntry] = {
     "shewhart": ChartEntry(
@@ -460,7 +464,7 @@ CHARTS: dict[str, ChartEntry] = {
         f"{_STATS}.charts.cusum:Cusum", "cumulative sums, which find small lasting shifts sooner", ("shift",)
     ),
 }
-"""Every kind of control chart."""
+"""All kinds of control charts, by tag."""
 
 SOURCES: dict[str, SourceEntry] = {
     "file": SourceEntry("connectors.files:FileSource", "a file", "monitor.config.sources:FileSourceConfig"),
@@ -485,7 +489,7 @@ SOURCES: dict[str, SourceEntry] = {
         "monitor.config.sql:SqlSourceConfig",
     ),
 }
-"""Every kind of source."""
+"""All kinds of sources, by tag."""
 
 FORMATS: dict[str, FormatEntry] = {
     "kserve": FormatEntry(
@@ -529,7 +533,7 @@ FORMATS: dict[str, FormatEntry] = {
         "CloudEvents in any mode; paths refer to the event as structured JSON (id, data.probs)",
     ),
 }
-"""Every format of foreign records."""
+"""All wire formats, by tag."""
 
 METRICS: dict[str, MetricEntry] = {
     "accuracy": MetricEntry(1, min_change=0.01),
@@ -542,7 +546,7 @@ METRICS: dict[str, MetricEntry] = {
     "auroc": MetricEntry(1),
     "average_precision": MetricEntry(1),
 }
-"""Every metric that charts judge."""
+"""All metrics that charts judge, by name."""
 
 TABLES: Mapping[str, Mapping[str, Entry]] = {
     "estimators": ESTIMATORS,
@@ -551,4 +555,4 @@ TABLES: Mapping[str, Mapping[str, Entry]] = {
     "sources": SOURCES,
     "formats": FORMATS,
 }
-"""Every table, by the kind of its lines."""
+"""All tables, by the kind of their lines."""

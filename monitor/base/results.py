@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """The reason why an estimate is unknown; a small closed set, because it is a label in Prometheus."""
+    """The reason why an estimate is unknown; one of a small set, because it is a Prometheus label."""
 
     NO_ROWS = "no rows"
     TOO_FEW_ROWS = "too few rows"
@@ -40,10 +40,10 @@ class Estimate:
     value, lower, upper : float
         The estimate and the ends of its interval, in the metric's own unit (0 to 1 for every ratio).
     level : float
-        The nominal coverage of the interval, 0 to 1: the share of intervals that contain the true value while
-        the estimator's assumptions hold.
+        The nominal coverage of the interval, 0 to 1: the share of intervals that contain the true value if
+        the assumptions of the estimator hold.
     n : int
-        The number of rows that the estimate is computed from.
+        The number of rows from which the estimate is computed.
 
     Examples
     --------
@@ -60,12 +60,13 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A missing estimate, with the reason; it is never exported as 0 or NaN.
+    """A missing estimate, with the reason. A missing estimate is never exported as 0 or NaN.
 
     Parameters
     ----------
     reason : str
-        A `Reason` inside the agent; a user's own estimator may give another short sentence.
+        The reason, a `Reason` for the estimators of the agent; a user's estimator may give another short
+        text.
 
     Examples
     --------
@@ -78,13 +79,13 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class TooFew(Unknown):
-    """A missing estimate because there are fewer rows than it needs.
+    """A missing estimate because there are fewer rows than the estimator needs.
 
     Parameters
     ----------
     reason : str
     n : int
-        The number of rows there are.
+        The number of available rows.
 
     Examples
     --------
@@ -97,12 +98,12 @@ class TooFew(Unknown):
 
 
 Result = Estimate | Unknown
-"""The result of every estimator."""
+"""The result of an estimator: an estimate, or the reason why it is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an operator's request: done or refused, with a sentence that explains it."""
+    """The outcome of an operator's request: whether it was done or refused, and an explanatory sentence."""
 
     done: bool
     text: str

@@ -1,12 +1,12 @@
-"""The interface of a source, the adapter of a feed of records, and the raw data that it reads.
+"""The interface of a source, which is the adapter of a feed of records, and the raw data that it reads.
 
 A source reads raw bytes and their positions; it does not decode them. The agent passes it the positions to
 start from (`open`), calls `read`, and reports which positions have been used and saved (`acknowledge`).
 
 A **position** says where reading of one partition continues. Only the source interprets it: it is a number,
 a text, or a mapping of plain values that a store can hold. The engine keeps the newest position of each
-partition, the store saves it, and the source gets it back. It points *after* the last record read, so that a
-source that resumes from it neither repeats nor skips a record.
+partition, the store saves it, and the source receives it after a restart. A position points *after* the last
+record read, so that a source that continues at the position neither repeats nor skips a record.
 
 The **place** of a record (`Reject.position`, the ranges of a window) is a whole number that identifies the
 record within its partition: a byte, a row, an offset, an id.
@@ -35,7 +35,7 @@ class RawBlock:
     data : bytes
         Lines that end in a newline, except perhaps the last line of a file.
     partition : str
-        The file, as reports name it.
+        The name of the file in reports.
     start : int
         Byte offset of `data` in the (uncompressed) file.
     labels : bool
@@ -70,8 +70,8 @@ class RawMessages:
     headers : sequence of sequence of (str, bytes or None), optional
         The headers of each message, if the mapping of the source reads headers.
     after_others : bool
-        Whether another member of the group used the messages of this partition between the previous read and
-        this one.
+        Whether another member of the group used messages of this partition between the previous read and this
+        read.
     after : object, optional
         Position after the last message; by default the place after it.
     """
@@ -95,13 +95,13 @@ class RawTable:
     Parameters
     ----------
     columns : mapping of str to list
-        `id`, `time`, `task`, `model`, `label`, `groups.<name>`, `scores.<class>` or `scores`, …;
-        None where a row has no value.
+        The cells of each column, None for a missing value. Columns are `id`, `time`, `task`, `model`,
+        `label`, `groups.<name>`, `scores.<class>` or `scores`, and so on.
     partition : str
     start : int
         Number of the first row, from 0.
     broken : mapping of int to str, optional
-        The reason why a row could not be read, by its index within `columns`.
+        For each row that could not be read, its index within `columns` and the reason.
     position : object, optional
         Position after the last row; by default the number of the row after it.
     size : int, optional
@@ -126,7 +126,7 @@ class RawTable:
 
 @dataclass(frozen=True, slots=True)
 class RawSkipped:
-    """A line that was too long to read, to be counted as rejected.
+    """A line that was too long to read; it is counted as rejected.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class RawDamaged:
         The readable part of the record in which the damage begins, at most 2,000 bytes.
     partition : str
     start : int
-        Place where that record begins; reading continues there after the file is repaired.
+        The place where this record begins; reading continues there after the file is repaired.
     """
 
     why: str
@@ -245,13 +245,13 @@ class SourceCounts:
     Parameters
     ----------
     gap_records : int
-        Records that the feed's retention deleted before they were read; for files 1 for each gap, because its
-        length is not known.
+        Records that the feed's retention deleted before they were read. For files, each gap counts as 1,
+        because its length is not known.
     taken_over_records : int
-        Records that another member of the group used, between our saved position and the position at which
-        reading continued.
+        Records between our saved position and the position at which reading continued; another member of the
+        group used these records.
     overlap_records : int
-        Records that we used and that, according to the group's position, another member used too.
+        Records that we used although, according to the position of the group, another member used them too.
     rebuilds : int
         The number of times the client was replaced because it had stopped delivering.
     """
@@ -292,8 +292,9 @@ class Refusals:
 class ShardOwner(Protocol):
     """The owner of the state of partitions that move between agents.
 
-    Partitions with the same number, whatever their topics, share one state, a shard. Records of a partition
-    that is not held are dropped. `take` is called by the reading thread, the other methods by any thread.
+    Partitions with the same number, also of different topics, share one state, a shard. Records of a
+    partition that is not held are dropped. `take` is called by the reading thread, the other methods by any
+    thread.
     """
 
     def take(self, partition: str, number: int) -> tuple[object, Mapping[str, Any]] | None:
@@ -317,7 +318,7 @@ class ShardOwner(Protocol):
 
     @property
     def waiting(self) -> str | None:
-        """The reason why the state of an assigned partition is not here yet, without a full stop."""
+        """The reason why the state of an assigned partition is not open yet, without a full stop, or None."""
 
 
 class Source(ABC, Generic[Position]):
@@ -329,7 +330,7 @@ class Source(ABC, Generic[Position]):
     Attributes
     ----------
     name : str
-        The value of a label in Prometheus; short, and the same after a restart.
+        The value of a Prometheus label: a short name that is the same after a restart.
     """
 
     name: str
@@ -344,7 +345,7 @@ class Source(ABC, Generic[Position]):
         tasks : sequence of TaskLayout
             The configured tasks, for a source that validates records before it accepts them.
         spools : Spools, optional
-            Makes a spool in the store's database, for a source that acknowledges posts.
+            A function that makes a spool in the store's database, for a source that acknowledges posts.
         """
         return cls(settings)  # type: ignore[call-arg]
 
@@ -356,12 +357,12 @@ class Source(ABC, Generic[Position]):
         ----------
         settings : monitor.config.sources.SourceSection
         records : int
-            The largest number of records, though each partition with records gives at least one.
+            The largest number of records; a partition with records nevertheless returns at least one.
 
         Returns
         -------
         list of Raw, or str
-            The records, an empty list if the feed has none; or the reason why the feed cannot be sampled.
+            The records (an empty list if the feed has none), or the reason why the feed cannot be sampled.
 
         Raises
         ------
@@ -380,21 +381,21 @@ class Source(ABC, Generic[Position]):
 
     @abstractmethod
     def open(self, positions: Mapping[str, Position]) -> None:
-        """Prepare to read, each partition from its position if it has one.
+        """Prepare to read; a partition in `positions` is read from its position on.
 
         Raises
         ------
         SourceError
             The feed cannot be opened and waiting would not help, for example because a file is missing. If
-            the feed may come back, as a server may, `open` does not raise and `up` is False.
+            waiting may help, for example because a server is down, `open` does not raise and `up` is False.
         """
 
     @abstractmethod
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Return the available records in order, at most a few MiB, after at most `timeout_seconds`.
 
-        The list is empty if there are none. A `RawMessages` without messages passes on only a position, for a
-        source that reads further after its acknowledgement.
+        The list is empty if there are no records. A `RawMessages` without messages has only a position; some
+        sources need its acknowledgement before they continue.
 
         Raises
         ------
@@ -411,21 +412,21 @@ class Source(ABC, Generic[Position]):
     @property
     @abstractmethod
     def up(self) -> bool:
-        """True if the feed is connected, so that new records will be read."""
+        """True if the feed is connected, so that `read` will return new records."""
 
     @property
     def lag(self) -> int | None:
-        """The number of records that wait to be read, or None if the feed does not know."""
+        """The number of records that wait to be read; None if the feed does not report it."""
         return None
 
     @property
     def trouble(self) -> str | None:
-        """The reason why a connected feed is not `up`, without a full stop."""
+        """The reason why a connected feed is not `up`, without a full stop; None if there is no reason."""
         return None
 
     @property
     def counts(self) -> SourceCounts | None:
-        """The counts of lost and overlapping records, or None if the feed can have none."""
+        """The counts of lost and overlapping records; None if the feed cannot lose records."""
         return None
 
     @property
@@ -447,13 +448,14 @@ class Source(ABC, Generic[Position]):
 
     @classmethod
     def without(cls, position: Position, keys: Keys) -> Position:
-        """Return a saved position without these ids; the positions of most sources hold no ids."""
+        """Return a saved position without these ids; most sources have no ids in their positions."""
         return position
 
     def share(self, shards: ShardOwner) -> None:
-        """Make `shards` the owner of the state; call it before `open`.
+        """Make `shards` the owner of the state; call this method before `open`.
 
-        The source takes the state and the position of each partition from it when the partition is assigned.
+        When a partition is assigned, the source opens its state with `shards.take`, which returns its
+        position.
 
         Raises
         ------
@@ -463,7 +465,7 @@ class Source(ABC, Generic[Position]):
         raise NotImplementedError
 
     def keep_alive(self) -> None:
-        """Stay connected without reading; called repeatedly while the agent's queue is full."""
+        """Keep the connection alive without reading; called repeatedly while the agent's queue is full."""
 
 
 def open_source(source: Source[Any], positions: Mapping[str, Any]) -> None:
@@ -491,7 +493,7 @@ Decode = Callable[[Sequence[Raw]], Chunk]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A source with its decoder; with `reads_events` some records may be events without an answer."""
+    """A source with its decoder; if `reads_events` is True, records may be events without an answer."""
 
     feed: Source[Any]
     decode: Decode

@@ -1,7 +1,7 @@
-"""The interface of a spool, a durable queue of posted records from acknowledgement to use.
+"""The interface of a spool, which stores posted records durably from their acknowledgement to their use.
 
-An offset counts the bytes of all lines that were ever stored; deletions do not change it. One thread stores
-the lines of several posts together (group commit), and another thread reads only lines that are durable.
+An offset is a number of bytes of all lines that were ever stored; deletions do not change offsets. One thread
+stores the lines of several posts together (group commit). Another thread reads lines after they are durable.
 `connectors.http.spool` stores lines in a folder, `monitor.store.spool_table` in the store's database.
 """
 
@@ -21,22 +21,22 @@ from monitor.base.errors import BlindsightError
 log = logging.getLogger("blindsight")
 
 SLOW_SECONDS = 10.0
-"""The duration from which the write of a group of posts counts as trouble; normally it takes milliseconds."""
+"""The time after which an unfinished write is reported as trouble; normally a write takes milliseconds."""
 
 AGAIN_SECONDS = 1.0
 """The pause after a failure before the spool tests whether it can store posts again."""
 
 
 class SpoolFullError(BlindsightError):
-    """The spool is full until some of its lines are used."""
+    """The spool has no room for the lines until some of its lines are used."""
 
 
 class SpoolWriteError(BlindsightError):
-    """The lines could not be stored, and are not acknowledged."""
+    """The lines could not be stored and must not be acknowledged."""
 
 
 class SpoolLines(NamedTuple):
-    """Whole lines, the offset of the first, and whether they were posted as labels."""
+    """Whole lines, the offset of the first line, and whether the lines were posted as labels."""
 
     lines: bytes
     start: int
@@ -44,7 +44,7 @@ class SpoolLines(NamedTuple):
 
 
 class SpoolPost(NamedTuple):
-    """The lines of a post, their number, whether they are labels, and the future of the sender."""
+    """The lines of a post, their number, whether they are labels, and the future that `append` returned."""
 
     lines: bytes
     rows: int
@@ -53,7 +53,7 @@ class SpoolPost(NamedTuple):
 
 
 class SpoolFrame(NamedTuple):
-    """Consecutive lines of one kind, labels or not, that are stored together."""
+    """Consecutive lines that are stored together; all of them are labels, or none is."""
 
     lines: bytes
     start: int
@@ -67,7 +67,7 @@ class SpoolFrame(NamedTuple):
 
 
 def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
-    """Yield a frame for each run of posts of one kind; the first frame begins at `start`."""
+    """Yield a frame for each run of posts that are all labels or all not; the first begins at `start`."""
     for labels, run in groupby(posts, lambda post: post.labels):
         some = list(run)
         frame = SpoolFrame(b"".join(p.lines for p in some), start, sum(p.rows for p in some), labels)
@@ -76,7 +76,7 @@ def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
 
 
 def merge_stretches(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
-    """Merge consecutive stretches of lines of one kind.
+    """Merge consecutive stretches of lines if both or neither are labels.
 
     Examples
     --------
@@ -94,11 +94,11 @@ class PostSpool(ABC):
     Parameters
     ----------
     max_bytes : int
-        The largest size of all lines that wait to be used.
+        The largest total size of the lines that are not used yet.
     group_bytes : int
-        The largest size of a group of posts that is stored at once; a single post may be larger.
+        The largest size of a group of posts that are stored together; a single post may be larger.
     frame_bytes : int
-        The overhead of a frame.
+        The overhead of a frame in bytes.
     """
 
     def __init__(self, max_bytes: int, group_bytes: int, frame_bytes: int) -> None:
@@ -106,21 +106,21 @@ class PostSpool(ABC):
         self._group_bytes = group_bytes
         self._frame_bytes = frame_bytes
         self.lost: int | None = None
-        """Stored rows that were lost since the spool was first opened; None if that cannot happen."""
+        """The number of stored rows lost since the spool was first opened; None if no row can be lost."""
         self._lock = threading.RLock()
-        self._to_write = threading.Condition(self._lock)  # the writer waits for posts, or for used lines
+        self._to_write = threading.Condition(self._lock)  # the writer waits for posts or used lines
         self._to_read = threading.Condition(self._lock)  # the reader waits for stored lines
         self._waiting: list[SpoolPost] = []
-        self._bytes = 0  # stored, or waiting to be stored
+        self._bytes = 0  # size of the lines that are stored or wait to be stored
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._fault: str | None = None  # why the last write failed
-        self._busy_since: float | None = None  # when the present write began, monotonic
-        self._next_look = 0.0  # when to test whether posts can be stored, monotonic
+        self._fault: str | None = None  # the reason why the last write failed
+        self._busy_since: float | None = None  # monotonic time at which the current write began
+        self._next_look = 0.0  # monotonic time of the next test whether posts can be stored
 
     @abstractmethod
     def open(self, position: int | None) -> None:
-        """Open the spool to read from `position`, which is None if no lines were used yet.
+        """Open the spool and read from `position` on; None means that no lines have been used.
 
         Raises
         ------
@@ -129,10 +129,18 @@ class PostSpool(ABC):
         """
 
     def append(self, lines: bytes, rows: int, labels: bool = False) -> Future[int]:
-        """Store whole lines and return a future: the offset after them, once they are durable.
+        """Queue whole lines to be stored, and return a future of the offset after these lines.
 
-        `labels` says whether they were posted as labels. The future raises `SpoolWriteError` if the lines
-        cannot be stored.
+        The future is done when the lines are durable. It raises `SpoolWriteError` if the lines cannot be
+        stored.
+
+        Parameters
+        ----------
+        lines : bytes
+        rows : int
+            The number of lines.
+        labels : bool
+            Whether the lines were posted as labels.
 
         Raises
         ------
@@ -146,7 +154,7 @@ class PostSpool(ABC):
             if self._bytes + need > self.max_bytes:
                 raise SpoolFullError(f"The spool holds its {self.max_bytes} bytes")
             future: Future[int] = Future()
-            future.set_running_or_notify_cancel()  # the sender may disconnect; a write cannot be cancelled
+            future.set_running_or_notify_cancel()  # a write cannot be cancelled
             if not self._waiting:
                 self._to_write.notify()
             self._waiting.append(SpoolPost(lines, rows, labels, future))
@@ -155,7 +163,9 @@ class PostSpool(ABC):
 
     @abstractmethod
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
-        """Return the next whole lines, about 1 MiB, in stretches of one kind; [] if none came in time.
+        """Return the next whole lines, about 1 MiB; an empty list if there are none in time.
+
+        The lines of one `SpoolLines` are all labels, or none is.
 
         Raises
         ------
@@ -165,20 +175,20 @@ class PostSpool(ABC):
 
     @abstractmethod
     def absorbed(self, position: int) -> None:
-        """Note that all lines before this offset are used and saved, and may be deleted."""
+        """Note that all lines before an offset are used and saved, so that they may be deleted."""
 
     @abstractmethod
     def close(self) -> None:
-        """Store the waiting posts and close the spool."""
+        """Store the waiting posts, and close the spool."""
 
     @property
     @abstractmethod
     def lag(self) -> int:
-        """The number of stored lines that were not read yet."""
+        """The number of stored lines that have not been read."""
 
     @property
     def trouble(self) -> str | None:
-        """The reason why posts cannot be stored at present, without a full stop, or None."""
+        """The reason why posts cannot be stored at present, without a full stop; None if they can."""
         since = self._busy_since
         if since is not None and (stands := time.monotonic() - since) > SLOW_SECONDS:
             return f"posts cannot be kept: the spool has not answered for {stands:.0f} s"
@@ -192,21 +202,27 @@ class PostSpool(ABC):
 
     @abstractmethod
     def _kept(self, group: Sequence[SpoolPost], reserved: int) -> int:
-        """Store these posts and return the offset after them; `_bytes` already includes `reserved` for them.
+        """Store posts and return the offset after them.
+
+        Parameters
+        ----------
+        group : sequence of SpoolPost
+        reserved : int
+            The size that `append` added to `_bytes` for these posts.
 
         Raises
         ------
         SpoolWriteError
-            None of them is stored, and the reserved bytes are released.
+            No post is stored; the reserved size is subtracted from `_bytes`.
         """
 
     @abstractmethod
     def _untidy(self) -> bool:
-        """Return whether used lines can be deleted now; called with the lock held."""
+        """Return whether used lines can be deleted now; the caller holds the lock."""
 
     @abstractmethod
     def _untidy_seconds(self) -> float | None:
-        """Return the seconds until `_untidy` should be called again; None if no stored line is used."""
+        """Return the seconds until the next call of `_untidy`; None if no stored line is used."""
 
     @abstractmethod
     def _tidy(self) -> None:
@@ -223,15 +239,16 @@ class PostSpool(ABC):
         """
 
     _look_seconds: float | None = None
-    """The interval of tests while no posts come; None to test only after a failure."""
+    """The seconds between calls of `_look` without a post; None to call it only after a failure."""
 
     def _begin_writing(self) -> None:
+        """Start the writer's thread."""
         self._closing = False
         self._thread = threading.Thread(target=self._write, name="blindsight-spool", daemon=True)
         self._thread.start()
 
     def _end_writing(self, timeout_seconds: float | None = None) -> bool:
-        """End the writer's thread and return whether there was one."""
+        """Let the writer's thread store the waiting posts and end; return False if there is no thread."""
         with self._lock:
             self._closing = True
             self._to_write.notify_all()
@@ -242,7 +259,7 @@ class PostSpool(ABC):
         return thread is not None
 
     def _write(self) -> None:
-        """Store one group of posts after another in the writer's thread, until closed and none waits."""
+        """Store groups of posts until the spool is closed and no post waits; run by the writer's thread."""
         while (group := self._next_group()) is not None:
             self._busy_since = time.monotonic()
             try:
@@ -259,7 +276,11 @@ class PostSpool(ABC):
             self._next_look = time.monotonic() + (pause or 0.0)
 
     def _next_group(self) -> list[SpoolPost] | None:
-        """Return waiting posts, [] if used lines can be deleted or a test is due, or None at the end."""
+        """Wait for work, and return the next group of posts.
+
+        The group is empty if used lines can be deleted or a call of `_look` is due. The result is None if the
+        spool is closed and all work is done.
+        """
         with self._lock:
             while not (self._waiting or self._closing or self._untidy() or self._is_look_due()):
                 self._to_write.wait(self._idle_seconds())
@@ -274,18 +295,19 @@ class PostSpool(ABC):
             return group
 
     def _looks(self) -> bool:
-        """Return whether to test periodically, because refused clients may never post again."""
+        """Return whether to call `_look` without a post, because refused clients may not post again."""
         return self._fault is not None or self._look_seconds is not None
 
     def _is_look_due(self) -> bool:
         return self._looks() and time.monotonic() >= self._next_look
 
     def _idle_seconds(self) -> float | None:
-        """Return the longest time to wait for posts."""
+        """Return the longest time to wait for posts in seconds; None for no limit."""
         look = max(self._next_look - time.monotonic(), 0.0) if self._looks() else None
         return min((each for each in (self._untidy_seconds(), look) if each is not None), default=None)
 
     def _write_group(self, group: Sequence[SpoolPost]) -> None:
+        """Store a group of posts and set their futures; for an empty group, call `_tidy` and `_look`."""
         if not group:
             if self._untidy():
                 self._tidy()

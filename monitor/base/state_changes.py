@@ -1,8 +1,9 @@
 """The content of a checkpoint: the pieces of the state that changed since the previous checkpoint.
 
-Names of pieces are ``engine``, ``task/toxicity``, ``revisions/toxicity``, ``series/0/toxicity``,
-``arena/chat``; names of rings are ``answers/toxicity``, ``pool/toxicity``, ``comparisons/chat``. `assemble`
-makes a snapshot from all saved pieces.
+The state consists of named pieces and of rings. A ring is a bounded table of which new rows overwrite the
+oldest. The names of pieces are, for example, ``engine``, ``task/toxicity``, ``revisions/toxicity``,
+``series/0/toxicity`` and ``arena/chat``; the names of rings are ``answers/toxicity``, ``pool/toxicity`` and
+``comparisons/chat``. `assemble` makes a snapshot of the engine from all saved pieces and rings.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from monitor.base.records import Ints, Keys
 
 _BEYOND_EVERY_ROW = 1 << 62
 ARENA_RINGS = {"answers": "comparisons", "labels": "verdicts"}
-"""The rings of a label join, each with its name in the store where the task is an arena."""
+"""The rings of a label join, each with its name in the store if the task is an arena."""
 POOL = "pool"
-"""Kind of the ring that holds the labelled rows of a task's refits."""
+"""The first part of the name of the ring with the labelled rows for a task's refits."""
 DRAWS = "draws"
-"""Kind of the ring that holds how those rows were sampled for labelling."""
+"""The first part of the name of the ring with the draws by which these rows were sampled for labelling."""
 
 
 class RingRows(msgspec.Struct, frozen=True):
-    """Rows of a bounded ring: the key of each row, and its other columns by name."""
+    """Rows of a ring: the keys of the rows, and the other columns by name."""
 
     keys: Keys
     columns: dict[str, NDArray[Any]]
@@ -40,14 +41,14 @@ class ChangedRows(RingRows, frozen=True):
 
 
 class RingState(RingRows, frozen=True):
-    """A whole ring, oldest rows first; `first` is the absolute number of the oldest row."""
+    """All rows of a ring, oldest first; `first` is the absolute number of the oldest row."""
 
     first: int
 
 
 @dataclass(frozen=True, slots=True)
 class RingChange:
-    """The changes of one bounded ring of rows since the previous checkpoint.
+    """The changes of a ring since the previous checkpoint.
 
     Parameters
     ----------
@@ -56,13 +57,13 @@ class RingChange:
     first : int
         Absolute number of the first added row.
     added : RingRows
-        New rows; may be empty.
+        The new rows, perhaps none.
     changed : ChangedRows or None
-        Older rows with new values.
+        Older rows whose values changed, with the new values.
     oldest : int
         Absolute number of the oldest row that is kept; rows before it may be deleted.
     wiped : (n,) uint64 or None
-        Keys whose rows must be erased from all saved data.
+        The keys whose rows must be erased from all saved data.
     """
 
     name: str
@@ -86,7 +87,7 @@ class Changes:
     Parameters
     ----------
     parts : mapping of str to state
-        Pieces of the state, each of which replaces its saved version.
+        The pieces of the state that changed, by name; each replaces its saved version.
     rings : sequence of RingChange
     """
 
@@ -95,7 +96,7 @@ class Changes:
 
 
 def assemble(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[str, Any] | None:
-    """Return the engine's snapshot, made from its saved pieces, or None if nothing was saved.
+    """Return the engine's snapshot from its saved pieces and rings; None if nothing was saved.
 
     Examples
     --------
@@ -123,7 +124,7 @@ def assemble(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[s
 
 
 def _arenas(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[str, dict[str, Any]]:
-    """Return the snapshot of each arena, whose rings have their own names in the store."""
+    """Return the snapshot of each arena, by task; its rings have the names in `ARENA_RINGS`."""
     arenas = {}
     for name, state in parts.items():
         kind, _, task = name.partition("/")
@@ -134,7 +135,7 @@ def _arenas(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[st
 
 
 def piece_names(task: str, parts: Mapping[str, Any]) -> list[str]:
-    """Return the names of a task's pieces and rings."""
+    """Return the names of a task's saved pieces, and of all rings that the task may have."""
     whole = (f"task/{task}", f"revisions/{task}", f"arena/{task}")
     own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
     kinds = ("answers", "labels", POOL, DRAWS, *ARENA_RINGS.values())

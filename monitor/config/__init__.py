@@ -1,1 +1,1 @@
-"""The configuration: a frozen model for each section, the reader of files, messages, effects of a reload."""
+"""The configuration: a frozen model for each section, the reader of files, messages, and reloads."""

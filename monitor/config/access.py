@@ -1,4 +1,4 @@
-"""The sections for requests that the agent sends: its login, its certificates, the trusted authorities."""
+"""The sections for the agent's HTTP requests: login, certificates and trusted authorities."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BasicAuth(Section):
 
 
 class ClientTls(Section):
-    """Certificates, as files; read for each request."""
+    """Files with certificates, which are read for each request."""
 
     files = ("ca", "cert", "key")
 
@@ -90,7 +90,7 @@ class HttpAccess(Section):
     tls: ClientTls | None = Field(
         default=None, description="TLS for https; the system's trusted authorities if absent."
     )
-    # The value of a header may be a secret, which must not reach a log through a printed configuration.
+    # The value of a header may be a secret, so a printed configuration must not contain it.
     headers: dict[str, str] = Field(
         default={},
         repr=False,
@@ -99,7 +99,15 @@ class HttpAccess(Section):
     )
 
     def _access_problems(self, where: str, urls: Sequence[str]) -> Iterable[Problem | None]:
-        """Yield the problems of these keys; `where` says where in the section the addresses `urls` are."""
+        """Yield the problems of the keys of this class.
+
+        Parameters
+        ----------
+        where : str
+            The key of the addresses, as the end of a phrase, for the message.
+        urls : sequence of str
+            The addresses to which the agent sends requests.
+        """
         yield from (_a_header(name, value) for name, value in self.headers.items())
         if self.token_file is not None and self.basic_auth is not None:
             yield "basic_auth", "expected token_file or basic_auth, got both: leave one out"
@@ -108,6 +116,7 @@ class HttpAccess(Section):
 
 
 def _a_header(name: str, value: str) -> Problem | None:
+    """Return a problem if a header is not valid, or is one that the agent sets."""
     if not _HEADER.fullmatch(name) or name.lower() in _OWN_HEADERS:
         return "headers", (
             "expected names of HTTP headers other than Authorization (see token_file and basic_auth), "

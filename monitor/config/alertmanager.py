@@ -64,6 +64,7 @@ class Alertmanager(HttpAccess):
 
 
 def _an_alertmanager(url: str) -> Problem | None:
+    """Return a problem if a text is not the address of an Alertmanager."""
     if _URL.fullmatch(url):
         return None
     return "urls", (
@@ -73,6 +74,7 @@ def _an_alertmanager(url: str) -> Problem | None:
 
 
 def _a_label(name: str) -> Problem | None:
+    """Return a problem if a text is not a valid name of a label."""
     if _LABEL.fullmatch(name) and name not in _OWN_LABELS:
         return None
     own = ", ".join(_OWN_LABELS)

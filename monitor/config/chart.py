@@ -27,7 +27,7 @@ Rule = Annotated[RuleTag, BeforeValidator(_bare_rule), WithJsonSchema({"enum": [
 
 
 class FalseAlarmBudget(Section):
-    """A budget of false alarms for all charts of a task together, instead of an ARL0 of each."""
+    """A budget of false alarms for all charts of a task together, instead of an ARL0 for each chart."""
 
     false_alarms_per_week: float = Field(
         gt=0,
@@ -61,7 +61,7 @@ def _least(metric: str, name: str) -> Any:
 
 
 class MinChange(Section):
-    """The least change against the baseline that raises an alarm, for each metric."""
+    """The smallest change from the baseline that raises an alarm, for each metric."""
 
     accuracy: float = _least("accuracy", "accuracy")
     ece: float = _least("ece", "calibration error")
@@ -152,6 +152,7 @@ class ChartConfig(Section):
         return self
 
     def _both(self) -> Problem | None:
+        """Return a problem if both `arl0` and `sigmas` are set."""
         if self.arl0 is None or self.sigmas is None:
             return None
         if isinstance(self.arl0, FalseAlarmBudget):
@@ -161,7 +162,7 @@ class ChartConfig(Section):
         return "", f"expected arl0 or sigmas, got both ({got} and {self.sigmas:g})"
 
     def _out_of_place(self) -> Iterable[Problem]:
-        """Yield the problems of keys that have no effect for this kind of chart."""
+        """Yield the problems of keys that this kind of chart does not have."""
         own = registry.CHARTS[self.kind].keys
         if self.rules != ("we1",) and "rules" not in own:
             yield (
@@ -174,14 +175,14 @@ class ChartConfig(Section):
                 yield key, f"expected kind {kinds} for this key, got {self.kind}: leave it out"
 
     def least_change(self, metric: str) -> float:
-        """Return the least change of a metric that raises an alarm."""
+        """Return the smallest change of a metric that raises an alarm."""
         if isinstance(self.min_change, MinChange):
             return float(getattr(self.min_change, metric))
         return self.min_change
 
     @property
     def windows(self) -> float | None:
-        """`arl0` in windows; None for a budget, which `Task.charting` turns into windows."""
+        """The ARL0 in windows; None for a budget, which `Task.charting` converts to an ARL0."""
         return None if isinstance(self.arl0, FalseAlarmBudget) else self.arl0
 
 
@@ -194,7 +195,7 @@ def budget_problems(
     ----------
     chart : ChartConfig
     traffic : mapping of str to float or None
-        Answers per day of each model; None if unknown.
+        The answers per day of each model, None if not known.
     windows_per_week : float
         The number of windows per week of all charts of the task together.
     """

@@ -1,4 +1,4 @@
-"""Reader of a configuration file: strict YAML; one error lists every problem with its line."""
+"""The reader of configuration files, which are strict YAML; an error lists all problems with their lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from monitor.config.messages import Finding, findings
 from monitor.config.messages import Path as KeyPath
 from monitor.config.root import Config
 
-_MOST_BYTES = 1 << 20  # a configuration is short; a data file given by mistake must not fill the memory
+_MOST_BYTES = 1 << 20  # a configuration is short; a large file named by mistake must not fill the memory
 _VARIABLE = re.compile(r"(\$?)\$\{([^}]*)\}")  # the first group: `$${` stands for `${`
 _VARIABLE_NAME = re.compile(r"([A-Za-z_]\w*)(?::-(.*))?", re.DOTALL | re.ASCII)
 _SHORTEST_SECRET = 4  # characters; shorter values of variables are shown in messages
@@ -37,10 +37,10 @@ def load_config(path: str | Path) -> Config:
     Raises
     ------
     ConfigError
-        The file cannot be read, is not YAML, names a variable that is not set, or breaks the schema. The
-        message lists each problem on a line:
-        the path of the key, the value, the allowed values, the nearest valid name, and the line number.
-        Checks between values (`positive` must be one of `classes`) run only if each value is allowed.
+        The file cannot be read, is not YAML, names a variable that is not set, or does not match the schema.
+        The message has a line for each problem, with the path of the key, the value, the allowed values, the
+        nearest valid name, and the line number. Combinations of values (`positive` must be one of `classes`)
+        are checked only if each value is valid.
 
     Examples
     --------
@@ -74,9 +74,9 @@ def config_from(
     data : object
         The mappings, lists, texts and numbers of a YAML document; not modified.
     name : str
-        The subject of the message.
+        The subject of the error message.
     line_of : callable, optional
-        Returns the line number of a key.
+        A function that returns the line number of a key, for the message.
     """
     try:
         return Config.model_validate(data)
@@ -87,7 +87,7 @@ def config_from(
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a configuration, for editors.
 
-    It describes every key, but not the checks between values (`positive` must be one of `classes`).
+    The schema describes every key, but not the combinations of values (`positive` must be one of `classes`).
 
     Examples
     --------
@@ -102,7 +102,7 @@ def schema() -> dict[str, Any]:
 
 
 def _schema() -> dict[str, Any]:
-    """Return pydantic's schema, cached until a table of tags changes."""
+    """Return the schema that pydantic generates; it is cached until a table of tags changes."""
     return _schema_of(tuple(tuple(table.items()) for table in TABLES.values()))
 
 
@@ -112,7 +112,7 @@ def _schema_of(tables: object) -> dict[str, Any]:
 
 
 def _without_titles(node: Any) -> Any:
-    """Return the schema without pydantic's titles, which repeat the keys; a key named title stays."""
+    """Return a schema without the titles that pydantic generates from keys; a key named `title` remains."""
     if isinstance(node, dict):
         return {
             key: _without_titles(value)
@@ -189,7 +189,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
 
 
 def _line(node: yaml.Node, path: KeyPath) -> int:
-    """Return the line of a key, or of the nearest enclosing section that is in the file."""
+    """Return the line of a key; for a missing key, the line of the nearest enclosing section in the file."""
     line: int = node.start_mark.line + 1
     for part in path:
         inner: tuple[yaml.Node, yaml.Node] | None = None
@@ -204,11 +204,11 @@ def _line(node: yaml.Node, path: KeyPath) -> int:
 
 
 def _mappings(root: yaml.Node) -> Iterator[yaml.MappingNode]:
-    """Yield each mapping of a document once, even if it has aliases."""
+    """Yield each mapping of a document once, even if aliases refer to it."""
     waiting, done = [root], set()
     while waiting:
         node = waiting.pop()
-        if id(node) in done:  # an alias
+        if id(node) in done:  # an alias refers to this node
             continue
         done.add(id(node))
         if isinstance(node, yaml.SequenceNode):
@@ -221,7 +221,7 @@ def _mappings(root: yaml.Node) -> Iterator[yaml.MappingNode]:
 def _refuse_duplicates(root: yaml.Node) -> None:
     """Raise an error if a key occurs twice in a mapping; PyYAML would silently keep the last one.
 
-    This runs before the mappings are built, because merging (``<<``) adds keys that may be overridden.
+    The check is made before merge keys (``<<``) are applied, because a mapping may override merged keys.
     """
     for node in _mappings(root):
         lines: dict[str, int] = {}
@@ -299,7 +299,7 @@ _TEXT = "tag:yaml.org,2002:str"
 
 
 def _keep_texts(root: yaml.Node) -> None:
-    """Read the keys and values of `label_values` and `where` as text, not as numbers or booleans."""
+    """Mark the keys and values of `label_values` and `where` as texts, not numbers or booleans."""
     for node in _mappings(root):
         for key, value in node.value:
             if key.value == "mapping":
@@ -324,7 +324,7 @@ def _refusal(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
 
 
 class _Loader(yaml.SafeLoader):
-    """A SafeLoader that refuses numbers with a surprising meaning in YAML 1.1, such as octal ones."""
+    """A SafeLoader that refuses numbers with a surprising meaning in YAML 1.1, such as octal numbers."""
 
     def tag_of(self, text: str) -> str:
         """Return the type of a value without quotes."""
@@ -338,21 +338,22 @@ class _Loader(yaml.SafeLoader):
                 _refuse_old_numbers(node)
         try:
             return super().construct_object(node, deep)
-        except ValueError as error:  # the 31st of February; an integer of 5,000 digits
+        except ValueError as error:  # such as the 31st of February, or an integer of 5,000 digits
             reason = str(error).partition(":")[0]
             raise _refusal(f"{str(node.value)[:40]!r}: {reason}; put it in quotes", node) from error
-        except (AttributeError, LookupError) as error:  # `!!bool maybe`: PyYAML looks it up unchecked
+        except (AttributeError, LookupError) as error:  # `!!bool maybe`: PyYAML does not check the value
             kind = node.tag.rpartition(":")[2]
             raise _refusal(f"{str(node.value)[:40]!r} is no {kind}: delete the tag !!{kind}", node) from error
 
 
 def _refuse_null_character(node: yaml.ScalarNode) -> None:
-    """Refuse U+0000, which YAML allows in double quotes, but no path or name may contain."""
+    """Raise an error for U+0000, which YAML allows in double quotes but no path or name may contain."""
     if "\0" in node.value:
         raise _refusal("the character U+0000 is not allowed in a configuration: delete it", node)
 
 
 def _refuse_old_numbers(node: yaml.Node) -> None:
+    """Raise an error for a number with a surprising meaning in YAML 1.1, such as an octal number."""
     text = str(node.value)
     if re.fullmatch("[-+]?0[0-9_]+", text):
         raise _refusal(

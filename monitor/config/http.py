@@ -18,12 +18,12 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """The characters of a bearer token by RFC 6750, section 2.1."""
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")  # of a mapping in `observe`
-_BODIES_IN_SPOOL = 4  # with fewer, a spool that is being read could refuse a body for ever
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")  # the name of a mapping in `observe`
+_BODIES_IN_SPOOL = 4  # with less room, a spool could refuse a large body for ever
 
 
 def token_fault(token: str) -> str | None:
-    """Return the problem of a bearer token, without repeating the token, or None.
+    """Return the problem of a bearer token, or None; the text does not contain the token.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def token_fault(token: str) -> str | None:
 
 
 class HttpSpool(Section):
-    """The durable queue of acknowledged records."""
+    """The durable queue of records that were acknowledged but are not used yet."""
 
     files = ("path",)
 
@@ -93,7 +93,7 @@ class BearerToken(Section):
 
 
 class HttpToken(BearerToken):
-    """A bearer token, with the tasks that its holder may write to."""
+    """A bearer token, with the tasks to which its holder may write."""
 
     name: str | None = Field(
         default=None,
@@ -136,7 +136,7 @@ def token_names(tokens: Sequence[BearerToken]) -> list[str]:
 
 
 class HttpTls(Section):
-    """Certificates, as files; read again when they change."""
+    """Files with certificates, which are read again when they change."""
 
     files = ("cert", "key", "client_ca")
 
@@ -158,7 +158,7 @@ class HttpTls(Section):
 
 
 class HttpSourceConfig(SourceSection):
-    """Records posted to this agent: POST /v1/predictions and /v1/labels."""
+    """Records that clients post to this agent: POST /v1/predictions and /v1/labels."""
 
     kind: Literal["http"] = Field(description="Posts over HTTP.")
     listen: str = Field(description="Address and port; port 0 takes a free one.", examples=["0.0.0.0:9108"])
@@ -166,7 +166,7 @@ class HttpSourceConfig(SourceSection):
         default=HttpSpool(),
         description="The durable queue of acknowledged records: a folder, or the store's database.",
     )
-    # Tokens must not reach a log through a printed configuration.
+    # A printed configuration must not contain tokens.
     tokens: tuple[HttpToken, ...] = Field(
         default=(),
         repr=False,
@@ -235,7 +235,7 @@ class HttpSourceConfig(SourceSection):
 
     @property
     def is_loopback(self) -> bool:
-        """True if only this machine can connect."""
+        """True if only this machine can connect to the address."""
         return _is_loopback(self.listen)
 
     def _problems(self) -> Iterable[Problem | None]:

@@ -1,4 +1,4 @@
-"""The sections of a task about labels: the join to predictions, and the refits that use them."""
+"""The sections of a task about labels: the join to predictions, and the refits with labels."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class WeightedLabels(LabelsConfig):
 
 
 class Ssme(Section):
-    """The schedule, the rows and the limits of refits of estimators on labels."""
+    """The schedule, the rows and the limits of refits with labels."""
 
     models: tuple[str, ...] = Field(
         default=(),
@@ -140,7 +140,7 @@ class Ssme(Section):
 
 
 def unread_weights(labels: WeightedLabels, estimators: Collection[str]) -> Problem | None:
-    """Return a problem if the weights are estimated but no refitted estimator uses them."""
+    """Return a problem if weights of labels are estimated but no estimator uses weights."""
     if labels.weights == "given" or not {*BY_LABELS}.isdisjoint(estimators):
         return None
     listed = ", ".join(BY_LABELS)

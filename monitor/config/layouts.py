@@ -1,4 +1,4 @@
-"""Layouts of the configured tasks, for decoders."""
+"""The layouts of the configured tasks, which decoders need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from monitor.config.root import Task, TaskConfig
 def layouts(
     tasks: Mapping[str, TaskConfig], long_names: frozenset[str] = frozenset(), numbered: bool = False
 ) -> tuple[TaskLayout, ...]:
-    """Return the layout of each task; see `TaskLayout` for `long_names` and `numbered`."""
+    """Return the layout of each task; see `TaskLayout` for the parameters `long_names` and `numbered`."""
     return tuple(
         TaskLayout(
             name=name,

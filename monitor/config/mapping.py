@@ -1,4 +1,4 @@
-"""The `mapping` of a source: the path of each field in records with other field names."""
+"""The `mapping` of a source: the path of each field, for records whose fields have other names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IN_TEXT = "|json"
 
 
 class _JsonText(str):
-    """The step that parses a text as JSON; it is equal to no key."""
+    """The type of `JSON_TEXT`, the step that parses a text as JSON; it is not equal to any key."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class _JsonText(str):
 
 
 JSON_TEXT = _JsonText(_IN_TEXT)
-"""The step that is written `|json`."""
+"""The step that is written `|json` in a path."""
 
 MISSING: Any = object()
 """The result of `lookup` if a record has no value at a path."""
@@ -46,7 +46,7 @@ def parse_field_path(text: str) -> FieldPath:
     ----------
     text : str
         Keys separated by dots. ``[0]`` is an index of an array, from 0; ``["a.b"]`` is a key with a dot, a
-        bracket or a blank; ``name|json`` and ``[0]|json`` parse the text there as JSON.
+        bracket or a blank; ``name|json`` and ``[0]|json`` parse the text at this place as JSON.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def parse_field_path(text: str) -> FieldPath:
         if step is None or step[0].startswith(".") != dotted:
             break
         name = step[1]
-        if step[0] == _IN_TEXT and steps:  # after an index, or a name in quotes
+        if step[0] == _IN_TEXT and steps:  # `|json` after an index, or after a name in quotes
             steps.append(JSON_TEXT)
         elif name is not None and name.endswith(_IN_TEXT) and name != _IN_TEXT:
             steps += [name.removesuffix(_IN_TEXT), JSON_TEXT]
@@ -106,7 +106,7 @@ def lookup(value: object, path: FieldPath) -> Any:
 
 
 def _in_text(value: object) -> Any:
-    """Parse a text as JSON; return an object or array unchanged, because some writers do not encode it."""
+    """Parse a text as JSON; return an object or array unchanged, because some writers do not encode them."""
     if isinstance(value, dict | list):
         return value
     try:
@@ -123,30 +123,30 @@ UNITS: Mapping[TimeUnit, float] = {
     "microseconds": 1e6,
     "nanoseconds": 1e9,
 }
-"""The number of each unit in a second."""
+"""The number of units in a second, by unit."""
 
 PATHS: tuple[str, ...] = (
     *("id", "time", "task", "model", "scores", "confidence", "prediction", "version"),
     *("label", "correct", "probability", "draw"),
 )
-"""Fields of a record that have a single path in a mapping."""
+"""The fields of a record that have a single path in a mapping."""
 
 BESIDE = ("$key", "$timestamp", "$headers")
-"""First steps of paths to the metadata of a Kafka message; a header's name follows `$headers`."""
+"""The first steps of paths to the metadata of a Kafka message; the name of a header follows `$headers`."""
 
 PLACEHOLDERS: Mapping[str, str] = {
     "model": "<name of the model>",
     "time_zone": "<zone of times without an offset, such as UTC or Europe/Berlin>",
     "class": "<class of score {}>",
 }
-"""Placeholders that `doctor` and `init` write for values that only a person knows.
+"""The placeholders that `doctor` and `init` write for values that only the user knows.
 
 A configuration with a placeholder is not valid.
 """
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether a value is a placeholder, to be replaced by a person."""
+    """Return whether a value is a placeholder, which the user must replace."""
     return re.fullmatch(r"<.+>", value) is not None
 
 
@@ -161,7 +161,7 @@ def _path(what: str, example: str) -> str | None:
 
 
 class Constants(Section):
-    """Values of fields that no record of a source has, because they are the same for all records."""
+    """Values of fields that are the same for all records of a source, and missing in the records."""
 
     task: str | None = Field(
         default=None, min_length=1, description="The task of every record.", examples=["toxicity"]
@@ -190,8 +190,8 @@ class FieldMapping(Section):
 
     In a Kafka message ``$key``, ``$timestamp`` and ``$headers.NAME`` are paths too.
 
-    With a mapping, a field without a path is absent, even if the record has a field of that name (which often
-    has another meaning: `label` may be the predicted class).
+    With a mapping, a field without a path is absent, even if the record has a field of that name. Such a
+    field often has another meaning: `label` may be the predicted class.
 
     Examples
     --------
@@ -340,7 +340,10 @@ class FieldMapping(Section):
 
     @property
     def beside(self) -> Mapping[str, str]:
-        """The paths to metadata of a Kafka message, such as `$key`; `["$key"]` is a field of the record."""
+        """The paths to the metadata of a Kafka message, such as `$key`, by field.
+
+        A path with a quoted first step, such as `["$key"]`, leads to a field of the record.
+        """
         return {name: path for name, path in self.paths.items() if _is_beside(path)}
 
     @property
@@ -390,14 +393,14 @@ class FieldMapping(Section):
             )
 
     def _problems_of_ids(self) -> Iterable[Problem]:
-        """Yield the problems of the translations of ids."""
+        """Yield the problems of the keys that translate ids, such as `id_prefix`."""
         has_path = self.id is not None and (self.format is None or FORMATS[self.format].paths)
         for name in ("id_hex_digits", "id_digits", "id_prefix", "id_case"):
             if getattr(self, name) is not None and not has_path:
                 yield "id", f"missing; {name} needs it: give its path, or leave {name} out"
 
     def _problems_of_values(self) -> Iterable[Problem]:
-        """Yield the problems of label_values and where."""
+        """Yield the problems of the keys `label_values` and `where`."""
         if self.label_values and self.label is None:
             yield "label", "missing; label_values needs it: give its path, or leave label_values out"
         for path, value in self.where.items():
@@ -413,7 +416,7 @@ class FieldMapping(Section):
 
 
 def _as_text(value: Any) -> Any:
-    """Return a scalar of YAML as JSON would write it; return a mapping or list unchanged.
+    """Return a scalar of YAML as the text that it has in JSON; return a mapping or list unchanged.
 
     Examples
     --------
@@ -430,7 +433,7 @@ def _is_beside(path: str) -> bool:
 
 
 def _problems_beside(name: str, path: str) -> Iterable[Problem]:
-    """Yield the problems of a path to the metadata of a Kafka message."""
+    """Yield the problems of a path if it leads to the metadata of a Kafka message."""
     if not _is_beside(path):
         return
     first, *rest = parse_field_path(path)
@@ -444,7 +447,7 @@ def _problems_beside(name: str, path: str) -> Iterable[Problem]:
 
 
 def _key(name: str) -> str:
-    """Return the configuration key of a field's path."""
+    """Return the key of the mapping that has the path of a field."""
     parent, _, key = name.partition(".")
     return f"class_scores.{key}" if parent == "scores" and key else name
 

@@ -1,7 +1,7 @@
-"""Conversion of pydantic's errors to sentences for the author of the configuration.
+"""Conversion of pydantic's errors to messages for the author of the configuration.
 
-Each type of error has one template in `TEMPLATES`. The allowed values come from the JSON Schema, so a range
-is declared only in the model of its section.
+Each type of error has a template in `TEMPLATES`. The allowed values are taken from the JSON Schema, so that
+each range is declared only once, in the model of its section.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Path = tuple[str | int, ...]
 Schema = Mapping[str, Any]
 
 _LONGEST_VALUE = 60
-_SECRETS = frozenset({"options", "tokens", "url", "headers", "basic_auth"})  # their values may be passwords
+_SECRETS = frozenset({"options", "tokens", "url", "headers", "basic_auth"})  # values may be passwords
 _LOGIN = re.compile(r"://[^\s/@]*@")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem: the path of the key, and a sentence."""
+    """A problem of a configuration: the path of the key, and a message."""
 
     path: Path
     text: str
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of an error in the schema, and its value."""
+    """The place of an error in the schema, and the wrong value."""
 
     path: Path
     node: Schema
@@ -63,7 +63,7 @@ OTHER_NAMES: Mapping[str, str] = {
     "f1_score": "f1",
     "expected_calibration_error": "ece",
 }
-"""Our metric for each name that other libraries use."""
+"""Our name of a metric for each name that other libraries use."""
 
 
 def findings(error: ValidationError, schema: Schema) -> list[Finding]:
@@ -114,7 +114,7 @@ def parse_path(key: str) -> Path:
 
 
 def nearest(name: str, allowed: Sequence[str]) -> str | None:
-    """Return the allowed name that is closest to a wrong one, or None if none is close.
+    """Return the allowed name that is closest to a wrong name; None if no allowed name is close.
 
     Examples
     --------
@@ -129,11 +129,11 @@ def nearest(name: str, allowed: Sequence[str]) -> str | None:
 
 
 def _resolve(node: Schema, root: Schema) -> Schema:
-    """Follow references, and choose the branch of an optional value that is not null."""
+    """Follow the references of a node; for an optional value, return the alternative that is not null."""
     while True:
         if "$ref" in node:
             node = root["$defs"][node["$ref"].rsplit("/", 1)[1]]
-        elif "allOf" in node:  # how pydantic before 2.9 writes a reference with a description
+        elif "allOf" in node:  # pydantic before 2.9 writes a reference with a description like this
             node = node["allOf"][0]
         elif "anyOf" in node:
             node = next(branch for branch in node["anyOf"] if branch.get("type") != "null")
@@ -147,12 +147,12 @@ def _locate(root: Schema, loc: Sequence[str | int], value: Any, context: Mapping
     for part in loc:
         node = _resolve(node, root)
         if part == "[key]":
-            # The name itself is wrong: the place is the mapping that contains it.
+            # The name itself is wrong, so the place is the mapping that contains the name.
             return _Place(tuple(path[:-1]), node, parent, value, context, root)
         if "discriminator" in node:
             node = {"$ref": node["discriminator"]["mapping"][part]}
             continue
-        if "oneOf" in node and "type" not in node:  # a plain value or a mapping, told apart by its form
+        if "oneOf" in node and "type" not in node:  # a plain value or a mapping
             node = next(branch for branch in node["oneOf"] if ("$ref" in branch) == (part == "budget"))
             continue
         path.append(part)
@@ -168,7 +168,7 @@ def _child(node: Schema, part: str | int) -> Schema:
 
 
 def _too_short_for_its_items(place: _Place) -> bool:
-    """Return whether a list is too short only because of invalid entries, which have their own messages."""
+    """Return whether a list would be long enough if its invalid entries, which have messages, counted."""
     return isinstance(place.value, tuple | list) and len(place.value) >= place.node.get("minItems", 0)
 
 
@@ -243,14 +243,14 @@ def _shown(value: Any, path: Path = ()) -> str:
 
 
 def _hint(node: Schema, value: Any, path: Path) -> str:
-    """Return the remedy if the value shows the cause of the mistake, else an empty text."""
+    """Return the remedy if the value shows the cause of the mistake; otherwise an empty text."""
     kind = node.get("type")
     if kind == "array" and not _SECRETS.isdisjoint(path):
         return ": write it as a list"
     if kind == "string" and "enum" not in node and isinstance(value, bool):
         return ": YAML reads yes, no, on, off, true and false as true or false; put the word in quotes"
     if path[-1:] == ("listen",) and isinstance(value, int) and not isinstance(value, bool):
-        return f": write '127.0.0.1:{value}'"  # the port alone, in quotes, would be refused next
+        return f": write '127.0.0.1:{value}'"  # a port in quotes would be the next error
     if kind == "string" and "enum" not in node and isinstance(value, int | float | datetime.date):
         return ": put it in quotes"
     if kind in ("integer", "number") and isinstance(value, str):
@@ -282,7 +282,7 @@ def _is_percentage(node: Schema, value: Any) -> bool:
 
 
 def _unquoted(value: str) -> str:
-    """Return the remedy for a number that YAML reads as text, such as 1e3 or any number in quotes."""
+    """Return the remedy for a number that YAML reads as text, such as 1e3 or a number in quotes."""
     try:
         number = float(value)
     except ValueError:
@@ -317,7 +317,7 @@ def _unknown_key(place: _Place) -> Finding:
 
 
 def _section_that_has(name: str, place: _Place) -> str | None:
-    """Return the neighbouring section in which a misplaced key would be valid."""
+    """Return the neighbouring section in which an unknown key would be valid; None if there is none."""
     for key, inner in place.parent.get("properties", {}).items():
         if name in _resolve(inner, place.root).get("properties", {}):
             return str(key)
@@ -335,7 +335,7 @@ def _bad_key(place: _Place) -> Finding:
 
 
 def _string(place: _Place) -> Finding:
-    """Return the finding for a value, or the name of an entry, that is not text."""
+    """Return the finding for a value, or for a name in a mapping, that is not a text."""
     return _expected(place) if place.node.get("type") == "string" else _bad_name(place)
 
 
@@ -377,4 +377,4 @@ TEMPLATES: Mapping[str, Callable[[_Place], Finding]] = {
     "union_tag_not_found": _no_tag,
     "value_error": _own_text,
 }
-"""A template for each type of error that the schema can raise; a test checks that none is missing."""
+"""The template for each type of error that the schema can raise; a test checks that no type is missing."""

@@ -37,7 +37,7 @@ class Otlp(HttpAccess):
         return self
 
     def _problems(self) -> Iterable[Problem | None]:
-        if not _URL.fullmatch(self.url):  # the message does not repeat it, because it may hold a password
+        if not _URL.fullmatch(self.url):  # the message leaves out the address: it may hold a password
             yield (
                 "url",
                 "expected an address with its path, such as 'http://127.0.0.1:4318/v1/metrics', got another; "

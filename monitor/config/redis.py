@@ -25,7 +25,7 @@ _HINTS = {
     "closed by server": "with TLS its address begins with rediss://",
     "reset by peer": "with TLS its address begins with rediss://",
 }
-"""The remedy, by a part of the client's message."""
+"""The remedy for an error, by a part of the client's message."""
 
 
 class RedisSourceConfig(SourceSection):
@@ -34,7 +34,7 @@ class RedisSourceConfig(SourceSection):
     files = ("password_file",)
 
     kind: Literal["redis"] = Field(description="A Redis stream.")
-    # It may hold a password, which validation refuses; until then it must not reach a log.
+    # The address may hold a password. Validation refuses it; until then it must not be printed.
     url: str = Field(
         repr=False,
         description="redis://host:port/database, rediss:// for TLS, or unix:///path; without a login.",
@@ -106,7 +106,7 @@ class RedisSourceConfig(SourceSection):
 
     @property
     def client_options(self) -> dict[str, str | None]:
-        """The client's options, without the password."""
+        """The options of the client, without the password."""
         tls = (
             {}
             if self.tls is None
@@ -126,7 +126,7 @@ class RedisSourceConfig(SourceSection):
 
     def _problems(self) -> Iterable[Problem | None]:
         yield sane("stream", [self.stream])
-        if not _URL.fullmatch(self.url):  # the message does not repeat it, because it may hold a password
+        if not _URL.fullmatch(self.url):  # the message leaves out the address: it may hold a password
             yield (
                 "url",
                 "expected an address such as 'redis://127.0.0.1:6379/0', 'rediss://…' or 'unix:///path', got "

@@ -1,6 +1,6 @@
 """The effect of a changed configuration: none, a new baseline, or a restart.
 
-On SIGHUP the agent reads its configuration again. `CONSEQUENCES` has the effect of a change for every key; a
+On SIGHUP the agent reads its configuration again. `CONSEQUENCES` has the effect of a change of each key; a
 test checks that no key is missing.
 """
 
@@ -40,17 +40,17 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.calibration.refit_labels": Consequence.AT_ONCE,
     "tasks.*.calibration": Consequence.NEW_BASELINE,
     "tasks.*.chart": Consequence.NEW_BASELINE,
-    # A metric that was not estimated before has no baseline for its chart.
+    # The chart of a metric that was not estimated before has no baseline.
     "tasks.*.metrics": Consequence.NEW_BASELINE,
     "tasks.*.average": Consequence.NEW_BASELINE,
-    # The layout of the columns: buffered and joined rows have the old layout.
+    # These keys determine the layout of the columns; buffered and joined rows have the old layout.
     "tasks.*.classes": Consequence.RESTART,
     "tasks.*.positive": Consequence.RESTART,
     "tasks.*.groups": Consequence.RESTART,
     "tasks.*.features": Consequence.RESTART,
     "tasks.*.models.*": Consequence.RESTART,
     "tasks.*": Consequence.RESTART,
-    # Open files and sockets.
+    # These keys concern open files and sockets.
     "sources": Consequence.RESTART,
     "decoders": Consequence.RESTART,
     "reports": Consequence.RESTART,
@@ -59,23 +59,24 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "alertmanager": Consequence.RESTART,
     "export": Consequence.RESTART,
 }
-"""The consequence of a change below each key; the longest matching key decides."""
+"""The effect of a change at or below each key; the longest matching key applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReloadPlan:
-    """The changed keys, as paths, by their effect.
+    """The paths of the changed keys, by the effect of the change.
 
     Parameters
     ----------
     at_once : tuple of str
-        These apply from the next window on.
+        Changes that apply from the next window on.
     new_baseline : tuple of str
-        The open windows close, and the task's models begin a new baseline.
+        Changes that close the open windows; the models of the task begin a new baseline.
     restart : tuple of str
-        These cannot change while the agent runs.
+        Changes that need a restart of the agent.
     fresh_tasks : frozenset of str
-        Names of the tasks in `new_baseline`: a name may contain dots and brackets.
+        The names of the tasks in `new_baseline`. They cannot be taken from the paths, because a name may
+        contain dots and brackets.
     """
 
     at_once: tuple[str, ...]
@@ -92,8 +93,8 @@ class ReloadPlan:
 def classify(old: Config, new: Config) -> ReloadPlan:
     """Return the effects of the differences between two configurations.
 
-    Only values count: writing a default into the file is no change. A new or removed task is one path, and so
-    is the list of sources.
+    Only values are compared, so a default value that is written into the file is no change. A new or removed
+    task has one path, and so has the list of sources.
 
     Examples
     --------
@@ -132,7 +133,7 @@ def consequence(path: tuple[str, ...]) -> Consequence:
     raise KeyError(show_path(path))
 
 
-_OF_A_TASK = 2  # the length of its path
+_OF_A_TASK = 2  # the length of the path of a task
 
 
 def _changed(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, ...]]:
@@ -141,7 +142,7 @@ def _changed(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, .
             yield path
         return
     if path[:1] == ("tasks",) and old.get("kind") != new.get("kind") and len(path) == _OF_A_TASK:
-        yield (*path, "kind")  # the other kind of task has other keys
+        yield (*path, "kind")  # the two kinds of tasks have different keys
         return
     for key in [*old, *(key for key in new if key not in old)]:
         if key in old and key in new:

@@ -1,8 +1,8 @@
 """The schema of the configuration: a frozen model for each section, in which each range is declared once.
 
 The models can also be built in Python: `Task(classes=["ok", "toxic"])`. This module defines the whole
-configuration, the store and the HTTP side, and re-exports the other sections: the tasks (`task`, `arena`),
-the sources (`sources`, `http`, `redis`, `sql`) and the outputs (`sinks`, `alertmanager`).
+configuration and the sections `store` and `export`. It re-exports the other sections: tasks (`task`,
+`arena`), sources (`sources`, `http`, `redis`, `sql`) and outputs (`sinks`, `alertmanager`).
 `monitor.config.file` reads a file.
 """
 
@@ -87,7 +87,7 @@ __all__ = [
 
 
 def _kind_of_task(value: Any) -> Any:
-    """Return the kind of a task, which is a classification by default."""
+    """Return the kind of a task; a task without `kind` is a classification."""
     default = "classification"
     return value.get("kind", default) if isinstance(value, dict) else getattr(value, "kind", default)
 
@@ -95,7 +95,7 @@ def _kind_of_task(value: Any) -> Any:
 TaskConfig = Annotated[
     Annotated[Task, Tag("classification")] | Annotated[Arena, Tag("arena")],
     Discriminator(_kind_of_task),
-    # The schema that pydantic writes for a discriminator that is a required key.
+    # Pydantic writes this schema for a discriminator that is a required key.
     Field(
         json_schema_extra={
             "discriminator": {
@@ -108,11 +108,11 @@ TaskConfig = Annotated[
 
 
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_LONGEST_OF_PARTITIONS = 56  # 63, less "_" and the six digits of a number
+_LONGEST_OF_PARTITIONS = 56  # 63 characters, less "_" and the six digits of a number
 
 
 class StoreConfig(Section):
-    """The durable state of the agent, with which a restart loses no record and counts none twice."""
+    """The durable state of the agent, which ensures that a restart loses no record and counts none twice."""
 
     files = ("path", "password_file")
 
@@ -122,7 +122,7 @@ class StoreConfig(Section):
         description="A separate folder; created if absent. Or give postgres.",
         examples=["state"],
     )
-    # It may hold a password, which validation refuses; until then it must not reach a log.
+    # The address may hold a password. Validation refuses it; until then it must not be printed.
     postgres: str | None = Field(
         default=None,
         min_length=1,
@@ -179,7 +179,7 @@ class StoreConfig(Section):
         return self
 
     def for_partition(self, number: int) -> StoreConfig:
-        """Return the section of the store of one partition number, with `by_partition`."""
+        """Return the section for the store of one partition number, for a section with `by_partition`."""
         return self.model_copy(update={"prefix": f"{self.prefix}_{number}", "by_partition": False})
 
     def _problems(self) -> Iterable[Problem | None]:
@@ -199,12 +199,12 @@ class StoreConfig(Section):
                 f"expected at most {_LONGEST_OF_PARTITIONS} characters with by_partition, which adds the "
                 "partition's number",
             )
-        if self.postgres is not None and holds_password(self.postgres):  # the message does not repeat it
+        if self.postgres is not None and holds_password(self.postgres):  # the message leaves out the address
             yield "postgres", "expected no password in it, got one; give it as password_file"
 
 
 class Export(Section):
-    """The HTTP side: /, /metrics, /-/healthy, /-/ready."""
+    """The agent's HTTP server: /, /metrics, /-/healthy, /-/ready."""
 
     listen: str = Field(
         default="127.0.0.1:9109",
@@ -317,8 +317,8 @@ class Config(Section):
 
     @property
     def numbers_rows(self) -> bool:
-        """True if a source may number the rows of its requests; see `TaskLayout.numbered`."""
-        # An http source also accepts formats by name, in the path of a post.
+        """True if the records of a source may be numbered rows of requests; see `TaskLayout.numbered`."""
+        # The path of a post to an http source may name a format.
         if any(source.mapping is None or source.kind == "http" for source in self.sources):
             return True
         formats = [source.mapping.format for source in self.sources if source.mapping is not None]
@@ -331,7 +331,7 @@ class Config(Section):
 
     @property
     def keep_of_rejects(self) -> Literal["whole", "redacted", "none"]:
-        """The part of a rejected record that decoders keep; by default all of it."""
+        """The part of a rejected record that decoders keep; by default the whole record."""
         return self.rejects.record if self.rejects else "whole"
 
     def _source_problems(self) -> Iterable[Problem | None]:
@@ -352,7 +352,7 @@ class Config(Section):
             )
 
     def _partition_problems(self) -> Iterable[Problem | None]:
-        """Yield a problem if `by_partition` is set and the only source is not Kafka."""
+        """Yield a problem if `by_partition` is set and there is not exactly one source, of kind kafka."""
         kinds = [source.kind for source in self.sources]
         if self.store is not None and self.store.by_partition and self.sources and kinds != ["kafka"]:
             yield (
@@ -362,7 +362,7 @@ class Config(Section):
             )
 
     def _http_problems(self) -> Iterable[Problem | None]:
-        """Yield the problems of shared addresses or spools, missing spools and tokens for unknown tasks."""
+        """Yield the problems of http sources: their addresses, spools and the tasks of tokens."""
         listening, spools = {self.export.listen: "export.listen"}, dict[str, str]()
         for i, source in enumerate(self.sources):
             if not isinstance(source, HttpSourceConfig):
@@ -396,7 +396,7 @@ class Config(Section):
                         yield f"sources[{i}].tokens[{j}].tasks", f"expected tasks among {known}, got {task!r}"
 
     def _path_problems(self) -> Iterable[Problem | None]:
-        """Yield the problems of files that are both read and written, or have two writers."""
+        """Yield the problems of files that are both read and written, or written twice."""
         users = [
             (f"sources[{i}].path", s.path)
             for i, s in enumerate(self.sources)

@@ -1,7 +1,7 @@
 """The base class of every section of the configuration, and checks of values that sections share.
 
-The models are strict (text never becomes a number, true never becomes 1), but accept YAML's types: a list for
-a tuple, ``500.0`` for the integer 500, an integer for a number.
+The models are strict: text never becomes a number, and true never becomes 1. They accept the types of YAML: a
+list for a tuple, ``500.0`` for the integer 500, and an integer for a number.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pydantic_core import PydanticKnownError, core_schema
 from monitor.base.registry import Entry
 
 Problem = tuple[str, str]
-"""A key within a section (``""`` for the section itself) and a sentence."""
+"""A key within a section (``""`` for the section itself) and a message about its value."""
 
 
 class CrossCheckError(ValueError):
-    """Error for values that are each allowed, but not in combination."""
+    """Error for values that are allowed separately, but not in combination."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -31,14 +31,14 @@ class CrossCheckError(ValueError):
 
 
 def demand(problems: Iterable[Problem | None]) -> None:
-    """Raise a `CrossCheckError` if there are problems."""
+    """Raise a `CrossCheckError` if there are problems; None stands for no problem."""
     actual = [problem for problem in problems if problem is not None]
     if actual:
         raise CrossCheckError(actual)
 
 
 def unique(key: str, names: Sequence[str]) -> Problem | None:
-    """Return a problem if a name occurs twice in a list."""
+    """Return a problem if a name occurs more than once in a list; otherwise None."""
     twice = sorted(name for name, times in Counter(names).items() if times > 1)
     return (
         (key, f"expected each name once, got {twice[0]!r} {names.count(twice[0])} times") if twice else None
@@ -46,7 +46,11 @@ def unique(key: str, names: Sequence[str]) -> Problem | None:
 
 
 def sane(key: str, names: Iterable[str], forbidden: str = "") -> Problem | None:
-    """Return a problem if metrics and reports cannot show a name."""
+    """Return a problem if a name cannot be used in metrics and reports; otherwise None.
+
+    A name must have 1 to 200 characters, without double quotes, control characters and `forbidden`
+    characters.
+    """
     for name in names:
         controls = any(unicodedata.category(character) in ("Cc", "Cs") for character in name)
         if not name.strip() or len(name) > 200 or controls or set(name) & set('"' + forbidden):
@@ -59,7 +63,7 @@ def sane(key: str, names: Iterable[str], forbidden: str = "") -> Problem | None:
 
 
 def without_login(text: str) -> str:
-    """Return a value without the user and the password of an address, for a message.
+    """Return a text, for use in a message, without the user and the password of an address.
 
     Examples
     --------
@@ -74,7 +78,7 @@ _PASSWORD = re.compile(r"(?i)\b(password|sslpassword|passwd|pwd)\s*=|://[^/@\s]*
 
 
 def holds_password(address: str) -> bool:
-    """Return whether an address of a database contains a password.
+    """Return whether the address of a database contains a password.
 
     Examples
     --------
@@ -87,8 +91,12 @@ def holds_password(address: str) -> bool:
 def listen_address(text: str) -> tuple[str, int]:
     """Split an address to listen on, ``host:port``, into host and port; port 0 means any free port.
 
-    An IPv6 address needs brackets. Raises a ValueError for another form: ``:9109`` without a host would open
-    the port to every network.
+    An IPv6 address needs brackets.
+
+    Raises
+    ------
+    ValueError
+        The text has another form. A host is required, because ``:9109`` would open the port to every network.
 
     Examples
     --------
@@ -110,7 +118,7 @@ def web_address(text: str) -> str:
     Raises
     ------
     ValueError
-        The text is no such address, or has a query or a fragment, so that no path can be appended.
+        The text is not such an address, or has a query or a fragment, so that no path can be appended.
 
     Examples
     --------
@@ -126,12 +134,12 @@ def web_address(text: str) -> str:
 
 
 class Section(BaseModel):
-    """Base class of every section: frozen, and an unknown key is an error."""
+    """Base class of all sections. Sections are frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     files: ClassVar[tuple[str, ...]] = ()
-    """Keys that name a file or a folder."""
+    """The keys whose values are paths of files or folders."""
 
     def resolve(self, folder: str) -> Self:
         """Return the section with relative paths resolved from `folder`."""
@@ -143,7 +151,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _as_yaml_gives_it(cls, data: Any) -> Any:
-        """Accept YAML's types: lists for tuples, and 500.0 for a whole number."""
+        """Convert lists to tuples, and floats such as 500.0 to integers for fields of integers."""
         if not isinstance(data, dict):
             return data
         return {key: cls._natural(key, value) for key, value in data.items()}
@@ -168,7 +176,7 @@ def _resolve(value: Any, folder: str, is_file: bool) -> Any:
 
 
 class OneOf:
-    """A pydantic annotation for a value that must be a tag of a table at the time of validation.
+    """A pydantic annotation for a value that must be a tag of a table when it is validated.
 
     Examples
     --------
@@ -199,7 +207,7 @@ class OneOf:
 
 
 def describe_tags(table: Mapping[str, Entry]) -> Callable[[dict[str, Any]], None]:
-    """Return a function that appends the meaning of each tag to a description in JSON Schema.
+    """Return a function that appends the description of each tag to the description of a schema.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The sections of the outputs: `reports`, `rejects`."""
+"""The sections of the outputs, `reports` and `rejects`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OptionValue = Annotated[
     BeforeValidator(_option),
     WithJsonSchema({"type": ["string", "number", "boolean", "null"]}),
 ]
-"""An option that is passed through to a client library."""
+"""The type of an option that is passed to a client library unchanged."""
 
 
 _OPTIONS_WITH_FILES = (
@@ -36,7 +36,7 @@ _OPTIONS_WITH_FILES = (
 
 
 def resolve_options(options: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return options for Kafka with relative paths resolved from `folder`."""
+    """Return the options of a Kafka client with relative paths resolved from `folder`."""
     files = {
         key: os.path.normpath(os.path.join(folder, value))
         for key, value in options.items()
@@ -58,7 +58,7 @@ class KafkaSink(Section):
         description="The topic, which must exist: Blindsight creates none.",
         examples=["windows"],
     )
-    # Options may hold passwords, which must not reach a log through a printed configuration.
+    # Options may hold passwords, so a printed configuration must not contain them.
     options: dict[str, OptionValue] = Field(
         default={},
         repr=False,

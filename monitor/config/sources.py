@@ -19,13 +19,13 @@ from monitor.config.sinks import OptionValue, resolve_options
 class SourceSection(Section):
     """Base class of the sections of sources, which all have `kind`, `name` and `mapping`."""
 
-    if TYPE_CHECKING:  # each section declares them in the order in which the docs list them
+    if TYPE_CHECKING:  # each section declares these fields in the order of the docs
         kind: str
         name: str | None
         mapping: FieldMapping | None
 
     keyed: ClassVar[bool] = False
-    """Whether the records are messages with a key, a time and headers, as those of Kafka are."""
+    """Whether the records are messages with a key, a time and headers, such as messages of Kafka."""
 
     @model_validator(mode="after")
     def _has_what_is_mapped(self) -> Self:
@@ -41,17 +41,17 @@ class SourceSection(Section):
 
     @property
     def reads_events(self) -> bool:
-        """True if records may be events of serving stacks: with a format, or recognised without one."""
+        """True if records may be events of serving stacks: with `format`, or without a mapping."""
         return self.mapping is None or self.mapping.format is not None
 
     @property
     def origins(self) -> Sequence[str]:
-        """Names that a file with the source's records may have."""
+        """The names that a file with records of the source may have."""
         return (self.label,)
 
 
 class FileSourceConfig(SourceSection):
-    """Records from a file, read once or followed as it grows."""
+    """Records from a file, which is read once or followed while it grows."""
 
     files = ("path",)
 
@@ -69,7 +69,7 @@ class FileSourceConfig(SourceSection):
         "the agent is down.",
         examples=[True],
     )
-    # Options may hold passwords, which must not reach a log through a printed configuration.
+    # Options may hold passwords, so a printed configuration must not contain them.
     options: dict[str, OptionValue] = Field(
         default={},
         repr=False,
@@ -99,7 +99,7 @@ class FileSourceConfig(SourceSection):
 
     @property
     def origins(self) -> Sequence[str]:
-        """The source's name, and its path with and without folders."""
+        """The name of the source, and its path with and without folders."""
         return (self.label, self.path, PurePath(self.path).name)
 
     def resolve(self, folder: str) -> Self:
@@ -146,7 +146,7 @@ class KafkaSourceConfig(SourceSection):
         "and is about two to three times as fast.",
         examples=["confluent"],
     )
-    # Options may hold passwords, which must not reach a log through a printed configuration.
+    # Options may hold passwords, so a printed configuration must not contain them.
     options: dict[str, OptionValue] = Field(
         default={},
         repr=False,
@@ -174,7 +174,7 @@ class KafkaSourceConfig(SourceSection):
 
     @property
     def origins(self) -> Sequence[str]:
-        """The topics."""
+        """The topics of the source."""
         return self.topics
 
     def resolve(self, folder: str) -> Self:
@@ -188,7 +188,7 @@ class KafkaSourceConfig(SourceSection):
 
 
 class _AnyKind:
-    """A validator of sections of any kind in the table of sources, which is read at each check."""
+    """A pydantic annotation for the section of a source of any kind; the table of kinds may change."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

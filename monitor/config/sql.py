@@ -1,4 +1,4 @@
-"""The section of a `sql` source: a table or a query of a database, and its cursor column."""
+"""The section of a `sql` source: a table or a query of a database, and its rising column (`cursor`)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _HINTS = {
     "read-only": "a query may only read",
     "readonly": "a query may only read",
 }
-"""The remedy, by a part of the driver's message."""
+"""The remedy for an error, by a part of the driver's message."""
 
 
 class SqlSourceConfig(SourceSection):
-    """Rows of a table or query, polled by a column that only increases."""
+    """Rows of a table or query, which is polled for rows with a greater value in the column `cursor`."""
 
     files = ("password_file",)
 
@@ -43,7 +43,7 @@ class SqlSourceConfig(SourceSection):
         "is installed.",
         examples=["psycopg"],
     )
-    # It may hold a password, which validation refuses; until then it must not reach a log.
+    # The address may hold a password. Validation refuses it; until then it must not be printed.
     dsn: str | None = Field(
         default=None,
         min_length=1,
@@ -58,7 +58,7 @@ class SqlSourceConfig(SourceSection):
         description="A file with the password, which the driver gets as password; read for each connection.",
         examples=["/run/secrets/reviews"],
     )
-    # Options may hold passwords, which must not reach a log through a printed configuration.
+    # Options may hold passwords, so a printed configuration must not contain them.
     options: dict[str, OptionValue] = Field(
         default={},
         repr=False,
@@ -135,7 +135,7 @@ class SqlSourceConfig(SourceSection):
         return self.name or self.table or "sql"
 
     def resolve(self, folder: str) -> Self:
-        """Return the section with relative paths resolved from `folder`, also the path of SQLite's file."""
+        """Return the section with relative paths, including that of a SQLite file, resolved from `folder`."""
         resolved = super().resolve(folder)
         if self.driver.partition(".")[0] != "sqlite3" or self.dsn is None:
             return resolved
@@ -166,5 +166,5 @@ class SqlSourceConfig(SourceSection):
         yield from ((key, problem.format(name[:60])) for key, name in named if not _NAME.fullmatch(name))
         if self.dsn is None and not self.options:
             yield "dsn", "missing: where the database is"
-        if self.dsn is not None and holds_password(self.dsn):  # the message does not repeat it
+        if self.dsn is not None and holds_password(self.dsn):  # the message leaves out the address
             yield "dsn", "expected no password in it, got one; give it as password_file"

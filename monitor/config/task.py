@@ -1,6 +1,7 @@
 """The configuration of one task: its windows, reference, calibration, estimators and objectives.
 
-The module also computes the expected number of windows, and divides a budget of false alarms among charts.
+The module also computes the expected number of windows, and the ARL0 (the average number of windows between
+two false alarms of a chart) that follows from a budget of false alarms.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _DAY = 86_400.0
 
 
 def window_rows(task: Task, answers_per_day: float) -> float:
-    """Return the number of predictions in a typical window of a model with constant traffic.
+    """Return the number of predictions in a window of a model with constant traffic.
 
     Examples
     --------
@@ -34,11 +35,11 @@ def window_rows(task: Task, answers_per_day: float) -> float:
 
 
 CALIBRATION_ERRORS = ("ece", "class_ece")
-"""Metrics that are unknown without a calibration."""
+"""The metrics that are unknown without a calibration."""
 
 
 def charted_metrics(task: Task) -> tuple[str, ...]:
-    """Return the metrics that have a control chart; calibration errors need a labelled reference."""
+    """Return the metrics that have a control chart; calibration errors need a labelled reference for it."""
     calibrated = task.calibration.method != "none" and task.reference.path is not None
     return tuple(metric for metric in task.metrics if metric not in CALIBRATION_ERRORS or calibrated)
 
@@ -46,10 +47,10 @@ def charted_metrics(task: Task) -> tuple[str, ...]:
 def charted_windows_per_week(task: Task) -> float:
     """Return the number of windows per week that all charts of a task judge together.
 
-    Each answer is in one window of its model and in one window for each of `groups`, so each group adds as
-    many windows as the model has. A group value with few answers, whose windows close by age, has more
-    windows: at most `window.size` over `window.min_size` times as many. Models without `answers_per_day` do
-    not count.
+    Each answer is in one window of its model and in one window for each of `groups`. Therefore each group
+    adds the number of windows that the model has. The actual number may be greater, at most by the factor
+    `window.size` / `window.min_size`, because windows of a group value with few answers close by age. Models
+    without `answers_per_day` do not count.
 
     Examples
     --------
@@ -65,11 +66,12 @@ def charted_windows_per_week(task: Task) -> float:
 
 
 def shared_arl0(task: Task, false_alarms_per_week: float) -> float:
-    """Return the ARL0, in windows, at which all charts of a task together use a budget of false alarms.
+    """Return the ARL0, in windows, that gives all charts of a task together a rate of false alarms.
 
-    All charts have the same ARL0, so the share of a chart is proportional to its number of windows. Equal
-    shares would make the limits of a chart with few windows narrow and those of a chart with many wide,
-    though a shift costs as many answers in both.
+    All charts get the same ARL0, so the number of false alarms of a chart is proportional to its number of
+    windows. If all charts had the same number of false alarms, a chart with few windows would have narrow
+    limits and a chart with many windows wide limits, although a shift costs the same number of answers in
+    both.
 
     Examples
     --------
@@ -96,10 +98,10 @@ COVARIATES = "covariates"
 """The calibration method that uses the records' features."""
 
 MOST_FEATURES = 16
-"""The largest number of features for which a calibration can be fitted while a window closes."""
+"""The largest number of features with which a calibration can be fitted whenever a window closes."""
 
 WITHOUT_CLASSES = ("accuracy", "ece")
-"""Metrics of models that only give a confidence."""
+"""The metrics of models that give only a confidence."""
 EstimatorTag = Annotated[str, OneOf(registry.ESTIMATORS)]
 CalibrationTag = Annotated[str, OneOf(registry.CALIBRATIONS)]
 
@@ -129,7 +131,7 @@ class Window(Section):
     @model_validator(mode="before")
     @classmethod
     def _default_fits_size(cls, value: Any) -> Any:
-        """Lower the default of min_size to a small size."""
+        """Set an absent `min_size` to `size` if `size` is less than 50, the default of `min_size`."""
         if isinstance(value, dict) and "min_size" not in value:
             size = value.get("size")
             if isinstance(size, int | float) and 10 <= size < 50:
@@ -175,7 +177,7 @@ class ReferenceConfig(Section):
 
 
 class CalibrationConfig(Section):
-    """The calibration of raw scores to probabilities of being right."""
+    """The calibration of raw scores to probabilities that the answer is right."""
 
     method: CalibrationTag = Field(
         default="isotonic",
@@ -197,12 +199,12 @@ class CalibrationConfig(Section):
 
     @property
     def reference_method(self) -> str:
-        """The calibration method that is fitted on the reference."""
+        """The calibration method that is fitted on the reference; for `ssme` and `covariates`, isotonic."""
         return "isotonic" if self.method in ("ssme", COVARIATES) else self.method
 
 
 class Bound(Section):
-    """A floor or a ceiling."""
+    """The bound of a metric, a floor or a ceiling."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["min"]}, {"required": ["max"]}]})
 
@@ -229,7 +231,7 @@ class Bound(Section):
 
 
 class ObjectiveConfig(Section):
-    """The objectives of the models, judged on the interval pooled over the last windows."""
+    """The objectives of the models, which are judged by the interval pooled over the last windows."""
 
     accuracy: Bound | None = Field(
         default=None, description="Bound of the accuracy, usually a floor: {min: 0.90}."
@@ -272,7 +274,7 @@ class ModelConfig(Section):
 
 
 def _or_names(node: dict[str, Any]) -> None:
-    """Allow a list of names in the JSON Schema, besides a mapping by name."""
+    """Allow a list of names in the JSON Schema as an alternative to a mapping by name."""
     by_name = {key: node.pop(key) for key in ("additionalProperties", "type")}
     names = {"items": {"type": "string"}, "type": "array"}
     node["anyOf"] = [by_name, names]
@@ -367,7 +369,7 @@ class Task(Section):
     @field_validator("models", mode="before")
     @classmethod
     def _names_alone(cls, value: Any) -> Any:
-        """Convert a list of names to a mapping without traffic."""
+        """Convert a list of names of models to a mapping of names to models without traffic."""
         names = value if isinstance(value, list | tuple) else ()
         if not names or not all(isinstance(name, str) for name in names):
             return value
@@ -381,17 +383,17 @@ class Task(Section):
 
     @property
     def refit_models(self) -> tuple[str, ...]:
-        """The models whose scores a refit combines."""
+        """The names of the models whose scores a refit combines."""
         return self.ssme.models or tuple(self.models)
 
     @property
     def refit_estimators(self) -> tuple[str, ...]:
-        """The estimators that are refitted, including those that others bring for comparison."""
+        """The estimators that are refitted, including the ones that other estimators bring for comparison."""
         return registry.estimators_by_input(self.estimators, "refit")
 
     @property
     def realised_estimators(self) -> tuple[str, ...]:
-        """The estimators from the labels of windows, including those that others bring."""
+        """The estimators from the labels of windows, including the ones that other estimators bring."""
         return registry.estimators_by_input(self.estimators, "labels")
 
     @property
@@ -401,13 +403,13 @@ class Task(Section):
 
     @property
     def relabelled_every(self) -> int | None:
-        """The number of labels between refits of calibrations; None for never."""
+        """The number of labels between refits of calibrations; None if calibrations are not refitted."""
         unfitted = self.calibration.method in ("none", "ssme", COVARIATES)
         return None if unfitted else self.calibration.refit_labels
 
     @property
     def adapts(self) -> bool:
-        """True if the calibration is fitted for each window, by the features of its answers."""
+        """True if a calibration is fitted for each window, by the features of its answers."""
         return self.calibration.method == COVARIATES
 
     @property
@@ -417,7 +419,7 @@ class Task(Section):
 
     @property
     def scored(self) -> int:
-        """The number of scores of each answer that are kept for refits."""
+        """The number of scores of each answer that are kept for refits; 0 if there are no refits."""
         return max(len(self.classes), 1) if self.refits or self.recalibrates else 0
 
     @model_validator(mode="after")
@@ -436,7 +438,7 @@ class Task(Section):
 
     @property
     def charting(self) -> ChartConfig:
-        """The chart section with an ARL0 in windows, or sigmas, instead of a budget of false alarms."""
+        """The chart section, in which an ARL0 in windows replaces a budget of false alarms."""
         if not isinstance(self.chart.arl0, FalseAlarmBudget):
             return self.chart
         arl0 = shared_arl0(self, self.chart.arl0.false_alarms_per_week)
@@ -444,15 +446,15 @@ class Task(Section):
 
     @property
     def charted_average(self) -> Literal["macro", "micro"]:
-        """The average that charts and objectives judge."""
+        """The average over classes, macro or micro, that charts and objectives judge."""
         return "micro" if self.average == "micro" else "macro"
 
     def judged_estimator(self, metric: str) -> str:
-        """Return the estimator that the chart and the objective of a metric judge."""
+        """Return the estimator whose estimates of a metric the chart and the objective judge."""
         return self.chart.estimator if metric == "accuracy" else "average_confidence"
 
     def _judged_problems(self) -> Iterable[Problem]:
-        """Yield the problems of estimators that charts and objectives judge, but `estimators` lacks."""
+        """Yield a problem for each estimator that charts and objectives judge but that `estimators` lacks."""
         listed, chosen = ", ".join(self.estimators), self.chart.estimator
         judged = {self.judged_estimator(metric): metric for metric in reversed(self.metrics)}
         for tag, metric in judged.items():
@@ -540,7 +542,7 @@ class Task(Section):
 
     def _name_problems(self) -> Iterable[Problem | None]:
         yield unique("groups", self.groups)
-        yield sane("groups", self.groups, forbidden="=")  # a group is exported as name=value
+        yield sane("groups", self.groups, forbidden="=")  # reports and metrics show a group as name=value
         yield sane("models", self.models)
 
     def _metric_problems(self) -> Iterable[Problem | None]:

@@ -1,6 +1,6 @@
 """The interface between a store and its database: connections, versions of tables, conversion of errors.
 
-SQLite and PostgreSQL run the same statements, which have question marks for values and contain only SQL that
+SQLite and PostgreSQL run the same statements. These have question marks for values, and contain only SQL that
 both databases support.
 """
 
@@ -47,20 +47,20 @@ class SqlConnection(Protocol):
 
 
 class Database(ABC):
-    """The database of the tables of a store.
+    """The database that holds the tables of a store.
 
     Attributes
     ----------
     name : str
-        The name in messages.
+        The name of the database in messages.
     setting : str
-        The key of the configuration that selects another store, for messages.
+        The configuration key with which a user selects another store, for messages.
     remedy : str
-        The remedy for a store that cannot be used, for messages.
+        The advice in messages about a store that cannot be used.
     types : mapping of str to str
         The SQL of this database for the types in `monitor.store.schema`.
     errors : tuple of exception classes
-        The exceptions of the driver.
+        The exception classes of the driver.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Database(ABC):
 
     @abstractmethod
     def connect_read_only(self, seconds: float = _BUSY_SECONDS) -> SqlConnection:
-        """Return a new read-only connection, which waits at most `seconds` for locks of others.
+        """Return a new read-only connection, which waits at most `seconds` for locks of other connections.
 
         Raises
         ------
@@ -95,7 +95,14 @@ class Database(ABC):
 
     @abstractmethod
     def to_store_error(self, what: str, error: Exception) -> StoreError:
-        """Convert an error of the driver; `what` is the action that failed, such as ``be read``."""
+        """Convert an error of the driver to a StoreError.
+
+        Parameters
+        ----------
+        what : str
+            The action that failed, such as ``be read``, for the message.
+        error : Exception
+        """
 
     def damage_message(self, verdict: str) -> str:
         """Return the message for a store with damaged content."""
@@ -106,7 +113,7 @@ class Database(ABC):
 
     @contextmanager
     def convert_errors(self, what: str) -> Iterator[None]:
-        """Convert errors of the driver within a block to a StoreError with a remedy."""
+        """Convert errors of the driver within a block to a StoreError with a remedy; see `to_store_error`."""
         try:
             yield
         except self.errors as error:
@@ -144,7 +151,7 @@ class SqliteFile(Database):
             )
 
     def connect(self) -> sqlite3.Connection:
-        """Return a connection for the agent that holds the lock on the folder."""
+        """Return a writable connection; the caller must hold the lock on the folder."""
         connection = sqlite3.connect(
             self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -156,13 +163,14 @@ class SqliteFile(Database):
         return connection
 
     def _set_up(self, connection: sqlite3.Connection) -> None:
-        # WAL: readers (backup, report) and checkpoints never wait for each other. NORMAL: a kill of the
-        # process loses nothing; a power cut may lose the last checkpoints, but never part of one.
+        # With WAL, readers (backup, report) and checkpoints never wait for each other. With NORMAL, a killed
+        # process loses nothing; a power cut may lose the last checkpoints, but never a part of a checkpoint.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        # Deleted content is overwritten, because the file must not keep data that the agent has deleted.
+        # SQLite overwrites deleted content, because the file must not contain data that the agent has
+        # deleted.
         connection.execute("PRAGMA secure_delete = ON")
-        # The log shrinks again after a large checkpoint or a slow reader has made it grow.
+        # SQLite shrinks the log again after a large checkpoint or a slow reader has made the log grow.
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
 
     def version(self, connection: SqlConnection) -> int | None:

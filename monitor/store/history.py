@@ -1,4 +1,4 @@
-"""Readers of the history in a store or its backup: the reported windows, and their calibrations."""
+"""Readers of the history in a store or in its backup: the reported windows and their calibrations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from monitor.store.database import Database, SqliteFile
 from monitor.store.schema import VERSION
 from monitor.store.store import FILE
 
-_TOGETHER = 1000  # lines, about a kilobyte each
+_TOGETHER = 1000  # lines of about a kilobyte that are read at a time
 
 
 _decode = msgspec.json.Decoder(WindowLine).decode
@@ -28,12 +28,12 @@ class StoreHistory:
     Parameters
     ----------
     where : Path or Database
-        The store's folder, its file or a backup of it, or its database.
+        The store's folder, its file, a backup of the file, or the store's database.
 
     Raises
     ------
     StoreError
-        There is no store there, or it cannot be read.
+        There is no store at this place, or the store cannot be read.
     """
 
     def __init__(self, where: Path | Database) -> None:
@@ -85,10 +85,11 @@ class StoreHistory:
         )
         try:
             with self._database.convert_errors("be read"):
-                # All rows at once, because an open statement keeps the agent's log from being truncated.
+                # All rows are fetched at once, because SQLite cannot truncate its log during an open
+                # statement.
                 for _, *place in self._connection.execute(order, (self._last,)).fetchall():
                     row = self._connection.execute(newest, (*place, self._last)).fetchone()
-                    if row is not None:  # a running agent deletes old windows meanwhile
+                    if row is not None:  # a running agent may have deleted the window
                         yield _decode(row[0])
         except msgspec.DecodeError as error:
             raise StoreError(f"{self.name}: a reported window cannot be read: {error}") from error
@@ -106,7 +107,7 @@ class StoreHistory:
             return int(self._connection.execute(query, (self._last,)).fetchone()[0])
 
     def reports(self) -> Iterator[bytes]:
-        """Yield the line of every closed window and revision, in the order in which they were written.
+        """Yield the lines of all closed windows and of their revisions, in the order of writing.
 
         Raises
         ------
@@ -116,13 +117,13 @@ class StoreHistory:
         after = 0
         query = "SELECT id, line FROM report WHERE id > ? AND id <= ? AND revision >= 0 ORDER BY id LIMIT ?"
         with self._database.convert_errors("be read"):
-            # In pieces, because an open statement keeps the agent's log from being truncated.
+            # Each query fetches some rows, because SQLite cannot truncate its log during an open statement.
             while rows := self._connection.execute(query, (after, self._last, _TOGETHER)).fetchall():
                 yield from (line for _, line in rows)
                 after = rows[-1][0]
 
     def judged_estimators(self) -> dict[str, str]:
-        """Return the estimator that the charts of each task judge, from the last saved configuration.
+        """Return the estimator of the accuracy that charts judge, by task of the last saved configuration.
 
         Raises
         ------
@@ -135,10 +136,12 @@ class StoreHistory:
             tasks = msgspec.json.decode(row[0])["tasks"] if row else {}
             return {name: task["chart"]["estimator"] for name, task in tasks.items()}
         except (msgspec.DecodeError, KeyError, TypeError):
-            return {}  # written by a version without a choice of estimator
+            return {}  # a version without a choice of estimator wrote the configuration
 
     def calibrations(self) -> dict[tuple[str, str, str], dict[str, Any]]:
-        """Return the calibration of each series at the last checkpoint: `fit`, `version` and more.
+        """Return the calibration of each series at the last checkpoint, by task, model and group.
+
+        A calibration has the keys `fit`, `version` and others.
 
         Raises
         ------
@@ -163,9 +166,9 @@ class StoreHistory:
         self._connection.close()
 
 
-_PAGE_BUSY_SECONDS = 2.0  # a page may fail, because its reader can load it again
+_PAGE_BUSY_SECONDS = 2.0  # a page may fail after a short wait, because its reader can load the page again
 _MOST_LINES = 20_000
-_NO_WINDOW = 2**62  # above every number
+_NO_WINDOW = 2**62  # greater than the number of any window
 
 
 def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
@@ -181,7 +184,7 @@ def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
     Returns
     -------
     list of int
-        Ids of lines since the series last began, that is, since its windows last counted from 0.
+        Ids of the lines since the series last began to count its windows from 0; earlier lines are left out.
 
     Examples
     --------
@@ -199,7 +202,7 @@ def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
 def newest_lines(
     where: Path | Database, series: tuple[str, str, str], most: int, before: int | None = None
 ) -> list[bytes]:
-    """Return the lines of the newest windows of a series in their newest revisions, oldest window first.
+    """Return the newest line of each of the newest windows of a series, oldest window first.
 
     Parameters
     ----------
@@ -208,9 +211,9 @@ def newest_lines(
     series : (str, str, str)
         Task, model and group.
     most : int
-        The largest number of windows; there may be fewer if windows were revised very often.
+        The largest number of windows; fewer may be returned if windows were revised very often.
     before : int, optional
-        A number of a window; only earlier windows are returned.
+        The number of a window; only windows before it are returned.
 
     Raises
     ------
@@ -223,7 +226,7 @@ def newest_lines(
         'AND revision >= 0 AND "window" < ? ORDER BY id DESC LIMIT ?'
     )
     below = _NO_WINDOW if before is None else before
-    # A connection for each call, because pages are made in several threads.
+    # Each call opens a connection, because several threads make pages.
     with (
         database.convert_errors("be read"),
         closing(database.connect_read_only(_PAGE_BUSY_SECONDS)) as connection,
@@ -231,4 +234,4 @@ def newest_lines(
         ids = newest_ids(connection.execute(places, (*series, below, _MOST_LINES)), most)
         results = (connection.execute("SELECT line FROM report WHERE id = ?", (id_,)) for id_ in ids)
         rows = [result.fetchone() for result in results]
-    return [row[0] for row in rows if row is not None]  # a running agent deletes old windows meanwhile
+    return [row[0] for row in rows if row is not None]  # a running agent may have deleted some windows

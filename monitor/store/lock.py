@@ -1,4 +1,4 @@
-"""The lock that keeps a store to one agent; the operating system releases it when its holder dies."""
+"""The lock that lets only one agent use a store; the operating system releases it when its holder dies."""
 
 from __future__ import annotations
 

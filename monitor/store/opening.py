@@ -20,7 +20,7 @@ def store_location(section: StoreConfig) -> Path | Database:
     MissingExtraError
         The database's driver is not installed.
     StoreError
-        Each partition has its own store.
+        The section has `by_partition`, so that each partition has its own store.
     """
     if section.by_partition:
         raise StoreError(
@@ -73,7 +73,9 @@ def is_in_use(section: StoreConfig) -> bool | None:
 
 
 def locate_store(store: Path) -> Path | Database:
-    """Return the location of the argument STORE of a command: a folder, a file or a configuration.
+    """Return the location of the store that the argument STORE of a command names.
+
+    The argument is the folder or the file of a store, or a configuration file.
 
     Raises
     ------

@@ -1,11 +1,14 @@
 """The store in PostgreSQL: the tables of `monitor.store.schema` in a separate schema, and a lease.
 
-The lease is a row with its number, its owner and its expiry by the database's clock. An agent takes an
-expired lease by incrementing the number. Each transaction of an agent first locks the row with the agent's
-number. An agent that lost its lease matches no row and writes nothing, however long it was paused and
-whatever its clock says; and nobody can take the lease during a transaction of its owner. The server ends a
-transaction whose agent was idle for the duration of a lease. If the agent stopped within a pipeline of
-statements, the server does not; then the agent that takes the lease ends the transaction.
+The lease is a row with a number, an owner and a time of expiry by the database's clock. An agent takes an
+expired lease by incrementing its number. Each transaction of an agent first locks the row of the lease with
+the number that the agent knows. If another agent has taken the lease, there is no such row and nothing is
+written, however long the first agent was paused and whatever its clock shows. While the row is locked, no
+other agent can take the lease.
+
+The server ends a transaction in which the agent was idle for the duration of a lease. The server does not end
+a transaction if the agent stopped within a pipeline of statements; the agent that takes the lease then ends
+it.
 """
 
 from __future__ import annotations
@@ -42,19 +45,19 @@ if TYPE_CHECKING:
 
 POSTGRES = Extra("postgres", ("psycopg",))
 
-# A broken network must be noticed within seconds, not after libpq's two hours, because the lease expires.
+# A broken network must cause an error within seconds, before the lease expires; libpq's default is hours.
 _PATIENCE = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
-    "target_session_attrs": "primary",  # the writable host, if the address names several
+    "target_session_attrs": "primary",  # the writable host, if the address names several hosts
 }
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 5.0
 _RENEWALS_A_LEASE = 3
 _MEETS = ("40", "55")
-"""Classes of errors from a conflict with another transaction; the same session may try again."""
+"""SQLSTATE classes of conflicts with another transaction, after which the session remains usable."""
 _COMES_BACK = ("starting up", "shutting down", "recovery mode", "too many", "connection slots")
 _REMEDIES = {
     "password authentication failed": "check the user in store.postgres, and store.password_file",
@@ -62,7 +65,7 @@ _REMEDIES = {
     "does not exist": "create it, or correct store.postgres",
     "no pg_hba.conf entry": "let this host in by the server's pg_hba.conf",
 }
-"""The remedy, by a part of the server's message."""
+"""The remedy for an error, by a part of the server's message."""
 
 _LEASE = """
 CREATE TABLE lease (
@@ -75,7 +78,7 @@ CREATE TABLE lease (
 """
 _REQUEST = "CREATE TABLE request (id text PRIMARY KEY, body bytea NOT NULL, answer bytea)"
 _WHOLE = "store"
-"""Name of the lease on the whole state; its numbers begin with 1."""
+"""The name of the lease on the whole state, whose numbers begin with 1."""
 _UNTIL = "clock_timestamp() + ? * interval '1 second'"
 _TAKE = (
     f"UPDATE lease SET number = number + 1, owner = ?, expires = {_UNTIL} "
@@ -84,7 +87,11 @@ _TAKE = (
 _FREE = "SELECT 1 FROM lease WHERE name = ? AND expires <= clock_timestamp() FOR UPDATE"
 _LOCK = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR NO KEY UPDATE"
 _HOLD = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR KEY SHARE"
-"""The modes let posts run concurrently with each other and with a checkpoint; a take-over waits for both."""
+"""The statement that locks the lease for a post.
+
+The lock modes of `_LOCK` and `_HOLD` let posts run concurrently with each other and with a checkpoint. An
+agent that wants to take the lease waits for both.
+"""
 _END_STUCK = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE xact_start IS NOT NULL "
     "AND wait_event = 'ClientRead' AND state_change < clock_timestamp() - ? * interval '1 second' "
@@ -93,9 +100,9 @@ _END_STUCK = (
     "AND relation = to_regclass('lease')) "
     "AND EXISTS (SELECT FROM lease WHERE name = ? AND expires <= clock_timestamp())"
 )
-"""Ends transactions on an expired lease that have waited this many seconds for their agent."""
+"""The statement that ends transactions which hold an expired lease and wait for a stopped agent."""
 _SHORT_WAIT, _LOCKED = "SET LOCAL lock_timeout = '1s'", "55P03"
-"""The lock timeout of a take-over, which tries again later, and the SQLSTATE of a lock timeout."""
+"""The statement that sets the lock timeout for taking the lease, and the SQLSTATE of a lock timeout."""
 _RENEW = f"UPDATE lease SET expires = {_UNTIL} WHERE name = ? AND number = ? RETURNING number"
 _COUNT = f"UPDATE lease SET expires = {_UNTIL}, commits = ? WHERE name = ? AND number = ?"
 _GIVE_UP = "UPDATE lease SET expires = clock_timestamp() WHERE name = ? AND number = ?"
@@ -113,7 +120,7 @@ class PostgresDatabase(Database):
     prefix : str
         The name of the schema.
     password_file : str, optional
-        Read for each connection; without it libpq uses PGPASSWORD and ``~/.pgpass``.
+        A file that is read for each connection; without it libpq uses PGPASSWORD and ``~/.pgpass``.
 
     Raises
     ------
@@ -162,7 +169,8 @@ class PostgresDatabase(Database):
         """
         import psycopg
 
-        # After a lock, a statement must see the present row, whatever the database's default isolation is.
+        # After a lock, a statement must see the current row, also if the database has another default
+        # isolation.
         isolation = {"default_transaction_isolation": r"read\ committed"}
         session = {"search_path": self.prefix, **isolation, **session}
         options = " ".join(f"-c {key}={value}" for key, value in session.items())
@@ -178,7 +186,7 @@ class PostgresDatabase(Database):
         return psycopg.connect(autocommit=True, **arguments)  # type: ignore[arg-type]
 
     def connect_read_only(self, seconds: float = 10.0) -> PostgresConnection:
-        """Return a new read-only connection, which waits at most `seconds` for locks of others."""
+        """Return a new read-only connection, which waits at most `seconds` for locks of other connections."""
         with self.convert_errors("be read"):
             milliseconds = round(1000 * seconds)
             return PostgresConnection(
@@ -205,7 +213,7 @@ class PostgresDatabase(Database):
         connection.execute(PUT_META, ("version", str(version)))
 
     def to_store_error(self, what: str, error: Exception) -> StoreError:
-        """Convert an error of the driver: a StoreAwayError if waiting may help, else one with a remedy."""
+        """Convert an error of the driver to a StoreAwayError if waiting may help, else to a StoreError."""
         import psycopg
 
         message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
@@ -254,9 +262,9 @@ class PostgresDatabase(Database):
 class PostgresConnection:
     """A PostgreSQL connection with the interface of SQLite's, which reconnects after a loss or a failure.
 
-    After an error the next statement uses a new session, because a session keeps the settings with which it
-    began (such as read-only mode or a statement timeout). After a failed attempt to connect it waits before
-    the next one, twice as long each time.
+    After an error the next statement uses a new session. A session keeps the settings with which it began,
+    such as read-only mode or a statement timeout, and these may have caused the error. After a failed attempt
+    to connect, the connection waits before the next attempt, twice as long each time.
 
     Parameters
     ----------
@@ -275,7 +283,7 @@ class PostgresConnection:
         self._within = False
         self._pause, self._next_try = _FIRST_PAUSE_SECONDS, 0.0
         self._refusal: Exception | None = None
-        self._waiting_since: float | None = None  # when the present wait for the server began, monotonic
+        self._waiting_since: float | None = None  # monotonic time at which the current wait began
 
     @property
     def is_open(self) -> bool:
@@ -307,7 +315,7 @@ class PostgresConnection:
 
     @contextmanager
     def transaction(self, what: str = "a checkpoint") -> Iterator[None]:
-        """Run a block in a transaction; `what` names its content in messages.
+        """Run a block in a transaction; `what` names the content of the transaction in messages.
 
         Raises
         ------
@@ -332,7 +340,7 @@ class PostgresConnection:
         self._session.close()
 
     def cut(self, after_seconds: float) -> None:
-        """Shut the connection down if another thread has waited longer than this for the server."""
+        """Shut the connection down if another thread has waited for the server for `after_seconds`."""
         since = self._waiting_since
         if since is None or time.monotonic() - since < after_seconds:
             return
@@ -341,6 +349,7 @@ class PostgresConnection:
 
     @contextmanager
     def _waiting(self) -> Iterator[psycopg.Connection[Any]]:
+        """Lend the session for a request to the server, and note the time of the wait for `cut`."""
         self._waiting_since = time.monotonic()
         try:
             yield self._ready()
@@ -373,19 +382,23 @@ class PostgresConnection:
             raise CommitUnknownError(
                 f"the connection to PostgreSQL was lost while {what} was committed ({error})"
             ) from error
-        if ended != "COMMIT":  # the server only says ROLLBACK if an earlier statement failed
+        if ended != "COMMIT":  # the status is ROLLBACK if an earlier statement failed
             raise StoreError(f"PostgreSQL has taken {what} back, as one of its statements had failed")
 
     def _ready(self) -> psycopg.Connection[Any]:
+        """Return the session, after connecting again if necessary.
+
+        Raises the last error of connecting if the pause after it is not over.
+        """
         if not self._session.closed or self._within:
             return self._session
         if self._refusal is not None and time.monotonic() < self._next_try:
-            raise self._refusal.with_traceback(None)  # the traceback would grow each time
+            raise self._refusal.with_traceback(None)  # otherwise the traceback would grow with each raise
         try:
             self._session = self._new()
         except self._errors as error:
             self._refusal = error
-            # Agents that lost the same server must not reconnect all at once.
+            # Agents that lost the same server must not reconnect at the same time.
             self._next_try = time.monotonic() + self._pause * random.uniform(0.5, 1.0)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
             raise
@@ -395,7 +408,7 @@ class PostgresConnection:
 
 @lru_cache(maxsize=256)
 def _translated(statement: str) -> bytes:
-    """Return a statement with the driver's placeholders for values."""
+    """Replace the question marks of a statement by the driver's placeholders."""
     return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
@@ -408,7 +421,7 @@ class PostgresStore(StateStore):
     keep_reports : int
         See `StateStore`.
     lease_seconds : float
-        The time without a renewal after which another agent may take the lease.
+        The time after the last renewal at which another agent may take the lease.
 
     Raises
     ------
@@ -447,7 +460,7 @@ class PostgresStore(StateStore):
         self._rings = SavedRings(self._connection)
 
     def reader(self) -> StoreReader:
-        """Return a reader of closed windows for another thread, which stops if the lease is lost."""
+        """Return a reader of closed windows for another thread; the reader fails if the lease is lost."""
         return _FencedReader(self.postgres, self.number)
 
     def commit(
@@ -457,7 +470,10 @@ class PostgresStore(StateStore):
         written: Mapping[str, tuple[int, int]] | None = None,
         config: str | None = None,
     ) -> int:
-        """Write a checkpoint, unless it is one whose commit was unknown and succeeded."""
+        """Write a checkpoint, unless an earlier commit of the same checkpoint turns out to have succeeded.
+
+        Parameters and errors are the same as for `StateStore.commit`.
+        """
         if self._doubtful and self._is_committed():
             return self._newest()
         try:
@@ -477,7 +493,7 @@ class PostgresStore(StateStore):
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """Renew the lease during a block, in a thread with a separate connection."""
+        """Renew the lease for as long as a block runs, in a thread with a separate connection."""
         ended = threading.Event()
 
         def renew() -> None:
@@ -498,7 +514,7 @@ class PostgresStore(StateStore):
             thread.join()
 
     def close(self) -> None:
-        """Release the lease, so that a successor need not wait until it expires, and close the connection."""
+        """Release the lease, so that the next owner need not wait until it expires; close the connection."""
         if self._connection.is_open:
             with suppress(*self.postgres.errors):
                 self._connection.execute(_GIVE_UP, (_WHOLE, self.number))
@@ -528,27 +544,30 @@ class PostgresStore(StateStore):
         return version
 
     def _take_lease(self) -> tuple[int, int]:
-        """Take the lease, and return its number and the number of checkpoints so far."""
+        """Take the lease, and return its number and the number of checkpoints committed so far."""
         run = self._connection
         run.execute(_END_STUCK, (self.lease_seconds, _WHOLE))
         with run.transaction():
             *_, expires = run.execute(_HOLDER, (_WHOLE,)).fetchone()
             lease = self._try_lease()
             if lease is None:
-                number, owner, _ = run.execute(_HOLDER, (_WHOLE,)).fetchone()  # may have changed since
+                number, owner, _ = run.execute(_HOLDER, (_WHOLE,)).fetchone()  # the owner may be another now
                 raise InUseError(
                     f"{self.database.name}, is in use by another agent ({owner}, lease {number}); stop it, "
                     "or give this agent another store.prefix"
                 )
             kept = run.execute("SELECT value FROM meta WHERE key = ?", (_PLACE,)).fetchone()
             here = self.postgres.identify(run)
-            if kept is not None and kept[0] != here:  # the tables were restored, or copied
+            if kept is not None and kept[0] != here:  # the tables were restored from a backup or copied
                 run.execute(PUT_META, (_PLACE, here))
                 run.execute(PUT_META, (BACKUP, rfc3339(max(expires, 0.0))))
         return int(lease[0]), int(lease[1])
 
     def _try_lease(self) -> tuple[Any, ...] | None:
-        """Take an expired lease and return its row; return None if its owner still holds or locks it."""
+        """Take an expired lease, and return its number and count of checkpoints.
+
+        Return None if the lease has not expired, or if a transaction of its owner still locks its row.
+        """
         run = self._connection
         run.execute("SAVEPOINT taking")
         run.execute(_SHORT_WAIT)
@@ -564,6 +583,7 @@ class PostgresStore(StateStore):
         return lease
 
     def _lost(self) -> LeaseLostError:
+        """Return the error for a lease that another agent has taken."""
         number, owner, _ = self._connection.execute(_HOLDER, (_WHOLE,)).fetchone() or (0, "nobody", 0)
         return LeaseLostError(
             f"{self.database.name}: the lease is lost: {owner} took over with number {number}, this "
@@ -572,7 +592,7 @@ class PostgresStore(StateStore):
         )
 
     def _is_committed(self) -> bool:
-        """Return whether the commit with an unknown outcome succeeded."""
+        """Return whether the last commit, whose outcome is unknown, succeeded."""
         query = "SELECT commits FROM lease WHERE name = ?"
         try:
             with self._convert_errors("be written"), self._transaction():
@@ -597,7 +617,7 @@ class PostgresStore(StateStore):
 
     def _after_wipe(self) -> None:
         """Vacuum the tables, because dead rows still hold the erased data."""
-        with suppress(*self.postgres.errors), self.holding():  # autovacuum comes later
+        with suppress(*self.postgres.errors), self.holding():  # autovacuum may clean the tables later
             self._connection.execute("VACUUM ring_rows, ring_changes, part")
 
 
@@ -605,19 +625,19 @@ _PLACE = "place"
 
 
 def hold_lease(run: PostgresConnection, number: int) -> bool:
-    """Lock the lease during the caller's transaction; return False if another agent has taken it."""
+    """Lock the lease until the end of the current transaction; return False if another agent has taken it."""
     return run.execute(_HOLD, (_WHOLE, number)).fetchone() is not None
 
 
 class _FencedReader(StoreReader):
-    """A reader that stops when the agent loses its lease, because its successor delivers the reports."""
+    """A reader that fails once the lease is lost, because its new owner delivers the reports."""
 
     def __init__(self, database: PostgresDatabase, number: int) -> None:
         super().__init__(database)
         self._number = number
 
     def reports_after(self, last: int, most: int) -> list[tuple[int, bytes]]:
-        """Return reports with a larger id; raise LeaseLostError if the lease is lost."""
+        """Return at most `most` reports with ids above `last`; raise LeaseLostError if the lease is lost."""
         with self._database.convert_errors("be read"):
             lease = self._connection.execute(_HOLDER, (_WHOLE,)).fetchone()
         if lease is None or lease[0] != self._number:

@@ -1,8 +1,9 @@
-"""The saved rings: pieces of rows in the order of addition, and later changes to rows; both are bounded.
+"""The saved rings: pieces of consecutive rows, and later changes to these rows.
 
-A checkpoint appends a piece of any size, and a change. Small pieces are merged, so that a slow stream does
-not leave one piece for each row. Changes that are larger than the rows are written into the rows, so that
-labels that contradict each other for ever do not fill the disk.
+A ring is a bounded table of which new rows overwrite the oldest rows. A checkpoint appends a piece of any
+size and a change. The number of pieces and the size of the changes are bounded: small pieces are merged, so
+that a slow stream does not leave a piece for each row; and changes that become larger than the rows are
+applied to the rows, so that labels that change again and again do not fill the disk.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from monitor.base.records import Ints, Keys
 from monitor.base.state_changes import ChangedRows, RingChange, RingRows, RingState
 from monitor.store.database import SqlConnection
 
-_LARGEST_PIECE = 16_384  # rows; a piece is deleted only when all its rows are overwritten
-_PIECES_A_RING = 8  # the least number of merged pieces, for the same reason
-_LOOKED_AT_ONCE = 32  # pieces; enough, because each merged piece is as large as all later ones together
+_LARGEST_PIECE = 16_384  # rows; a larger piece would be kept too long, until all its rows are overwritten
+_PIECES_A_RING = 8  # merging leaves at least this number of pieces, for the same reason
+_LOOKED_AT_ONCE = 32  # pieces; enough, because each merged piece is as large as all later pieces together
 _SPARE_BYTES = 1 << 20
 
 
@@ -27,14 +28,15 @@ class SavedRings:
 
     def __init__(self, connection: SqlConnection) -> None:
         self._run = connection
-        self._since: Counter[str] = Counter()  # bytes of changes since the last fold of a ring
+        # For each ring, the size of the changes since `_fold` was last called, in bytes.
+        self._since: Counter[str] = Counter()
 
     def names(self) -> list[str]:
         """Return the name of every ring with rows."""
         return [name for (name,) in self._run.execute("SELECT DISTINCT ring FROM ring_rows")]
 
     def read(self, name: str) -> RingState:
-        """Return the present state of a ring.
+        """Return the saved state of a ring, with its changes applied.
 
         Raises
         ------
@@ -65,7 +67,7 @@ class SavedRings:
     def write(self, ring: RingChange) -> None:
         """Save the changes of a ring, and delete the rows that it has overwritten."""
         run, name = self._run, ring.name
-        if ring.wiped is not None:  # first, because an added row may have the same key again
+        if ring.wiped is not None:  # before the insertion, because an added row may have one of these keys
             wipe_keys(run, name, ring.wiped)
         count = len(ring.added.keys)
         if count:
@@ -87,10 +89,17 @@ class SavedRings:
             self._fold(name)
 
     def _merge(self, name: str, live: int) -> None:
-        """Merge the newest piece with each earlier one that is no larger than all later ones together.
+        """Merge the newest piece with earlier pieces, while the next one is no larger than all later pieces.
 
-        Like the carries of a binary counter: if n rows come one at a time, each is written about log2(n)
-        times, and about log2(n) pieces remain.
+        Pieces are merged like the carries of a binary counter: if n rows arrive one at a time, each row is
+        written about log2(n) times, and about log2(n) pieces remain.
+
+        Parameters
+        ----------
+        name : str
+            The name of the ring.
+        live : int
+            The number of rows of the ring that are not overwritten.
         """
         query = "SELECT first, count FROM ring_rows WHERE ring = ? ORDER BY first DESC LIMIT ?"
         newest = self._run.execute(query, (name, _LOOKED_AT_ONCE)).fetchall()
@@ -109,7 +118,7 @@ class SavedRings:
         self._run.execute("INSERT INTO ring_rows VALUES (?, ?, ?, ?)", (name, first, rows, whole))
 
     def _fold(self, name: str) -> None:
-        """Apply the changes to the saved rows if the changes are more than twice as large as the rows."""
+        """Apply the saved changes to the saved rows if the changes are over twice the size of the rows."""
         self._since[name] = 0
         changes, rows = (
             self._run.execute(
@@ -131,7 +140,7 @@ class SavedRings:
 
 
 def _joined(pieces: list[RingRows]) -> RingRows:
-    """Concatenate pieces, at least one."""
+    """Concatenate one or more pieces."""
     keys = [rows.keys for rows in pieces]
     columns = concatenate_columns([rows.columns for rows in pieces], [len(each) for each in keys])
     return RingRows(np.concatenate(keys), columns)
@@ -140,8 +149,8 @@ def _joined(pieces: list[RingRows]) -> RingRows:
 def wipe_keys(connection: SqlConnection, ring: str, keys: Keys) -> None:
     """Erase the rows of these keys from a saved ring, and delete every later change to them.
 
-    All pieces of the ring are read, because there is no index of earlier uses of a key. This takes some
-    seconds for a gigabyte, in the thread that saves.
+    All pieces of the ring are read, because there is no index of keys. For a gigabyte this takes some
+    seconds, in the thread that saves checkpoints.
 
     Parameters
     ----------
@@ -164,7 +173,7 @@ def wipe_keys(connection: SqlConnection, ring: str, keys: Keys) -> None:
 
 
 def _overwrite(connection: SqlConnection, ring: str, first: int, keys: Keys) -> Ints:
-    """Erase the rows with these keys from a piece, and return their places in it."""
+    """Erase the rows with these keys from a piece, and return their indices in the piece."""
     where = "WHERE ring = ? AND first = ?"
     (blob,) = connection.execute(f"SELECT rows FROM ring_rows {where}", (ring, first)).fetchone()
     rows = restored(unpack(blob), RingRows)
@@ -172,7 +181,7 @@ def _overwrite(connection: SqlConnection, ring: str, first: int, keys: Keys) -> 
     if len(places):
         rows.keys[places] = 0
         for column in rows.columns.values():
-            column[places] = column.dtype == np.bool_  # the same values as in `BoundedTable.wipe`
+            column[places] = column.dtype == np.bool_  # `BoundedTable.wipe` sets the same values
         connection.execute(f"UPDATE ring_rows SET rows = ? {where}", (pack(rows), ring, first))
     return places
 

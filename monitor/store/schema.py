@@ -56,7 +56,7 @@ CREATE TABLE meta (
 
 
 def create(database: Database, connection: SqlConnection) -> None:
-    """Create the tables, within a transaction of the caller."""
+    """Create the tables; the caller has begun a transaction."""
     for statement in _TABLES.format_map(database.types).split(";"):
         if statement.strip():
             connection.execute(statement)
@@ -88,7 +88,8 @@ def migrate(
 def from_version_1(connection: SqlConnection) -> None:
     """Add the columns of version 2: probabilities of labels, confidences of answers, ends of windows.
 
-    Their values are unknown in version 1. Windows that closed before do not count for the horizon.
+    The values of these columns are unknown for rows of version 1. Windows that closed before the migration do
+    not count for the horizon.
     """
     for table in ("ring_rows", "ring_changes"):
         _rewrite(connection, table, "ring", "rows", _with_columns)
@@ -107,7 +108,7 @@ def _with_columns(name: str, rows: Any) -> Any:
 
 
 def _count_labels(connection: SqlConnection) -> int:
-    """Return the number of labels that the tasks received, without rejected ones."""
+    """Return the number of labels that all tasks received, without rejected labels."""
     tasks = connection.execute("SELECT state FROM part WHERE substr(name, 1, 5) = 'task/'").fetchall()
     joins = [unpack(state)["join"] for (state,) in tasks]
     return sum(join["waiting"] + sum(join["outcomes"].values()) for join in joins)
@@ -118,7 +119,8 @@ def _part_of_version_2(name: str, state: Any, labels: int) -> Any:
         state["format"] = 2
         came = labels + sum(state["labels_rejected"].values())
         if came and "labels_received" not in state:
-            # The source of each label is not known. Only the sum over sources must be right, so one has all.
+            # The sources of the labels are not known. Only the sum must be right, so one source gets all
+            # labels.
             state["labels_received"] = {next(iter(state["received"] or state["positions"])): came}
     if name.startswith("series/"):
         saved = state[2]
@@ -151,7 +153,17 @@ def _tally_of_version_2(state: Any, closed: int, newest_end: float) -> dict[str,
 def _rewrite(
     connection: SqlConnection, table: str, name: str, blob: str, change: Callable[[str, Any], Any]
 ) -> None:
-    """Decode, change and encode a column row by row, because a ring may be larger than memory."""
+    """Replace the values of a column by changed values, row by row, because a ring may be larger than memory.
+
+    Parameters
+    ----------
+    connection : SqlConnection
+    table : str
+    name, blob : str
+        The column that names a row, and the column with the encoded value.
+    change : callable
+        A function of the name and the decoded value that returns the changed value.
+    """
     own = "name" if table == "part" else "rowid"
     keys = connection.execute(f"SELECT {own} FROM {table}").fetchall()
     for (key,) in keys:
@@ -162,4 +174,4 @@ def _rewrite(
 
 
 MIGRATIONS: dict[int, Callable[[SqlConnection], None]] = {1: from_version_1}
-"""The function that migrates each version to the next one; a test opens a saved store of each version."""
+"""The function that migrates from each version to the next one."""

@@ -1,14 +1,15 @@
 """The spool of a source's posts in the table `spool` of the store's database: a row for each group of posts.
 
-A post is acknowledged when its row is committed. Each transaction locks the row of the lease by the agent's
-number, in a mode that allows checkpoints and blocks a take-over until the transaction ends. So an agent that
-lost its lease acknowledges nothing, and its successor sees all acknowledged posts.
+A post is acknowledged when its row is committed. Each transaction locks the agent's lease (see
+`monitor.store.postgres`) in a mode that allows checkpoints, but lets no other agent take the lease until the
+transaction ends. Therefore an agent that lost its lease acknowledges no posts, and the next owner of the
+lease sees all acknowledged posts.
 
-The position in the state, which a checkpoint saves, says which rows are used. Rows before it are never read
-again, and are deleted after that checkpoint.
+A checkpoint saves the position up to which the rows are used. Rows before this position are never read again,
+and are deleted after the checkpoint.
 
 The table `acknowledged` has a row for each row of `spool`, without its lines. If somebody drops or empties
-`spool`, the number of lost lines is known from it.
+`spool`, the number of lost lines is known from `acknowledged`.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from monitor.store.postgres import PostgresConnection, PostgresDatabase, Postgre
 
 log = logging.getLogger("blindsight")
 
-_GROUP_BYTES = 1 << 20  # a row: a read takes about as much
+_GROUP_BYTES = 1 << 20  # the size of a row; a read returns about as much
 _READ_BYTES = 1 << 20
-_ROW_BYTES = 100  # the overhead of a row: its header, its columns, its entry in the index
+_ROW_BYTES = 100  # the overhead of a row: its header, its other columns, its index entry
 _CLOSE_SECONDS = 2.0
 _LOCK_SECONDS = 5.0  # the longest wait of a post for a lock on the table
-_ANSWER_SECONDS = 15.0  # after a longer wait for a statement the connection is cut, and posts are refused
+_ANSWER_SECONDS = 15.0  # the longest wait for a statement; then the connection is cut and posts are refused
 _WATCH_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0
 
@@ -70,7 +71,7 @@ _LOSE = (
     "SELECT coalesce(sum(count), 0)::bigint FROM lost WHERE stop > ?"
 )
 _LOCK = "LOCK TABLE spool, acknowledged IN ROW EXCLUSIVE MODE"
-"""Takes the lock of an insertion, and so fails if no row can be inserted."""
+"""The statement that takes the lock of an insertion; it fails if no row can be inserted."""
 _UNUSED = (
     "SELECT min(start), coalesce(sum(count), 0)::bigint, "
     "coalesce(sum(stop - start) + ? * count(*), 0)::bigint FROM spool WHERE source = ? AND stop > ?"
@@ -96,19 +97,19 @@ class SpoolTable(PostSpool):
     source : str
         The name of the source.
     max_bytes : int
-        The largest size of the unused rows and of the posts that wait to be written.
+        The largest total size of the unused rows and of the posts that wait to be written.
     """
 
     def __init__(self, store: PostgresStore, source: str, max_bytes: int) -> None:
         super().__init__(max_bytes, _GROUP_BYTES, _ROW_BYTES)
         self._database = store.postgres
         self._number = store.number
-        self._still_seconds = store.lease_seconds  # the longest idle time within a transaction
+        self._still_seconds = store.lease_seconds  # time limit of an idle transaction
         self._source = source
         self._connections: list[PostgresConnection] = []
         self._end = self._position = self._absorbed = 0
-        self._removed = -1  # rows before it are deleted
-        self._tidy_from = 0.0  # when rows may be deleted again, monotonic
+        self._removed = -1  # the offset before which rows are deleted
+        self._tidy_from = 0.0  # monotonic time from which rows may be deleted again
         self._unread = 0  # lines
         self._handed: deque[tuple[int, int]] = deque()  # offset after each read, and its size in bytes
         self._doubtful = False  # whether an unknown commit may have left rows after the end
@@ -153,7 +154,7 @@ class SpoolTable(PostSpool):
         threading.Thread(target=self._watch, name="blindsight-spool-watch", daemon=True).start()
 
     def _report_missing(self, position: int, lost: int) -> None:
-        """Count and log the records that are missing after the position."""
+        """Count and log the lost records, and log a gap between the saved position and the first row."""
         self.lost = (self.lost or 0) + lost
         if lost:
             log.error(
@@ -174,7 +175,13 @@ class SpoolTable(PostSpool):
             )
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
-        """Return the next whole lines, or [] if there are none or the database cannot be reached."""
+        """Return the next whole lines; an empty list if there are none or the database cannot be reached.
+
+        Raises
+        ------
+        SourceError
+            Rows are missing at the position.
+        """
         with self._lock:
             self._to_read.wait_for(lambda: self._end > self._position or self._closing, timeout_seconds)
             end = min(self._end, self._position + _READ_BYTES)
@@ -184,14 +191,14 @@ class SpoolTable(PostSpool):
             with self._database.convert_errors("be read"):
                 values = (self._source, self._position, end)
                 rows = self._connections[1].execute(_READ, values).fetchall()
-        except StoreAwayError as error:  # the store reports that its database is away
+        except StoreAwayError as error:  # the store logs that its database cannot be reached
             log.debug("Posts are not read: %s.", error)
             time.sleep(timeout_seconds)
             return []
         return merge_stretches(list(self._advance(rows)))
 
     def _advance(self, rows: Sequence[tuple[int, int, bool, bytes]]) -> Iterator[SpoolLines]:
-        """Move the position behind these rows and yield their lines."""
+        """Yield the lines of consecutive rows, and move the position to the end of the last one."""
         size = lines = 0
         for start, count, labels, data in rows:
             if start > self._position:
@@ -209,7 +216,7 @@ class SpoolTable(PostSpool):
             self._unread -= lines
 
     def absorbed(self, position: int) -> None:
-        """Note that all lines before this offset are used and saved, and may be deleted."""
+        """Note that all lines before an offset are used and saved, so that they may be deleted."""
         with self._lock:
             self._absorbed = max(self._absorbed, position)
             while self._handed and self._handed[0][0] <= self._absorbed:
@@ -217,7 +224,7 @@ class SpoolTable(PostSpool):
             self._to_write.notify()
 
     def close(self) -> None:
-        """Write the waiting posts, for at most some seconds, and close the connections."""
+        """Write the waiting posts, for at most `_CLOSE_SECONDS`, and close the connections."""
         self._end_writing(_CLOSE_SECONDS)
         self._watched.set()
         for connection in self._connections:
@@ -226,14 +233,20 @@ class SpoolTable(PostSpool):
 
     @property
     def lag(self) -> int:
-        """The number of stored lines that were not read yet."""
+        """The number of stored lines that have not been read."""
         with self._lock:
             return self._unread
 
     def erase(self, is_gone: Callable[[bytes], bool]) -> int:
-        """Overwrite lines with spaces, which readers skip, and return their number; offsets do not change.
+        """Overwrite some lines with spaces, and return the number of these lines.
 
-        Call it instead of `open`, while holding the lease.
+        Offsets do not change, and readers skip blank lines. Call this method instead of `open`, while the
+        lease is held.
+
+        Parameters
+        ----------
+        is_gone : callable
+            Returns whether a line must be overwritten.
 
         Raises
         ------
@@ -264,6 +277,7 @@ class SpoolTable(PostSpool):
 
     @contextmanager
     def _fenced(self) -> Iterator[PostgresConnection]:
+        """Run a block in a transaction that holds the lease; raise LeaseLostError if it is lost."""
         run = self._connections[0]
         with run.transaction("posts"):
             if not hold_lease(run, self._number):
@@ -273,8 +287,8 @@ class SpoolTable(PostSpool):
     def _commit(self, step: Callable[[PostgresConnection], object]) -> None:
         """Call a function in a transaction and commit it.
 
-        A session that was closed, or has outdated settings, shows it only when it is used. So if the call
-        fails quickly, it is repeated in a new session.
+        Only a request shows that a session is closed or has outdated settings. Therefore, if the call fails
+        quickly and the session is closed, it is repeated in a new session.
         """
         began = time.monotonic()
         try:
@@ -297,7 +311,7 @@ class SpoolTable(PostSpool):
         self._log_change(None)
 
     def _watch(self) -> None:
-        """End every wait for a server that does not answer; the target of the watcher's thread."""
+        """Cut connections whose server does not answer, until the spool is closed."""
         while not self._watched.wait(_WATCH_SECONDS):
             for connection in self._connections.copy():
                 connection.cut(_ANSWER_SECONDS)
@@ -321,8 +335,8 @@ class SpoolTable(PostSpool):
             return self._end
 
     def _add(self, frames: Sequence[SpoolFrame], upto: int, run: PostgresConnection) -> None:
-        """Insert rows, replacing the rows of an earlier transaction whose commit was unknown."""
-        if self._doubtful:  # their senders were asked to send them again, or they are these rows
+        """Insert rows, instead of the rows of an earlier transaction whose commit is unknown."""
+        if self._doubtful:  # the senders repeat the earlier rows, or these rows repeat them
             for statement in _TAKE_BACK:
                 run.execute(statement, (self._source, self._end))
         self._doubtful = True
@@ -333,6 +347,7 @@ class SpoolTable(PostSpool):
             self._remove(upto, run)
 
     def _remove(self, upto: int, run: PostgresConnection) -> None:
+        """Delete the rows before an offset."""
         for statement in _REMOVE:
             run.execute(statement, (self._source, upto))
 
@@ -348,12 +363,12 @@ class SpoolTable(PostSpool):
             with self._database.convert_errors("be written"), self._fenced() as run:
                 self._remove(upto, run)
             self._removed = upto
-        except StoreError as error:  # the store reports that its database is away
+        except StoreError as error:  # the store logs that its database cannot be reached
             log.debug("Posts that are used are not deleted: %s.", error)
             self._tidy_from = time.monotonic() + _AGAIN_SECONDS
 
     def _log_change(self, error: Exception | None) -> None:
-        """Log once that posts cannot be stored, and once that they can be stored again."""
+        """Log the first failure after a success, and the first success after a failure."""
         if error is not None and not self._away:
             log.error("%s: posts cannot be kept: %s. They are answered 503.", self._source, error)
         if error is None and self._away:
@@ -376,8 +391,8 @@ def newest_post(database: PostgresDatabase, source: str) -> int:
 
 
 def has_posts_before(database: PostgresDatabase, source: str, position: int) -> bool:
-    """Return whether the spool still holds posts that end at this offset or before it."""
-    if position == 0:  # there is no table yet
+    """Return whether the spool still holds posts that end at or before an offset."""
+    if position == 0:  # the table may not exist
         return False
     with database.convert_errors("be read"), closing(database.connect_read_only()) as run:
         query = "SELECT EXISTS (SELECT 1 FROM spool WHERE source = ? AND stop <= ?)"

@@ -40,7 +40,7 @@ from monitor.store.schema import create, migrate, refuse_newer
 
 FILE = "blindsight.sqlite"
 BACKUP = "backup"
-"""The key of the time at which a copy was made; a store that has it was restored from a backup."""
+"""The key of the time at which a backup was made; a store with this key was restored from the backup."""
 _ADD_REPORT = "INSERT INTO report VALUES (?, ?, ?, ?, ?, ?, ?)"
 _PUT_PART = "INSERT INTO part VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET state = excluded.state"
 _PUT_SINK = (
@@ -48,14 +48,14 @@ _PUT_SINK = (
     "ON CONFLICT (name) DO UPDATE SET last = excluded.last, place = excluded.place"
 )
 PUT_META = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-"""Sets the value of a key."""
+"""The statement that sets the value of a key in the table `meta`."""
 _NEWEST = "SELECT coalesce(max(id), 0) FROM report"
-_MOST_WAITING = 20_000  # twice the reports of one checkpoint, so that a sink that keeps up loses none
+_MOST_WAITING = 20_000  # twice the reports of a checkpoint, so that a sink without delays loses no report
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The content of a store at its opening.
+    """The content of a store when it is opened.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ class Saved:
     config : str
         The configuration with which the state was saved, as JSON; ``""`` in a new store.
     backup_time : str
-        The time of the backup from which the store was restored; ``""`` in any other store, and after
-        `mark_restore`.
+        The time of the backup from which the store was restored. It is ``""`` if the store was not restored,
+        and after `mark_restore`.
     """
 
     parts: Mapping[str, Any]
@@ -81,16 +81,16 @@ class StateStore(ABC):
     ----------
     database : Database
     keep_reports : int
-        The number of lines of closed windows to keep; the oldest are deleted first. Lines that a sink has not
-        read yet are kept up to this number or 20,000, whichever is greater. After a restart, labels revise
-        only windows whose newest line is kept.
+        The number of lines of closed windows to keep; the oldest lines are deleted first. Lines that a sink
+        has not read are kept up to this number or 20,000, whichever is greater. After a restart, labels
+        revise only windows whose newest line is kept.
 
     Attributes
     ----------
     renew_seconds : float or None
         The longest interval between calls of `renew` or `commit`; None if `renew` need not be called.
     lease : int or None
-        The number of the lease, which grows with each owner; None if a lock gives the right to write.
+        The number of the lease, which increases with each owner; None if a lock gives the right to write.
     """
 
     _connection: SqlConnection
@@ -125,16 +125,16 @@ class StateStore(ABC):
         """
 
     def holding(self) -> AbstractContextManager[None]:
-        """Return a context manager that extends the right to write for as long as its block runs."""
+        """Return a context manager that keeps the right to write for as long as its block runs."""
         return nullcontext()
 
     @abstractmethod
     def _before_commit(self) -> None:
-        """Make the last check before a checkpoint is committed."""
+        """Do the last step of the transaction of a checkpoint, such as a check."""
 
     @abstractmethod
     def _after_wipe(self) -> None:
-        """Remove copies of erased data that the database keeps."""
+        """Remove the copies of erased data that the database keeps, after a checkpoint that erased rows."""
 
     def load(self) -> Saved:
         """Return the saved state; its mappings are empty in a new store."""
@@ -151,10 +151,10 @@ class StateStore(ABC):
         return Saved(parts, rings, meta.get("config", ""), meta.get(BACKUP, ""))
 
     def mark_restore(self, marks: Sequence[RestoreMark]) -> None:
-        """Append marks to the reports, from which sinks know the windows whose lines may come again.
+        """Append marks to the reports, which tell readers that lines of some windows may be repeated.
 
-        The store's identity changes, because since the backup other windows have used the numbers by which
-        readers of a topic recognise repetitions.
+        The identity of the store changes too. Readers of a topic recognise repeated reports by identity and
+        number, and after the backup the numbers were used for other windows.
         """
         identity = f"{self.identity.partition('.')[0]}.{uuid.uuid4().hex[:8]}"
         with self._convert_errors("be written"), self._transaction():
@@ -177,7 +177,8 @@ class StateStore(ABC):
         reports : sequence of WindowReport
             Windows that closed since the last checkpoint, in order.
         written : mapping of str to (int, int)
-            The id of the last report in each sink, and the end of the sink after it.
+            For each sink, the id of the last report written to it, and the end of its file or partition after
+            this report.
         config : str, optional
             The configuration as JSON, if it changed.
 
@@ -190,7 +191,7 @@ class StateStore(ABC):
         LeaseLostError
             Nothing was written, and this store can no longer write.
         """
-        # Encoding is done before the transaction, so that others do not wait for it.
+        # Encoding is done before the transaction, to keep the transaction short.
         parts = [(name, pack(state)) for name, state in changes.parts.items()]
         with self._convert_errors("be written"), self._transaction():
             run = self._connection
@@ -212,7 +213,7 @@ class StateStore(ABC):
         return newest
 
     def forget(self, names: Sequence[str]) -> None:
-        """Delete parts and rings by name, for a task that cannot resume from its saved state."""
+        """Delete parts and rings by name; used for a task that cannot resume from its saved state."""
         if not names:
             return
         with self._convert_errors("be written"), self._transaction():
@@ -223,7 +224,7 @@ class StateStore(ABC):
     def marks(self) -> dict[str, tuple[int, int]]:
         """Return the progress of each sink: the id of its last report, and the end of its file or partition.
 
-        A sink that was never written is left out.
+        A sink to which nothing was written is left out.
         """
         with self._convert_errors("be read"):
             return {
@@ -233,9 +234,9 @@ class StateStore(ABC):
 
     @property
     def identity(self) -> str:
-        """A random name of the store, which distinguishes its reports from other stores' in a topic.
+        """A random name of the store, which distinguishes its reports in a topic from those of other stores.
 
-        Each restore changes the part after the dot.
+        The part after the dot changes whenever the store is restored from a backup.
         """
         with self._convert_errors("be written"), self._transaction():
             made = "INSERT INTO meta VALUES ('identity', ?) ON CONFLICT (key) DO NOTHING"
@@ -244,8 +245,8 @@ class StateStore(ABC):
         return str(row[0])
 
     def _lines(self, task: str, kept: Mapping[str, Any]) -> list[str | None]:
-        """Return the newest line of each window that labels may still revise, or None if it was deleted."""
-        # The newest id counts, because a task that begins again counts its windows from 0.
+        """Return the newest line of each window that labels may still revise; None for a deleted line."""
+        # Several lines may match, because a task without its saved state counts windows from 0 again.
         query = (
             'SELECT line FROM report WHERE task = ? AND model = ? AND grp = ? AND "window" = ? '
             "AND revision = ? ORDER BY id DESC LIMIT 1"
@@ -265,7 +266,7 @@ class StateStore(ABC):
         return [self._connection.execute(query, row).fetchone() for row in rows]
 
     def _add_reports(self, rows: Sequence[tuple[str, str, str, int, int, bytes]]) -> int:
-        """Insert lines, numbered without gaps, because readers take a gap for missing lines."""
+        """Insert lines and return the last id; ids are consecutive, because a gap means missing lines."""
         newest = self._newest()
         numbered = [(newest + place, *row) for place, row in enumerate(rows, 1)]
         self._connection.executemany(_ADD_REPORT, numbered)
@@ -295,7 +296,7 @@ class Store(StateStore):
     Parameters
     ----------
     folder : Path
-        Created if absent.
+        The folder, which is created if absent.
     keep_reports : int
         See `StateStore`.
 
@@ -360,7 +361,7 @@ class Store(StateStore):
             yield
 
     def _in_folder(self) -> tuple[int | None, ...]:
-        """Return the inodes of the store's file and of its log, None for a missing file."""
+        """Return the inodes of the store's file and of its write-ahead log; None for a missing file."""
         return tuple(_number_of(path) for path in (self.path, self.path.with_name(f"{FILE}-wal")))
 
     def _before_commit(self) -> None:
@@ -378,7 +379,7 @@ class Store(StateStore):
 
     def _after_wipe(self) -> None:
         """Truncate the write-ahead log, which still holds old pages."""
-        with suppress(sqlite3.OperationalError):  # a backup is reading it; a later checkpoint overwrites it
+        with suppress(sqlite3.OperationalError):  # a backup reads the log; a later checkpoint overwrites it
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -419,7 +420,7 @@ def _unpacked(name: str, blob: bytes) -> Any:
 
 
 def _refuse_no_line(row: tuple[bytes] | None, what: str) -> None:
-    """Raise ValueError if a line cannot be decoded, before the engine needs it to revise its window."""
+    """Raise ValueError if a line cannot be decoded; the engine needs the line to revise its window."""
     try:
         if row is not None:
             from_json(row[0])
@@ -435,7 +436,9 @@ def _number_of(path: Path) -> int | None:
 
 
 def copy_store(path: Path, target: Path) -> None:
-    """Copy a store's file at its last checkpoint, and save the time in it; an agent may be using it.
+    """Copy a store's file as of its last checkpoint, and save the time in the copy.
+
+    An agent may be using the store.
 
     Raises
     ------
@@ -452,5 +455,5 @@ def copy_store(path: Path, target: Path) -> None:
         with copy:
             source.backup(copy)
             copy.execute(PUT_META, (BACKUP, rfc3339(time.time())))
-        # In WAL mode even a reader of the copy would create two files beside it, which nobody deletes.
+        # In WAL mode, readers of the copy would create two files beside it, which nobody deletes.
         copy.execute("PRAGMA journal_mode = DELETE")

@@ -233,7 +233,7 @@ def test_nothing_of_an_id_is_left_in_the_position_of_a_table(
         if "engine" not in parts:
             return False
         position = unpack(parts["engine"])["positions"]["labels"]["labels"]
-        salted = Progress("updated", "id", 300, position).keys([name])[0].to_bytes(8, "little")
+        salted = Progress("updated", "id", 300, position).hash_ids([name])[0].to_bytes(8, "little")
         needles = [name.encode(), id_keys([name])[0].tobytes(), salted]
         return any(needle in data for needle in needles for data in held)
 

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from connectors.sql import progress
 from connectors.sql import source as sql
-from connectors.sql.values import at_most, below, low_rank, rank
+from connectors.sql.values import low_rank, rank, value_below, value_below_rank
 from monitor.base.codec import pack
 from monitor.base.errors import SourceError
 from monitor.base.records import id_keys
@@ -62,7 +62,7 @@ def test_text_below_sorts_before_every_text_of_its_form_from_there_on(
     moment: datetime, other: datetime, distance: float, form: str
 ) -> None:
     value, text = moment.strftime(form), other.strftime(form)
-    low = below(value, distance)
+    low = value_below(value, distance)
     assert low <= value
     assert low_rank(value, distance) <= (rank(value) or 0.0)
     if (rank(text) or 0.0) >= low_rank(value, distance):
@@ -75,7 +75,7 @@ def test_text_below_sorts_before_every_text_of_its_form_from_there_on(
 )
 def test_a_value_at_most_has_a_rank_below_the_place(value: Any, distance: float) -> None:
     place = (rank(value) or 0.0) - distance
-    low = at_most(value, place)
+    low = value_below_rank(value, place)
     assert low is None or (rank(low) or 0.0) <= place
 
 
@@ -639,7 +639,9 @@ def test_ids_that_are_forgotten_are_in_no_position_and_no_row_counts_as_late_for
         table.do(f"DELETE FROM labels WHERE id = '{name}'")
     keys = id_keys(["patient-5", "patient-95"])
     before = reader.position["labels"]
-    salted = [key.to_bytes(8, "little") for key in reader.source._progress.keys(["patient-5", "patient-95"])]
+    salted = [
+        key.to_bytes(8, "little") for key in reader.source._progress.hash_ids(["patient-5", "patient-95"])
+    ]
     assert all(key in before["rows"] for key in salted)
     after = reader.source.without(before, keys)
     assert not any(key in after["rows"] for key in salted)

@@ -127,7 +127,7 @@ class Reading(RuleBasedStateMachine):
 
     @property
     def is_looking(self) -> bool:
-        return self.source is not None and self.source._look is not None
+        return self.source is not None and self.source._poll is not None
 
     @rule(name=IDS, value=VALUES)
     def put(self, name: str, value: int) -> None:
@@ -179,7 +179,7 @@ class Reading(RuleBasedStateMachine):
     def step(self) -> None:
         assert self.source is not None
         if not self.is_looking:
-            self.shown, self.source._next_look = self.table, 0.0
+            self.shown, self.source._next_poll = self.table, 0.0
         for raw in self.source.read(0.0):
             if isinstance(raw, RawTable):
                 rows = zip(raw.columns["id"], raw.columns["updated"], strict=True)
@@ -208,7 +208,7 @@ class Reading(RuleBasedStateMachine):
         """The driver raises whatever it likes: what was handed out stays, and the look begins again."""
         assert self.source is not None
         with pytest.raises(Exception, match="whatever"):
-            self.source._guarded(lambda: _raise("whatever"))
+            self.source._run_guarded(lambda: _raise("whatever"))
         self.witness.broke_off(self.handed, self.shown)
 
     def check(self) -> None:
@@ -264,8 +264,8 @@ TestLawsWithinBounds.settings = settings(examples(80), stateful_step_count=25)
 def test_ids_stand_in_no_position(tmp_path: Path) -> None:
     now = progress.Progress("updated", "id", 10, {})
     for number in range(30):
-        now.is_unread(now.keys([f"patient-{number}"])[0], number, f"patient-{number}", -1.0)
-    saved = pack(now.saved())
+        now.add_row(now.hash_ids([f"patient-{number}"])[0], number, f"patient-{number}", -1.0)
+    saved = pack(now.snapshot())
     keys = id_keys([f"patient-{number}" for number in range(30)])
     assert b"patient" not in saved
     assert not [key for key in keys if key.tobytes() in saved]

@@ -63,12 +63,12 @@ class Reader:
     def look(self) -> None:
         """One whole look at least, from its beginning."""
         for _ in range(2):
-            before = self.source._next_look
+            before = self.source._next_poll
             wait_until(partial(self._is_past, before), "it has looked", pause=0.005)
 
     def _is_past(self, look: float) -> bool:
         self.once(0.0)
-        return self.source._next_look > look
+        return self.source._next_poll > look
 
 
 class Table:
