@@ -84,7 +84,8 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
   * `rows_left` stands apart: the rows beside the one that a mapping reads by a path such as `predictions[0]`
     are no answers. `BlindsightRowsLeft` fires on them.
   * `events_ignored` stands apart: an event without answers is neither an answer nor a label. Of posts that
-    are refused as a whole (`posts_refused`) nothing is counted, but for the rows of a 429, which are `shed`.
+    are refused as a whole (`posts_refused`) nothing is counted, but for the rows of a 429, and of a 413 for
+    too many labels of a token, which are `shed`.
   * The group families count the same answers again. Series beyond `export.max_series` are missing in sums.
   * With `store.by_partition` a model's counts go on at each agent that gets it, but what is counted for a
     source or a task begins with the agent ([several agents](several-agents.md)): there the identities hold

@@ -269,10 +269,8 @@ class SqlDatabase:
             dsn = f"{Path(dsn).absolute().as_uri()}?mode=rw"
             options = {"uri": True, "check_same_thread": False, **options}
         if self._kind == "psycopg":
-            options = {
-                **{key: value for key, value in _TIMEOUTS.items() if key not in (dsn or "")},
-                **options,
-            }
+            named = self._driver.conninfo.conninfo_to_dict(dsn or "")
+            options = {**{key: value for key, value in _TIMEOUTS.items() if key not in named}, **options}
         self._file = self._current_file()
         try:
             connection = self._driver.connect(*([] if dsn is None else [dsn]), **options)

@@ -27,11 +27,13 @@ from hypothesis import strategies as st
 
 from connectors.sql import progress
 from connectors.sql import source as sql
+from connectors.sql.database import SqlDatabase, import_driver
 from connectors.sql.values import low_rank, rank, value_below, value_below_rank
 from monitor.base.codec import pack
 from monitor.base.errors import SourceError
 from monitor.base.records import id_keys
 from monitor.base.source import SourceCounts
+from monitor.config.sql import SqlSourceConfig
 from tests.connectors.sql.test_source import New, Reader, Table, decoded, new, numbered, table
 from tests.daemon import DaemonProcess, configuration, run_module
 from tests.services.postgres_server import PostgresServer
@@ -445,6 +447,24 @@ def settle(reader: Reader) -> int:
 
 
 # ── silence ──
+
+
+def test_limits_of_waiting_give_way_to_those_of_the_dsn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another value contains their names."""
+    options: dict[str, Any] = {}
+
+    def connect(dsn: str, **more: Any) -> None:
+        options.update(more)
+        raise psycopg.OperationalError("none here")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    dsn = "host=127.0.0.1 dbname=connect_timeout keepalives_idle=7"
+    settings = SqlSourceConfig(
+        kind="sql", driver="psycopg", dsn=dsn, table="t", cursor="updated", options={"tcp_user_timeout": 1}
+    )
+    with pytest.raises(psycopg.OperationalError, match="none here"):
+        SqlDatabase(settings, import_driver("psycopg")).connect()
+    assert options == {"connect_timeout": 10, "tcp_user_timeout": 1}
 
 
 @contextmanager
