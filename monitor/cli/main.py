@@ -27,7 +27,6 @@ app = typer.Typer(
     name="blindsight",
     help="Estimate how good deployed models are now, without waiting for labels.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -247,6 +247,27 @@ def test_help_names_every_command(word: str) -> None:
         assert f"│ {name} " in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("blindsight re", ["replay", "rebaseline", "report"]), ("blindsight run --onc", ["--once"])],
+)
+def test_bash_completes_commands_and_options(words: str, completed: list[str]) -> None:
+    asked = {
+        "_BLINDSIGHT_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    program = [
+        sys.executable,
+        "-c",
+        "import sys; sys.argv[0] = 'blindsight'; from monitor.cli.main import main; main()",
+    ]
+    done = subprocess.run(
+        program, env=os.environ | asked, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
+    assert done.stdout.split() == completed, done.stderr
+
+
 def test_help_of_a_command_has_a_short_form_too() -> None:
     done = command("check", "-h")
     assert done.returncode == 0
