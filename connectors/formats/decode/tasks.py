@@ -1,4 +1,8 @@
-"""The task of a record: the one it names, the only one configured, or the only one that lists its model."""
+"""Finds the task of a record.
+
+The task is the one that the record names, or the only configured task, or the only task that lists the
+record's model.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ class TaskFinder:
         faults: Faults,
         compares: Sequence[bool] | None = None,
     ) -> Ints:
-        """Return the index of each record's task in the layouts, (n,), -1 with a fault.
+        """Return the index of each record's task in the layouts, (n,); -1 for a record with a fault.
 
         Parameters
         ----------

@@ -39,9 +39,9 @@ def parse_times(values: Sequence[str | float | None], faults: Faults, now: float
     """Return times in seconds since the epoch, (n,), NaN for absent and faulty ones.
 
     An offset may also be written ``+00``, ``+0000`` or `` UTC``, as databases do. A leap second (``:60``)
-    counts as the second after it. The first nine digits of a fraction count. Rejected are: the serial date of
-    a spreadsheet, which counts days; a time that rounds to a millisecond outside the years 1 to 9999, which
-    RFC 3339 cannot write; a time before 1970; and one more than a day after `now`.
+    counts as the second after it. The first nine digits of a fraction count. These times are rejected: the
+    serial date of a spreadsheet, which counts days; a time that rounds to a millisecond outside the years 1
+    to 9999, which RFC 3339 cannot write; a time before 1970; and a time more than a day after `now`.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def parse_times(values: Sequence[str | float | None], faults: Faults, now: float
     faults : Faults
         Receives `TIME_FORMAT`, `TIME_UNIT`, `NOT_A_NUMBER` and `BAD_TIME`.
     now : float, optional
-        Seconds since the epoch; without it, no time is too late.
+        Seconds since the epoch; if absent, no time is rejected for being late.
 
     Examples
     --------

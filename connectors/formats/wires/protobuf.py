@@ -28,16 +28,16 @@ def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     Returns
     -------
     body : dict
-        `model_name`, `model_version`, `id` and `outputs`. Each output has `name`, `datatype` and `shape`, and
-        `data` if its tensor is FP32, FP64 or BYTES and not raw.
+        A dict with `model_name`, `model_version`, `id` and `outputs`. Each output has `name`, `datatype` and
+        `shape`, and `data` if its tensor is FP32, FP64 or BYTES and not raw.
     raw : list of bytes
-        The raw tensor of each output, or nothing.
+        The raw tensor of each output; empty if the message has no raw tensors.
 
     Raises
     ------
     ValueError
-        The bytes are no such message, or have no outputs; the message is the end of a sentence that begins
-        with "it".
+        The bytes are no `ModelInferResponse`, or have no outputs. The text of the error is the end of a
+        sentence that begins with "it".
 
     Examples
     --------
