@@ -48,7 +48,7 @@ class App:
     Parameters
     ----------
     routes : mapping of str to Handler
-        Handlers by path; each ``*`` at the end of a path stands for one segment.
+        Handlers by path; each ``*`` at the end of a path matches one segment.
     gate : Gate, optional
         The tokens of readers; everyone may read if absent.
     """
@@ -119,7 +119,8 @@ def build_app(
     Parameters
     ----------
     view : callable
-        Returns the newest view; called in the event loop for the health checks, so it must not block.
+        A function that returns the newest view. It must not block, because the health checks call it in the
+        event loop.
     registry : CollectorRegistry
         Rendered at `/metrics`: in text format 0.0.4, or in OpenMetrics 1.0.0 for clients that prefer it.
     page : callable
