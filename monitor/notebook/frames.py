@@ -22,7 +22,7 @@ class ReadFrame:
     Parameters
     ----------
     frame : frame of pandas, polars or Arrow, or mapping of str to array
-        Any eager frame that narwhals supports. The values of a mapping are arrays, series or lists of one
+        Any eager frame that narwhals supports. The values of a mapping are arrays, series or lists of equal
         length; each row of a two-dimensional array becomes a list.
     what : str
         The name of the table in messages.
@@ -52,12 +52,12 @@ class ReadFrame:
             self._read = lambda name: _of_series(native.get_column(name))
 
     def columns(self, places: Mapping[str, str], optional: Iterable[str] = ()) -> dict[str, Cells]:
-        """Return columns by their names.
+        """Return the values of each column, by the name of the column.
 
         Parameters
         ----------
         places : mapping of str to str
-            The name of each column, by the argument that names it, which messages mention.
+            The name of each column, by the argument that named the column, which messages mention.
         optional : iterable of str
             Keys of `places` whose column may be absent.
 
