@@ -69,7 +69,7 @@ class Committed:
     units : list of UnitState
         The units in the order of their first records.
     received, labels_received : int
-        The numbers of all answers and labels, including those that were not used.
+        The numbers of all answers and labels, including unused answers and labels.
     rejected : dict of str to int
         The number of rejected answers by reason.
     labels_rejected : dict of str to int
@@ -195,7 +195,7 @@ class CheckpointLedger:
         Raises
         ------
         ClusterError
-            The batch is neither the last one nor the next one.
+            The batch is neither the last committed batch nor the next batch.
         """
         last = self.committed.batch
         if batch > last + 1 or batch < last:
@@ -275,7 +275,7 @@ def counted(before: Committed, facts: list[Facts]) -> dict[str, Any]:
 def digest_of(config: Config) -> str:
     """Return a digest of the configuration on which states depend: tasks, topics and mappings.
 
-    Brokers and options are not part of it, so that a new password does not start another stream.
+    Brokers and options are not part of the digest, so that a new password does not start another stream.
     """
     source_keys = {"kind", "name", "topics", "mapping"}
     text = config.model_dump_json(include={"tasks": True, "sources": {"__all__": source_keys}})

@@ -39,7 +39,7 @@ class Stepping:
     units : tuple of Unit
         The units with records in the batch or with windows that are due.
     begins : mapping of int to str
-        The file of the state before the batch, by the number of the unit; a new unit has none.
+        The file of the state before the batch, by the number of the unit; a new unit has no file.
     folder : str
         The folder of the states.
     clock : float

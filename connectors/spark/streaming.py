@@ -243,7 +243,7 @@ def started_query(session: Any, steps: Steps, most: int, every_seconds: float, o
     most : int
         The largest number of messages of a batch.
     every_seconds : float
-        The time from the start of a batch to the start of the next one.
+        The time from the start of a batch to the start of the next batch.
     once : bool
         Whether to end after the messages that exist at the start.
     """

@@ -136,7 +136,7 @@ class Client:
     Predictions and labels have separate queues. All methods may be called from any thread and from
     coroutines. After a fork the child has empty queues and its own thread, and the parent sends its own
     records. At the end of the process, the remaining records are sent for up to `close_seconds`. A process
-    that ends by `os._exit`, like those of `multiprocessing`, should call `close` first.
+    that ends by `os._exit`, such as a process of `multiprocessing`, should call `close` first.
 
     Parameters
     ----------

@@ -439,7 +439,7 @@ def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:
     Returns
     -------
     str or None
-        None if no text and no whole number of the record has this key.
+        The id; None if no text and no whole number of the record has this key.
 
     Examples
     --------

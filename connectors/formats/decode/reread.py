@@ -20,7 +20,7 @@ from monitor.base.records import RejectReason
 _Kind = TypeVar("_Kind", bound=Record)
 
 _BY_COLUMN = frozenset({"label", "correct", "probability", "draw", "groups", "features", *ARENA_FIELDS})
-"""The fields that the columns check if the task uses them; a group that no task watches may hold anything."""
+"""The fields that are checked only if a task uses them; a group that no task uses may hold any value."""
 
 CONVERSION = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError, OverflowError)
 """The exceptions of `msgspec.convert` for values of a wrong type."""

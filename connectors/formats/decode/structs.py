@@ -208,7 +208,7 @@ class BoundedRejects:
         answers : int
             The number of answers that the reject counts as.
         make : callable
-            Returns the reject; it is called only if the reject is kept.
+            A function that returns the reject. It is called only if the reject is kept.
         records : int
             The number of records that the reject counts as.
         """

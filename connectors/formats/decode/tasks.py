@@ -50,7 +50,7 @@ class TaskFinder:
         tasks, model, models : sequence
             The fields `task`, `model` and `models` of the records.
         faults : Faults
-            Receives `NO_TASK` and `UNKNOWN_TASK`.
+            Receives the faults `NO_TASK` and `UNKNOWN_TASK`.
         compares : sequence of bool, optional
             True for the comparisons of an arena, by default for no record. A record that names no task
             belongs to the only arena or to the only other task.

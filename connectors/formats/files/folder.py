@@ -106,7 +106,7 @@ class Files(Protocol):
         ...
 
     def release(self, name: str) -> None:
-        """Give up a file after reading it: a downloaded copy is removed."""
+        """Release a file that has been read: remove its downloaded copy, if there is one."""
         ...
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class Folder:
     ----------
     pattern : str
     files : Files
-        Lists and opens the files.
+        An object that lists and opens the files.
     make : callable
         A function from a file, its partition and the first row to its tables.
     positions : mapping of str to object
@@ -468,7 +468,7 @@ class Folder:
         return
 
     def close(self) -> None:
-        """Close the open file, and remove the downloaded ones."""
+        """Close the open file, and remove the downloaded files."""
         self._leave()
         self._is_listed = False
         self._files.close()

@@ -590,7 +590,7 @@ class FollowingPattern:
     make : callable
         A function from a path and a position to a `Following`.
     positions : mapping of str to object
-        The positions by path, with those of removed files.
+        The positions by path, including the positions of removed files.
     missing_seconds : float
         The time without any file after which an error is raised.
     ends : collection of str

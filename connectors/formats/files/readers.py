@@ -22,7 +22,7 @@ class FileReader(Protocol):
 
     @property
     def up(self) -> bool:
-        """True while a file is open that may hold more."""
+        """True while the file is open and may hold more records."""
         ...
 
     def read(self, timeout_seconds: float) -> list[Raw]:
@@ -128,7 +128,13 @@ class Piped:
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return the whole lines in the pipe, or [] if none came in time; raise `EndOfSource` at its end."""
+        """Return the whole lines in the pipe, [] if no line is whole in time.
+
+        Raises
+        ------
+        EndOfSource
+            The last writer has closed the pipe.
+        """
         deadline = time.monotonic() + timeout_seconds
         while not self._ended:
             # Before the first writer opens the pipe, nothing is ready, and that is not the end.
@@ -142,7 +148,7 @@ class Piped:
         raise EndOfSource
 
     def lag(self) -> None:
-        """Return None: the writers decide how much will come."""
+        """Return None: the number of records that the writers will send is unknown."""
         return
 
     def close(self) -> None:

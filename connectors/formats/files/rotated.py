@@ -56,7 +56,8 @@ class Place:
     head : bytes
         Digest of the first `head_bytes` bytes.
     head_bytes : int
-        At most 1 KiB, and no more than the file held when it was read.
+        The length of the text that `head` covers: at most 1 KiB, and at most the size of the file when it was
+        read.
     tail : bytes
         Digest of at most 256 bytes before `at`. It identifies the file if the writer has overwritten the
         beginning with blanks.

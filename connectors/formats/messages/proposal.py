@@ -104,7 +104,7 @@ class Sample:
         return next(iter(self.cells.get(path, {}).values()), None)
 
     def column(self, path: str) -> list[Any]:
-        """Return the value of each record at a path, None for records without it."""
+        """Return the value of each record at a path, None for records without a value."""
         cells = self.cells.get(path, {})
         return [cells.get(row) for row in range(self.rows)]
 

@@ -1,8 +1,8 @@
 """Logs of serving stacks: a CloudEvent for each request and each response, which holds a batch of rows.
 
-The loggers are those of KServe and Seldon Core. Events come as structured JSON or in binary mode, that is,
-with their attributes in headers (`connectors.formats.wires.cloudevents`). Responses may also come without an
-event around them. The formats are CloudEvents 1.0 (cloudevents.io), the protocol v1, the Open Inference
+KServe and Seldon Core have such loggers. Events are structured JSON or in binary mode, that is, with their
+attributes in headers (`connectors.formats.wires.cloudevents`). A response may also be sent without an event
+around it. The formats are CloudEvents 1.0 (cloudevents.io), the protocol v1, the Open Inference
 Protocol and Seldon's own.
 """
 

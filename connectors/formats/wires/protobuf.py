@@ -1,6 +1,6 @@
 """Open Inference responses of gRPC, decoded with the needed part of protobuf's wire format.
 
-The fields are those of `ModelInferResponse` in the protocol's `open_inference_grpc.proto`; the encoding is
+The message `ModelInferResponse` is defined in the protocol's `open_inference_grpc.proto`; the encoding is
 described at protobuf.dev/programming-guides/encoding. Seldon Core 2 keeps such messages in its topics.
 """
 
