@@ -150,7 +150,7 @@ class Examination:
     records : int
         The number of records.
     proposals : tuple of Proposal
-        Mappings that make more records usable, the preferred ones first.
+        Mappings that make more records usable, the best mapping first.
     """
 
     answers: int

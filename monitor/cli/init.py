@@ -115,7 +115,7 @@ class InitOptions:
 
 
 def write_configuration(options: InitOptions, out: Path) -> tuple[str, bool]:
-    """Write a configuration for a stream whose records look like those in the files.
+    """Write a configuration for a stream whose records have the same form as the records in the files.
 
     If enough answers have a label, the older half of these answers becomes a labelled reference in a file
     in the folder of the configuration.

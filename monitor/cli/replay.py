@@ -99,7 +99,7 @@ class Replayed:
     accounts : Accounts
         The outcomes of the answers and labels that could be read.
     notes : tuple of str
-        Further sentences for the user.
+        Further sentences to print for the user.
     seconds : tuple of float
         Processor time of each worker process, if there were any.
     """

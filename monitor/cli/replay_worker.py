@@ -213,10 +213,11 @@ class EndedStream:
     period : Period
         All windows of this worker.
     views : list of EngineView
+        The states of the worker's engines.
     waiting : list of mapping
-        Results of `Engine.waiting_labels`.
+        The result of `Engine.waiting_labels` for each engine.
     labelled : mapping
-        Results of `Engine.labelled`.
+        The results of `Engine.labelled` for all engines.
     resident : int
         The largest number of bytes of memory that the worker held; 0 if the system does not report it.
     seconds : float

@@ -143,7 +143,7 @@ def only_source(config: Config) -> KafkaSourceConfig:
     Raises
     ------
     ConfigError
-        There are several sources or none, or the source is of another kind.
+        The configuration has no source or several sources, or the source is of another kind.
     """
     kinds = [source.kind for source in config.sources]
     source = config.sources[0] if len(config.sources) == 1 else None

@@ -109,7 +109,7 @@ def try_references(
     ----------
     tasks : mapping of str to Task
     references : mapping of str to mapping of str to Reference
-        By task and model.
+        The references by task and model.
     tried : Tried, optional
         The tasks that are not tried again; tasks that pass now are recorded in it.
 
@@ -131,9 +131,9 @@ def try_references(
 def window_sds(
     tasks: Mapping[str, Task], references: Mapping[str, Mapping[str, Reference]]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the standard deviations over windows of each reference, by task, model and metric.
+    """Return the standard deviations over windows of each reference (`Judge.window_sds`).
 
-    They are the `Judge.window_sds`.
+    The keys of the mappings are the task, the model and the metric.
 
     The references must have passed `try_references`.
     """

@@ -116,7 +116,7 @@ def classify(old: Config, new: Config) -> ReloadPlan:
 
 
 def consequence(path: tuple[str, ...]) -> Consequence:
-    """Return the effect of a change of the key at `path`; raise KeyError if `CONSEQUENCES` has none.
+    """Return the effect of a change of the key at `path`; raise KeyError if `CONSEQUENCES` has no effect.
 
     Examples
     --------

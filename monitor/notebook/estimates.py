@@ -165,7 +165,7 @@ class MonitorResult:
     def to_config(
         self, path: str | Path = "blindsight.yaml", source: str = "answers.ndjson", replace: bool = False
     ) -> Path:
-        """Write the daemon's configuration; see `Monitor.to_config`."""
+        """Write the daemon's configuration, and return its path; see `Monitor.to_config`."""
         return self.write_config(path, source, replace)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and Arrow and mappings of arrays: reading them by columns, and making new ones."""
+"""Functions that read frames of pandas, polars and Arrow or mappings of arrays, and make new frames."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ReadFrame:
         Raises
         ------
         ConfigError
-            A column does not exist; the message lists the existing ones.
+            A column does not exist; the message lists the existing columns.
         """
         left_out = set(optional)
         for key, name in places.items():
@@ -106,7 +106,7 @@ def new_frame(columns: Mapping[str, tuple[str, Sequence[Any]]], library: Literal
 
 
 def required(package: str, what: str) -> ModuleType:
-    """Import a package that none of our extras installs.
+    """Import a package that no extra of Blindsight installs.
 
     Raises
     ------

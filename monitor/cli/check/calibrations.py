@@ -212,7 +212,7 @@ def interval_sentences(tasks: Mapping[str, Task], references: References) -> Ite
     ----------
     tasks : mapping of str to Task
     references : mapping of str to mapping of str to Reference
-        By task and model.
+        The references by task and model.
 
     Examples
     --------

@@ -36,9 +36,9 @@ class ChartRate:
         The name of the model. None if the configuration names no models; the rate then holds for each model.
     metric : str
     false_alarms_per_window : float
-        0 to 1.
+        The probability of a false alarm in a window, 0 to 1.
     windows_per_day : float or None
-        None if the traffic is unknown.
+        The expected number of windows in a day; None if the traffic is unknown.
     """
 
     task: str

@@ -23,8 +23,10 @@ WEATHER = ("temp", "wind_speed", "precip", "visib", "humid")
 
 LATE_MINUTES = 15  # near the Bureau's own definition: 15 minutes or more are late
 GROUND_SECONDS = 30 * 60
-"""Taxiing at both ends, which the data lack: 31 minutes on average (standard deviation 14) on the flights to
-Boston, Washington and Miami, where it can be computed because their clocks show New York's time.
+"""The assumed time of taxiing at both airports together, in seconds, which the data lack.
+
+On flights to Boston, Washington and Miami, whose clocks show New York's time, the time of taxiing can be
+computed: 31 minutes on average (standard deviation 14).
 """
 
 CONGESTION_SECONDS = 2 * 3600

@@ -75,9 +75,9 @@ class DemoData:
         The files with the configuration, the labelled reference, the stream, the agent's windows, and the
         arrays below (`truth.npz`).
     models : tuple of str
-        In the order of the columns of `scores`.
+        The names of the models in the order of the columns of `scores`.
     classes : tuple of str
-        In the order of a record's scores: `on_time`, `late`.
+        The classes in the order of a record's scores: `on_time`, `late`.
     trained_on, reference_flights : int
         The number of flights on which the models were trained, and the number of flights that were held out.
     reference_accuracy : (M,) float64
@@ -155,7 +155,7 @@ def prepare(
     seed : int
         Seed of the models and of the choice of labelled flights.
     progress : callable, optional
-        Called with a few words at the start of each step.
+        A function that is called with a few words at the start of each step.
     flights : Flights, optional
         The departures; read from the installed package if absent.
 
@@ -189,7 +189,7 @@ def prepare_incident(folder: Path, flights: Flights, scored: Scored, seed: int) 
 
     Return None if the flights end before these weeks.
 
-    All labels of a day come at 06:00 UTC on the second day after it.
+    All labels of a day's flights arrive at 06:00 UTC on the second day after that day.
     """
     begin, middle, end = INCIDENT_WEEKS
     dates = flights.date[scored.stream_rows]

@@ -204,7 +204,8 @@ def lasting_error(estimate: np.ndarray, realised: np.ndarray) -> float:
     Parameters
     ----------
     estimate, realised : (n,) float64
-        By window, 0 to 1. With fewer than 20 windows, the mean is over all of them.
+        The estimates and the true values of n windows, 0 to 1. With fewer than 20 windows, the mean is over
+        all windows.
     """
     width = min(_TOGETHER, len(estimate))
     means = np.convolve(estimate - realised, np.ones(width) / width, mode="valid")

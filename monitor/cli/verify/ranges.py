@@ -74,7 +74,7 @@ class Ranges:
         return set(self._tracks)
 
     def newest(self, series: Series) -> int:
-        """Return the number of the last window of a series, which must have one."""
+        """Return the number of the last window of a series, which must have at least one window."""
         return self._newest[series]
 
     def windows(self, series: Series, partition: str, position: Ints) -> Ints:

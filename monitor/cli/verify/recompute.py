@@ -145,9 +145,9 @@ def compared(
     calibration : Calibration
         The calibration that the line names.
     predictive : Predictive or None
-        The fit of predictive intervals, if the line has them.
+        The fit of predictive intervals; None if the line has exact intervals.
     reference : Reference or None
-        The reference on which the window's own calibration is fitted, if it has one.
+        The reference on which the window's own calibration is fitted; None for another calibration.
     """
     if len(rows) != line.size:
         return [("size", str(line.size), str(len(rows)))]

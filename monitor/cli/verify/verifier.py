@@ -39,7 +39,7 @@ OF_ARENAS = "windows of arenas are not recomputed"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field of a window whose recomputed value differs from the reported one.
+    """A field of a window whose recomputed value differs from its reported value.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ def path(data: str, style: str) -> list[str]:
 
 
 def spread(wanted: list[float], apart: float, high: float) -> list[float]:
-    """Return heights near the wanted ones and in their order, at least `apart` pixels from each other.
+    """Return heights near the wanted heights, in the same order and at least `apart` pixels from each other.
 
     All heights lie within 0 and `high`.
 

@@ -115,7 +115,7 @@ class ChartHistory:
 
     @property
     def windows(self) -> int:
-        """The number of windows, including those left out."""
+        """The number of windows, including windows that were left out."""
         return len(self) + self._left_out
 
     def __len__(self) -> int:

@@ -32,7 +32,7 @@ _SECURITY_HEADERS = {
 }
 
 _OPEN = frozenset({"/-/healthy", "/-/ready"})
-"""The paths of health checks, which need no token: a kubelet has none, and nothing there is secret."""
+"""The paths of health checks, which need no token: a kubelet has no token, and the answers are not secret."""
 
 # Basic comes first, in the same header, because a browser uses the first scheme that it knows.
 _CHALLENGES = 'Basic realm="Blindsight", Bearer realm="Blindsight"'
@@ -95,7 +95,7 @@ def _secured(response: Response) -> Response:
 
 
 class Rendering:
-    """Threads that make responses."""
+    """A pool of threads that make responses."""
 
     def __init__(self) -> None:
         # More threads would only make each slower: rendering is Python, which runs one thread at a time.

@@ -116,7 +116,8 @@ class OpenConnections:
     def make_room(self) -> None:
         """Cut one connection if the table is full.
 
-        It is the connection that waits longest; if none waits, the one whose response takes longest.
+        The connection that waits longest is cut, or, if no connection waits, the connection whose response
+        takes longest.
         """
         if len(self._waiting) + len(self._working) >= self._bounds.connections:
             self._cut(next(iter(self._waiting or self._working)))

@@ -78,7 +78,7 @@ class ModelsQuery(Shown, frozen=True, kw_only=True):
 
 
 class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters that name a model or a group of it."""
+    """The parameters that name a model or a group of a model."""
 
     task: _Task
     model: _Model
@@ -183,7 +183,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_view(cls, one: SeriesView) -> ModelLine:
-        """Return a series in the form in which the API describes it."""
+        """Return the API's description of a series."""
         end = one.window_end_time
         return cls(
             task=one.task,

@@ -30,7 +30,7 @@ Series = tuple[str, str, str]
 
 
 class Windows(Protocol):
-    """A reader of the newest windows of a series as lines of reports, oldest first; any thread may use it."""
+    """A reader of the newest windows of a series as lines of reports, oldest first; it is thread-safe."""
 
     def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
         """Return the newest windows; see `monitor.store.history.newest_lines`."""
@@ -105,7 +105,7 @@ def chart_of(reports: Sequence[WindowReport], metric: str, estimator: str) -> Co
     Parameters
     ----------
     reports : sequence of WindowReport
-        Reports of one series, at least one.
+        At least one report; all reports are of the same series.
     metric : str
     estimator : str
         The estimator that the chart judges, which the lines of reports do not name.

@@ -60,8 +60,8 @@ class BlindsightCollector(Collector):
            + sum(blindsight_comparisons_total) + sum(blindsight_comparisons_pending)
            + sum(blindsight_comparison_duplicates_total)
 
-    It holds unless series are cut by `max_series`, because cut series cannot be summed. A second identity,
-    for labels, always holds (it includes labels that come with rejected predictions)::
+    This identity is true unless series are cut by `max_series`, because cut series cannot be summed. A second
+    identity, for labels, is always true (it includes labels that arrive with rejected predictions)::
 
         sum(blindsight_labels_received_total) == sum(blindsight_labels_total) + sum(blindsight_labels_waiting)
 

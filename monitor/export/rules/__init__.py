@@ -98,9 +98,9 @@ class Pace:
 def paces(config: Config) -> tuple[Pace, ...]:
     """Return the paces of a configuration's tasks, or one pace for every task if all are alike.
 
-    The expected duration of a window follows from its rows and the model's `answers_per_day`; it is
-    `max_age_seconds` if that is shorter or the traffic is unknown. If a day's traffic comes within a few
-    hours, the rest of the day is slower, which `slowest_seconds` allows for.
+    The expected duration of a window follows from its rows and the model's `answers_per_day`. The duration is
+    `max_age_seconds` if this age is shorter or the traffic is unknown. If a day's traffic arrives within a
+    few hours, the rest of the day is slower, which `slowest_seconds` allows for.
 
     Examples
     --------
@@ -480,7 +480,7 @@ def page_url(external_url: str) -> str:
     """Return a Prometheus template for the page of the alert's model, or of its task if it names no model.
 
     The names are in the query, because `urlquery` encodes a space as ``+``, which means a space only there.
-    `urlquery` is a function of Go's templates, so every version of Prometheus has it.
+    `urlquery` is a function of Go's templates, so every version of Prometheus has this function.
     """
     query = "task={{ $labels.task | urlquery }}"
     more = "".join(
