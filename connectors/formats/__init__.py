@@ -1,1 +1,1 @@
-"""Records in bytes, files and tables: their formats, their decoding, and messages about unusable ones."""
+"""Records in bytes, files and tables: their formats, their decoding, and messages about unusable records."""

@@ -31,19 +31,20 @@ _BYTES_AT_ONCE = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The result of a unit.
+    """The result of a unit, which is one model, or a whole task.
 
     Parameters
     ----------
     unit : int
+        The number of the unit.
     view : EngineView
-        The view of its engine.
+        The view of the unit's engine.
     labelled : mapping
         The result of `Engine.labelled`.
     waiting : mapping
         The result of `Engine.waiting_labels`.
     windows : int
-        The number of lines that are no revisions.
+        The number of lines of reports, without revisions.
     line_bytes : int
         The size of all lines.
     """
@@ -93,7 +94,7 @@ def lines_of(
     number : int
         The number of the unit.
     blocks : iterable of (split, number, data)
-        The blocks in the order of the stream, in any order within a chunk.
+        The blocks in the order of the stream; blocks of the same chunk may be in any order.
     """
     unit = computing.units[number]
     engine = settings_of(job.settings, unit).build()

@@ -1,4 +1,4 @@
-"""The files of a job on Spark, named one by one or by folder, as driver and executors open them."""
+"""The input files of a job on Spark, which the driver and the executors open themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)")  # a scheme has two lette
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """Return the files, and the files in the folders in the order of their names.
+    """Return the files among the paths, and the files in the folders among them, sorted by name.
 
     Names that begin with ``_`` or ``.`` are ignored, as in Spark and Hadoop: they mark the state of a job.
 
@@ -42,7 +42,7 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
 
 def mounted(path: Path) -> Path:
-    """Return a path as Python opens it: that of a URI ``file:///…``, or a path without a scheme unchanged.
+    """Return the path that Python opens for a URI ``file:///…``; return a path without a scheme unchanged.
 
     Driver and executors open files themselves, not with Hadoop's file systems, which return lines without
     their positions. Reports name the records of a window by position.

@@ -33,7 +33,7 @@ class Job:
 
 
 class BlockKind(IntEnum):
-    """The kind of content of a block."""
+    """The kind of data in a block."""
 
     FACTS = 0
     TIMES = 1
@@ -42,13 +42,13 @@ class BlockKind(IntEnum):
 
 
 class Block(NamedTuple):
-    """A row of the first stage.
+    """A row that the first stage produces: a share of the records of a chunk, or other data of a split.
 
     Parameters
     ----------
     kind : BlockKind
     task, model, besides : str
-        See `monitor.engine.partitioning.Partition`; ``""`` in blocks other than shares.
+        See `monitor.engine.partitioning.Partition`; ``""`` in a block that is not a share.
     split : int
     number : int
         The number of the chunk in the split; the shares of one chunk belong together.
@@ -84,9 +84,9 @@ class Computing:
 
 
 class LineRow(NamedTuple):
-    """A row of the second stage: a line of the reports, or the result of a unit (`ENDED_UNIT`).
+    """A row that the second stage produces: a line of the reports, or the result of a unit (`ENDED_UNIT`).
 
-    The first eight columns sort the lines; `ended` is `StreamPosition.task_number`.
+    The lines are sorted by the first eight columns; `ended` is `StreamPosition.task_number`.
     """
 
     sequence: int
@@ -117,8 +117,9 @@ def begin_task() -> None:
     """Prepare an executor's Python process, which runs one task after another, for the next task.
 
     Before each task Spark makes Python search for modules again, and then each `zipimporter` reads the whole
-    directory of its archive, in Python. Spark's archive has one importer for each package; together they take
-    longer than decoding 20,000 messages. Python creates a removed importer again when it needs it.
+    directory of its archive, in Python. Spark's archive has an importer for each package, and all importers
+    together take longer than decoding 20,000 messages. This function therefore removes the importers; Python
+    creates an importer again when it needs one.
     """
     _tune_once()
     for path, importer in tuple(sys.path_importer_cache.items()):

@@ -1,7 +1,8 @@
 """The checkpoint folder of a stream: the last committed batch, and the state of every unit after it.
 
-Renaming `committed.json` commits a batch, after all files that it names are on the disk. The files of a batch
-have its number in their names, so that a repeated batch overwrites those of an interrupted one.
+Renaming `committed.json` commits a batch, after all files that `committed.json` names are on the disk. The
+files of a batch have the number of the batch in their names, so that a repeated batch overwrites the files of
+its interrupted attempt.
 
     lock              held by the only driver
     committed.json    the last batch, its units and their states, and the counts
@@ -42,8 +43,9 @@ class UnitState:
     ----------
     task : str
     model : str or None
-        None for a whole task.
+        None if the unit is a whole task.
     state : str
+        The name of the file.
     due : float or None
         The time of the stream after which the unit must be computed even without records; None for never.
     """
@@ -67,11 +69,11 @@ class Committed:
     units : list of UnitState
         The units in the order of their first records.
     received, labels_received : int
-        The numbers of answers and labels, used or not.
+        The numbers of all answers and labels, including unused answers and labels.
     rejected : dict of str to int
         The number of rejected answers by reason.
     labels_rejected : dict of str to int
-        The number of rejected labels by task, with ``""`` for labels that name none.
+        The number of rejected labels by task, with ``""`` for labels that name no task.
     shed : int
         The number of answers of models beyond `max_series`.
     ignored : int
@@ -87,11 +89,12 @@ class Committed:
     reports : int
         The number of lines so far.
     marks : dict of str to (int, int)
-        The end of the written part of the topic of reports: see `monitor.export.sinks.destination.Mark`.
+        The end of the written part of the topic of reports, by partition: see
+        `monitor.export.sinks.destination.Mark`.
     clock : float or None
         The time of the stream: the largest plausible time of its records. None before the first record.
     turn : int
-        The number of turns without records since the batch.
+        The number of turns since the batch. A turn advances the stream's time without records.
     """
 
     batch: int = -1
@@ -120,12 +123,12 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An advance of the stream's time without records, saved before it is computed.
+    """A turn: an advance of the stream's time without records, saved before its windows are computed.
 
     Parameters
     ----------
     batch, turn : int
-        The batch and turn that will be committed.
+        The numbers of the batch and the turn that will be committed.
     clock : float
         The new time of the stream.
     """
@@ -187,12 +190,12 @@ class CheckpointLedger:
             self.committed = named
 
     def is_done(self, batch: int) -> bool:
-        """Return whether a batch is committed; Spark may repeat one if it has not logged the commit.
+        """Return whether a batch is committed; Spark may repeat a batch whose commit it has not logged.
 
         Raises
         ------
         ClusterError
-            The batch is neither the last one nor the next one.
+            The batch is neither the last committed batch nor the next batch.
         """
         last = self.committed.batch
         if batch > last + 1 or batch < last:
@@ -221,7 +224,7 @@ class CheckpointLedger:
         self._remove_others()
 
     def intend(self, clock: float) -> Turn:
-        """Save and return the turn up to `clock`, so that a crash does not change its result."""
+        """Save and return the next turn, up to time `clock`, so that a crash does not change its result."""
         turn = Turn(self.committed.batch, self.committed.turn + 1, clock)
         _save(self.folder / _TURN, msgspec.json.encode(turn))
         return turn
@@ -251,7 +254,7 @@ class CheckpointLedger:
 
 
 def counted(before: Committed, facts: list[Facts]) -> dict[str, Any]:
-    """Return the counts of a commit with the facts of one more batch, by field of `Committed`."""
+    """Return the counts of `before` plus the counts of one more batch, by field of `Committed`."""
     rejected = sum((each.answers_rejected for each in facts), Counter[str]())
     used = sum(rows for each in facts for _, rows in each.models.values())
     labels_rejected = Counter(before.labels_rejected)
@@ -272,7 +275,7 @@ def counted(before: Committed, facts: list[Facts]) -> dict[str, Any]:
 def digest_of(config: Config) -> str:
     """Return a digest of the configuration on which states depend: tasks, topics and mappings.
 
-    Brokers and options are not part of it, so that a new password does not start another stream.
+    Brokers and options are not part of the digest, so that a new password does not start another stream.
     """
     source_keys = {"kind", "name", "topics", "mapping"}
     text = config.model_dump_json(include={"tasks": True, "sources": {"__all__": source_keys}})

@@ -60,15 +60,15 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """The n records of a share in messages of one Kafka partition, with their offsets and times in Kafka.
+    """The n records of a share from messages of one Kafka partition, with the messages' offsets and times.
 
     Parameters
     ----------
     share : Partition
     offset : (n,) int64
     stamp : (n,) float64
-        Seconds since the epoch: the largest time in Kafka of the partition's messages in this batch up to the
-        message of the record.
+        Seconds since the epoch. The time of a record is the largest time in Kafka of the partition's messages
+        in this batch up to the message of the record.
     """
 
     share: Partition
@@ -80,25 +80,25 @@ class MessagePart:
 
     @property
     def time(self) -> Floats:
-        """The time of each record, or else that of its message."""
+        """The time of each record, or the time of its message if the record has no time."""
         named = self.share.records.time
         return np.where(np.isnan(named), self.stamp, named)
 
 
 def read_messages(stream: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return the blocks of the messages with the columns `MESSAGES`; a function for `mapInArrow`."""
+    """Return the blocks of messages, whose columns are `MESSAGES`; a function for `mapInArrow`."""
     begin_task()
     return as_arrow(blocks_of(stream.value, pieces_of(batches)), BLOCKS, _BYTES_AT_ONCE)
 
 
 def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Iterator[Block]:
-    """Yield the shares and rejects of messages, then the facts of all.
+    """Yield the shares and rejects of messages, then the facts of all messages.
 
     Parameters
     ----------
     stream : Stream
     pieces : iterator of (RawMessages, (n,) int64)
-        Messages of one partition, and their times in Kafka in milliseconds.
+        Messages of one partition, and the times of the messages in Kafka in milliseconds.
     """
     config = stream.config
     known = layouts(config.tasks, stream.long_names, config.numbers_rows)

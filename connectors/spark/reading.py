@@ -30,7 +30,7 @@ def read_splits(job: Any, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def blocks_of(job: Job, number: int) -> Iterator[Block]:
-    """Yield the blocks of a split: shares and rejects by chunk, then the times, then the facts."""
+    """Yield the blocks of a split: shares and rejects by chunk, then the split's times and facts."""
     split = job.splits[number]
     wire = wire_for(job.config, split.path)
     source = FileSource(split.path, mapped=columns_of(wire))

@@ -1,14 +1,14 @@
-"""The driver of a replay on Spark: two stages, and the lines of the second in the order of the stream.
+"""The driver of a replay on Spark, which runs two stages and writes the lines of the second stage in order.
 
 1. Executors read and decode each split, and partition the records by model (`reading`); the blocks stay on
-   their disks.
-2. The driver computes the start of each split in the stream, and with it the clock at each record.
-3. The blocks go to the partition of their unit, sorted, and the engine of each unit computes them
-   (`computing`).
+   the disks of the executors.
+2. The driver computes the start of each split in the stream, and from it the clock at each record.
+3. Spark moves the blocks to the partition of their unit and sorts them, and the engine of each unit computes
+   its blocks (`computing`).
 4. The driver fetches the sorted lines, a partition at a time, and writes its files.
 
 If an executor is lost with its blocks and lines, Spark reads the same splits and computes the same units
-again, with the same bytes as the result.
+again. The result has the same bytes.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ def _ended(lines: Any) -> list[Ended]:
 def by_unit(
     session: Any, blocks: Any, units: Sequence[Unit], rows: Mapping[tuple[str, str], int], largest: int
 ) -> Any:
-    """Return the shares in the partition of their unit, in the order of the stream.
+    """Return the shares, each in the partition of its unit, in the order of the stream.
 
-    Labels go to each unit of their task.
+    The labels of a task are copied to every unit of the task.
     """
     from pyspark.sql import functions as f
 
@@ -172,7 +172,7 @@ def _targets(
 
 
 def keys_of(parts: int) -> list[int]:
-    """Return for each partition a number that Spark's hash assigns to it.
+    """Return for each partition a number that Spark's hash assigns to the partition.
 
     Examples
     --------

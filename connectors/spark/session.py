@@ -83,7 +83,7 @@ def refuse_version(version: str) -> None:
 
 
 def refuse_java(environment: Mapping[str, str]) -> None:
-    """Raise a ConfigError if this environment has no Java, or one that is too old for Spark."""
+    """Raise a ConfigError if this environment has no Java, or a Java that is too old for Spark."""
     home = environment.get("JAVA_HOME")
     path = shutil.which("java", path=str(Path(home, "bin")) if home else environment.get("PATH", ""))
     advice = f"install Java {LEAST_JAVA} or later and set JAVA_HOME to its folder"
@@ -101,7 +101,7 @@ def refuse_java(environment: Mapping[str, str]) -> None:
 
 
 def settings_from(pairs: Sequence[str]) -> dict[str, str]:
-    """Return the settings of Spark in `key=value` texts.
+    """Return the settings of Spark from texts of the form `key=value`.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def settings_from(pairs: Sequence[str]) -> dict[str, str]:
 
 @contextmanager
 def started(master: str, settings: Mapping[str, str], name: str, is_replay: bool = False) -> Iterator[Any]:
-    """Start a Spark session, and stop it at the end; convert its errors to ours.
+    """Start a Spark session, stop it at the end, and convert its errors to errors of this package.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _stop(session: Any) -> None:
 
 
 def end_java(gateway: Any) -> None:
-    """End the Java process of a gateway, which may have died, so that the next session starts another."""
+    """End the Java process of a gateway, which may have died, so that the next session starts another one."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
@@ -193,10 +193,10 @@ _OWN: Mapping[str, type[BlindsightError]] = {
     **{kind.__name__: kind for kind in (SourceError, SinkError, ConfigError, ClusterError)},
     "DamagedFileError": SourceError,  # its text has the position in the file
 }
-"""The errors of ours that executors may raise, of which only the text reaches the driver."""
+"""The errors of this package that executors may raise; only the text of an error reaches the driver."""
 
 _PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.+)")
-"""A Python traceback; the group is its error."""
+"""A pattern for a Python traceback; its group matches the error."""
 
 _MEMORY = (
     r"MemoryError|OutOfMemoryError|Cannot allocate memory|[Ee]xit (code|status):? ?137|code 137"
@@ -207,7 +207,7 @@ _MEMORY = (
 
 
 def meaning(text: str, master: str) -> BlindsightError:
-    """Return an error of Spark as one of ours, with a message for the user.
+    """Return the error of this package for an error of Spark, with a message for the user.
 
     Parameters
     ----------

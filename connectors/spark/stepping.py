@@ -1,7 +1,8 @@
 """The second stage of a stream on the executors: the engine of each unit computes one batch from its state.
 
-The records of a unit have one order, whatever executor reads them: by the time of their messages in Kafka,
-which counts as never decreasing within a partition, so that the order of a partition is kept.
+The records of a unit have one order, whatever executor reads them: they are sorted by the time of their
+messages in Kafka. Within a partition this time counts as never decreasing, so that the order of a partition
+is kept.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ class Stepping:
     units : tuple of Unit
         The units with records in the batch or with windows that are due.
     begins : mapping of int to str
-        The file of the state before the batch, by the number of the unit; a new unit has none.
+        The file of the state before the batch, by the number of the unit; a new unit has no file.
     folder : str
         The folder of the states.
     clock : float
         The time of the stream, which closes the due windows of every model.
     turn : int
-        0 for a batch of records, or the number of turns without records since it.
+        0 for a batch of records; otherwise the number of turns since the batch. A turn advances the stream's
+        time without records.
     """
 
     batch: int
@@ -63,7 +65,7 @@ class Stepped:
     ----------
     unit : int
     state : str
-        The file of its state.
+        The name of the file with the state.
     view : EngineView
     due : float
         The time of the stream after which the unit must be computed even without records; inf for never.
@@ -76,7 +78,7 @@ class Stepped:
 
 
 def step_units(stream: Any, stepping: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return the lines and states of units from their parts, sorted by unit; for `mapInArrow`.
+    """Return the lines and states of units from their parts, sorted by unit; a function for `mapInArrow`.
 
     Parameters
     ----------
@@ -107,7 +109,7 @@ def lines_of(
     number : int
         The number of the unit.
     parts : iterable of MessagePart
-        The records in any order; none if only time advances.
+        The records in any order; empty if only the time advances.
     """
     unit, folder, parts = stepping.units[number], Path(stepping.folder), list(parts)
     engine = engine_of(stream, unit, folder, stepping.begins.get(number))
@@ -124,7 +126,7 @@ def lines_of(
 def due_of(engine: Engine, clock: float) -> float:
     """Return the time after which the engine must be computed even without records.
 
-    A window closes by age then, or a model may count as silent.
+    At that time a window closes by age, or a model may count as silent.
     """
     states = {(one.model, one.group): one.state for one in engine.view().series}
     times = [np.inf, *(arena.closes_at for arena in engine.arenas.values())]
@@ -136,7 +138,7 @@ def due_of(engine: Engine, clock: float) -> float:
 
 
 def engine_of(stream: Stream, unit: Unit, folder: Path, state: str | None) -> Engine:
-    """Return the engine of a unit, restored from a state or new."""
+    """Return the engine of a unit, restored from a saved state; a new engine if `state` is None."""
     resume = None if state is None else read_state(folder, state)
     return settings_of(stream.settings, unit).build(resume)
 

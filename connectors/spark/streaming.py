@@ -5,8 +5,8 @@
    continues from its state after the last batch, and writes its new state to another file (`stepping`).
 3. The windows become one file, named after the batch; then the batch is committed (`ledger`).
 
-An interrupted batch is computed again to the same states and file, under the same names. A batch that
-Spark repeats after its commit is ignored.
+An interrupted batch is computed again, and writes the same states and the same file under the same names. A
+batch that Spark repeats after its commit is ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from monitor.export.sinks.rejects_file import Rejected
 from monitor.reports.views import EngineView
 
 SEED = "\0"
-"""The model name of the unit of a task that sees only labels; new models start from its state."""
+"""The model name of the unit that keeps only a task's labels; new models of the task start from its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class MicroBatch:
     first : int
         The number of the first line, counted from 1 over the stream.
     turn : int
-        0 for a batch of records, or the number of turns without records since it: see `Steps.pass_time`.
+        0 for a batch of records; otherwise the number of turns since the batch. A turn advances the stream's
+        time without records: see `Steps.pass_time`.
     """
 
     number: int
@@ -69,8 +70,9 @@ class Steps:
     stream : Stream
     ledger : CheckpointLedger
     deliver : callable
-        A function that writes the output of a batch durably, under names with its number. It is called before
-        the commit, and again with the same batch if the commit fails. Its result is committed as `marks`.
+        A function that writes the output of a batch durably, under names with the number of the batch. It is
+        called before the commit, and again with the same batch if the commit fails. Its result is committed
+        as `Committed.marks`.
     done : callable
         A function that is called with each batch after its commit.
     views : dict of (task, model) to EngineView
@@ -125,14 +127,14 @@ class Steps:
             shared.unpersist()
 
     def pass_time(self, session: Any, clock: float) -> bool:
-        """Advance the stream's time without records, and compute and commit the units that are due by then.
+        """Advance the stream's time without records, and compute and commit the units that are then due.
 
-        The turn is saved first, so that `redo` can repeat an interrupted one.
+        Such an advance is called a turn. It is saved first, so that `redo` can repeat an interrupted turn.
 
         Returns
         -------
         bool
-            False if no unit is due, or a batch is being computed.
+            True if a turn was committed; False if no unit is due, or a batch is being computed.
         """
         if not self._one.acquire(blocking=False):
             return False
@@ -144,7 +146,7 @@ class Steps:
             self._one.release()
 
     def redo(self, session: Any) -> bool:
-        """Compute the turn that was interrupted in `pass_time`, and return whether there was one."""
+        """Compute the turn that was interrupted in `pass_time`, and return whether a turn was interrupted."""
         turn = self.ledger.intended()
         return turn is not None and self._turned(session, turn)
 
@@ -241,7 +243,7 @@ def started_query(session: Any, steps: Steps, most: int, every_seconds: float, o
     most : int
         The largest number of messages of a batch.
     every_seconds : float
-        The time from the start of a batch to the start of the next one.
+        The time from the start of a batch to the start of the next batch.
     once : bool
         Whether to end after the messages that exist at the start.
     """
@@ -257,7 +259,7 @@ def started_query(session: Any, steps: Steps, most: int, every_seconds: float, o
 
 @dataclass(slots=True)
 class Quiet:
-    """The clock of a stream without new messages, which runs on from the last record with the wall clock.
+    """The clock of a stream without new messages: it continues from the last record as real time passes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Parquet on input and output: the types of the columns of a file, and the lines of reports as a table."""
+"""Parquet input and output: a check of the types of columns, and a table with the lines of reports."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def refuse_types(path: Path, mapped: Collection[str] = ()) -> None:
     path : Path
         A file; only Parquet files are checked.
     mapped : collection of str
-        The columns that a mapping reads; such files are not checked.
+        The columns that a mapping reads; if there are any, the file is not checked.
 
     Raises
     ------
     ConfigError
-        A column has a type of which no row can be used, or no column is known.
+        A column has a type with which no row can be used, or no column is known.
     SourceError
         The file cannot be read as Parquet.
     """

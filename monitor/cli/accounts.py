@@ -1,4 +1,4 @@
-"""The account of all records of a replay: its closing table, with warnings if too many are not used."""
+"""The account of all records of a replay: its closing table, with warnings if too many records are unused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEW = 0.05
 """If a larger share of the answers or labels is not used, the table ends with a warning."""
 
 Waiting = Mapping[str, Keys]
-"""The keys of labels that wait for their answer, by task, from `Engine.waiting_labels`."""
+"""The ids, as keys, of labels that wait for their answer, by task: a result of `Engine.waiting_labels`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class LabelCounts:
     unmatched : int
         Labels without an answer within the horizon, and labels that name a request of several rows.
     conflicting, duplicate : int
-        Labels after another label of the same id: with a different class, and with the same class.
+        Labels that follow another label of the same id: with a different class, and with the same class.
     """
 
     matched: int = 0
@@ -144,7 +144,7 @@ def _of_task(
 
 
 def table(accounts: Accounts, answers_rejected: Counter[str], labels_rejected: Counter[str]) -> Iterator[str]:
-    """Yield the lines of the table, except those with a zero, and then the warnings.
+    """Yield the lines of the table, except lines whose number is 0, and then the warnings.
 
     Examples
     --------

@@ -33,7 +33,7 @@ _ANY = ""  # stands for all models that answered with the label's id
 
 Columns = dict[str, list[np.ndarray]]
 Place = tuple[int, int, int]
-"""The place of an answer: the number of its file, its position there, and the key of its id."""
+"""The place of an answer: the number of its file, its position in the file, and the key of its id."""
 
 
 def read_inputs(path: str, files: Sequence[Path], n: int, task: str, seed: int) -> tuple[Config, Answered]:
@@ -82,7 +82,7 @@ class Answered:
     without_id: int = 0
 
     def add(self, batch: Batch, file: int, by_model: bool) -> None:
-        """Add the answers of a batch from one file, and the keys of those that have a label."""
+        """Add the answers of a batch from one file, and the keys of the answers that have a label."""
         self.without_id += int((batch.key == NO_ID).sum())
         for code, model in enumerate(batch.models):
             here = (batch.model == code) & (batch.key != NO_ID)
@@ -102,13 +102,13 @@ class Answered:
             self.labelled[labels.task, model].append(labels.key[labels.model == code])
 
     def answers_of(self, task: str, model: str) -> dict[str, np.ndarray]:
-        """Return the answers of one model, the first for each id."""
+        """Return the answers of one model: for each id, the first answer."""
         columns = {name: np.concatenate(parts) for name, parts in self.answers[task, model].items()}
         first = np.sort(np.unique(columns["key"], return_index=True)[1])
         return {name: column[first] for name, column in columns.items()}
 
     def open_answers(self, task: str, model: str) -> dict[str, np.ndarray]:
-        """Return the answers of one model that have no label, the first for each id."""
+        """Return the answers of one model that have no label: for each id, the first answer."""
         columns = self.answers_of(task, model)
         known = [*self.labelled[task, _ANY], *self.labelled[task, model]]
         open_ = ~np.isin(columns["key"], np.concatenate([_NONE, *known]))
@@ -138,7 +138,7 @@ def matching_models(pool: Answered, task: str, model: str) -> list[tuple[str, st
     Raises
     ------
     ConfigError
-        There are models, but none of this name.
+        The files hold answers, but no answer of this task and model.
     """
     pairs = sorted(each for each in pool.answers if task in ("", each[0]))
     models = sorted({name for _, name in pairs})
@@ -171,7 +171,7 @@ def texts_of(
     config : Config
     files : sequence of Path
     file, position : (m,) int64
-        Number of the file of each answer, and position there.
+        Number of the file of each answer, and position in the file.
     key : (m,) uint64
         Key of each answer's id.
 

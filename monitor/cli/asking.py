@@ -25,7 +25,7 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
     Parameters
     ----------
     config : Config
-        Must have a store.
+        A configuration with a store.
     kind : str
         A key of `monitor.cli.state.HANDLERS`.
     body : mapping
@@ -35,7 +35,7 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
     Returns
     -------
     str
-        The agent's answer; if no agent runs, a sentence that the request waits for one.
+        The agent's answer. If no agent runs, a sentence which says that the request waits for an agent.
 
     Raises
     ------

@@ -58,13 +58,15 @@ class Daemon:
     ----------
     config : Config
     watch : callable, optional
-        Called with closed windows in the engine's thread. Without it a `Journal` logs their changes of state
-        and the records that could not be used.
+        A function that is called with closed windows in the engine's thread. By default a `Journal` logs the
+        changes of state in the windows, and the records that could not be used.
     in_flow : bool
-        Run each refit as soon as a window makes it due, while the stream waits. Use it for a stream so fast
-        that a refit in another process would come weeks of data late.
+        If true, the stream waits while a refit runs, which starts as soon as a window makes it due. If false,
+        refits run in another process while the stream goes on. True is for a stream so fast that the result
+        of another process would be weeks of data late.
     stopping : threading.Event, optional
-        Ends the wait for a store that another agent uses when it is set; without it there is no wait.
+        An event that ends the wait for a store that another agent uses. Without an event, the start does not
+        wait for the store.
     """
 
     def __init__(
@@ -145,7 +147,7 @@ class Daemon:
 
     @contextmanager
     def running(self) -> Iterator[Agent]:
-        """Start the agent and everything around it; at the exit, drain and stop all of it.
+        """Start the agent, its sinks and its HTTP server; at the exit, drain and stop all of them.
 
         Raises
         ------
@@ -183,7 +185,7 @@ class Daemon:
             abandon_threads()
 
     def reload(self, path: str) -> None:
-        """Read the configuration again; if it cannot be used, log why and keep the old one.
+        """Read the configuration again; if it cannot be used, log the reason and keep the old configuration.
 
         A reference file that has changed since it was read is read again, and its task begins a new baseline.
         The call waits until the engine uses the new configuration.

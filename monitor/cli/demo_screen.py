@@ -1,4 +1,4 @@
-"""The command `blindsight demo`: the agent on a year of flights, and its estimates beside the truth."""
+"""The command `blindsight demo`: it runs the agent on a year of flights and compares estimates with truth."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def run_demo(folder: Path, listen: str, seconds: float, explain: bool, page: boo
     seconds : float
         The time in which the stream grows to its full size.
     explain : bool
-        Print sentences on where the estimates were wrong, and why.
+        Whether to print sentences on where the estimates were wrong, and why.
     page : bool
-        Serve the page until Ctrl-C if the output is a terminal.
+        Whether to serve the page until Ctrl-C if the output is a terminal.
 
     Raises
     ------

@@ -55,9 +55,9 @@ class _Join(NamedTuple):
 def examine_sources(path: str) -> tuple[str, bool]:
     """Return a report on the records of a configuration's sources, and whether all of them can be used.
 
-    Nothing is committed, acknowledged or written: topics are read outside the consumer group, files without
-    effect on other readers, and the store is not opened. A mapping is proposed only after a trial on the
-    records, in which labels were joined to answers too.
+    Nothing is committed, acknowledged or written: topics are read outside the consumer group, files are read
+    without effect on other readers, and the store is not opened. A mapping is proposed only after a trial on
+    the records, which also joins labels to answers.
 
     Parameters
     ----------
@@ -77,12 +77,12 @@ def examine_sources(path: str) -> tuple[str, bool]:
 
 
 def examine_sample(path: str, sample: Path) -> tuple[str, bool]:
-    """Return a report on one captured body of a post to an `http` source, and whether all of it can be used.
+    """Return a report on the saved body of a post to an `http` source, and whether all of it can be used.
 
     Parameters
     ----------
     path : str
-        The configuration: its tasks, and the mapping of its `http` source if it has one.
+        The configuration, whose tasks and mapping of the `http` source (if any) are used.
     sample : Path
         The body of a post, JSON or not. Its headers and a blank line may come before it.
 

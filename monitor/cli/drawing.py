@@ -33,7 +33,7 @@ from monitor.stats.labelled.ssme import SSME
 from monitor.stats.sampling.acquisition import as_if_at_once, draw_in_turn, expected_turn_widths
 
 FOR = ActiveTesting.tag
-"""The only value of `--for`."""
+"""The only estimator that `--for` accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def ask_for_estimator(
     seed: int,
     earlier: Sequence[Path],
 ) -> tuple[list[str], list[str]]:
-    """Return the lines and sentences of `ask`, or of `ask_in_turn` if the estimator needs a sequence.
+    """Return the lines and sentences of `ask`, or of `ask_in_turn` if the estimator needs draws in sequence.
 
     Raises
     ------
@@ -126,25 +126,25 @@ def ask_in_turn(
 ) -> tuple[list[str], list[str]]:
     """Draw n requests of each task in sequence, one sequence for all models of the task.
 
-    Probabilities are proportional to the models' error that a surrogate expects, and a tenth of the
-    probability is spread evenly. The surrogate is the mean of the calibrated models, or `ssme` fitted on the
-    labels of earlier draws.
+    Nine tenths of the probability of a draw are proportional to the error of the models that a surrogate
+    expects for a request; one tenth is spread evenly over the requests. The surrogate is the mean of the
+    calibrated models, or `ssme` fitted on the labels of earlier draws.
 
     Parameters
     ----------
     path : str
-        The configuration, whose reference gives the calibration.
+        The configuration; the calibrations are fitted on its references.
     files : sequence of Path
-        Answers, and known labels, whose requests are left out. The files are read twice.
+        Files with answers and known labels; requests with a label are left out. The files are read twice.
     n : int
-        At least 1. If fewer requests are left, all of them are drawn.
+        The number of requests to draw, at least 1. If fewer requests are left, all of them are drawn.
     task, model : str
-        Draw for this task and this model only; ``""`` for all.
+        The task and the model to draw for; ``""`` for all.
     seed : int
-        The same files, configuration and seed give the same lines.
+        The seed of the draws. The same files, configuration and seed give the same lines.
     earlier : sequence of Path
-        Lines of earlier calls, labelled or not, whose rounds are continued. The files must be the same as
-        then.
+        Files with lines of earlier calls, with or without labels, whose rounds are continued. `files` must be
+        the same as in the earlier calls.
 
     Returns
     -------

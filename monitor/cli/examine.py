@@ -1,4 +1,4 @@
-"""The examination of a few records of a source: counts, faults, and a mapping that makes more usable."""
+"""The examination of a few records of a source: counts, faults, and a mapping with which more can be used."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class Proposal:
 
     @property
     def answers_first(self) -> tuple[int, int]:
-        """The rank of the mapping: its number of answers, then of answers and labels.
+        """The rank of the mapping: the number of answers, then the number of answers and labels.
 
-        An answer read as a label must not count as a gain.
+        The number of answers comes first, so that an answer which is read as a label is no gain.
         """
         return sum(map(len, self.chunk.batches)), self.used
 
@@ -90,7 +90,7 @@ class Proposal:
         return sum(int((batch.key != NO_ID).sum()) for batch in self.chunk.batches)
 
     def losses(self) -> Iterable[str]:
-        """Yield a clause for each kind of record that the mapping loses; a good mapping loses none."""
+        """Yield a clause for each kind of record that is usable now, but not with the mapping."""
         now = {(reject.partition, reject.position) for reject in self.before.rejects}
         lost = [each for each in self.chunk.rejects if (each.partition, each.position) not in now]
         if lost:
@@ -100,7 +100,7 @@ class Proposal:
             yield f"it {left}; write one row a record"
 
     def lines(self, records: int, joins: str, losses: Sequence[str]) -> Iterable[str]:
-        """Yield the result of the trial and the mapping, which counts as good only if nothing is lost.
+        """Yield the result of the trial, and the mapping, which counts as good only if no record is lost.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class Proposal:
         joins : str
             A clause on the labels that join answers; "" without answers or without labels.
         losses : sequence of str
-            Clauses on losses other than of records, such as joins.
+            Clauses on other losses than records, such as joins of labels.
         """
         answers, labels = (sum(map(len, each)) for each in (self.chunk.batches, self.chunk.labels))
         yield (
@@ -140,7 +140,7 @@ class Examination:
     Parameters
     ----------
     answers, labels, rejected : int
-        Numbers of usable answers, usable labels and unusable records.
+        The numbers of usable answers, of usable labels and of unusable records.
     lines : tuple of str
         The sentences to print.
     wrong : bool
@@ -150,7 +150,7 @@ class Examination:
     records : int
         The number of records.
     proposals : tuple of Proposal
-        Mappings that make more records usable, the preferred ones first.
+        Mappings that make more records usable, the best mapping first.
     """
 
     answers: int
@@ -175,14 +175,14 @@ def examine(
     Parameters
     ----------
     raws : sequence of Raw
-        Some records; labels among them join answers by id.
+        Some records; the labels among the records are joined to the answers by id.
     layouts : sequence of TaskLayout
     name : str
         Name of the source.
     wire : Wire
         The wire that is configured for the source.
     read : callable, optional
-        Returns the same records for another wire, if the source reads them differently for it.
+        A function that returns the same records as another wire needs them; None if every wire gets `raws`.
     """
     chunk = Decoder(layouts, name, wire=wire, clock=time.time).decode(raws)
     values = list(records_of(raws, wire))
@@ -273,9 +273,9 @@ def repeated_ids(batches: Sequence[Batch]) -> int:
 def repeats_predictions(batch: Batch) -> bool:
     """Return whether the labels repeat the model's predictions, which true labels hardly ever do.
 
-    The order of the classes may be unknown. It is therefore enough that each predicted class has one label of
-    its own, or that a threshold on the scores separates the labels of many rows with two classes. If only one
-    class occurs, the answer is False.
+    The order of the classes may be unknown. The labels therefore count as repetitions if each predicted class
+    corresponds to exactly one label, or if a threshold on the scores separates the two labels of many rows.
+    If only one class occurs, the result is False.
     """
     known = np.flatnonzero(batch.label >= 0)
     if len(known) < _FEWEST_LABELS or batch.scores.shape[1] < 2:
@@ -324,7 +324,7 @@ def _left(chunk: Chunk) -> Iterable[str]:
 
 
 def faults(chunk: Chunk) -> Iterable[str]:
-    """Yield, for each reason, the number of unusable records and the fault of the first."""
+    """Yield, for each reason, the number of unusable records and the fault of the first record."""
     often = Counter(reject.reason for reject in chunk.rejects)
     for reason, times in often.most_common():
         first = next(reject for reject in chunk.rejects if reject.reason is reason)
@@ -340,7 +340,7 @@ def _labelled(chunk: Chunk) -> int:
 
 
 def records_of(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
-    """Yield the records in their own form; values that are not objects are left out."""
+    """Yield the records with their own field names; values that are not objects are left out."""
     for raw in raws:
         if isinstance(raw, RawTable):
             full = {name: column for name, column in raw.columns.items() if column}
@@ -352,9 +352,9 @@ def records_of(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
 
 
 def answers_in(raws: Sequence[Raw]) -> Iterable[dict[str, Any]]:
-    """Yield the records of a source without a mapping; those of a known format get our field names.
+    """Yield the records of a source without a mapping; fields of a known format are renamed to our names.
 
-    A value that a format cannot read is yielded unchanged.
+    A record that no known format can read is yielded unchanged.
     """
     for raw in raws:
         if isinstance(raw, RawTable) and RECOGNISED.reads_rows(raw.columns):
@@ -415,7 +415,7 @@ def _odd_elsewhere(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> list
 
 
 def no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
-    """Return a sentence on scores that are not probabilities, such as logits, or [] if they are."""
+    """Return a sentence on scores that are not probabilities, such as logits; [] if all are probabilities."""
     alone = [[each] if isinstance(each, int | float) else each for each in scores]
     rows = [list(each.values()) if isinstance(each, dict) else each for each in alone]
     vectors = [

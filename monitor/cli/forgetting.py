@@ -2,9 +2,11 @@
 
 Every step may be repeated, so a command that was killed can be run again:
 
-1. In the store: the running agent is asked. If none runs, the file is changed here, under its lock.
-2. In the spools of posts: the command waits until the agent has used them, or overwrites them if none runs.
-3. In the store again, for records that came out of the spools meanwhile.
+1. In the store: the running agent removes the data. If no agent runs, the command changes the file under its
+   lock.
+2. In the spools of posts: the command waits until the agent has used the records, or overwrites the records
+   if no agent runs.
+3. In the store again, for records that the agent read from the spools meanwhile.
 4. In the rejects file and its predecessor.
 """
 
@@ -41,14 +43,14 @@ _LOOK_SECONDS = 0.2
 
 
 def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: float = 60.0) -> Iterator[str]:
-    """Remove the remaining data of records with these ids, and yield a line for each place once it is done.
+    """Remove the remaining data of records with these ids, and yield a line after each place.
 
     Parameters
     ----------
     path : str
         The configuration.
     ids : sequence of str
-        Ids as in the records; a single ``-`` reads them from standard input, one a line.
+        Ids as in the records; a single ``-`` means standard input, with an id on each line.
     task : str
         ``""`` for every task.
     wait_seconds : float

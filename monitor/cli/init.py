@@ -1,7 +1,7 @@
 """The command `blindsight init`: it writes a configuration from files of predictions and labels.
 
-It examines the files as `doctor` does. What they do not show becomes a placeholder in ``<…>``, which `check`
-names and refuses.
+The command examines the files as `doctor` does. A value that the files do not show becomes a placeholder in
+``<…>``, which `check` names and refuses.
 """
 
 from __future__ import annotations
@@ -96,15 +96,15 @@ class InitOptions:
     Parameters
     ----------
     predictions : Path
-        NDJSON, a JSON array, CSV or Parquet. At most `MOST_ROWS` records of it are read.
+        A file in NDJSON, a JSON array, CSV or Parquet. At most `MOST_ROWS` of its records are read.
     labels : Path, optional
-        Labels by the ids of the predictions.
+        A file with labels, which have the ids of the predictions.
     task : str
-        Name of the task; default the name in the records, else that of the file.
+        Name of the task; by default the name in the records, or else the name of the file.
     model : str
-        Name of the model of records that name none; default the name of the file.
+        Name of the model of records that name no model; by default the name of the file.
     label : str
-        The field with the true class, or its path.
+        The name or path of the field with the true class.
     """
 
     predictions: Path
@@ -115,20 +115,21 @@ class InitOptions:
 
 
 def write_configuration(options: InitOptions, out: Path) -> tuple[str, bool]:
-    """Write a configuration for a stream whose records look like those in the files.
+    """Write a configuration for a stream whose records have the same form as the records in the files.
 
-    If enough answers have a label, the older half of them becomes a labelled reference in a file beside it.
+    If enough answers have a label, the older half of these answers becomes a labelled reference in a file
+    in the folder of the configuration.
 
     Parameters
     ----------
     options : InitOptions
     out : Path
-        The configuration. Neither it nor the reference beside it may exist.
+        The configuration to write. Neither this file nor the file of the reference may exist.
 
     Returns
     -------
     str
-        What the files hold, and the next steps.
+        A text on the content of the files and on the next steps.
     bool
         Whether the configuration is complete.
 
@@ -182,7 +183,7 @@ class _Contents:
     labels: _Source | None
     answers: Batch
     seen: tuple[str, ...] = ()
-    """The classes, if their order is unknown."""
+    """The names of the classes, if their order is unknown."""
     dropped: tuple[str, ...] = ()
     """Sentences on records that do not count."""
     notes: tuple[str, ...] = ()
@@ -434,7 +435,7 @@ def _refuse_numbers(path: Path, tables: Sequence[Sequence[Any]]) -> None:
 
 
 def regression(field: str, cells: Sequence[Any]) -> str | None:
-    """Return why values are the numbers of a regression, or None if they may be names of classes.
+    """Return the reason why values must be numbers of a regression; None if they may be names of classes.
 
     Examples
     --------
@@ -710,7 +711,7 @@ def fitting_size(rows: int) -> int:
 def fitting_age(size: int, a_day: float | None) -> int:
     """Return the maximum age of a window, in seconds, in which `a_day` answers a day fill `size` rows.
 
-    It is the default age, or twice the time that the answers need if they need longer.
+    The age is the default age, or twice the time that the answers need if they need longer.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The raw input of `blindsight verify`: files, and the recorded partitions that they belong to."""
+"""The raw input of `blindsight verify`: files, and the recorded partitions to which the files belong."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Reader:
     raws : iterator of list of Raw
     decoder : Decoder
     name : str
-        Name of the partition, or of a topic with several.
+        Name of the partition, or of a topic with several partitions.
     whole : bool
-        Whether the file is one partition from its position 0 on; a dump may begin anywhere.
+        True if the file is one partition from its position 0 on; False for a dump, which may begin anywhere.
     """
 
     def __init__(self, raws: Iterator[Sequence[Raw]], decoder: Decoder, name: str, whole: bool) -> None:
@@ -71,7 +71,7 @@ class Inputs:
     def until(self, partition: str, position: int) -> Iterator[Chunk]:
         """Yield the unread chunks of a partition until a position is passed.
 
-        Of several dumps of one topic, those that are known to hold the partition are read first.
+        If there are several dumps of a topic, dumps that are known to hold the partition are read first.
         """
         while not self._passed(partition, position):
             waiting = [r for r in self._readers if not r.ended and r.may_hold(partition)]
@@ -83,7 +83,7 @@ class Inputs:
                 yield chunk
 
     def missing(self, partition: str, first: int, last: int) -> str:
-        """Return why positions of a partition are not in the files, or ``""`` if they are."""
+        """Return why positions of a partition are missing in the files; ``""`` if no position is missing."""
         begins = [r.begins[partition] for r in self._readers if partition in r.begins]
         if not begins:
             return f"{partition}: no file given"
@@ -107,9 +107,9 @@ def open_inputs(
     Parameters
     ----------
     files : sequence of Path
-        Input files under the path or the name that they had, with or without ``.gz`` or ``.zst``.
+        Input files under their original path or name, with or without ``.gz`` or ``.zst``.
     named : sequence of str
-        ``NAME=FILE``: a partition, or a topic and a dump of it.
+        Texts ``NAME=FILE``: a partition and its file, or a topic and a dump of the topic.
     partitions : collection of str
         The partitions in the reports.
     layouts : sequence of TaskLayout

@@ -1,4 +1,7 @@
-"""The log of `run` about windows and records: a line for each change of state, and counts of rejects."""
+"""The log of `run` about windows and records: a line for each change of state, and counts of rejects.
+
+A reject is a record that could not be used.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _REJECTS_SECONDS = 60.0  # limits the log if no record of a source can be used
 
 _CALM = (ObjectiveState.MET, ObjectiveState.NOT_PROVEN)
 _Place = tuple[str, str, str, str]
-"""Task, model, group and metric."""
+"""The task, model, group and metric of a chart."""
 
 
 @dataclass(slots=True)
@@ -38,13 +41,13 @@ class _Unused:
 class Journal:
     """A log of alarms, changed objectives, changed trust, and records that could not be used.
 
-    It remembers only the alarms and objectives of each series, so the limit on series bounds its memory. It
-    computes nothing: all values come from the reports.
+    The log remembers only the alarms and objectives of each series, so the limit on series bounds its memory.
+    It computes nothing: all values are in the reports.
 
     Parameters
     ----------
     clock : callable
-        Returns seconds, and never runs backwards.
+        A function that returns seconds, which never decrease.
 
     Examples
     --------
@@ -75,10 +78,10 @@ class Journal:
                 self._untrusted.add((*series, "accuracy"))
 
     def windows(self, reports: Sequence[WindowReport]) -> None:
-        """Log the changes that closed windows bring, and counts of rejects that are due.
+        """Log the changes of state in closed windows, and the counts of rejects that are due.
 
-        It is called every second even without windows. Revisions are ignored, because their charts and
-        objectives are those of the time when the window closed.
+        The agent calls this method every second, even without windows. Revisions are ignored, because they
+        repeat the charts and objectives of the time when the window closed.
         """
         for report in reports:
             if report.revision:

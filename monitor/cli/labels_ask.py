@@ -48,15 +48,15 @@ def ask(
     Parameters
     ----------
     path : str
-        The configuration, whose reference gives the calibration.
+        The configuration; the calibrations are fitted on its references.
     files : sequence of Path
-        Answers, and known labels, whose answers are left out. The files are read twice.
+        Files with answers and known labels; answers with a label are left out. The files are read twice.
     n : int
-        At least 1. If a model has fewer answers, all of them are drawn.
+        The number of answers to draw, at least 1. If a model has fewer answers, all of them are drawn.
     task, model : str
-        Draw for this task and this model only; ``""`` for all.
+        The task and the model to draw for; ``""`` for all.
     seed : int
-        The same files, configuration and seed give the same lines.
+        The seed of the draws. The same files, configuration and seed give the same lines.
 
     Returns
     -------

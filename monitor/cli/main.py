@@ -1,8 +1,8 @@
 """The command line: `blindsight run`, `demo`, `replay`, `check`, `rebaseline` and so on.
 
-Exit codes: 0 success, 1 a failure while running, or a port or folder that another process has, 2 wrong usage
-or configuration. An error that a user can correct is one sentence on standard error; `--debug` shows the
-traceback.
+The exit code is 0 for success; 1 for a failure while running, or for a port or folder that another process
+uses; and 2 for wrong usage or a wrong configuration. An error that a user can correct is printed as one
+sentence on standard error; `--debug` shows the traceback.
 """
 
 from __future__ import annotations

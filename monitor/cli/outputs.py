@@ -1,4 +1,4 @@
-"""The outputs of a daemon: queues before files and topics, alerts, and the page with the metrics."""
+"""The outputs of a daemon: queues for files and topics, alerts, and the page with the metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OTLP = Extra("otlp", ("opentelemetry.proto", "google.protobuf"))
 
 
 def report_queues(config: Config) -> list[QueuedSink[bytes]]:
-    """Return the queues of closed windows, for an agent without a store; full queues drop the oldest."""
+    """Return the queues of closed windows, for an agent without a store; a full queue drops the oldest."""
     queues: list[QueuedSink[bytes]] = []
     if config.reports and config.reports.path:
         writer = ReportWriter(
@@ -47,7 +47,7 @@ def report_queues(config: Config) -> list[QueuedSink[bytes]]:
 
 
 def reject_queues(config: Config) -> list[QueuedSink[Rejected]]:
-    """Return the queues of records that could not be used; full queues drop new records."""
+    """Return the queues of records that could not be used; a full queue drops new records."""
     queues: list[QueuedSink[Rejected]] = []
     if config.rejects and config.rejects.path:
         queues.append(RejectWriter(config.rejects.path, config.rejects.max_bytes, clock=time.time))
@@ -102,7 +102,7 @@ def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPu
 
 
 def otlp_pushers(config: Config, metrics: CollectorRegistry) -> list[Pusher]:
-    """Return the pusher that posts the metrics to a collector, if one is configured.
+    """Return the pusher that posts the metrics to a collector; an empty list if no collector is configured.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def otlp_pushers(config: Config, metrics: CollectorRegistry) -> list[Pusher]:
 
 
 def retention(config: Config) -> RejectsRetention | None:
-    """Return the thread that removes old lines from the rejects file, or None if they may stay."""
+    """Return the thread that removes old lines from the rejects file, or None if old lines may stay."""
     rejects = config.rejects
     if rejects is None or rejects.path is None or rejects.retention_days is None or is_pipe(rejects.path):
         return None

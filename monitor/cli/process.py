@@ -1,4 +1,4 @@
-"""Settings of the whole process, which commands make and library code never does."""
+"""Settings of the whole process, which commands change and library code never changes."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _TRIM_SECONDS = 10.0
 _PRELOADED = ["monitor.cli.main", "monitor.cli.replay_worker", "scipy.special"]
 
 BYTES_A_PROCESS = 32 << 20
-"""Bytes of input for which a further process is worth its start: about two thirds of a second of work."""
+"""The bytes of input that make another process worth its start: about two thirds of a second of work."""
 
 _abandoned = threading.Event()
 
 
 def one_thread_for_matrices(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Limit OpenBLAS to one thread, unless the environment sets a number. Call it before numpy's import.
+    """Limit OpenBLAS to one thread, unless the environment sets a number of threads.
 
-    The matrices of a window are small. More threads would only take cores from the watched model, and slow
-    the replay of a million records by about 15 %.
+    Call this function before numpy is imported. The matrices of a window are small. More threads would only
+    take cores from the watched model, and would slow the replay of a million records by about 15 %.
     """
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def print_any_text() -> None:
-    """Make standard output and errors escape characters that their encoding lacks."""
+    """Make standard output and standard error escape characters that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def put_off_imports() -> None:
-    """Make numpy import its Fortran compiler and test tools when they are used. Saves a tenth of the start.
+    """Make numpy import its Fortran compiler and its test tools only when they are used.
 
-    `scipy.special` requests all parts of numpy, these included, and uses neither. Call this before its
-    import.
+    This saves a tenth of the time to start. `scipy.special` requests all parts of numpy, but uses neither of
+    these two. Call this function before `scipy.special` is imported.
     """
     for name in ("f2py", "testing"):
         spec = importlib.util.find_spec(f"numpy.{name}")
@@ -58,14 +58,16 @@ def put_off_imports() -> None:
 
 
 def one_heap() -> None:
-    """Make glibc use one heap for all threads, and keep large arrays out of it. Call it before threads start.
+    """Make glibc use one heap for all threads, and keep large arrays out of this heap.
 
-    By default each thread has its own heap. Blocks pass from thread to thread here, so memory that is free in
-    one heap could not be used by another thread, and resident memory would grow for hours
-    (`tests/bench/bench_memory.py`). Threads do not wait for the heap, because Python runs one at a time.
+    Call this function before threads start. By default each thread has its own heap. Blocks pass from thread
+    to thread here, so memory that is free in one heap could not be used by another thread, and resident
+    memory would grow for hours (`tests/bench/bench_memory.py`). Threads do not wait for the heap, because
+    Python runs one thread at a time.
 
-    Arrays of a MiB or more return to the system when they are freed. By default glibc moves blocks of up to
-    32 MiB into the heap after the first one was freed, where small blocks then settle between them.
+    Arrays of a MiB or more return to the system when they are freed. By default glibc would allocate blocks
+    of up to 32 MiB in the heap after the first large block was freed, and small blocks between them would
+    keep the memory in use.
     """
     with suppress(OSError, AttributeError, TypeError):  # another C library has no such thing
         library = ctypes.CDLL(None)
@@ -75,7 +77,7 @@ def one_heap() -> None:
 
 @cache
 def trim_heap(every_seconds: float = _TRIM_SECONDS) -> bool:
-    """Return free pages of the heap to the system from time to time, as long as the process lives.
+    """Return free pages of the heap to the system from time to time, until the process ends.
 
     Calling it again has no effect. A burst (a long chunk, a refit's rows, a checkpoint) leaves free pages
     between used ones, which glibc would keep, so that resident memory would be the sum of all bursts. One
@@ -84,12 +86,12 @@ def trim_heap(every_seconds: float = _TRIM_SECONDS) -> bool:
     Parameters
     ----------
     every_seconds : float
-        Above 0.
+        The time between two returns, above 0.
 
     Returns
     -------
     bool
-        False if the C library cannot do this (musl, macOS); no thread is started then.
+        True if a thread does this; False if the C library cannot do it (musl, macOS).
     """
     try:
         trim = ctypes.CDLL(None).malloc_trim
@@ -127,18 +129,19 @@ def cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 
 
 def processes_for(files: Sequence[Path], requested: int | None = None) -> int:
-    """Return the number of processes that read and compute files: the requested number, if any.
+    """Return the number of processes that read and compute files.
 
-    The default is the number of cores, but at most one process for each `BYTES_A_PROCESS`.
+    Without a requested number, the result is the number of cores, but at most one process for each
+    `BYTES_A_PROCESS` of the files.
     """
     size = sum(path.stat().st_size for path in files if path.is_file())
     return max(1, min(cores(), size // BYTES_A_PROCESS)) if requested is None else requested
 
 
 def start_fork_server() -> None:
-    """Start a process that imports the modules of a replay, from which its worker processes are then forked.
+    """Start a process that imports the modules of a replay; worker processes are later forked from it.
 
-    If it is started before the imports of this process, both import at the same time.
+    If this function is called before the imports of the calling process, both processes import at once.
     """
     from multiprocessing import forkserver, get_all_start_methods, get_context
 
@@ -148,16 +151,16 @@ def start_fork_server() -> None:
 
 
 def abandon_threads() -> None:
-    """Record that a computing thread is not waited for, so that `leave_if_abandoned` ends the process."""
+    """Record that nothing waits for a computing thread, so that `leave_if_abandoned` ends the process."""
     _abandoned.set()
 
 
 def leave_if_abandoned(code: int) -> None:
     """End the process at once if a thread was abandoned; otherwise do nothing.
 
-    When the main thread has ended, Python ends any other thread as soon as that asks for the interpreter. If
-    the thread is in C++ code then, such as a Fourier transform, the whole process aborts with SIGABRT and a
-    core dump, although it ended in order.
+    When the main thread has ended, Python ends any other thread as soon as this thread needs the interpreter.
+    If the thread then is in C++ code, such as a Fourier transform, the whole process aborts with SIGABRT and
+    a core dump, although its work was complete.
 
     Parameters
     ----------

@@ -64,9 +64,9 @@ class Unused:
     first : list of str
         The first messages, each with file, place and fault.
     received : int
-        The number of all answers and labels, used or not.
+        The number of all answers and labels, including unusable records.
     rows_left : Counter of str
-        Counts of rows that a mapping did not read, by the path of the row beside them that it read.
+        Counts of rows that a mapping did not read, by the path of the only row of a message that it reads.
     """
 
     answers: Counter[str] = field(default_factory=Counter)
@@ -77,7 +77,7 @@ class Unused:
 
     @property
     def everything(self) -> bool:
-        """Return whether there were records, and none could be used."""
+        """True if there were records, and none of them could be used."""
         return 0 < self.received == self.answers.total() + self.labels.total()
 
 
@@ -99,7 +99,7 @@ class Replayed:
     accounts : Accounts
         The outcomes of the answers and labels that could be read.
     notes : tuple of str
-        Further sentences for the user.
+        Further sentences to print for the user.
     seconds : tuple of float
         Processor time of each worker process, if there were any.
     """
@@ -164,7 +164,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
 
 
 def order_notes(facts: Sequence[Facts], accounts: Accounts) -> tuple[str, ...]:
-    """Return notes on the order of the files, if any label joined its answer."""
+    """Return notes on the order of the files; empty unless a label joined its answer."""
     from monitor.engine.planning import notes_of_order
 
     return tuple(notes_of_order(facts)) if accounts.labels.matched else ()
@@ -238,7 +238,9 @@ def period_of(config: Config) -> Period:
 
 
 def check_files(files: Sequence[Path], out: Path) -> None:
-    """Check that every file can be read before the first is, because the last may be hours away.
+    """Check that every file can be read.
+
+    The check precedes the replay, which may need hours before it reads the last file.
 
     Raises
     ------
@@ -308,14 +310,15 @@ def _bytes_read(raws: Sequence[Raw]) -> int:
 def series_of(
     config: Config, views: Sequence[EngineView], models: Iterable[tuple[str, str]]
 ) -> tuple[SeriesView, ...]:
-    """Return the series of engines in a fixed order: by task, and a task's models before their groups.
+    """Return the series of engines in a fixed order: by task, with the models of a task before its groups.
 
     Parameters
     ----------
     config : Config
     views : sequence of EngineView
     models : iterable of (task, model)
-        In their order. Models that are missing, because they never answered, come last.
+        The models in the order of the result. Models that are missing here, because they never answered, are
+        last in the result.
     """
     tasks = {name: number for number, name in enumerate(config.tasks)}
     places = {name: number for number, name in enumerate(models)}
@@ -334,7 +337,7 @@ def arenas_of(config: Config, views: Sequence[EngineView]) -> tuple[ArenaView, .
 
 
 def unused_of(facts: Sequence[Facts]) -> Unused:
-    """Return the records that could not be used, from the facts on the parts of a stream in order."""
+    """Return the records that could not be used; `facts` are about the parts of the stream, in order."""
     from monitor.engine.planning import MESSAGES_KEPT
 
     unused = Unused()
@@ -349,7 +352,7 @@ def unused_of(facts: Sequence[Facts]) -> Unused:
 
 
 def draw(labelled: Labelled, period: Period, out: Path) -> tuple[Path, ...]:
-    """Write a picture for each model and group beside the reports, and a page with all of them.
+    """Write a picture for each model and group to the folder of the reports, and a page with all pictures.
 
     Parameters
     ----------

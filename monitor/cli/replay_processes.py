@@ -1,10 +1,10 @@
 """The command `blindsight replay --processes N`: it writes the same bytes with many cores of one machine.
 
 This process gives orders and writes the results; worker processes (`replay_worker`) carry out one order after
-another. They read pieces of the input in any order. When everything before a piece is known, its shares go to
-the workers that own its models. A worker computes waiting pieces before it reads more. All workers are
-therefore busy whether reading or computing takes longer, and the amount that is read but not yet computed is
-bounded.
+another. Workers read pieces of the input in any order. When everything before a piece is known, the shares of
+the piece are sent to the workers that own its models. A worker computes waiting pieces before it reads more.
+All workers are therefore busy whether reading or computing takes longer, and the amount that is read but not
+yet computed is bounded.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def replay_on_cores(
 
 
 def why_alone(files: Sequence[Path]) -> str | None:
-    """Return a sentence on why one process must compute everything, or None if several can."""
+    """Return a sentence on why one process must compute everything, or None if several processes can."""
     for path in files:
         if is_pipe(path):
             return f"One process computed everything: {path} is a pipe, which only one process can read."
@@ -219,7 +219,7 @@ class Together(Exception):  # noqa: N818 - not an error: the replay starts again
     Parameters
     ----------
     tasks : mapping of str to str
-        The tasks of these models, each with the reason.
+        The reason for each task whose models must stay in one process.
     """
 
     def __init__(self, tasks: Mapping[str, str]) -> None:
@@ -230,8 +230,8 @@ class Together(Exception):  # noqa: N818 - not an error: the replay starts again
 class Owners:
     """The assignment of models to processes.
 
-    The labels of a task go to every process that owns one of its models, from the first label on. A model
-    that first appears after labels is therefore given to one of these processes.
+    The labels of a task are sent to every process that owns a model of the task, from the first label on. A
+    model that first appears after labels is therefore assigned to one of these processes.
 
     Parameters
     ----------
@@ -240,12 +240,12 @@ class Owners:
     sampled : sequence of Facts
         Facts on samples of the input.
     whole : mapping of str to str
-        Tasks whose models must stay in one process, each with the reason.
+        The reason for each task whose models must stay in one process.
 
     Attributes
     ----------
     order : dict of (task, model) to int
-        Every model and its process: first the configured models, then the others as they appear.
+        The process of every model: first the configured models, then the others in order of appearance.
     whole : dict of str to str
     """
 
@@ -283,7 +283,7 @@ class Owners:
         }
 
     def own(self, process: int, known: int) -> tuple[tuple[str, str], ...]:
-        """Return the models of a process, without the first `known` models of all processes.
+        """Return the models of a process that were assigned after the first `known` models of all processes.
 
         A model never moves to another process.
         """
@@ -291,7 +291,7 @@ class Owners:
         return tuple(name for name, owner in later if owner == process)
 
     def routed(self, piece: Piece) -> dict[int, tuple[Slice, ...]]:
-        """Return the shares of a piece, by process; new models get a process."""
+        """Return the shares of a piece, by process; a new model is assigned to a process."""
         for (task, model), (_, rows) in sorted(piece.facts.models.items(), key=lambda item: item[1][0]):
             if (task, model) not in self.order:
                 self.order[task, model] = self._place(task, rows)
@@ -362,7 +362,7 @@ def _started(job: WorkerJob, owners: Owners) -> Iterator[list[_Worker]]:
 
 
 class Scheduler:
-    """The main process: it gives orders to the workers, sorts their lines as in the stream, and writes them.
+    """The main process of a replay, which gives orders to workers and writes their lines in stream order.
 
     Parameters
     ----------

@@ -36,7 +36,8 @@ def replay_with_progress(
     Raises
     ------
     SourceError
-        Not one record could be used. Single records that could not be used are printed and are no failure.
+        No record could be used. If only some records could not be used, they are printed and no error is
+        raised.
     """
     done = (
         _here(config, files, out, processes) if spark is None else replay_on_spark(config, files, out, spark)

@@ -1,4 +1,4 @@
-"""The command `blindsight replay --engine spark`: the same lines, in files that are complete or absent."""
+"""The command `blindsight replay --engine spark`, whose output files are either complete or absent."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OnSpark:
     Parameters
     ----------
     master : str
-        ``local[*]`` for every core of this machine.
+        The address of the cluster; ``local[*]`` means every core of this machine.
     settings : sequence of str
         Settings of Spark, as ``key=value``.
     split_bytes : int or None
@@ -62,8 +62,8 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
     """Compute the windows of files, and of all files in folders, on Spark.
 
     `out` gets the same bytes as from a replay in one process, and the lines as a table. The files are written
-    in a folder beside, and moved at the end; the mark `_SUCCESS` comes last, and without it no file is
-    complete.
+    to a temporary folder next to `out`, and moved at the end. The file `_SUCCESS` is written last: as long as
+    it is absent, the files may be incomplete.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """A worker process of a replay: it reads pieces of the input, and computes the models that it owns.
 
-It carries out one order after another. Between orders it keeps the split that it is reading, its engines, and
-the answers of its own models that it has read. All else that it has read lies in files until the workers that
-own it have computed it.
+A worker carries out one order after another. Between orders it keeps the split that it is reading, its
+engines, and the answers of its own models that it has read. All other answers and labels that it has read are
+in files until the workers that own the models have computed them.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ from monitor.reports.views import EngineView
 from monitor.reports.window_report import to_json
 
 PIECE_BYTES = BLOCK_BYTES
-"""The size of a piece, which is what a single process reads at once; both cut the input at the same places.
+"""The size of a piece, which is also the size that a single process reads at once.
 
-What a full join of labels forgets depends on where the stream is cut (`LabelJoin`). Larger pieces would not
-be faster: with four times as many records in a chunk, decoding takes a fifth longer for each record.
+Pieces and the reads of a single process therefore end at the same places, on which the labels that a full
+join forgets depend (`LabelJoin`). Larger pieces would not be faster: with four times as many records in a
+chunk, decoding takes a fifth longer for each record.
 """
 
 _READS_OF_PIECE = 3  # a piece ends at the end of a line, so it may be longer than a read
@@ -62,9 +63,9 @@ class WorkerJob:
     settings : EngineSettings
         Settings of all tasks.
     splits : tuple of Split
-        In the order of the stream.
+        The splits of the input in the order of the stream.
     folder : Path
-        Folder for shares that are read and not yet computed.
+        Folder for shares that are read but not yet computed.
     """
 
     config: Config
@@ -75,7 +76,7 @@ class WorkerJob:
 
 @dataclass(frozen=True, slots=True)
 class ReadPiece:
-    """An order: decode the next piece of a split, and write its shares to a file, which may exist.
+    """An order to decode the next piece of a split, and to write its shares to a file, which may exist.
 
     Answers of models that the worker owns stay in its memory until it computes them.
 
@@ -84,7 +85,7 @@ class ReadPiece:
     split : int
     path : Path
     own : tuple of (task, model)
-        Models that the worker has come to own since its last order.
+        Models that were assigned to the worker since its last order.
     """
 
     split: int
@@ -96,7 +97,7 @@ class ReadPiece:
 class Slice:
     """The place of a share in a piece's file; see `Partition` for `task`, `model` and `besides`.
 
-    Its length is zero if the worker that read the share keeps it in memory.
+    The length is zero if the worker that read the share keeps the share in memory.
     """
 
     task: str
@@ -123,7 +124,7 @@ class Piece:
     path : Path
         The file with the piece's shares.
     facts : Facts
-        Facts on the piece; their `stretch` is the whole piece.
+        Facts on the piece, with the whole piece as their `stretch`.
     shares : tuple of Slice
     times : Slice
         Place of the records' times.
@@ -164,7 +165,7 @@ class PlacedShares:
 
 
 class ComputedLine(NamedTuple):
-    """A line of the reports with the data that sort it; the report itself stays in the worker."""
+    """A line of the reports, with the data by which lines are sorted; the report stays in the worker."""
 
     position: StreamPosition
     line: bytes
@@ -182,14 +183,14 @@ class ComputedLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ComputePieces:
-    """An order: compute these shares, in the order of the stream; the answer is a list of `ComputedLine`.
+    """An order to compute shares in the order of the stream; the answer is a list of `ComputedLine`.
 
     Parameters
     ----------
     pieces : tuple of PlacedShares
     one_by_one : frozenset of str
-        Tasks whose pieces are absorbed one after another, as in a single process; other tasks absorb all at
-        once.
+        Tasks whose pieces the engine absorbs one after another, as in a single process. The engine absorbs
+        all pieces of any other task at once.
     """
 
     pieces: tuple[PlacedShares, ...]
@@ -198,7 +199,7 @@ class ComputePieces:
 
 @dataclass(frozen=True, slots=True)
 class EndStream:
-    """An order: close the open windows, and return the results; the answer is an `EndedStream`."""
+    """An order to close the open windows and return the results; the answer is an `EndedStream`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +209,15 @@ class EndedStream:
     Parameters
     ----------
     lines : list of ComputedLine
-        Lines of the windows that the end closed.
+        Lines of the windows that were closed at the end of the stream.
     period : Period
         All windows of this worker.
     views : list of EngineView
+        The states of the worker's engines.
     waiting : list of mapping
-        Results of `Engine.waiting_labels`.
+        The result of `Engine.waiting_labels` for each engine.
     labelled : mapping
-        Results of `Engine.labelled`.
+        The results of `Engine.labelled` for all engines.
     resident : int
         The largest number of bytes of memory that the worker held; 0 if the system does not report it.
     seconds : float
@@ -236,7 +238,7 @@ Answer = Piece | list[ComputedLine] | EndedStream
 
 
 def serve(connection: Connection, job: WorkerJob, models: Mapping[str, Sequence[str]]) -> None:
-    """Answer orders until the other end closes the connection; an error is an answer too.
+    """Answer orders until the other end closes the connection; an error is sent as an answer.
 
     Parameters
     ----------
@@ -361,9 +363,9 @@ class SplitReader:
     def next_piece(
         self, path: Path, own: Set[tuple[str, str]]
     ) -> tuple[Piece, dict[tuple[str, str], Partition]]:
-        """Decode the next reads, and write their shares to a file; an empty split is one empty piece.
+        """Decode the next piece, and write its shares to a file; an empty split is one empty piece.
 
-        Return the piece, and the answers of `own` models, which are not written.
+        Return the piece, and the answers of the models `own`, which are not written.
         """
         raws = self._next or ()
         chunk = self._decoder.decode(raws)

@@ -17,7 +17,7 @@ from monitor.store.opening import locate_store
 
 
 def report(store: Path, out: Path, since: str = "", until: str = "", external_url: str = "") -> int:
-    """Write the report of a store, which an agent may be using, and return how many stored lines it covers.
+    """Write the report of a store, which an agent may use now; return the number of stored lines in it.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def report(store: Path, out: Path, since: str = "", until: str = "", external_ur
     out : Path
         The file; an existing one is replaced.
     since, until : str
-        Dates or times; ``""`` for the beginning and the end of the store.
+        Dates or times; ``""`` means the beginning or the end of the store.
     external_url : str
         Address of the agent's page, to which the models' names link; no links if empty.
 

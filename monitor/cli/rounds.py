@@ -24,7 +24,7 @@ _WRITTEN = "give files that `labels ask --for active_testing` wrote, labels fill
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A round of M draws, in order.
+    """A round: M requests that were drawn for labelling in sequence.
 
     Parameters
     ----------
@@ -32,10 +32,11 @@ class Begun:
     pool : int
         The number of requests before the first draw.
     key : (M,) uint64
-        Keys of the ids.
+        Keys of the requests' ids.
     probability : (M,) float64
+        The probability of each draw.
     label : (M,) int64
-        −1 without a label.
+        The class of each request's label; −1 without a label.
     """
 
     round: str
@@ -51,7 +52,7 @@ class Begun:
 
     @property
     def seed(self) -> int:
-        """The seed of the round, from its name; 0 if the name holds none."""
+        """The seed of the round, from its name; 0 if the name contains no seed."""
         tail = self.round.rpartition("-")[2]
         return int(tail) if tail.isdecimal() else 0
 
@@ -59,7 +60,7 @@ class Begun:
 def read_rounds(paths: Sequence[Path], tasks: Mapping[str, Task]) -> dict[str, Begun]:
     """Read the rounds from files, and return them by task.
 
-    A draw may have several lines, one of them with a label.
+    A draw may have several lines, of which one has a label.
 
     Raises
     ------

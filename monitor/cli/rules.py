@@ -28,7 +28,7 @@ def settings_of(
 
 
 def rules_text(settings: RuleSettings, form: Format, out: Path | None) -> str:
-    """Return the rules, or a sentence with the file that they were written to.
+    """Return the rules; or, if `out` is a folder, write the rules to a file and return a sentence on it.
 
     Raises
     ------

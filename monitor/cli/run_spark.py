@@ -58,7 +58,7 @@ class StreamOnSpark:
     every_seconds : float
         Time between the starts of two batches.
     once : bool
-        End after the messages that were there at the start.
+        Whether to end after the messages that existed at the start.
     """
 
     checkpoint: Path
@@ -71,7 +71,7 @@ class StreamOnSpark:
 
 
 def run_on_spark(config_path: str, where: StreamOnSpark) -> int:
-    """Read the configured topics until a signal, or to their end with `once`; return the exit code.
+    """Read the configured topics until a signal, or with `once` until their end; return the exit code.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def only_source(config: Config) -> KafkaSourceConfig:
     Raises
     ------
     ConfigError
-        There are several sources or none, or the source is of another kind.
+        The configuration has no source or several sources, or the source is of another kind.
     """
     kinds = [source.kind for source in config.sources]
     source = config.sources[0] if len(config.sources) == 1 else None
@@ -158,8 +158,9 @@ def only_source(config: Config) -> KafkaSourceConfig:
 def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
     """Return the state of the stream after the last committed batch.
 
-    If the models of a task are computed separately, each of them counts all of the task's labels, and the sum
-    of their counts would be too large. The outcomes of such labels are left out, except rejected labels.
+    If the models of a task are computed separately, each model counts all labels of the task, and the sum of
+    these counts would be too large. The outcomes of the task's labels are then left out, except the number of
+    rejected labels.
     """
     from connectors.spark.streaming import SEED
 

@@ -1,4 +1,4 @@
-"""A table of models that fits the terminal: it leaves out whole columns before it folds a cell."""
+"""A table of models that fits the terminal: whole columns are left out before a cell is folded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monitor.reports.views import MetricEstimate, SeriesState, SeriesView
 from monitor.reports.window_view import leading_estimate
 
 WIDE = 160
-"""The width of the output if it is not a terminal and the environment sets none."""
+"""The width of the output if it is not a terminal and the environment does not set a width."""
 
 _GAP = 2  # characters between columns: one of padding, one of the box
 _STYLES = {
@@ -43,8 +43,8 @@ def fitted(columns: Mapping[str, Sequence[Text]], expendable: Sequence[str], wid
     columns : mapping of str to sequence of Text
         Cells by heading; a heading may have two lines.
     expendable : sequence of str
-        Columns that may be left out, in this order. If the rest does not fit either, cells are folded, so
-        that no letter is lost.
+        Columns that may be left out, in this order. If the remaining columns do not fit either, cells are
+        folded into several lines, so that no letter is lost.
     width : int
         Width of the terminal in columns.
 
@@ -78,7 +78,7 @@ def _widest(text: Text) -> int:
 
 
 def expendable(series: Sequence[SeriesView], *more: str) -> list[str]:
-    """Return the columns that may be left out, in order; the task comes last if there are several tasks."""
+    """Return the columns that may be left out, in order; the task is last if there are several tasks."""
     several = len({one.task for one in series}) > 1
     return [*more, "task"] if several else ["task", *more]
 
@@ -86,7 +86,7 @@ def expendable(series: Sequence[SeriesView], *more: str) -> list[str]:
 def state(series: SeriesView) -> Text:
     """Return a model's state with its metrics: ``out of control: ece``, ``in control, improved: f1``.
 
-    If labels decide on the alarm, the text also tells whether the confidences moved.
+    If labels decide on the alarm, the text also says whether the model's confidences changed.
     """
     words = series.state.value.replace("_", " ")
     latched = [chart.metric for chart in series.charts if chart.verdict.out_of_control]
@@ -101,7 +101,7 @@ def state(series: SeriesView) -> Text:
 
 
 def objective(series: SeriesView) -> Text:
-    """Return the state of each objective, named if there are several: ``accuracy at risk, ece met``."""
+    """Return the state of each objective; several have their metric: ``accuracy at risk, ece met``."""
     states = [
         (o.metric, o.state.value.replace("_", " ") if o.state else "unknown") for o in series.objectives
     ]
@@ -111,12 +111,12 @@ def objective(series: SeriesView) -> Text:
 
 
 def newest_accuracy(series: SeriesView) -> Text:
-    """Return the newest accuracy and its interval, by labels if there are any."""
+    """Return the newest accuracy and its interval, corrected by labels if there are labels."""
     return _words(leading_estimate(series.estimates, "accuracy"))
 
 
 def accuracy(series: SeriesView, estimator: str) -> Text:
-    """Return the accuracy by an estimator in percent, ``91.3 (88.8–93.6)``, or why it is unknown."""
+    """Return an estimator's accuracy in percent, ``91.3 (88.8–93.6)``, or the reason why it is unknown."""
     return _words(_accuracy(series, estimator))
 
 
@@ -130,7 +130,7 @@ def _words(result: MetricEstimate | None) -> Text:
 
 
 def realised(series: SeriesView) -> Text:
-    """Return the accuracy by labels of the newest window with any, and their number: ``… of 100``."""
+    """Return the accuracy of the labelled rows in the newest window with labels, and their number."""
     words, metric_estimate = accuracy(series, "realised"), _accuracy(series, "realised")
     if metric_estimate is not None and isinstance(metric_estimate.result, Estimate):
         words.append(f" of {metric_estimate.result.n:,}")

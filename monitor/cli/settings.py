@@ -23,12 +23,18 @@ if TYPE_CHECKING:
 
 
 def read_references(config: Config, only: Callable[[Task], bool] = lambda task: True) -> References:
-    """Read the references of all tasks that name a file, or of those that `only` accepts, by task and model.
+    """Read the reference files of tasks, and return the references by task and model.
+
+    Parameters
+    ----------
+    config : Config
+    only : callable
+        Whether to read the reference of a task; by default every task that names a file is read.
 
     Raises
     ------
     ConfigError
-        A file cannot be read, a row of it cannot be used, or it holds no labelled row.
+        A file cannot be read, contains a row that cannot be used, or contains no labelled row.
     """
     tasks = config.scored_tasks
     named = {name: task for name, task in tasks.items() if task.reference.path is not None and only(task)}
@@ -65,11 +71,11 @@ def engine_settings(
     tried: Tried | None = None,
     references: References | None = None,
 ) -> EngineSettings:
-    """Return the settings of a configuration's engine, with its references read unless they are passed.
+    """Return the settings of a configuration's engine; references are read unless `references` has them.
 
-    Everything that the engine would compute when a model first appears is tried here, except what `tried`
-    knows. A reference or chart that cannot work is thus an error at the start, and does not stop the agent
-    later.
+    Everything that the engine would compute when a model first appears is tried here, except for tasks that
+    `tried` knows. A reference or chart that cannot work is therefore an error at the start, and does not stop
+    the agent later.
 
     Raises
     ------
@@ -99,7 +105,7 @@ def engine_settings(
 def tried_references(
     config: Config, tried: Tried | None = None, references: References | None = None
 ) -> References:
-    """Read and try the references, and return them; the errors are those of `engine_settings`."""
+    """Read and try the references, and return them; raise the same errors as `engine_settings`."""
     refuse_missing_extras(config)
     references = read_references(config) if references is None else references
     if references:

@@ -99,9 +99,9 @@ def name_of(batch: int, turn: int = 0) -> str:
 class OutTopic:
     """A topic with the windows of all batches as messages, each exactly once even after a crash.
 
-    Each message has the stream's identity and its line's number. A batch that is written again after a crash
-    reads which messages are in the topic, and sends the rest, so that a reader needs neither transactions nor
-    a filter of repetitions. If the brokers cannot be reached, the batch waits, and so does the stream.
+    Each message has the identity of the stream and the number of its line. After a crash, the writer reads
+    which messages of a batch are in the topic, and sends only the others. A reader therefore needs neither
+    transactions nor a filter of repetitions. If the brokers cannot be reached, the batch and the stream wait.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class OutTopic:
     saved : mapping of str to (int, int)
         The topic's marks at the last commit.
     stopping : threading.Event
-        Ends a wait for the brokers when it is set.
+        An event that ends a wait for the brokers.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Outputs:
     Parameters
     ----------
     out : Path or None
-        The folder; None for a topic alone.
+        The folder; None if the only output is a topic.
     config : Config
     ledger : CheckpointLedger
     stopping : threading.Event
@@ -225,7 +225,7 @@ class Outputs:
 
     @property
     def views(self) -> tuple[SinkView, ...]:
-        """The state of the topic, if there is one."""
+        """The state of the topic; empty without a topic."""
         return () if self._topic is None else (self._topic.view,)
 
     def write(self, batch: MicroBatch) -> Mapping[str, Mark]:

@@ -18,7 +18,7 @@ _LOOK_SECONDS = 0.5
 
 
 class StandBy:
-    """A context manager that serves the health of a waiting daemon. At its exit the port is free again.
+    """A context manager that serves the health of a waiting daemon, and frees the port at its exit.
 
     `/-/healthy` answers 200, and `/-/ready` answers 503 with the reason. The metrics hold no model, so that
     no reader mistakes them for a model's state.
@@ -27,7 +27,7 @@ class StandBy:
     ----------
     config : Config
     stopping : threading.Event or None
-        Ends the wait when it is set; None for no wait at all.
+        An event that ends the wait; None if the daemon must not wait.
     """
 
     def __init__(self, config: Config, stopping: threading.Event | None) -> None:
@@ -45,7 +45,7 @@ class StandBy:
         self._open.close()
 
     def wait(self, reason: str) -> bool:
-        """Wait a moment, and return whether to try again; see `monitor.cli.state.Wait`."""
+        """Wait a moment, and return whether to try to open the store again; see `monitor.cli.state.Wait`."""
         if self._stopping is None:
             return False
         first = not self._view.reasons

@@ -42,7 +42,7 @@ log = logging.getLogger("blindsight")
 _CLOSE_SECONDS = 3.0
 
 HANDLERS: Mapping[str, Handler] = {REBASELINE: rebaseline, FORGET: forget}
-"""The possible requests to a running agent, by kind."""
+"""The function that carries out a request to a running agent, by the kind of the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,15 @@ class State:
     Parameters
     ----------
     engine : Engine
-        Resumed from the store.
+        The engine, resumed from the store.
     kept : Kept
         The agent's part of the state.
     followers : list of ReportFollower
-        Each delivers the reports to one configured destination.
+        The threads that deliver the reports, one for each configured destination.
     readers : list of StoreReader
-        The connection of each follower.
+        The connection of each follower to the store.
     requests : RequestFolder or PolledRequests
-        The place of requests from commands.
+        The folder or table that receives requests from commands.
     spools : Spools or None
         The function that opens spools of posts in the store's database; None if the store is a folder.
     """
@@ -87,7 +87,7 @@ class ShardOpener:
     Parameters
     ----------
     config : Config
-        Must have `store.by_partition`.
+        A configuration with `store.by_partition`.
     settings : EngineSettings
     journal : Journal
 
@@ -184,7 +184,8 @@ def open_state(config: Config, settings: EngineSettings, wait: Wait | None = Non
     config : Config
     settings : EngineSettings
     wait : callable, optional
-        Called while another agent uses the database, or it cannot be reached; without it there is no wait.
+        A function that is called while another agent uses the database, or while the database cannot be
+        reached; by default there is no wait.
 
     Raises
     ------

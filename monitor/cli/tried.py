@@ -1,4 +1,4 @@
-"""The trial of references and charts before the start. Tasks that passed it at an earlier start are skipped.
+"""The trial of references and charts before the start, without tasks that passed at an earlier start.
 
 The trial shows that each reference can be calibrated and that each chart can be computed.
 """
@@ -46,13 +46,13 @@ class Tried:
     """The tasks that passed the trial without a warning, with the same configuration, reference and version.
 
     The trial of a model takes a fifth of a second for 10,000 rows, and a restart must not repeat it for a
-    hundred models. This is a cache: if its file cannot be read or written, everything is tried.
+    hundred models. The class is a cache: if its file cannot be read or written, every task is tried.
 
     Parameters
     ----------
     config : Config
-        The stamps of its reference files are taken now, before the files are read, so that a file that
-        changes meanwhile counts as changed at the next start.
+        The configuration. The constructor records the stamps of the reference files before the files are
+        read, so that a file that changes meanwhile counts as changed at the next start.
     """
 
     def __init__(self, config: Config) -> None:
@@ -109,9 +109,9 @@ def try_references(
     ----------
     tasks : mapping of str to Task
     references : mapping of str to mapping of str to Reference
-        By task and model.
+        The references by task and model.
     tried : Tried, optional
-        Its tasks are not tried, and newly passed tasks are recorded in it.
+        The tasks that are not tried again; tasks that pass now are recorded in it.
 
     Raises
     ------
@@ -131,7 +131,9 @@ def try_references(
 def window_sds(
     tasks: Mapping[str, Task], references: Mapping[str, Mapping[str, Reference]]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the `Judge.window_sds` of each model's reference, by task, model and metric.
+    """Return the standard deviations over windows of each reference (`Judge.window_sds`).
+
+    The keys of the mappings are the task, the model and the metric.
 
     The references must have passed `try_references`.
     """

@@ -182,7 +182,7 @@ class ChartConfig(Section):
 
     @property
     def windows(self) -> float | None:
-        """The ARL0 in windows; None for a budget, which `Task.charting` converts to an ARL0."""
+        """The ARL0 in windows; None for a budget of false alarms, which `Task.charting` converts."""
         return None if isinstance(self.arl0, FalseAlarmBudget) else self.arl0
 
 
@@ -195,7 +195,7 @@ def budget_problems(
     ----------
     chart : ChartConfig
     traffic : mapping of str to float or None
-        The answers per day of each model, None if not known.
+        The answers per day of each model, None if unknown.
     windows_per_week : float
         The number of windows per week of all charts of the task together.
     """

@@ -67,7 +67,7 @@ def load_config(path: str | Path) -> Config:
 def config_from(
     data: object, name: str = "The configuration", line_of: Callable[[KeyPath], int] | None = None
 ) -> Config:
-    """Validate a configuration in memory and return it; raise a ConfigError that lists all problems.
+    """Validate a configuration in memory, and return it; raise a ConfigError that lists all problems.
 
     Parameters
     ----------

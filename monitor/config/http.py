@@ -44,7 +44,7 @@ def token_fault(token: str) -> str | None:
 
 
 class HttpSpool(Section):
-    """The durable queue of records that were acknowledged but are not used yet."""
+    """The durable queue of posted records that the agent has acknowledged but not used yet."""
 
     files = ("path",)
 
@@ -235,7 +235,7 @@ class HttpSourceConfig(SourceSection):
 
     @property
     def is_loopback(self) -> bool:
-        """True if only this machine can connect to the address."""
+        """True if only this machine can connect to the address; False if other machines can."""
         return _is_loopback(self.listen)
 
     def _problems(self) -> Iterable[Problem | None]:

@@ -12,7 +12,7 @@ from monitor.config.section import Problem, Section
 
 
 class LabelsConfig(Section):
-    """The limits of the join of answers and labels."""
+    """The limits of the join of labels to answers."""
 
     horizon_days: float = Field(
         default=30.0,
@@ -63,7 +63,7 @@ class LabelsConfig(Section):
 
 
 class WeightedLabels(LabelsConfig):
-    """The limits of the join of answers and labels, and the weights of labels."""
+    """The limits of the join of labels to answers, and the weights of labels."""
 
     weights: Literal["given", "estimated"] = Field(
         default="given",

@@ -33,7 +33,7 @@ class _JsonText(str):
 
 
 JSON_TEXT = _JsonText(_IN_TEXT)
-"""The step that is written `|json` in a path."""
+"""The step of a path that parses a text as JSON, written `|json`."""
 
 MISSING: Any = object()
 """The result of `lookup` if a record has no value at a path."""
@@ -327,7 +327,7 @@ class FieldMapping(Section):
 
     @property
     def paths(self) -> Mapping[str, str]:
-        """The path of each field that has one; fields include `scores.<class>` and `groups.<name>`."""
+        """The path of each field that has a path; fields include `scores.<class>` and `groups.<name>`."""
         single = {name: path for name in PATHS if (path := getattr(self, name)) is not None}
         scores = {f"scores.{name}": path for name, path in self.class_scores.items()}
         groups = {f"groups.{name}": path for name, path in self.groups.items()}
@@ -340,7 +340,7 @@ class FieldMapping(Section):
 
     @property
     def beside(self) -> Mapping[str, str]:
-        """The paths to the metadata of a Kafka message, such as `$key`, by field.
+        """The path of each field that is read from the metadata of a Kafka message, such as `$key`.
 
         A path with a quoted first step, such as `["$key"]`, leads to a field of the record.
         """

@@ -25,7 +25,7 @@ _HINTS = {
     "closed by server": "with TLS its address begins with rediss://",
     "reset by peer": "with TLS its address begins with rediss://",
 }
-"""The remedy for an error, by a part of the client's message."""
+"""The remedy for an error, by a text that the client's message contains."""
 
 
 class RedisSourceConfig(SourceSection):

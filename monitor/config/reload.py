@@ -75,8 +75,8 @@ class ReloadPlan:
     restart : tuple of str
         Changes that need a restart of the agent.
     fresh_tasks : frozenset of str
-        The names of the tasks in `new_baseline`. They cannot be taken from the paths, because a name may
-        contain dots and brackets.
+        The names of the tasks in `new_baseline`. The names are listed separately, because a name in a path
+        may contain dots and brackets.
     """
 
     at_once: tuple[str, ...]
@@ -86,7 +86,7 @@ class ReloadPlan:
 
     @property
     def changes(self) -> bool:
-        """True if anything changed."""
+        """True if at least one key changed."""
         return bool(self.at_once or self.new_baseline or self.restart)
 
 
@@ -94,7 +94,7 @@ def classify(old: Config, new: Config) -> ReloadPlan:
     """Return the effects of the differences between two configurations.
 
     Only values are compared, so a default value that is written into the file is no change. A new or removed
-    task has one path, and so has the list of sources.
+    task is reported by one path, and any change of the sources by the path of their list.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def classify(old: Config, new: Config) -> ReloadPlan:
 
 
 def consequence(path: tuple[str, ...]) -> Consequence:
-    """Return the effect of a change of the key at `path`; raise KeyError if `CONSEQUENCES` has none.
+    """Return the effect of a change of the key at `path`; raise KeyError if `CONSEQUENCES` has no effect.
 
     Examples
     --------

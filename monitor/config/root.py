@@ -112,7 +112,7 @@ _LONGEST_OF_PARTITIONS = 56  # 63 characters, less "_" and the six digits of a n
 
 
 class StoreConfig(Section):
-    """The durable state of the agent, which ensures that a restart loses no record and counts none twice."""
+    """The durable state of the agent; a restart neither loses a record nor counts a record twice."""
 
     files = ("path", "password_file")
 
@@ -179,7 +179,7 @@ class StoreConfig(Section):
         return self
 
     def for_partition(self, number: int) -> StoreConfig:
-        """Return the section for the store of one partition number, for a section with `by_partition`."""
+        """Return the section for the store of one partition; the section must have `by_partition`."""
         return self.model_copy(update={"prefix": f"{self.prefix}_{number}", "by_partition": False})
 
     def _problems(self) -> Iterable[Problem | None]:

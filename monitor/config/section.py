@@ -31,7 +31,7 @@ class CrossCheckError(ValueError):
 
 
 def demand(problems: Iterable[Problem | None]) -> None:
-    """Raise a `CrossCheckError` if there are problems; None stands for no problem."""
+    """Raise a `CrossCheckError` if there are problems; None in `problems` means no problem."""
     actual = [problem for problem in problems if problem is not None]
     if actual:
         raise CrossCheckError(actual)
@@ -118,7 +118,7 @@ def web_address(text: str) -> str:
     Raises
     ------
     ValueError
-        The text is not such an address, or has a query or a fragment, so that no path can be appended.
+        The text is not a web address, or has a query or a fragment, so that no path can be appended.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def _resolve(value: Any, folder: str, is_file: bool) -> Any:
 
 
 class OneOf:
-    """A pydantic annotation for a value that must be a tag of a table when it is validated.
+    """A pydantic annotation for a value that must be a tag of a table at the time of validation.
 
     Examples
     --------

@@ -46,7 +46,7 @@ class SourceSection(Section):
 
     @property
     def origins(self) -> Sequence[str]:
-        """The names that a file with records of the source may have."""
+        """The names by which `wire_for` recognises a file as a file of this source's records."""
         return (self.label,)
 
 

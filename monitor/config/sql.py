@@ -27,7 +27,7 @@ _HINTS = {
     "read-only": "a query may only read",
     "readonly": "a query may only read",
 }
-"""The remedy for an error, by a part of the driver's message."""
+"""The remedy for an error, by a text that the driver's message contains."""
 
 
 class SqlSourceConfig(SourceSection):

@@ -39,7 +39,10 @@ CALIBRATION_ERRORS = ("ece", "class_ece")
 
 
 def charted_metrics(task: Task) -> tuple[str, ...]:
-    """Return the metrics that have a control chart; calibration errors need a labelled reference for it."""
+    """Return the metrics that have a control chart.
+
+    Calibration errors have a chart only if the task has a calibration and a labelled reference.
+    """
     calibrated = task.calibration.method != "none" and task.reference.path is not None
     return tuple(metric for metric in task.metrics if metric not in CALIBRATION_ERRORS or calibrated)
 
@@ -388,12 +391,12 @@ class Task(Section):
 
     @property
     def refit_estimators(self) -> tuple[str, ...]:
-        """The estimators that are refitted, including the ones that other estimators bring for comparison."""
+        """The refitted estimators, including estimators that another estimator adds for comparison."""
         return registry.estimators_by_input(self.estimators, "refit")
 
     @property
     def realised_estimators(self) -> tuple[str, ...]:
-        """The estimators from the labels of windows, including the ones that other estimators bring."""
+        """The estimators that use the labels of a window, including estimators that another one adds."""
         return registry.estimators_by_input(self.estimators, "labels")
 
     @property
@@ -409,7 +412,7 @@ class Task(Section):
 
     @property
     def adapts(self) -> bool:
-        """True if a calibration is fitted for each window, by the features of its answers."""
+        """True if a calibration is fitted for each window on the features of the window's answers."""
         return self.calibration.method == COVARIATES
 
     @property

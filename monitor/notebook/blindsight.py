@@ -1,6 +1,6 @@
 """Blindsight in Python: ``import blindsight as bs`` gives every public name of `monitor`.
 
-The file contains no list of names, so the copy that an editable installation makes stays valid.
+This file contains no list of names, so the copy of it that an editable installation makes stays valid.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ _ALARMS_SHOWN = 3
 
 
 class RaisedAlarm(NamedTuple):
-    """An alarm of a control chart: its series and metric, the window that raised it, and the time.
+    """An alarm of a control chart, with the series and metric of the chart and the window that raised it.
 
-    `time` is the end of the window, seconds since the epoch; NaN if the answers had no times.
+    `time` is the end of this window in seconds since the epoch; NaN if the answers had no times.
     """
 
     model: str
@@ -53,9 +53,9 @@ class MonitorResult:
         The function behind `to_config`.
     reports : tuple of WindowReport
         The reports that `replay` would write (`monitor.reports.window_report.to_json` makes their lines). A
-        window that labels revised occurs more than once.
+        window has more than one report if labels revised it.
     view : EngineView
-        The state at the end.
+        The state of the engine after the last row.
     period, labelled, unused
         Data for charts and the report.
 
@@ -94,16 +94,16 @@ class MonitorResult:
     def rejected(self) -> Mapping[str, int]:
         """The number of rows that could not be used, by reason.
 
-        Like in `replay`, a row with a label and without scores is a label; it counts here because it has no
-        id that would join it to an answer.
+        As in `replay`, a row with a label and without scores is a label. Such a row counts as rejected,
+        because it has no id that would join it to an answer.
         """
         return dict(self.unused.answers + self.unused.labels)
 
     def to_pandas(self) -> Any:
         """Return a pandas `DataFrame` with a row for each window, metric and estimator.
 
-        Absent times, intervals and limits are missing values. `unknown` is the reason why there is no
-        estimate.
+        Absent times, intervals and limits are missing values. The column `unknown` holds the reason why there
+        is no estimate.
 
         Raises
         ------
@@ -130,10 +130,10 @@ class MonitorResult:
         metric : str
             One of the task's `metrics`.
         group : str
-            ``""`` for the whole model, else such as ``region=eu``.
+            ``""`` for the whole model, otherwise a group such as ``region=eu``.
         backend : {"matplotlib", "altair"}
         ax : matplotlib.axes.Axes, optional
-            Axes to draw in with matplotlib; new ones by default.
+            Axes to draw in with matplotlib; new axes by default.
 
         Returns
         -------
@@ -165,7 +165,7 @@ class MonitorResult:
     def to_config(
         self, path: str | Path = "blindsight.yaml", source: str = "answers.ndjson", replace: bool = False
     ) -> Path:
-        """Write the daemon's configuration; see `Monitor.to_config`."""
+        """Write the daemon's configuration, and return its path; see `Monitor.to_config`."""
         return self.write_config(path, source, replace)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and Arrow and mappings of arrays: reading them by columns, and making new ones."""
+"""Functions that read frames of pandas, polars and Arrow or mappings of arrays, and make new frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReadFrame:
     Parameters
     ----------
     frame : frame of pandas, polars or Arrow, or mapping of str to array
-        Any eager frame that narwhals supports. The values of a mapping are arrays, series or lists of one
+        Any eager frame that narwhals supports. The values of a mapping are arrays, series or lists of equal
         length; each row of a two-dimensional array becomes a list.
     what : str
         The name of the table in messages.
@@ -52,19 +52,19 @@ class ReadFrame:
             self._read = lambda name: _of_series(native.get_column(name))
 
     def columns(self, places: Mapping[str, str], optional: Iterable[str] = ()) -> dict[str, Cells]:
-        """Return columns by their names.
+        """Return the values of each column, by the name of the column.
 
         Parameters
         ----------
         places : mapping of str to str
-            The name of each column, by the argument that names it, which messages mention.
+            The name of each column, by the argument that named the column, which messages mention.
         optional : iterable of str
             Keys of `places` whose column may be absent.
 
         Raises
         ------
         ConfigError
-            A column does not exist; the message lists the existing ones.
+            A column does not exist; the message lists the existing columns.
         """
         left_out = set(optional)
         for key, name in places.items():
@@ -106,7 +106,7 @@ def new_frame(columns: Mapping[str, tuple[str, Sequence[Any]]], library: Literal
 
 
 def required(package: str, what: str) -> ModuleType:
-    """Import a package that none of our extras installs.
+    """Import a package that no extra of Blindsight installs.
 
     Raises
     ------

@@ -39,24 +39,25 @@ from monitor.reports.window_report import WindowReport
 
 _CORRECT = "correct"
 _NEAR = 0.05
-"""The allowed difference, besides chance, between the mean of a class's probability and the class's share."""
+"""The allowed difference, in addition to chance, between a class's mean probability and the class's share."""
 
 
 class Monitor:
     """A monitor of a classifier that estimates its quality on answers without labels.
 
-    It computes the numbers of `blindsight replay`. A labelled reference calibrates the scores and sets the
-    control limits. Each estimated frame is a separate stream: its rows are cut into windows in their order.
+    A monitor computes the same numbers as `blindsight replay`. A labelled reference calibrates the scores and
+    sets the control limits. Each estimated frame is a separate stream: its rows are cut into windows in their
+    order.
 
     Parameters
     ----------
     classes : sequence of str, int or bool
         The classes in the order of the scores; empty if the model gives only a confidence.
     task, model : str
-        Their names in results and in the configuration.
+        The names of the task and of the model in results and in the configuration.
     window : int or mapping, optional
-        Rows of a window, or the section `window` of a task. By default the size gives the reference 20
-        windows, within 50 to 500 rows.
+        The number of rows of a window, or the section `window` of a task. By default the size is chosen so
+        that the reference has 20 windows, but from 50 to 500 rows.
     **settings
         The other keys of a task (`docs/configuration.md`): ``positive="toxic"``, ``metrics=["accuracy",
         "recall"]``, ``objective={"accuracy": {"min": 0.9}}``, ``calibration={"method": "beta"}``, …; names in
@@ -70,8 +71,9 @@ class Monitor:
     Notes
     -----
     Estimates mislead if the relation between scores and truth has changed (concept drift), which is invisible
-    without labels: `docs/assumptions.md`. A label column in an estimated frame counts as labels that arrive
-    together with the answers: they move the intervals and refit the calibration, as in the daemon.
+    without labels: see `docs/assumptions.md`. If an estimated frame has a column of labels, the labels count
+    as arriving together with the answers: they change the intervals and refit the calibration, as in the
+    daemon.
 
     Examples
     --------
@@ -123,24 +125,25 @@ class Monitor:
     ) -> Monitor:
         """Use a labelled reference, from a time when the model was known to be good; return the monitor.
 
-        Estimated frames need the columns that are named here.
+        Frames that are estimated later need the columns that this call names, except the label.
 
         Parameters
         ----------
         reference : frame or dict of arrays
             A frame of pandas, polars or Arrow, or a dict. Rows without a label are skipped.
         scores : str, sequence of str, or mapping of class to str
-            Columns with probabilities from 0 to 1: one for each class, in the order of the classes or by
-            class; or one column of lists; or, for two classes, one column with the probability of the second.
+            Columns with probabilities from 0 to 1: a column for each class, in the order of the classes or by
+            class; or one column of lists; or, for two classes, one column with the probability of the second
+            class.
         label : str
-            Column of the true class; without `classes`, of whether the answer was right.
+            Column of the true class; without `classes`, a column that says whether the answer was right.
         confidence : str, optional
-            Column of the probability that the answer is right, in place of `scores`. With `classes` it needs
-            `prediction`.
+            Column of the probability that the answer is right, in place of `scores`. With `classes`,
+            `prediction` is required too.
         prediction : str, optional
-            Column of the class that was acted on, if this is not always the most probable one.
+            Column of the predicted class, if this is not always the most probable class.
         time : str, optional
-            Column of times with an offset, times in `time_zone`, or seconds since the epoch. Without it,
+            Column of times with an offset, times in `time_zone`, or seconds since the epoch. If absent,
             windows have no times.
         time_zone : str
             Zone of times without an offset.
@@ -150,8 +153,8 @@ class Monitor:
         Raises
         ------
         ConfigError
-            A column is missing, its values are no probabilities or no classes, a row cannot be used, or the
-            reference is not sufficient for the calibration or the charts. The message says what to do.
+            A column is missing, or its values are not probabilities or not classes; a row cannot be used; or
+            the reference is not sufficient for the calibration or the charts. The message says what to do.
         MissingExtraError
             The extra `notebook` is not installed.
         """
@@ -183,8 +186,8 @@ class Monitor:
         Parameters
         ----------
         frame : frame or dict of arrays
-            It has the columns that `fit` named. Rows that cannot be used are counted by reason, as in the
-            daemon.
+            A frame with the columns that `fit` named. Rows that cannot be used are counted by reason, as in
+            the daemon.
         labels : bool
             Whether to read the column of labels if the frame has one.
 
@@ -223,16 +226,17 @@ class Monitor:
     ) -> Path:
         """Write the daemon's configuration, and the reference beside it; return the configuration's path.
 
-        ``blindsight replay CONFIG FILE --out OUT``, on a file with the columns of a frame, gives the numbers
-        that `estimate` gives for the frame; ``blindsight run CONFIG`` watches `source`.
+        For a file with the columns of a frame, ``blindsight replay CONFIG FILE --out OUT`` gives the same
+        numbers as `estimate` gives for the frame. ``blindsight run CONFIG`` watches `source`.
 
         Parameters
         ----------
         path : str or Path
-            The reference goes to ``NAME.reference.ndjson`` in the same folder.
+            The configuration to write. The reference is written to ``NAME.reference.ndjson`` in the same
+            folder.
         source : str
-            The file that the daemon reads, relative to that folder; its records have the fields that `fit`
-            named.
+            The file that the daemon reads, relative to the folder of `path`; its records have the fields that
+            `fit` named.
         replace : bool
             Whether existing files may be replaced.
 

@@ -23,7 +23,7 @@ def matplotlib_axes(data: ControlChartData, ax: Any = None) -> Any:
     ----------
     data : ControlChartData
     ax : matplotlib.axes.Axes, optional
-        Axes to draw in; new ones by default.
+        Axes to draw in; new axes by default.
 
     Raises
     ------

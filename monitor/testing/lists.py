@@ -18,7 +18,7 @@ from monitor.reports.views import SinkView
 from monitor.reports.window_report import WindowReport
 
 KILLED = 137
-"""The exit code that a shell shows for a process that kill -9 ended."""
+"""The exit code that a shell shows for a process that was ended by kill -9."""
 
 
 class Marker(Enum):
@@ -33,7 +33,7 @@ class Marker(Enum):
 
 
 class HandClock:
-    """A clock that stands still until it is moved.
+    """A clock whose time changes only when `advance` is called.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class HandClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Move the clock by this time, which may be negative, because real clocks can go back too."""
+        """Move the clock forward by a number of seconds, or back if the number is negative."""
         self._now += seconds
 
 
@@ -63,7 +63,8 @@ class ListSource(Source[int]):
     Parameters
     ----------
     records : sequence of mapping, bytes or Marker
-        Mappings are encoded as JSON. After the last record of a list without `Marker.END`, reads are empty.
+        Mappings are encoded as JSON. If the list does not end with `Marker.END`, reads after the last record
+        return no records.
     per_read : int
         The largest number of records of one read.
     name : str
@@ -123,11 +124,11 @@ class ListSource(Source[int]):
 
     @property
     def lag(self) -> int:
-        """The number of records and markers that were not read yet."""
+        """The number of records and markers that have not been read yet."""
         return len(self._records) - self._next
 
     def acknowledge(self, positions: Mapping[str, int]) -> None:
-        """Save the acknowledged position in `used`."""
+        """Store the acknowledged position in the attribute `used`."""
         self.used = positions.get("list", self.used)
 
     def _act(self, marker: Marker) -> None:
@@ -174,7 +175,7 @@ class ListSinks:
 
 @dataclass(frozen=True, slots=True)
 class DelayedLabels:
-    """A replay of predictions and their labels in the order of arrival, with a constant delay of labels.
+    """A replay of predictions and labels in the order of arrival, in which each label is late by a constant.
 
     Parameters
     ----------

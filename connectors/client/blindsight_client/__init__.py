@@ -6,7 +6,7 @@
     client.log("req-81", [0.1, 0.9])
     client.label("req-81", "toxic")
 
-It needs only the standard library.
+The package needs only the standard library.
 """
 
 from blindsight_client.asgi import Exchange, Middleware

@@ -81,12 +81,12 @@ class Middleware:
     app : ASGI application
     client : Client
     records : callable
-        A function that returns the arguments of `Client.log` for each answer in an `Exchange`. Its first
-        exception is logged.
+        A function that returns the arguments of `Client.log` for each answer in an `Exchange`. The first
+        exception that it raises is logged.
     paths : iterable of str, optional
         The paths to log, by default all.
     max_bytes : int
-        The limit of a body; an exchange with a longer one is not logged.
+        The limit of a body; an exchange with a longer body is not logged.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The client: two bounded queues, and a thread that posts their records."""
+"""The client, which has two bounded queues and a thread that posts the queued records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0  # seconds between two tries of a post, d
 _LONGEST_RETRY = 3600.0  # limit of Retry-After in seconds
 _SAY_SECONDS = 60.0
 _RETRIED = frozenset({401, 404, 408, 425, 429})
-"""The statuses below 500 after which a post may succeed later, such as with a new token or with room."""
+"""The statuses below 500 after which a post is tried again, because it may succeed later."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Counts:
     sent : int
         Records that the agent has acknowledged.
     rejected : int
-        Records that the agent refused or that cannot be written as JSON; the log has the first reason.
+        Records that the agent refused or that cannot be written as JSON; the first reason is logged.
     dropped : int
         Records for which the queue had no room, and records that remained when the client was closed.
     pending : int
         Records in the queue and in the current post.
     retries : int
-        Posts that were tried again.
+        Number of posts that were tried again.
     """
 
     logged: int = 0
@@ -128,38 +128,38 @@ class _Queue:
 class Client:
     """A client that sends predictions and labels to the `http` source of an agent from a background thread.
 
-    `log` and `label` write a record as JSON, put it into a bounded queue and return. No call waits for the
-    agent or raises because of it. Records without room in the queue are dropped and counted. A post that the
-    agent cannot accept now is tried again after its `Retry-After`, or after growing pauses. The agent
-    recognises repeated records by their id.
+    `log` and `label` write a record as JSON, put it into a bounded queue and return. They neither wait for
+    the agent nor raise errors of the agent. If the queue is full, a record is dropped and counted. A post
+    that the agent cannot accept now is tried again after the time in the header `Retry-After`, or after
+    growing pauses. The agent recognises repeated records by their id.
 
     Predictions and labels have separate queues. All methods may be called from any thread and from
     coroutines. After a fork the child has empty queues and its own thread, and the parent sends its own
     records. At the end of the process, the remaining records are sent for up to `close_seconds`. A process
-    that ends by `os._exit`, like those of `multiprocessing`, should call `close` first.
+    that ends by `os._exit`, such as a process of `multiprocessing`, should call `close` first.
 
     Parameters
     ----------
     url : str
-        The address of the source, such as ``http://127.0.0.1:9108``; a path is put before ``/v1/…``.
+        The address of the source, such as ``http://127.0.0.1:9108``; ``/v1/…`` is appended to its path.
     token : str, optional
         The bearer token.
     model, task : str, optional
-        The model and task of records that name none.
+        The model and task of records that name no model or task.
     max_records : int
-        The limit of each queue, with the current post.
+        The largest number of records in each queue, including its current post.
     max_bytes : int
         The limit of each queue in bytes.
     batch_records, batch_bytes : int
         The limits of a post; the agent's own limits are 50,000 rows and ``max_body_bytes``.
     flush_seconds : float
-        The longest time for which a record waits for its post.
+        The longest time for which a record waits in the queue before it is posted.
     timeout_seconds : float
         The time limit of a post.
     close_seconds : float
         The time limit for the remaining records at the end of the process.
     ca_file : str, optional
-        The certificates of authorities for https as a PEM file; by default those of the system.
+        A PEM file with the certificates of authorities for https; by default the certificates of the system.
 
     Raises
     ------
@@ -231,20 +231,22 @@ class Client:
         features: Mapping[str, Any] | None = None,
         time: float | None = None,
     ) -> None:
-        """Log one answer of a model, without waiting or raising.
+        """Queue one answer of a model for the agent, without waiting and without raising an error.
 
         Parameters
         ----------
         id : str
-            The id of the request, which joins its label; a second answer with this id is a duplicate.
+            The id of the request, by which a label is joined to the answer; a second answer with this id is a
+            duplicate.
         scores : sequence of float, mapping of class to float, or float
-            The probabilities of the classes in the order of the configuration, or that of the positive class.
+            The probabilities of the classes, in the order of the configuration or by class, or only the
+            probability of the positive class.
         model, task : str, optional
-            By default those of the client.
+            The model and its task; by default the model and the task of the client.
         version : str, optional
             The version of the model.
         prediction : str, optional
-            The predicted class, if it is not the one with the largest score.
+            The predicted class, if it is not the class with the largest score.
         groups : mapping of str to str, optional
         features : mapping of str to float or str, optional
             The inputs of the model that the configuration of the task names.
@@ -266,7 +268,7 @@ class Client:
         probability: float | None = None,
         time: float | None = None,
     ) -> None:
-        """Log the label of a request, without waiting or raising.
+        """Queue the label of a request for the agent, without waiting and without raising an error.
 
         Parameters
         ----------
@@ -275,10 +277,10 @@ class Client:
         label : str, optional
             The true class.
         correct : bool, optional
-            In a task without classes, whether the answer of the model was right; it needs a model.
+            Whether the answer of the model was right, for a task without classes; a model must be known.
         model, task : str, optional
-            A label without a model applies to the answers of all models. So the client's model is the default
-            only with `correct`.
+            A label without a model applies to the answers of all models. Therefore the client's model is the
+            default only with `correct`.
         probability : float, optional
             The probability with which the request was picked for labelling, above 0 and at most 1.
         time : float, optional
@@ -289,12 +291,15 @@ class Client:
         self._add(self._labels, {"id": id, "time": time}, extra, but="model")
 
     def counts(self) -> dict[str, Counts]:
-        """Return the counts of ``"predictions"`` and of ``"labels"`` so far, in this process."""
+        """Return the counts of this process so far, under the keys ``"predictions"`` and ``"labels"``."""
         with self._changed:
             return {"predictions": self._predictions.counts(), "labels": self._labels.counts()}
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Wait at most `timeout` seconds for the answers to all posts, and return whether they came."""
+        """Wait at most `timeout` seconds until the agent has answered for every record logged so far.
+
+        Return False if the time was too short.
+        """
         until = time.monotonic() + timeout
         with self._changed:
             self._flushing = True
@@ -304,7 +309,10 @@ class Client:
             return done
 
     def close(self, timeout: float | None = None) -> None:
-        """Send the remaining records for at most `timeout` seconds (`close_seconds`), and drop the others."""
+        """Send the remaining records for at most `timeout` seconds, and drop the records that are then left.
+
+        The default of `timeout` is `close_seconds`.
+        """
         seconds = self._close_seconds if timeout is None else timeout
         with self._changed:
             self._closing_at = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""A decorator that logs answers without ASGI: of methods of Ray Serve and BentoML, and of functions."""
+"""A decorator that logs the answers of functions, and of methods of Ray Serve and BentoML, without ASGI."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 def observed(client: Client, records: Callable[..., Iterable[Mapping[str, Any]]]) -> Callable[[Call], Call]:
-    """Return a decorator that logs the results of a function, method or coroutine, which stay unchanged.
+    """Return a decorator that logs the results of a function, method or coroutine and returns them unchanged.
 
     Parameters
     ----------
     client : Client
     records : callable
-        A function of the answer and the arguments of the call, which returns the arguments of `Client.log`
-        for each record. Its first exception is logged.
+        A function that receives the result and the arguments of the call, and returns the arguments of
+        `Client.log` for each record. The first exception that it raises is logged.
 
     Examples
     --------

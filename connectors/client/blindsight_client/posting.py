@@ -19,13 +19,13 @@ class Reply:
     Parameters
     ----------
     status : int
-        The HTTP status, or 0 without a reply.
+        The HTTP status; 0 if the agent did not reply.
     message : str
         The status and message of the agent, or the error of the connection.
     rejected : int
         The number of rejected records in an accepted post.
     retry_after : float, optional
-        The seconds of `Retry-After`.
+        The seconds in the header `Retry-After`; None without this header.
     """
 
     status: int
@@ -47,7 +47,7 @@ class Poster:
     Raises
     ------
     ValueError
-        The address has no host, or another scheme than http and https.
+        The address has no host, or a scheme other than http and https.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Poster:
         self._connection: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
-        """Close the connection; the next post opens another."""
+        """Close the connection; the next post opens a new connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -82,14 +82,14 @@ class Poster:
         self._connection = None
 
     def post(self, path: str, body: bytes, seconds: float | None = None) -> Reply:
-        """Post lines, and return the reply, with the status 0 if there was none.
+        """Post lines, and return the reply; its status is 0 if the agent did not reply.
 
         Parameters
         ----------
         path : str
         body : bytes
         seconds : float, optional
-            The remaining time, if shorter than the time limit.
+            The remaining time, if it is shorter than `timeout_seconds`.
         """
         kept = self._connection is not None
         timeout = self._timeout if seconds is None else max(min(self._timeout, seconds), 0.001)

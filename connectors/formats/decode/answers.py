@@ -1,4 +1,4 @@
-"""Converts the answers of one task to rows: one for a record, or one for each of its models."""
+"""Converts the answers of one task to rows: one row for each record, or for each model of a record."""
 
 from __future__ import annotations
 

@@ -44,9 +44,10 @@ class Columns:
     reads_labels : bool
         Whether a record may be a label without an answer.
     sent_as_labels : (n,) bool, optional
-        The records that were sent as labels: one without an answer is a label, even if it lacks fields.
+        True for the records that were sent as labels. Such a record is a label if it holds no answer, even
+        if it lacks fields.
     no_label : collection of str
-        The texts that stand for a missing label, in lower case.
+        The texts that mean a missing label, in lower case.
     """
 
     __slots__ = (*Record.__struct_fields__, "is_label", "reads_labels", "rows", "size", "weight")
@@ -94,7 +95,7 @@ class Columns:
 
     @property
     def compares(self) -> list[bool] | None:
-        """For each record, whether it is a comparison or a verdict; None if none is."""
+        """A flag for each record, true for a comparison or a verdict; None if no record is one of these."""
         if absent(self.model_a) and absent(self.model_b) and absent(self.winner):
             return None
         three = zip(self.model_a, self.model_b, self.winner, strict=True)
@@ -129,7 +130,7 @@ class Columns:
 
 
 def cleaned(labels: list[Any], no_label: Collection[str]) -> list[Any]:
-    """Replace labels that stand for a missing label, such as NaN, by None.
+    """Replace by None every value that means a missing label, such as NaN.
 
     Examples
     --------
@@ -173,7 +174,7 @@ def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The time, key and position of each of n records, which do not depend on its task.
+    """The time, key and position of each of n records, which do not depend on the task of the record.
 
     Parameters
     ----------
@@ -231,7 +232,7 @@ class RejectList:
         Parameters
         ----------
         records_before : int
-            The number of records before it.
+            The number of records before the unreadable part.
         reject : Reject
         """
         kind = (reject.reason, reject.partition, reject.task, reject.answers > 0, reject.along)
@@ -247,7 +248,7 @@ class RejectList:
             The index of the record.
         fault : Fault
         answers : int
-            The number of answers that it counts as.
+            The number of rejected answers; 0 for a label.
         task : str
             The task, or "" if it is unknown.
         along : bool
@@ -285,7 +286,8 @@ class RejectList:
     def in_order(self) -> tuple[Reject, ...]:
         """Return the rejects in the order of the records.
 
-        Beyond the limit of memory, one reject of each kind counts the others.
+        Beyond the limit of memory, only the first reject of each kind is returned. Its counts include the
+        others of its kind.
         """
         return tuple(reject for _, reject in sorted(self._rejects.items(), key=lambda item: item[0]))
 

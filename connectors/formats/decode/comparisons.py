@@ -1,4 +1,4 @@
-"""Converts the records of arenas: comparisons of two models' answers, and humans' later verdicts on them."""
+"""Converts the records of arenas: comparisons of two models' answers, and later verdicts of humans."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def read_comparisons(
 def read_verdicts(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
 ) -> LabelBatch | None:
-    """Return the verdicts of one arena as labels: 0 for a, 1 for a tie, 2 for b; None if none is usable.
+    """Return the verdicts of one arena as labels: 0 for a, 1 for a tie, 2 for b.
+
+    Return None if no verdict is usable.
 
     See `read_answers` for the parameters.
     """

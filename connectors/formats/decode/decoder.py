@@ -38,8 +38,9 @@ from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosit
 class Decoder:
     """A decoder of the input of one source, which turns raw bytes and tables into a chunk of columns.
 
-    It keeps no state between calls: the same bytes give the same rows, wherever a source cuts its input and,
-    without a clock, at any time. No input makes it raise; the chunk's `rejects` hold what cannot be used.
+    The decoder keeps no state between calls: the same bytes give the same rows, wherever a source cuts its
+    input and, without a clock, at any time. No input raises an exception; the chunk's `rejects` hold the
+    records that cannot be used.
 
     Parameters
     ----------
@@ -48,7 +49,8 @@ class Decoder:
     source : str
         The name of the source, for the chunk.
     max_line_bytes : int, default 1 MiB
-        The limit of a record; a longer one is rejected unread. Only a message that is an array may be longer.
+        The limit of a record; a longer record is rejected without being read. Only a message that is an array
+        may be longer.
     keep : {"whole", "redacted", "none"}
         The part of a rejected record in its `Reject`: see `connectors.formats.messages.redaction`. With
         "redacted" and "none", messages quote no value either.
@@ -56,8 +58,8 @@ class Decoder:
         The reader of the records' format, by default that of SPEC section 3; see
         `connectors.formats.wires.choice.wire_of`.
     clock : callable, optional
-        A function that returns seconds since the epoch. Times more than a day ahead of it are rejected;
-        without a clock, as in `replay`, no time is.
+        A function that returns the present time in seconds since the epoch. Times more than a day later are
+        rejected. Without a clock, as in `replay`, no time is rejected for being late.
     secret : bytes, optional
         The key of the hashes of unreadable records: see `connectors.formats.messages.redaction.keeper`.
 
@@ -109,7 +111,8 @@ class Decoder:
         Returns
         -------
         Chunk
-            Its `answers` always equals the rows of its batches plus the answers of its rejects.
+            The decoded records. `answers` always equals the rows of the batches plus the answers of the
+            rejects.
         """
         return self.decode_with_places(raws)[0]
 

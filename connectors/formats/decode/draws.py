@@ -1,4 +1,4 @@
-"""Reads the field `draw` of labels, which says how their rows were drawn for labelling.
+"""Reads the field `draw` of labels, which describes how a row was drawn for labelling.
 
 Rows may be drawn one after another, without replacement and with known probabilities (active testing).
 """

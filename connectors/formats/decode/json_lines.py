@@ -1,7 +1,7 @@
 """Reads records from blocks of NDJSON, and from messages that hold one record, an array or NDJSON.
 
-One call decodes a whole block. If it fails, the block is halved until the bad lines are alone, so that one
-bad line among thousands costs a few more calls and no other record.
+One call decodes a whole block. If the call fails, the block is halved until the bad lines are alone. One bad
+line among thousands therefore costs a few more calls, and no other record is lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Read
     ----------
     block : RawBlock
     max_line_bytes : int
-        The limit of a line; a longer one is rejected unread.
+        The limit of a line; a longer line is rejected without being read.
     wire : Wire
         The format of a line.
     """
@@ -63,7 +63,7 @@ def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Read
 def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
     """Return the records of messages.
 
-    An empty message (Kafka's tombstone) holds none.
+    An empty message (Kafka's tombstone) holds no record.
     """
     positions = np.array(raw.offsets, dtype=np.int64)
     if raw.headers is None or isinstance(wire, ByShape):

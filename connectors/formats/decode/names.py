@@ -40,7 +40,7 @@ def text_of(value: Value) -> str:
 
 
 def encode(names: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
-    """Return the distinct names in order of appearance, and the index of each row into them.
+    """Return the distinct names in order of appearance, and for each row the index of its name.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
 
     An integer equals its decimal text.
 
-    A text for a missing value, such as NULL, is no id, because many rows would share it.
+    A text for a missing value, such as NULL, is no id, because many rows would share this id.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def check_names(
 def encode_versions(
     values: Sequence[str | int | float | None], layout: TaskLayout, faults: Faults
 ) -> list[str]:
-    """Return versions as text, ``""`` for an absent or faulty one."""
+    """Return versions as text, ``""`` for an absent or faulty version."""
     if set(map(type, values)) == {str}:
         texts: list[str] = list(values)  # type: ignore[arg-type]
     else:
@@ -174,7 +174,7 @@ def encode_versions(
 
 
 def encode_classes(values: Sequence[Value], field: str, layout: TaskLayout, faults: Faults) -> Ints:
-    """Return the indices of classes, -1 for an absent or faulty one.
+    """Return the indices of classes, -1 for an absent or faulty class.
 
     Parameters
     ----------
@@ -200,11 +200,11 @@ def encode_classes(values: Sequence[Value], field: str, layout: TaskLayout, faul
 NO_VALUE = frozenset(
     ("", "null", "nan", "-nan", "none", "na", "n/a", "<na>", "nat", "\\n", "#n/a", "#na", "#n/a n/a")
 )
-"""The texts that stand for a missing value in tables, in lower case."""
+"""The texts that mean a missing value in tables, in lower case."""
 
 
 def is_no_value(text: object, names: Collection[str] = NO_VALUE) -> bool:
-    """Return whether a text stands for a missing value, in upper or lower case.
+    """Return whether a text means a missing value, such as NULL; case is ignored.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def same_name(text: str) -> str:
 
 
 def same_names(names: Iterable[str]) -> dict[str, int]:
-    """Return the index of each normalized name, without names that become equal.
+    """Return the index of each name by its normalized form, without names whose forms are equal.
 
     Examples
     --------
@@ -275,9 +275,10 @@ _TRUE, _FALSE = frozenset({"1", "true", "t", "yes", "y"}), frozenset({"0", "fals
 
 
 def meant_class(text: str, classes: Sequence[str]) -> str | None:
-    """Return the class that a text spells in another way, or None.
+    """Return the class that a text names in another spelling, or None if the text names no class.
 
-    With two classes, words and numbers for yes mean the second one, and those for no the first one.
+    With two classes, words and numbers for yes mean the second class; words and numbers for no mean the
+    first class.
 
     Examples
     --------
@@ -326,7 +327,7 @@ def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
 def encode_group(
     values: Sequence[Mapping[str, object] | None], name: str, layout: TaskLayout, faults: Faults
 ) -> tuple[tuple[str, ...], Ints]:
-    """Return the distinct values of one group, and the index of each row into them, -1 if absent."""
+    """Return the distinct values of one group, and for each row the index of its value, -1 if absent."""
     index: dict[str, int] = {}
     codes = np.full(len(values), -1, dtype=np.int64)
     for row, groups in enumerate(values):
@@ -362,7 +363,7 @@ def _group_fault(value: object, text: str | None, name: str, layout: TaskLayout)
 
 
 def encode_features(values: Sequence[object], layout: TaskLayout, faults: Faults) -> Floats:
-    """Return the features of a task in the encoding of `Batch`, (n, F), NaN for a missing one.
+    """Return the features of a task in the encoding of `Batch`, (n, F), NaN for a missing feature.
 
     A text such as "3.5" counts as a number, because all cells of a CSV file are texts.
     """
@@ -433,12 +434,12 @@ def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:
     key : int
         The key of the id (`id_keys`).
     wire : Wire
-        The format of a line; an event can hold several records, whose ids derive from its own.
+        The format of a line; an event can hold several records, whose ids derive from the id of the event.
 
     Returns
     -------
     str or None
-        None if no text and no whole number of the record has this key.
+        The id; None if no text and no whole number of the record has this key.
 
     Examples
     --------

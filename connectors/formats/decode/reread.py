@@ -2,7 +2,7 @@
 
 The typed decoder rejects a whole record for a NaN in an unused field, for half a character in a label, or for
 the id `81.0`. Here the same record keeps its usable values, and the columns check the others. All formats
-share this code, so that a value has the same outcome in each.
+share this code, so that a value is handled in the same way in every format.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from monitor.base.records import RejectReason
 _Kind = TypeVar("_Kind", bound=Record)
 
 _BY_COLUMN = frozenset({"label", "correct", "probability", "draw", "groups", "features", *ARENA_FIELDS})
-"""The fields that the columns check if the task uses them; a group that no task watches may hold anything."""
+"""The fields that are checked only if a task uses them; a group that no task uses may hold any value."""
 
 CONVERSION = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError, OverflowError)
-"""The exceptions of `msgspec.convert` for values of another type."""
+"""The exceptions of `msgspec.convert` for values of a wrong type."""
 
 _EXACT = 1 << 53
 
@@ -43,12 +43,12 @@ def whole_number(value: object) -> object:
 
 
 def read_again(data: bytes, error: Exception) -> Record | Fault:
-    """Return the record in these bytes, or the fault that makes them unusable.
+    """Return the record in the bytes, or the fault that makes the bytes unusable.
 
     Parameters
     ----------
     error : Exception
-        The error of the typed decoder, for the message if there is no better one.
+        The error of the typed decoder, which becomes the message if there is no better message.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def lenient_value(data: bytes) -> Any:
 def lenient_elements(data: bytes) -> list[bytes] | None:
     """Return the elements of a JSON array that may hold NaN, Infinity and invalid UTF-8.
 
-    Return None if the bytes are no such array.
+    Return None if the bytes are not an array.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def _next_token(text: str, at: int) -> int:
 
 
 def record_of(value: Mapping[str, object], kind: type[_Kind] = Record) -> _Kind | Fault:  # type: ignore[assignment]
-    """Return the record in a decoded value of any format, or its fault.
+    """Return the record in a decoded value of any format, or the fault of the value.
 
     Parameters
     ----------

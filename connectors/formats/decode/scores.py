@@ -29,13 +29,15 @@ def score_matrix(values: Sequence[Scores | None], layout: TaskLayout, path: Path
     Parameters
     ----------
     values : sequence of list, dict, float or None
-        The scores of each row: in class order, by class, or the probability of the second of two classes.
+        The scores of each row: a list in class order, a mapping by class, or the probability of the second of
+        two classes.
     layout : TaskLayout
     path : callable
         See `Path`.
     faults : Faults
-        Receives a fault for scores that are missing, of the wrong length, no numbers, outside 0 to 1 by more
-        than 1e-6, or of a sum that differs from 1 by more than 1e-3. The matrix is undefined in such rows.
+        Receives a fault for each row whose scores are missing, have the wrong length, are not numbers, lie
+        outside 0 to 1 by more than 1e-6, or have a sum that differs from 1 by more than 1e-3. The matrix is
+        undefined in rows with a fault.
 
     Examples
     --------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Scores = list[float] | dict[str, float] | float
 """Scores in class order, scores by class name, or the probability of the second of two classes.
 
-A mapping with a path for each class makes tuples, which count as lists.
+The scores are a tuple, which counts as a list, if the mapping of the source has a path for each class.
 """
 
 RAW_BYTES = 2_000
@@ -79,7 +79,7 @@ class OneOfRows(Record, gc=False):
     """A record that the mapping's paths read from one row, though the message holds several rows.
 
     A mapping may name a row by its index, as in ``$.rows[0].score``. Then `left` is the number of the other
-    rows, which are not read, and of which the agent warns.
+    rows. The other rows are not read, and the agent logs a warning about them.
     """
 
     left: int = 0  # number of the other rows
@@ -159,14 +159,17 @@ REJECTS_BYTES = 16 << 20
 _REJECT_BYTES = 300  # memory of a reject beside its record and message
 
 RejectKind = tuple["RejectReason", str, str, bool, bool]
-"""The key by which rejects are counted: reason, partition, task, whether it is an answer, `Reject.along`."""
+"""The key by which rejects are counted.
+
+The key consists of the reason, the partition, the task, whether the reject is an answer, and `Reject.along`.
+"""
 
 
 class BoundedRejects:
     """The rejects of one read, with a limit of memory. A reject is a record that cannot be used.
 
-    Every reject is kept until all of them exceed `room` bytes. After that, only the first reject of each kind
-    is kept, which counts the others.
+    Rejects are kept until together they exceed `room` bytes. After that, only the first reject of each kind
+    is kept, and its counts include the others.
 
     Parameters
     ----------
@@ -199,15 +202,15 @@ class BoundedRejects:
         Parameters
         ----------
         place : object
-            Its place, which `items` returns with it.
+            The place of the reject, which `items` returns with the reject.
         kind : RejectKind
             The key by which rejects beyond the limit are counted.
         answers : int
-            The number of answers that it counts as.
+            The number of answers that the reject counts as.
         make : callable
-            Returns the reject; it is called only if the reject is kept.
+            A function that returns the reject. It is called only if the reject is kept.
         records : int
-            The number of records that it counts as.
+            The number of records that the reject counts as.
         """
         if (counts := self._counts.get(kind)) is not None:
             counts[1] += records
@@ -229,7 +232,7 @@ class BoundedRejects:
 
 
 class Faults:
-    """The faults of the values in a column: the first one of each row.
+    """The faults of the values in a column: the first fault of each row.
 
     Parameters
     ----------

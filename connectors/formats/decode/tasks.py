@@ -1,4 +1,8 @@
-"""The task of a record: the one it names, the only one configured, or the only one that lists its model."""
+"""Finds the task of a record.
+
+The task is the one that the record names, or the only configured task, or the only task that lists the
+record's model.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +43,14 @@ class TaskFinder:
         faults: Faults,
         compares: Sequence[bool] | None = None,
     ) -> Ints:
-        """Return the index of each record's task in the layouts, (n,), -1 with a fault.
+        """Return the index of each record's task in the layouts, (n,); -1 for a record with a fault.
 
         Parameters
         ----------
         tasks, model, models : sequence
             The fields `task`, `model` and `models` of the records.
         faults : Faults
-            Receives `NO_TASK` and `UNKNOWN_TASK`.
+            Receives the faults `NO_TASK` and `UNKNOWN_TASK`.
         compares : sequence of bool, optional
             True for the comparisons of an arena, by default for no record. A record that names no task
             belongs to the only arena or to the only other task.

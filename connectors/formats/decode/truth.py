@@ -1,4 +1,4 @@
-"""Converts the true classes of records, and the records that are labels alone."""
+"""Converts the true classes of records, and the records that are labels without an answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CORRECT = {
 def true_classes(
     labels: Sequence[Value], correct: Sequence[object], layout: TaskLayout, faults: Faults
 ) -> Ints:
-    """Return the true classes, (n,), -1 for absent and faulty ones.
+    """Return the true classes, (n,), -1 for an absent or faulty class.
 
     In a task of confidences, class 0 is correct and class 1 is wrong.
     """

@@ -47,7 +47,7 @@ class Compressed:
     stream : object
         A stream of uncompressed bytes with `read(size)`, or better with `read1(size)`, which does not wait.
     cutter : LineCutter
-        Cuts the uncompressed bytes into lines.
+        A `LineCutter` that cuts the uncompressed bytes into lines.
     start : int
         The number of uncompressed bytes to skip.
     """

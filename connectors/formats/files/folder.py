@@ -48,8 +48,8 @@ def is_folder(path: str) -> bool:
 class Files(Protocol):
     """The interface by which a `Folder` lists and opens files, on this machine or in an object store.
 
-    The methods with a `timeout_seconds` wait no longer than that. A mark is a text that changes when the file
-    changes, such as its size and time of change.
+    No method waits longer than its `timeout_seconds`. A mark is a text that changes when the file changes,
+    such as its size and time of change.
 
     Attributes
     ----------
@@ -65,11 +65,13 @@ class Files(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """The reason why no file comes, as a sentence without its full stop; None if there is no problem."""
+        """The reason why no file can be read, as a sentence without its full stop; None without a problem."""
         ...
 
     def marks(self, timeout_seconds: float) -> Mapping[str, str] | None:
-        """List the files, and return the mark of each by its name; None if the listing has not ended in time.
+        """List the files, and return the mark of each file by its name.
+
+        Return None if the listing has not ended in time.
 
         Raises
         ------
@@ -81,15 +83,14 @@ class Files(Protocol):
     def mark(self, name: str) -> str | None:
         """Return the mark of one file, or None if there is no such file.
 
-        If looking at the file has a cost, it is the mark in the last listing.
+        If a look at the file has a cost, the mark of the last listing is returned.
         """
         ...
 
     def get(self, names: Sequence[str], timeout_seconds: float) -> Path | None:
-        """Make the first of these files readable, and return its path; None if it is not ready in time.
+        """Make the first of these files readable, and return its path; None if the file is not ready in time.
 
-        A remote file is downloaded for this. The call may also download some of the other files, which are
-        wanted next.
+        A remote file is downloaded. The call may also download some of the other files in advance.
 
         Parameters
         ----------
@@ -105,7 +106,7 @@ class Files(Protocol):
         ...
 
     def release(self, name: str) -> None:
-        """Give up a file after reading it: a downloaded copy is removed."""
+        """Release a file that has been read: remove its downloaded copy, if there is one."""
         ...
 
     def close(self) -> None:
@@ -167,18 +168,18 @@ class _Failing:
 
 
 class Folder:
-    """A reader of all tables that match a pattern, each of which is a partition, in the order of their names.
+    """A reader of all tables that match a pattern, in the order of their names; each table is a partition.
 
     A table is read once it has not changed for `settle_seconds`, because its writer may not have finished. A
     damaged table is tried again for a minute, and is then counted as rejected. A table on which the reader
     fails in another way is counted too, and is tried again as long as it exists. The folders are listed from
-    time to time, and between listings the tables of the last one are read.
+    time to time, and between two listings the tables of the last listing are read.
 
     Parameters
     ----------
     pattern : str
     files : Files
-        Lists and opens the files.
+        An object that lists and opens the files.
     make : callable
         A function from a file, its partition and the first row to its tables.
     positions : mapping of str to object
@@ -230,20 +231,20 @@ class Folder:
 
     @property
     def up(self) -> bool:
-        """True if the last listing succeeded, and no file is known that cannot be read."""
+        """True if the last listing succeeded, and every file that was tried can be read."""
         return self._is_listed and self.trouble is None
 
     @property
     def trouble(self) -> str | None:
-        """The reason why a file is not read, as a sentence without its full stop; None without one."""
+        """The reason why a file is not read, as a sentence without its full stop; None without a problem."""
         return self._files.trouble or next(iter([*self._unreadable.values()]), None)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return the next rows of the tables, or an empty list if none came in time.
+        """Return the next rows of the tables, or an empty list if no rows came in time.
 
         A result has some thousand rows of one or more tables. It may also hold positions without rows, which
-        say that a table has ended or was removed. A table that cannot be read delays no other: its error is
-        raised only if nothing else came.
+        mean that a table has ended or was removed. A table that cannot be read does not delay the others: its
+        error is raised only if there are no other rows.
 
         Parameters
         ----------
@@ -253,7 +254,8 @@ class Folder:
         Raises
         ------
         SourceError
-            Nothing came, and files cannot be listed or read, or there has been no file for `missing_seconds`.
+            There are no rows, and files cannot be listed or read, or there has been no file for
+            `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         raws: list[Raw] = []
@@ -466,7 +468,7 @@ class Folder:
         return
 
     def close(self) -> None:
-        """Close the open file, and remove the downloaded ones."""
+        """Close the open file, and remove the downloaded files."""
         self._leave()
         self._is_listed = False
         self._files.close()

@@ -3,9 +3,9 @@
 Rotation gives a file another name, or copies and truncates it, and a new file begins under the old name.
 Terms of this module:
 
-* The late file is the former file after a rotation. Its writer may still add to it for some time.
-* A place is a byte of a file together with what identifies the file: its inode and a part of its text.
-* A gap is text that was lost, because neither the file nor a rotated file beside it holds it.
+* The late file is the former file after a rotation. Its writer may still add lines for some time.
+* A place is a byte of a file together with the marks of the file: its inode and a part of its text.
+* A gap is lost text, which neither the file nor a rotated file in the same folder holds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger("blindsight")
 LATE_SECONDS = 300.0
 """The time for which a rotated file is still watched: its writer may not have noticed the rotation."""
 MOST_OPEN = 64
-"""The largest number of open files of a pattern; beyond it, the longest unchanged ones are closed."""
+"""The largest number of open files of a pattern; beyond it, the files unchanged for longest are closed."""
 
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
@@ -65,8 +65,8 @@ _UNREADABLE = "%s: the rotated file %s cannot be read (%s): this counts as one g
 class Following:
     """A reader of one plain file that grows and is rotated; see `connectors.files.FileSource`.
 
-    After a rotation the former file stays open for `late_seconds`, because its writer may still add to it. It
-    is the late file.
+    After a rotation the former file, called the late file, stays open for `late_seconds`, because its writer
+    may still add lines.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class Following:
         return self._main is not None
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return about 1 MiB of whole lines, or an empty list if none came in time.
+        """Return about 1 MiB of whole lines, or an empty list if no line came in time.
 
         A result may also be a position without lines, after a change to another file.
 
@@ -134,7 +134,7 @@ class Following:
         Raises
         ------
         SourceError
-            Nothing came, and no file has had this name for `missing_seconds`.
+            There is no line, and no file has had this name for `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -161,7 +161,7 @@ class Following:
     def poll(self) -> list[Raw]:
         """Return the lines that can be read now, without waiting.
 
-        One result never holds records of two files, because positions must rise within it.
+        One result never holds records of two files, because positions must rise within a result.
         """
         if self._seen is not None and self._seen == self._look():
             return []
@@ -470,8 +470,9 @@ class Following:
     def inodes(self) -> list[tuple[int, int]]:
         """The device and inode numbers of the files that this reader reads.
 
-        A renamed file keeps these numbers, by which it is recognised. They are those of the current file and
-        of the late file, the former one after a rotation. A file that is not known yet has no entry.
+        A renamed file is recognised by these numbers, because it keeps them. The list has the numbers of the
+        current file and of the late file, which is the former file after a rotation. A file that is not
+        known yet has no entry.
         """
         pairs = ((self._main, self._place), (self._late, self._late_place))
         return [inode for file, place in pairs if (inode := _inode_of(file, place)) is not None]
@@ -484,7 +485,7 @@ class Following:
         Parameters
         ----------
         is_there : bool, default False
-            Whether a listing has just shown the name.
+            Whether a listing has just contained the name of the file.
         """
         if is_there:
             self._missing_since = None
@@ -499,16 +500,16 @@ class Following:
     def hand_over(self, path: Path, inode: tuple[int, int]) -> dict[str, Any] | None:
         """Return the position of a renamed file, from which a reader of its new name continues.
 
-        Return None if this reader does not read that file. Otherwise this reader gives the file up, and
-        starts with the next file of its own name. If the file is closed, its text is checked, because a new
-        file may have its inode.
+        Return None if this reader does not read the renamed file. Otherwise this reader stops reading that
+        file, and starts with the next file of its own name. If the file is closed, its text is checked,
+        because another file may have got its inode.
 
         Parameters
         ----------
         path : Path
             The new name.
         inode : (int, int)
-            The device and inode numbers that the new name has.
+            The device and inode numbers of the file with the new name.
         """
         if self._look()[:2] == inode:
             return None
@@ -578,9 +579,9 @@ def _changed_after(files: Sequence[Rotated], place: Place) -> list[Rotated]:
 
 
 class FollowingPattern:
-    """A reader of all plain files that match a pattern, each of which is a partition.
+    """A reader of all plain files that match a pattern; each file is a partition.
 
-    Files may be added and removed while it reads.
+    Files may be added and removed during reading.
 
     Parameters
     ----------
@@ -589,7 +590,7 @@ class FollowingPattern:
     make : callable
         A function from a path and a position to a `Following`.
     positions : mapping of str to object
-        The positions by path, with those of removed files.
+        The positions by path, including the positions of removed files.
     missing_seconds : float
         The time without any file after which an error is raised.
     ends : collection of str
@@ -626,7 +627,7 @@ class FollowingPattern:
         return self._gaps + sum(each.gaps for each in [*self._files.values()])
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return about 1 MiB of whole lines of some files, or an empty list if none came in time.
+        """Return about 1 MiB of whole lines of some files, or an empty list if no line came in time.
 
         A result may also hold positions without lines, after changes to other files.
 
@@ -637,7 +638,7 @@ class FollowingPattern:
         Raises
         ------
         SourceError
-            Nothing came, and a file cannot be read, or there has been no file for `missing_seconds`.
+            There is no line, and a file cannot be read, or there has been no file for `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -757,7 +758,7 @@ class FollowingPattern:
 
 
 def matching(pattern: str, ends: Collection[str], known: Iterable[str] = ()) -> list[str]:
-    """Return the plain files that match a pattern, except rotated files and those with other extensions.
+    """Return the plain files that match a pattern, except rotated files and files with the extensions `ends`.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ COLUMNS = "scores", "predicted", "time", "key", "label", "partition", "position"
 def join_batches(batches: Sequence[Batch], columns: Collection[str] = COLUMNS) -> Batch:
     """Return one batch with the rows of all batches in their order.
 
-    Its `order` counts them from 0.
+    The column `order` counts the rows from 0.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def join_batches(batches: Sequence[Batch], columns: Collection[str] = COLUMNS) -
 
 
 def take(batch: Batch, rows: Ints, columns: Collection[str] = COLUMNS) -> Batch:
-    """Return the chosen rows as a batch, whose `order` counts them from 0.
+    """Return the chosen rows as a batch, whose column `order` counts the rows from 0.
 
     See `join_batches` for `columns`.
     """
@@ -65,7 +65,7 @@ def take(batch: Batch, rows: Ints, columns: Collection[str] = COLUMNS) -> Batch:
 
 
 def one_value(column: NDArray[Any], n: int) -> NDArray[Any]:
-    """Return a column of n rows with the first value of a column in each, without memory for them.
+    """Return a column whose n rows all have the first value of `column`, without memory for each row.
 
     Examples
     --------

@@ -25,11 +25,11 @@ _UNDECIDED = re.compile(rb"(\xef\xbb\xbf)?\s*(\[\s*)?")
 
 
 class LineCutter:
-    """A buffer that receives bytes, returns whole lines, and keeps a line until its newline comes.
+    """A buffer that receives bytes, returns whole lines, and keeps a line until its newline arrives.
 
-    It holds at most one block and one line of `max_line_bytes`. For a longer line it keeps the first 2,000
-    bytes and a count, and returns a `RawSkipped` when the line ends. In a text that is one JSON array of
-    objects, each element becomes a line. No byte moves, so positions are those in the file.
+    The buffer holds at most one block and one line of `max_line_bytes`. For a longer line it keeps the first
+    2,000 bytes and a count, and returns a `RawSkipped` when the line ends. In a text that is one JSON array
+    of objects, each element becomes a line. No byte moves, so a position is also the position in the file.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class LineCutter:
         return self._kept[:RAW_BYTES]
 
     def feed(self, data: bytes) -> list[Raw]:
-        """Add the next bytes, and return the lines that they complete."""
+        """Add the next bytes, and return the lines that are now complete."""
         if not self._decided:
             data, self._kept = self._kept + data, b""
             if len(data) < HEAD_BYTES and _UNDECIDED.fullmatch(data):

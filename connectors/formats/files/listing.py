@@ -1,4 +1,4 @@
-"""Lists the files that match a shell pattern; each folder is listed once, even if links lead back to it."""
+"""Lists the files that match a shell pattern; a folder is listed once, even if links lead back to it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ANY_FOLDERS = "**"
 def listed(pattern: str) -> Iterator[tuple[str, os.stat_result]]:
     """Return the plain files of a pattern, each with its `os.stat` result.
 
-    Names are those of `glob.glob`; ``**`` matches any number of folders. Below it each folder is visited
-    once, by its own name rather than that of a link, so that circular links do no harm. Folders without
-    permission are skipped.
+    The names are the same as from `glob.glob`; ``**`` matches any number of folders. Below ``**`` each folder
+    is visited once, under its own name rather than the name of a link, so that circular links do no harm.
+    Folders without permission are skipped.
 
     Raises
     ------

@@ -17,16 +17,16 @@ from monitor.base.source import EndOfSource, Raw, RawTable
 class FileReader(Protocol):
     """The interface of a reader of one file, from a position on.
 
-    Its methods are those of `monitor.base.source.Source`.
+    The methods have the same meaning as in `monitor.base.source.Source`.
     """
 
     @property
     def up(self) -> bool:
-        """True while a file is open that may hold more."""
+        """True while the file is open and may hold more records."""
         ...
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return some whole lines or a table; raise `EndOfSource` after the last ones."""
+        """Return some whole lines or a table; raise `EndOfSource` at the end of the file."""
         ...
 
     def lag(self) -> int | None:
@@ -48,7 +48,7 @@ class Plain:
     make_cutter : callable
         A function from a position to a `LineCutter` that begins there.
     start : int
-        The byte offset of the start; if it is past the end, the file is a new one and is read from 0.
+        The byte offset of the start; if it is past the end, the file was replaced and is read from 0.
     block_bytes : int
         The number of bytes to read at once.
     """
@@ -85,14 +85,14 @@ class Plain:
         raise EndOfSource
 
     def take(self, data: bytes) -> list[Raw]:
-        """Feed the cutter, count the lines, and return the whole ones."""
+        """Feed the cutter, count the whole lines, and return them."""
         self._lines += data.count(b"\n")
         return self.cutter.feed(data)
 
     def lag(self) -> int | None:
         """Return the remaining bytes divided by the mean length of a line; None before the first line.
 
-        In another thread it may raise `ValueError` or `OSError`, if the file is being closed.
+        A call from another thread may raise `ValueError` or `OSError` while the file is being closed.
         """
         # Read once each, because the reading thread may change them.
         lines, fed = self._lines, self.cutter.fed - self._first
@@ -128,7 +128,13 @@ class Piped:
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return the lines in the pipe, or [] if none is whole in time; raise `EndOfSource` at its end."""
+        """Return the whole lines in the pipe, [] if no line is whole in time.
+
+        Raises
+        ------
+        EndOfSource
+            The last writer has closed the pipe.
+        """
         deadline = time.monotonic() + timeout_seconds
         while not self._ended:
             # Before the first writer opens the pipe, nothing is ready, and that is not the end.
@@ -142,7 +148,7 @@ class Piped:
         raise EndOfSource
 
     def lag(self) -> None:
-        """Return None: the writers decide how much will come."""
+        """Return None: the number of records that the writers will send is unknown."""
         return
 
     def close(self) -> None:

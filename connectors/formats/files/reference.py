@@ -27,20 +27,20 @@ def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
     """Return the labelled answers of a reference file in order of time.
 
     Rows of other tasks are ignored, so that several tasks can share a file. A row without a time gets the
-    latest time before it in the file, or 0, so that it stays behind that row. The label of a record with
-    several models applies to each of them.
+    latest time of the rows before it in the file, or 0 if they have no time. The label of a record with
+    several models applies to each model.
 
     Parameters
     ----------
     path : str or Path
-        An NDJSON (plain, ``.gz`` or ``.zst``), CSV or Parquet file; the name decides which.
+        An NDJSON (plain, ``.gz`` or ``.zst``), CSV or Parquet file; the extension determines the format.
     layout : TaskLayout
 
     Returns
     -------
     Batch
-        The rows with a label, each with a time; `order` counts them. Ids, positions in the file and
-        probabilities are left out: all rows share one value of each.
+        The rows with a label, each with a time; `order` counts the rows. Ids, positions in the file and
+        probabilities are left out: these columns have the same value in all rows.
 
     Raises
     ------

@@ -23,9 +23,12 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 ANSWER_SECONDS = 20.0
-"""A store that has not answered for so long is down; its answer is waited for all the same."""
+"""The seconds without an answer after which a store counts as down; the reader still waits for the answer."""
 LOST_SECONDS, LOST_LONGEST = 300.0, 3600.0
-"""A call is given up after so long without an answer or a byte, the next one in a row after twice as long."""
+"""The seconds without an answer or a byte after which a call is abandoned, for the first call and at most.
+
+Each further call in a row waits twice as long.
+"""
 _OPEN_SECONDS, _PROGRESS_SECONDS = 2.0, 1.0
 FILES_AT_ONCE, _BYTES_AT_ONCE = 64, 64 << 20
 _EXTRAS = {
@@ -142,7 +145,7 @@ def _make_session(settings: Mapping[str, Any]) -> Any:
 class RemoteFiles:
     """The files of a pattern on an fsspec file system, which are downloaded into a temporary folder.
 
-    It has the methods of `connectors.formats.files.folder.Files`. Several files are downloaded at once.
+    The class implements `connectors.formats.files.folder.Files`. Several files are downloaded at once.
 
     Parameters
     ----------
@@ -199,7 +202,7 @@ class RemoteFiles:
 
     @property
     def trouble(self) -> str | None:
-        """The reason why no file comes, if the store does not answer; None if there is no problem."""
+        """The reason why no file can be read, if the store does not answer; None if there is no problem."""
         seconds = max(
             (call.silent_seconds for call in (self._listing, self._fetching) if call is not None), default=0.0
         )
@@ -228,10 +231,10 @@ class RemoteFiles:
         raise SourceError(f"{self._pattern} has not answered for {seconds:.0f} seconds; it is asked again")
 
     def marks(self, timeout_seconds: float) -> dict[str, str] | None:
-        """List the files, and return the mark of each by its name; None if the listing has not ended in time.
+        """List the files, and return the mark of each file by its name.
 
-        A mark is a text that changes when the file changes. A listing that has not ended goes on, and the
-        next call waits for it.
+        A mark is a text that changes when the file changes. Return None if the listing has not ended in time;
+        the listing continues, and the next call waits for its end.
 
         Parameters
         ----------
@@ -271,10 +274,10 @@ class RemoteFiles:
         return self._known[name][0] if name in self._known else None
 
     def get(self, names: Sequence[str], timeout_seconds: float) -> Path | None:
-        """Return the path of a downloaded copy of the first file; None if it has not come in time.
+        """Return the path of a downloaded copy of the first file; None if the download has not ended in time.
 
-        One download brings the first file and some of the next ones, up to 64 files or 64 MiB. A download
-        that has not ended goes on, and the next call waits for it.
+        One download fetches the first file and some of the next files, up to 64 files or 64 MiB. A download
+        that has not ended continues, and the next call waits for its end.
 
         Parameters
         ----------

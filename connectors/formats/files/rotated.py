@@ -1,7 +1,7 @@
 """The place up to which a followed file was read, and the search for rotated files.
 
-Rotation gives a file another name, or copies and truncates it. A place is a byte of a file together with what
-identifies the file under any name: its inode and parts of its text.
+Rotation gives a file another name, or copies and truncates it. A place is a byte of a file together with the
+marks that identify the file under any name: its inode and parts of its text.
 """
 
 from __future__ import annotations
@@ -51,16 +51,19 @@ class Place:
     at : int
         Byte offset in the (uncompressed) text.
     device, inode : int
-        0 in a position of an older version, which lacks them.
+        The device and inode numbers of the file; 0 if an older version, which did not store them, saved the
+        position.
     head : bytes
         Digest of the first `head_bytes` bytes.
     head_bytes : int
-        At most 1 KiB, and no more than the file held when it was read.
+        The length of the text that `head` covers: at most 1 KiB, and at most the size of the file when it was
+        read.
     tail : bytes
-        Digest of at most 256 bytes before `at`, which identify the file if its writer has since overwritten
-        the beginning with blanks.
+        Digest of at most 256 bytes before `at`. It identifies the file if the writer has overwritten the
+        beginning with blanks.
     modified : int
-        The latest observed time of change of the file in ns; a rotated file that is newer is unread.
+        The latest observed time of change of the file in ns. A rotated file with a later time of change has
+        not been read.
     """
 
     at: int
@@ -73,7 +76,7 @@ class Place:
 
     @classmethod
     def from_position(cls, position: Any) -> Place:
-        """Return the place of a position, or of a byte offset, the position of older versions."""
+        """Return the place that a stored position describes; older versions stored only a byte offset."""
         if isinstance(position, Mapping):
             return cls(**{name: position[name] for name in cls.__slots__})
         return cls(int(position))
@@ -84,7 +87,7 @@ class Place:
 
     @property
     def known(self) -> bool:
-        """True if the place has more than a byte offset, so that it identifies its file."""
+        """True if the place identifies its file; False if it is only a byte offset."""
         return bool(self.inode)
 
 
@@ -101,7 +104,7 @@ def _open_at_once(path: Any, flags: int) -> int:
 
 
 class OpenFile:
-    """An open file: the followed one, or a rotated one, which may be a gzip file.
+    """An open file: the followed file, or a rotated file, which may be compressed with gzip.
 
     Parameters
     ----------
@@ -180,7 +183,7 @@ class OpenFile:
 
     @property
     def left(self) -> bool:
-        """True if the file seems to hold unread text, judged by its size."""
+        """True if the size of the file shows that it holds unread text."""
         return not self._ended if self.packed else self.size > self.cutter.fed
 
     def take(self) -> bytes | None:
@@ -219,12 +222,12 @@ class OpenFile:
         return Place(at, *self.id, _digest(head), len(head), _digest(self._tail), self.modified)
 
     def place_of_all(self) -> Place:
-        """Return the place before any text, with the marks of the current text."""
+        """Return the place of byte 0, with the marks of the current text of the file."""
         head = self._first(HEAD_BYTES)
         return Place(0, *self.id, _digest(head), len(head), modified=self.modified)
 
     def is_at(self, place: Place) -> bool:
-        """Return whether this file holds the text of a place."""
+        """Return whether a place belongs to this file, judged by its inode or by parts of its text."""
         at = place.at
         if place.known and not place.head_bytes:
             return self.id == (place.device, place.inode)
@@ -239,7 +242,7 @@ class OpenFile:
     def lag(self, behind: int) -> int | None:
         """Return the approximate number of remaining records; None before the first line.
 
-        It is the number of remaining bytes, plus those `behind`, divided by the mean length of a line.
+        The number is the sum of the remaining bytes and `behind`, divided by the mean length of a line.
         """
         lines, fed = self._lines, self.cutter.fed - self._first_byte
         if not lines or fed <= 0:
@@ -265,9 +268,10 @@ class Rotated:
     modified : int
         The time of change in ns.
     number : str
-        The number or date in its name.
+        The number or date in the name of the file.
     sure : bool
-        Whether the name is certainly that of a rotated file, such as ``p.1``, but not ``p1``.
+        True if only a rotated file has such a name, as ``p.1``; False for a name such as ``p1``, which
+        another file may have too.
     """
 
     path: Path
@@ -288,7 +292,9 @@ _DATED = re.compile(r"[-._](?P<number>\d[-.:_T\d]*Z?)")
 
 
 def rotation_of(name: str, base: str) -> tuple[str, bool] | None:
-    """Return the number or date in the name of a rotated file of `base`, and whether it is certain, or None.
+    """Return the number or date in the name of a rotated file of `base`, and `Rotated.sure`.
+
+    Return None if no rotated file of `base` has such a name.
 
     Examples
     --------
@@ -311,7 +317,7 @@ def rotation_of(name: str, base: str) -> tuple[str, bool] | None:
 
 
 def rotation_bases(name: str) -> set[str]:
-    """Return the names of which a file with this name is certainly a rotated one.
+    """Return the names of all files of which `name` is certainly a rotated file.
 
     Examples
     --------
@@ -328,9 +334,10 @@ def rotation_bases(name: str) -> set[str]:
 def rotated_beside(path: Path) -> list[Rotated]:
     """Return the rotated files of a path, the oldest first.
 
-    A file that is being compressed counts as the plain one.
+    While a file is being compressed, its uncompressed form counts.
 
-    The number 1 is the newest, and dates rise. If both kinds of names occur, the time of change decides.
+    The file with the number 1 is the newest, and a later date is newer. If both kinds of names occur, the
+    time of change decides.
     """
     names = _names(path)
     for _ in range(_LISTINGS):
@@ -413,7 +420,7 @@ def _described(path: Path, names: Collection[str]) -> list[Rotated]:
 
 
 def opened(file: Rotated, make_cutter: MakeCutter) -> OpenFile | None:
-    """Open a rotated file at its beginning; return None if its name belongs to another file by now."""
+    """Open a rotated file at its beginning; return None if another file has its name by now."""
     try:
         open_file = OpenFile(file.path, make_cutter)
     except FileNotFoundError:
@@ -425,10 +432,10 @@ def opened(file: Rotated, make_cutter: MakeCutter) -> OpenFile | None:
 
 
 def find_again(path: Path, place: Place, make_cutter: MakeCutter) -> OpenFile | None:
-    """Open the file that holds the text of a place, followed or rotated, at that place.
+    """Open the followed or rotated file that holds the text of a place, at that place.
 
-    Return None if no file holds it. A file with the same inode comes before one with the same beginning. If a
-    name has moved to another file, the search is repeated.
+    Return None if no file holds the text. A file with the same inode is tried before a file with the same
+    beginning. If a file is renamed during the search, the search is repeated.
     """
     for _ in range(_SEARCHES):
         file, missed = _search(path, place, make_cutter)

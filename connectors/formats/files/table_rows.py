@@ -52,7 +52,7 @@ def read_table(raw: RawTable, passed_over: Collection[int] = (), names_models: b
     passed_over : collection of int
         The indices of valid rows that hold no record.
     names_models : bool, default True
-        Whether the table names the models; a row that names one is then an answer, even without scores.
+        Whether the table names the models. If so, a row that names a model is an answer, even without scores.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def _mark_answers(rows: Sequence[dict[str, object]], columns: Collection[str]) -
 
 
 def is_column(name: str) -> bool:
-    """Return whether a column of this name is one of ours.
+    """Return whether the name is a column of a record, such as ``id`` or ``groups.<name>``.
 
     Examples
     --------

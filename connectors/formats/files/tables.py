@@ -30,7 +30,7 @@ from monitor.base.source import RawTable
 ROWS = 8192
 """The number of rows of a table, about 1 MiB of ordinary records."""
 TABLE_BYTES = 4 << 20
-"""The approximate limit of a table in uncompressed bytes; one larger row is still a table."""
+"""The approximate limit of a table in uncompressed bytes; a single row may be larger."""
 _WHOLE_GROUP_BYTES, _FEW_ROWS = 64 << 20, 64
 _SMALL_BYTES = 1 << 20
 _DICTIONARIES = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
@@ -58,9 +58,9 @@ def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str
     names : sequence of str
         The names of all columns.
     mapped : collection of str
-        The columns that a mapping reads. Without a mapping, the columns with our names are read, or those of
-        the format whose marks the table has. `EVERY_COLUMN` reads all columns except unknown ones with the
-        same name, which cannot be told apart.
+        The columns that a mapping reads. Without a mapping, the result is the columns with the names of our
+        fields, or the columns of the format that the table is recognised as. With `EVERY_COLUMN` the result
+        is all columns, except unknown columns that have the same name.
 
     Raises
     ------
@@ -106,9 +106,10 @@ def read_csv(
     The first line of the file names the columns.
 
     A row is broken if it has more cells than there are columns, is too long, or has a quoted cell that does
-    not end. Blanks around column names are ignored, and those after a comma too if the first line has such
-    blanks. Columns without a name are ignored. Bytes that are not UTF-8 become lone surrogates, for which the
-    decoder rejects only their row. A file with the extension ``.gz`` or ``.zst`` is decompressed.
+    not end. Blanks around column names are ignored. If the first line has blanks after its commas, blanks
+    after the commas of all rows are ignored too. Columns without a name are ignored. Bytes that are not UTF-8
+    become lone surrogates, and the decoder rejects only the rows with such bytes. A file with the extension
+    ``.gz`` or ``.zst`` is decompressed.
 
     Parameters
     ----------
@@ -376,7 +377,8 @@ def open_parquet(path: Path, packed: bool = False) -> Iterator[Any]:
     ----------
     path : Path
     packed : bool, default False
-        Whether columns of text stay dictionary-encoded, so that a text of 150 kB in every row takes 150 kB.
+        Whether columns of text stay dictionary-encoded, which keeps a text that every row repeats in memory
+        only once.
 
     Raises
     ------

@@ -19,8 +19,8 @@ _REPEATED_BYTE = 1
 def missing_bytes(path: Path) -> int:
     """Return the least number of bytes that a Zstandard file lacks at its end; 0 if it ends with a frame.
 
-    It reads a few bytes for each block of 128 KiB and decompresses nothing. Other data count as complete,
-    because decompression will reject them.
+    The function reads a few bytes for each block of 128 KiB and decompresses nothing. A file that is not
+    Zstandard counts as complete, because decompression will reject it.
 
     Examples
     --------

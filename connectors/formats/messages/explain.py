@@ -1,8 +1,8 @@
 """Finds the fault of a record that the typed decoder rejected, with its exact place in the record.
 
-The typed decoder is fast and stops at the first fault. It names neither the keys of outer objects nor the
-literals ``NaN`` and ``Infinity``, which Python's json module writes and JSON lacks. This module parses the
-record again without types, at a cost that only rejected records pay.
+The typed decoder is fast and stops at the first fault. Its errors name neither the keys of outer objects nor
+the literals ``NaN`` and ``Infinity``, which Python's json module writes and JSON lacks. This module parses
+the record again without types. Only rejected records cause this cost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TooLarge(str):
 
 
 def float_of(text: str) -> float | TooLarge:
-    """Return the number that a text spells, NaN and Infinity included, or raise a ValueError.
+    """Return the number in a text, which may be NaN or Infinity; raise ValueError if it is no number.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def explain_text(record: bytes, error: Exception) -> Fault:
     Parameters
     ----------
     error : Exception
-        The error of `msgspec`, for the message if there is no better one.
+        The error of `msgspec`, which becomes the message if there is no better message.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def _other_bytes(record: bytes) -> Fault | None:
 
 
 def explain_value(value: object) -> Fault | None:
-    """Return the fault of the types in a record, or None."""
+    """Return the fault of a value with a wrong type in a record, or None if all types are right."""
     if not isinstance(value, dict):
         return RejectReason.WRONG_TYPE, f"$: expected an object, got {shown(value)}"
     for name in (*_KINDS, "scores", "models"):
@@ -175,8 +175,8 @@ def explain_value(value: object) -> Fault | None:
 def text_fault(value: object, path: str = "$") -> Fault | None:
     """Return the fault of the first text in a tree that holds half of a surrogate pair, or None.
 
-    Python's json module accepts such a text, but UTF-8 cannot encode it, so it can be no id and no label of
-    Prometheus, and the store cannot hold it.
+    Python's json module accepts such a text, but UTF-8 cannot encode it. The text can therefore be neither an
+    id nor a label of Prometheus, and the store cannot hold it.
 
     Examples
     --------
@@ -197,7 +197,7 @@ def text_fault(value: object, path: str = "$") -> Fault | None:
 
 
 def unicode_fault(text: str, path: str) -> Fault:
-    """Return the fault of a text that UTF-8 cannot encode: other bytes, or half of a character."""
+    """Return the fault of a text that UTF-8 cannot encode: it has invalid bytes or half of a character."""
     message = (
         "text with half of a surrogate pair, as cutting it within a character leaves; send whole characters"
     )

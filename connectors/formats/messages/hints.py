@@ -1,4 +1,4 @@
-"""Finds names that probably mean a missing field, as the end of the message about that field."""
+"""Finds names that probably mean a missing field, for the end of the message about that field."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def misspelt(names: Iterable[str], wanted: Sequence[str] = _SUGGESTED) -> str:
     names : iterable of str
         The names of the fields of a record or of the columns of a table.
     wanted : sequence of str
-        The fields to suggest; those among `names` are not suggested.
+        The fields to suggest; a field that is among `names` is not suggested.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def misspelt(names: Iterable[str], wanted: Sequence[str] = _SUGGESTED) -> str:
 
 
 def bare_classes(names: Iterable[str], classes: Sequence[str]) -> str:
-    """Return a clause about columns of a table whose names are names of classes, or "".
+    """Return a clause about columns of a table that are named after classes, or "" without such columns.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Proposes mappings for records in an unknown format, guessed from names and values.
 
-A proposal is a guess: the caller decodes the records with it before it shows it.
+A proposal is a guess: the caller decodes the records with the proposed mapping before showing it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _MOST_ELEMENTS = 20
 _SUM_TOLERANCE = 1e-3
 
 _FEWEST = 10
-"""The smallest number of records whose values are evidence on a field."""
+"""The smallest number of records whose values suffice to identify a field."""
 
 FEWEST_DIVIDED = 50
-"""The number of labels from which a perfect split by a threshold shows that they derive from the score."""
+"""The least number of labels that count as derived from the score if a threshold on it separates them."""
 
 _WORDS: Mapping[str, str] = {
     "id": "id uuid uid requestid eventid predictionid inferenceid traceid correlationid",
@@ -45,7 +45,7 @@ _WORDS: Mapping[str, str] = {
 }
 _NAMES: Mapping[str, frozenset[str]] = {field: frozenset(words.split()) for field, words in _WORDS.items()}
 _TRUTHS = _NAMES["label"] - {"label", "target"}
-"""The names that only a true class has; a `label` may also be the answer of a model."""
+"""The field names that only a true class has; a field `label` may also be the answer of a model."""
 
 _RESPONSE_WORDS = "answer choices output outputs prediction predictions response responses result results"
 _RESPONSES = frozenset(_RESPONSE_WORDS.split())
@@ -104,7 +104,7 @@ class Sample:
         return next(iter(self.cells.get(path, {}).values()), None)
 
     def column(self, path: str) -> list[Any]:
-        """Return the value of each record at a path, None for records without it."""
+        """Return the value of each record at a path, None for records without a value."""
         cells = self.cells.get(path, {})
         return [cells.get(row) for row in range(self.rows)]
 
@@ -114,10 +114,11 @@ def propose(
 ) -> FieldMapping | None:
     """Return a guess at the mapping that these records need, or None if they seem to have no scores.
 
-    Names identify the fields. Scores must also look like probabilities: numbers from 0 to 1, and an array or
-    object of them sums to 1. A `label` within a model's response, or beside the score of the class that it
-    names, is a prediction. If no name suggests the true class, it is the column whose values are the classes
-    and agree with the scores. Decode the records with the mapping before you show it.
+    Names identify the fields. Scores must also look like probabilities: numbers from 0 to 1, which sum to 1
+    if they are in an array or object. A `label` is a prediction if it is within a model's response, or in the
+    same object as the score of the class that it names. If no name suggests the true class, the column whose
+    values are the classes and agree with the scores is chosen. Decode the records with the mapping before you
+    show it.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ def propose(
     layout : TaskLayout
         The task of the records.
     constants : mapping of str to str
-        The constants of the mapping if no record names a `model`; labels without scores need none.
+        The constants of the mapping if no record names a `model`; labels without scores need no constants.
     label : str
         The path of the true class, if known.
 
@@ -176,7 +177,7 @@ def propose(
 
 
 def zoned(mapping: FieldMapping) -> dict[str, Any]:
-    """Return the keys of a mapping for a configuration, with the time zone even if it is guessed."""
+    """Return the keys of a mapping for a configuration, with the time zone even if the zone is a guess."""
     return mapping.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -199,8 +200,8 @@ def written(mapping: FieldMapping) -> dict[str, Any]:
 def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
     """Return the values of the fields that look like scores by name and length, whatever the numbers are.
 
-    An array holds a number for each class, and an object a number by class; with two classes, the scores may
-    be one number.
+    The scores of a record are an array with a number for each class, or an object with a number by class;
+    with two classes, they may be one number.
 
     Returns
     -------
@@ -222,7 +223,7 @@ def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
 
 
 def named_path(field: str, records: Sequence[Any]) -> str | None:
-    """Return the path of a field in records by the usual names of the field, or None.
+    """Return the path of a field in records that has one of the field's usual names, or None.
 
     Examples
     --------
@@ -233,7 +234,7 @@ def named_path(field: str, records: Sequence[Any]) -> str | None:
 
 
 def shares_of_classes(records: Sequence[Any]) -> tuple[str, ...]:
-    """Return the classes that the names of the scores show, in the order of the records, or ().
+    """Return the names of the classes in objects of scores, in the order of the records, or ().
 
     Examples
     --------
@@ -258,8 +259,8 @@ def shares_of_classes(records: Sequence[Any]) -> tuple[str, ...]:
 def class_paths(sample: Sample) -> dict[str, str]:
     """Return the path of the score of each class if the names of fields show the classes, else {}.
 
-    Such fields share a prefix or suffix, such as ``y_pred_proba_``, or are adjacent columns with the names of
-    the classes, whose values lie in 0 to 1 and sum to 1 in nearly every record.
+    Fields with scores share a prefix or suffix, such as ``y_pred_proba_``, or are adjacent columns with the
+    names of the classes. In nearly every record, the values of such columns lie in 0 to 1 and sum to 1.
 
     Examples
     --------
@@ -356,7 +357,7 @@ def _parted(path: str) -> tuple[str, str]:
 def label_by_values(
     sample: Sample, classes: Sequence[str], scores: Mapping[str, Any], known: set[str]
 ) -> str | None:
-    """Return the one field whose values are the classes and agree with the scores; None for no or several.
+    """Return the only field whose values are the classes and agree with the scores; None otherwise.
 
     Parameters
     ----------
@@ -414,7 +415,7 @@ def _divided(sample: Sample, scores: Mapping[str, Any], names: Mapping[int, str]
 
 
 def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
-    """Return the two values of the one field that agrees with a score, or () for no or several fields.
+    """Return the two values of the only field that agrees with a score, or () for no or several fields.
 
     Examples
     --------
@@ -480,7 +481,7 @@ def _most_likely(sample: Sample, classes: Sequence[str], scores: Mapping[str, An
 def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
     """Return the names of classes among these values.
 
-    If there are more than `most`, names such as NULL count as missing values and are left out.
+    If there are more than `most` names, names such as NULL count as missing values and are left out.
 
     Examples
     --------
@@ -551,7 +552,8 @@ def _is_one_of_several(label: str, scores: Mapping[str, Any]) -> bool:
 def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
     """Return the path of the class that a score belongs to, as in ``{"label": …, "score": …}``, or None.
 
-    The score of the most likely class is never below 1/K for K classes; that of a fixed class sometimes is.
+    The score of the most likely class is never below 1/K for K classes; the score of a fixed class sometimes
+    is.
 
     Examples
     --------
@@ -589,7 +591,7 @@ def looks_scored(records: Sequence[Any]) -> bool:
 
 
 def _looks_scored(sample: Sample) -> bool:
-    """Return whether a field is named like scores, with any values."""
+    """Return whether a field has a name that is usual for scores, whatever its values are."""
     return any(
         _rank(path) < _NO_SCORE and (not _is_of_class(path) or _is_share(first) or bool(spelling(first)))
         for path in sample.cells
@@ -632,7 +634,7 @@ def _largest_group(shares: Mapping[str, float]) -> dict[str, float]:
 
 
 def numbers_at(records: Sequence[Any]) -> tuple[int, str]:
-    """Return the number of classes and the path of scores that name no classes; 0 and "" if none.
+    """Return the number of classes and the path of scores that name no classes; 0 and "" without scores.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Redacts rejected records: the structure stays, and the name of its kind replaces each value."""
+"""Redacts rejected records: the structure stays, and each value is replaced by the name of its kind."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def keeper(keep: Keep, secret: bytes = SECRET) -> Callable[[Reject], Reject]:
     Parameters
     ----------
     keep : {"whole", "redacted", "none"}
-        "whole" keeps the record, cut at 2,000 bytes; "redacted" its `redact`; "none" only the reason and the
-        place. Messages must not quote values with the last two: see `wording.without_values`.
+        "whole" keeps the record, cut at 2,000 bytes; "redacted" keeps the result of `redact`; "none" keeps
+        only the reason and the place. With "redacted" and "none", messages must not quote values: see
+        `wording.without_values`.
     secret : bytes, optional
-        The key of hashes; a process beside the agent passes the agent's key.
+        The key of hashes; another process of the agent's machine passes the agent's key.
     """
 
     def whole(reject: Reject) -> Reject:
@@ -56,7 +57,7 @@ def keeper(keep: Keep, secret: bytes = SECRET) -> Callable[[Reject], Reject]:
 def redact(record: bytes, secret: bytes = SECRET) -> bytes:
     """Return a record with each value replaced by its kind, except `task` and `model`, which name no person.
 
-    Keys and these two values stay, cut at 60 characters; a secret in a key is not protected. A record that is
+    Keys, `task` and `model` stay, cut at 60 characters; a secret in a key is not protected. A record that is
     not JSON, or is longer than 16 kB, is reduced to its length and a keyed hash; equal records have equal
     hashes for the same key.
 

@@ -1,4 +1,4 @@
-"""Guesses translations of ids and labels with which labels would join predictions; the caller tries each."""
+"""Guesses translations of ids and labels so that labels join predictions; the caller tries each guess."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
 def translated_ids(
     ids: Collection[str], wanted: Collection[str], knows: Callable[[str], bool] | None = None
 ) -> dict[str, Any]:
-    """Return the keys of a mapping that turn the most ids into wanted ones, or {} if none helps.
+    """Return the keys of a mapping that turn the most ids into wanted ids, or {} if no key helps.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def translated_ids(
     wanted : collection of str
         The ids to join, or a part of them.
     knows : callable, optional
-        A predicate that is true for all ids to join; by default, `wanted` holds them all.
+        A predicate that is true for all ids to join; by default, `wanted` holds all of them.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mapping[str, str]:
-    """Return the class of each label value that is no class, or {} if one value stays unknown.
+    """Return the class for each label value that is not a class name, or {} if any value stays unknown.
 
     Examples
     --------

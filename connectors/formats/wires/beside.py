@@ -1,7 +1,7 @@
 """Adds the key, time and headers of a Kafka message to its records, as `$key`, `$timestamp`, `$headers`.
 
-They are added to the JSON after the record's own fields, so that mappings read them like other fields and
-rejected records show them.
+These fields are added to the JSON after the record's own fields, so that mappings read them like other fields
+and rejected records show them.
 """
 
 from __future__ import annotations

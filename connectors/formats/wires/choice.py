@@ -22,11 +22,11 @@ RECOGNISED = RecognisedWire()
 
 
 class HasWire(Protocol):
-    """The interface of a section of the configuration with a `mapping`, which describes a format."""
+    """The interface of a section of the configuration whose `mapping` describes a format of records."""
 
     @property
     def mapping(self) -> FieldMapping | None:
-        """The mapping of the records, if they need one."""
+        """The mapping of the records; None if there is no mapping."""
         ...
 
 
@@ -38,7 +38,7 @@ def own_wire(settings: HasWire) -> Wire:
 def wire_of(settings: HasWire) -> Wire:
     """Return the wire of a source, which is the reader of its records' format.
 
-    The wire of `http` also reads posts to the names of `observe`.
+    The wire of an `http` source also reads posts to `/v1/observe/<name>`.
     """
     base = own_wire(settings)
     if not isinstance(settings, HttpSourceConfig):
@@ -77,6 +77,6 @@ def wire_for(config: Config, name: str) -> Wire:
 
 
 def columns_of(wire: Wire) -> frozenset[str]:
-    """Return the columns of a table that the mapping of a wire reads; none without a mapping."""
+    """Return the columns of a table that the mapping of a wire reads; an empty set without a mapping."""
     columns: frozenset[str] = getattr(wire, "columns", frozenset())
     return columns

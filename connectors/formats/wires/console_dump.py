@@ -18,7 +18,7 @@ _HEAD = re.compile(
 
 
 def is_console_dump(path: Path) -> bool:
-    """Return whether the first line of a file is that of a dump; False if it cannot be read."""
+    """Return whether a file begins like a dump; False if the file cannot be read."""
     try:
         with _open(path) as file:
             return _HEAD.match(file.readline(_READ_BYTES)) is not None
@@ -29,7 +29,7 @@ def is_console_dump(path: Path) -> bool:
 def read_console_dump(path: Path, name: str) -> Iterator[list[RawMessages]]:
     """Yield the messages of a dump, about 1 MiB at a time.
 
-    This command makes a dump; `print.timestamp=true` is also allowed, keys and headers are not::
+    This command makes a dump; `print.timestamp=true` is also allowed, but keys and headers are not allowed::
 
         kafka-console-consumer.sh --bootstrap-server HOST:9092 --topic predictions --from-beginning \\
             --timeout-ms 10000 --property print.partition=true --property print.offset=true > dump.txt
@@ -42,7 +42,7 @@ def read_console_dump(path: Path, name: str) -> Iterator[list[RawMessages]]:
     path : Path
         A text file, or a gzip file if its name ends in ``.gz``.
     name : str
-        The topic, or for a dump without partitions the partition in the form of reports, ``topic-3``.
+        The topic; or, for a dump without partitions, the partition in the form ``topic-3``.
 
     Yields
     ------

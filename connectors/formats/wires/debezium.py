@@ -1,7 +1,8 @@
 """Debezium's change events, whose record is the row of a table after a change.
 
-The envelope has `before`, `after`, `op` and `source`; it is within `payload` if the converter writes schemas
-(debezium.io, "change event values"), and it is the `data` of a CloudEvent. MongoDB's `after` is JSON text.
+The envelope has `before`, `after`, `op` and `source`. The envelope is within `payload` if the converter
+writes schemas (debezium.io, "change event values"), and it is the `data` of a CloudEvent. MongoDB's `after`
+is JSON text.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class DebeziumWire(WithoutHeaders):
     Parameters
     ----------
     mapping : FieldMapping
-        Its paths refer to the row. Without paths, the row is recognised by its shape, and `constants` fill in
-        missing fields.
+        A mapping whose paths refer to the row. Without paths, the row is recognised by its shape, and
+        `constants` fill in missing fields.
 
     Examples
     --------
@@ -73,7 +74,10 @@ class DebeziumWire(WithoutHeaders):
         return DebeziumWire(self._mapping, inner)
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Return the rows of lines, with gaps for lines without a row and lines for `one`, or None."""
+        """Return the row of each line, or None if not all lines can be decoded at once.
+
+        The entry of a line is None if it holds no row, or if `one` has to read it.
+        """
         try:
             envelopes = [_opened(each) for each in _ENVELOPE.decode_lines(data)]
         except ERRORS:
@@ -93,11 +97,11 @@ class DebeziumWire(WithoutHeaders):
         return None
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether the names of the columns of a table are those of a format."""
+        """Return whether a table with these columns is in a known format, whose rows `one` reads as JSON."""
         return bool(formats_of_table(names))
 
     def passes_over(self, line: bytes) -> bool:
-        """Return whether a line is a change that leaves no row."""
+        """Return whether a line is a change without a row, such as a delete."""
         try:
             return _opened(_ENVELOPE.decode(line)).op in _WITHOUT
         except ERRORS:
@@ -125,7 +129,7 @@ class DebeziumWire(WithoutHeaders):
         return [(data, self._completed(each) if isinstance(each, Record) else each) for each in outcomes]
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """Return the clause of the mapping on a path at which a row has no value, or ""."""
+        """Return a clause that names the path at which the mapping finds no value in a row, or ""."""
         if not isinstance(self._inner, MappedWire):
             return ""
         try:

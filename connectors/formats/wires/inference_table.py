@@ -1,7 +1,7 @@
 """Rows of inference tables, which hold a response of MLflow's serving as JSON text in a field.
 
-Both generations of Databricks' tables are read: the older one has `timestamp_ms` and `request_metadata`, that
-of the AI gateway `request_time` (docs.databricks.com, inference tables).
+Both generations of Databricks' tables are read: the older tables have `timestamp_ms` and `request_metadata`,
+the tables of the AI gateway have `request_time` (docs.databricks.com, inference tables).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
     """A reader of logged responses in inference tables, with an answer for each row of a response.
 
     The id of an answer is the `client_request_id`, which the client chose, or else the
-    `databricks_request_id`, a colon, and the row number from 0. Model and version come from
+    `databricks_request_id`, followed by a colon and the row number from 0. Model and version are in
     `request_metadata`. A failed request (`status_code` other than 200) holds no answer. A record without
-    `response` is one with the fields of SPEC section 3.
+    `response` is read as a record with the fields of SPEC section 3.
 
     Parameters
     ----------
     mapping : FieldMapping
-        Its `constants` override the model, version and time of the table.
+        A mapping whose `constants` override the model, version and time of the table.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
         return [(data, outcome) for outcome in self._rows(value)]
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """Return a clause on the model, which some tables do not name, or ""."""
+        """Return a clause about a missing model, which some tables do not name, or "" for another fault."""
         if fault[0] is not RejectReason.NO_MODEL:
             return ""
         return "; request_metadata.model_name gives it: have it logged, or name it in mapping.constants.model"

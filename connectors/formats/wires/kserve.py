@@ -1,8 +1,8 @@
 """Logs of serving stacks: a CloudEvent for each request and each response, which holds a batch of rows.
 
-The loggers are those of KServe and Seldon Core. Events come as structured JSON or in binary mode, that is,
-with their attributes in headers (`connectors.formats.wires.cloudevents`). Responses may also come without an
-event around them. The formats are CloudEvents 1.0 (cloudevents.io), the protocol v1, the Open Inference
+KServe and Seldon Core have such loggers. Events are structured JSON or in binary mode, that is, with their
+attributes in headers (`connectors.formats.wires.cloudevents`). A response may also be sent without an event
+around it. The formats are CloudEvents 1.0 (cloudevents.io), the protocol v1, the Open Inference
 Protocol and Seldon's own.
 """
 
@@ -53,7 +53,7 @@ _HEAD = msgspec.json.Decoder(_Head)
 
 
 def passed_over(data: bytes) -> bool:
-    """Return whether these bytes are an event other than a response, which holds no answer.
+    """Return whether these bytes are an event without answers, such as the event of a request.
 
     Examples
     --------
@@ -72,18 +72,19 @@ def passed_over(data: bytes) -> bool:
 class KserveWire(OneByOne):
     """A reader of the events of KServe's and Seldon's loggers, with an answer for each row of a response.
 
-    The id of an answer is the id of the event (Seldon: of the request), a colon, and the row number from 0.
-    The model is a constant of the mapping, or else the event's `inferenceservicename` (Seldon: `modelid`), or
-    else the body's `model_name`.
+    The id of an answer is the id of the event (Seldon: of the request), followed by a colon and the row
+    number from 0. The model is a constant of the mapping, or else the event's `inferenceservicename` (Seldon:
+    `modelid`), or else the body's `model_name`.
 
-    A value without `specversion` is no event. With `outputs` or `predictions` it is a response with its own
-    `id`. Otherwise it is a record with the fields of SPEC section 3, such as a label.
+    A value without `specversion` is no event. If it has `outputs` or `predictions`, it is a response with its
+    own `id`. Otherwise it is a record with the fields of SPEC section 3, such as a label.
 
     Parameters
     ----------
     mapping : FieldMapping
-        Its `constants` override values of events. With `id: body`, the ids are made from the response's own
-        id, which the client may have chosen, not from the event's; without such an id, a row has none.
+        A mapping whose `constants` override values of events. With `id: body`, the ids are made from the id
+        of the response, which the client may have chosen, instead of the id of the event; the rows of a
+        response without an id then have no ids.
 
     Examples
     --------
@@ -117,7 +118,7 @@ class KserveWire(OneByOne):
         return PLAIN.one(data)
 
     def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
-        """Return a message if a record with the marks of this format may be of another kind, else "".
+        """Return a message if a record that looks like this format may be something else, otherwise "".
 
         Parameters
         ----------
@@ -145,7 +146,7 @@ class KserveWire(OneByOne):
     def message(self, value: bytes, headers: Headers) -> bytes:
         """Return a Kafka message as one JSON value, which `one` can read.
 
-        A message in binary mode has the event's attributes in its headers: they are added to the value.
+        The headers of a message in binary mode hold the event's attributes, which are added to the value.
         Binary tensors and protobuf are converted. All other messages are returned unchanged.
 
         Parameters
@@ -159,9 +160,9 @@ class KserveWire(OneByOne):
         return _line(attributes, value) if attributes else _unpacked(value)
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return the body of an HTTP request as one line of JSON, or None if it is lines of JSON already.
+        """Return the body of an HTTP request as one line of JSON, or None if the body is JSON already.
 
-        The result is not None for an event in binary mode, with its attributes in the headers, and for a
+        The body is converted if it is an event in binary mode, with its attributes in the headers, or a
         response of the Open Inference Protocol with binary tensors.
 
         Parameters
@@ -180,7 +181,7 @@ class KserveWire(OneByOne):
         return passed_over(line)
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """Return a clause on the part of an event that names the model, or "" for another fault.
+        """Return a clause about the part of an event that names the model, or "" for another fault.
 
         Examples
         --------

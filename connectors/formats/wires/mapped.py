@@ -2,7 +2,7 @@
 
 If all paths have one step, msgspec decodes a `Record` with renamed fields at no extra cost. Longer paths
 become a tree of typed structs with only the mapped fields, from which columns are extracted. Records that
-this fast way rejects are parsed again without types, one by one.
+these typed decoders reject are parsed again without types, one by one.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class MappedWire:
 
     @property
     def one_row(self) -> str:
-        """The path that reads one row of an array that may hold several, or "" if all rows are read."""
+        """The path that reads one row of an array that may hold several rows, or "" if all rows are read."""
         return _written(self._way) if self._rows else ""
 
     @property
@@ -190,10 +190,11 @@ class MappedWire:
         return not _LABELS.isdisjoint(self.paths)
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> MappedWire:
-        """Return a wire that reads scores by class as tuples if all tasks have the same classes, or this one.
+        """Return a wire that reads the scores of these tasks as fast as possible.
 
-        Objects take several times as long. If a class has no score, or the tasks differ, the scores stay an
-        object, whose names a message needs.
+        If all tasks have the same classes and every class has a path, the wire reads the scores as tuples,
+        which is several times as fast as reading objects. Otherwise the method returns this wire, which reads
+        objects, because messages need the names in the objects.
         """
         orders = {layout.classes for layout in layouts}
         if len(orders) != 1 or set(self.mapping.class_scores) != set(*orders):
@@ -203,7 +204,10 @@ class MappedWire:
         return wire
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Return the records of lines, with gaps for records that `where` excludes, or None."""
+        """Return the record of each line, None for a record that `where` excludes.
+
+        Return None instead of a list if not all lines can be decoded at once.
+        """
         if self._decoder is None:
             return None
         try:
@@ -212,7 +216,7 @@ class MappedWire:
             return None
 
     def array(self, data: bytes) -> list[Record] | None:
-        """Return the records of an array, one an element, or None if `one` has to read an element."""
+        """Return the record of each element of an array, or None if `one` has to read an element."""
         if self._array is None:
             return None
         try:
@@ -223,7 +227,7 @@ class MappedWire:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The names that the columns of a table may have."""
+        """The names of columns that the mapping reads from a table."""
         whole = (*self.mapping.paths.values(), *self.mapping.where)
         return frozenset(whole) | {str(path[0]) for path in self.paths.values()}
 
@@ -232,7 +236,7 @@ class MappedWire:
         return False
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """Return a Kafka message with the mapped fields of its key, time and headers.
+        """Return a Kafka message with the fields that the mapping reads from its key, time and headers.
 
         With `format: cloudevents`, an event in binary mode becomes structured JSON first.
         """
@@ -241,7 +245,7 @@ class MappedWire:
         return with_fields(value, headers, self._beside) if self._beside else value
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return an event in binary mode as JSON, with `format: cloudevents`, or None for another post."""
+        """Return an event in binary mode as JSON, or None for another post or format than `cloudevents`."""
         attributes = http_attributes(headers) if self._events else {}
         return event(attributes, body) if attributes else None
 
@@ -250,7 +254,7 @@ class MappedWire:
         return bool(self._where) and self.one(line)[0][1] is None
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Read one value as a record, and return its outcome, None if `where` excludes it."""
+        """Read one value as a record, and return its outcome: None if `where` excludes the record."""
         try:
             if self._decoder is None:
                 return [(data, self._again(data, ValueError("not as the mapping says")))]
@@ -259,7 +263,7 @@ class MappedWire:
             return [(data, self._again(data, error))]
 
     def record(self, value: object) -> Record | Fault:
-        """Return the record in a decoded value, or its fault."""
+        """Return the record in a decoded value, or the fault of the value."""
         shaped = self.shaped(value)
         left = sum(rows.left(lookup(value, rows.array)) for rows in self._rows)
         if left:
@@ -284,7 +288,7 @@ class MappedWire:
         return values
 
     def note(self, message: str) -> str:
-        """Return a clause on where the mapping reads the field that a message names, or "".
+        """Return a clause that says where the mapping reads the field that a message names, or "".
 
         Examples
         --------
@@ -299,7 +303,7 @@ class MappedWire:
         return f"; the mapping reads {name} at {place}" if place else ""
 
     def missing(self, message: str, data: bytes) -> str:
-        """Return a clause on a path at which a record has no value, with the names that it has there.
+        """Return a clause about a path at which a record has no value, with the names that it has instead.
 
         Examples
         --------
@@ -325,7 +329,7 @@ class MappedWire:
     def table(self, raw: RawTable) -> RawTable:
         """Return a table with our columns, made from the columns that the mapping names.
 
-        A path is the name of a column, or leads into its cells.
+        A path is the name of a column, or a path into the cells of a column.
         """
         rows = max(map(len, raw.columns.values()), default=0)
         columns: dict[str, list[object]] = {name: [value] * rows for name, value in self._constants.items()}
@@ -342,7 +346,7 @@ class MappedWire:
         return RawTable(columns or {_UNMAPPED: [None] * rows}, raw.partition, raw.start, raw.broken)
 
     def passed_over(self, raw: RawTable) -> frozenset[int]:
-        """Return the rows of a table that `where` excludes."""
+        """Return the indices of the rows of a table that `where` excludes."""
         rows: set[int] = set()
         for written in self.mapping.where:
             path = parse_field_path(written)
@@ -352,7 +356,7 @@ class MappedWire:
         return frozenset(rows - raw.broken.keys())
 
     def rows_left(self, raw: RawTable) -> int:
-        """Return the number of rows in arrays within cells that the mapping does not read."""
+        """Return the number of rows that the mapping does not read in arrays within the cells of a table."""
         return sum(
             rows.left(_inside(_unpacked(cell), rows.array[1:]))
             for rows in self._rows
@@ -471,7 +475,7 @@ def _is_one_of(value: Any, texts: frozenset[str]) -> bool:
 
 
 def id_reader(mapping: FieldMapping) -> Callable[[Any], Any] | None:
-    """Return a function that converts ids to the form of the labels, or None if ids need no conversion.
+    """Return a function that converts ids to the form of the ids of labels, or None without a conversion.
 
     Examples
     --------
@@ -513,7 +517,7 @@ def _column(raw: RawTable, written: str, path: FieldPath) -> list[object] | None
 
 
 def hexadecimal(id_: Any, digits: int) -> Any:
-    """Return a decimal number in hexadecimal with at least `digits` digits, and another id unchanged.
+    """Return a decimal number in hexadecimal with at least `digits` digits, and any other id unchanged.
 
     Examples
     --------
@@ -676,10 +680,10 @@ def _time_in(value: object) -> object:
 
 
 def time_reader(mapping: FieldMapping) -> Callable[[Any], Any] | None:
-    """Return a function that converts a mapped time to seconds or RFC 3339, or None if times need none.
+    """Return a function that converts a mapped time to seconds or RFC 3339, or None without a conversion.
 
     The function leaves unreadable times to the decoder, which rejects them. A text with an offset keeps its
-    offset. In the hour that a zone repeats in autumn, the first one counts.
+    offset. A time in the hour that a zone repeats in autumn is taken from the first of the two hours.
 
     Examples
     --------

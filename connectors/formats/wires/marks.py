@@ -1,4 +1,4 @@
-"""The marks of each format: names of fields and columns by which its records and tables are recognised."""
+"""The marks of a format: names of fields and columns by which its records and tables are recognised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from connectors.formats.decode.structs import ARENA_FIELDS
 from monitor.base.registry import FORMATS
 
 OURS = ("scores", "models", "confidence", "label", "correct", *ARENA_FIELDS)
-"""The fields of answers, labels and comparisons, of which a record in our format has at least one."""
+"""The fields of answers, labels and comparisons; a record in our format has at least one of these fields."""
 
 ONE_IS_OURS = frozenset(OURS)
 

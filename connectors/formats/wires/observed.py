@@ -1,4 +1,4 @@
-"""Posts to `/v1/observe/<source>`, whose lines name the mapping or format that reads them.
+"""Posts to `/v1/observe/<source>`, whose records are read by the mapping or format of the source.
 
 The spool keeps each line within an object that names its source, so that a later reading gives the same
 result. A line that names no source is read by the base wire.
@@ -43,7 +43,7 @@ def observed_line(name: str, line: bytes) -> bytes:
 
 
 class ObservedWire(ByShape):
-    """A reader of lines that name their source, each by the reader (wire) of that source.
+    """A reader of lines that name their source. It reads each line by the reader (wire) of that source.
 
     Parameters
     ----------
@@ -73,12 +73,15 @@ class ObservedWire(ByShape):
 
     @property
     def one_row(self) -> str:
-        """The path that reads one row of an array that may hold several, of any source, or ""."""
+        """The first path of any source that reads one row of an array that may hold several rows, or ""."""
         wires = (self.base, *self.sources.values())
         return next((wire.one_row for wire in wires if isinstance(wire, MappedWire) and wire.one_row), "")
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Return the records of lines, with gaps for lines that `one` has to read, or None."""
+        """Return the record of each line, None for a line that `one` has to read.
+
+        Return None instead of a list if not all lines can be decoded at once.
+        """
         if _BEGIN not in data:
             return self.base.lines(data)
         lines = data.split(b"\n")
@@ -93,7 +96,7 @@ class ObservedWire(ByShape):
         return Mixed(mixed)
 
     def array(self, data: bytes) -> list[Record] | None:
-        """Return the records of an array by the base wire, or None if an element may name a source."""
+        """Return the records of an array, read by the base wire; None if an element may name a source."""
         return None if _BEGIN in data else self.base.array(data)
 
     def reads_rows(self, names: Collection[str]) -> bool:
@@ -101,11 +104,11 @@ class ObservedWire(ByShape):
         return self.base.reads_rows(names)
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """Return a Kafka message as JSON by the base wire."""
+        """Return a Kafka message as JSON, converted by the base wire."""
         return self.base.message(value, headers)
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return a post as a line of JSON by the base wire.
+        """Return a post as a line of JSON, converted by the base wire.
 
         Posts to a source use its own wire.
         """
@@ -127,7 +130,7 @@ class ObservedWire(ByShape):
         return [(data, outcome) for _, outcome in wire.one(bytes(line.record))]
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """Return a clause on the field that a record lacks, by the wire of its source."""
+        """Return the clause of the source's wire about the field that a record lacks."""
         line = _opened(data)
         wire = self.base if line is None else self.sources.get(line.name)
         inner = data if line is None else bytes(line.record)

@@ -1,4 +1,4 @@
-"""Sentences about Kafka messages that are no text, which explain why none of them is read."""
+"""Sentences about Kafka messages that are not text, which explain why no message is read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SENTENCES = {
 
 
 def odd_payloads(raws: Sequence[Raw]) -> Iterable[str]:
-    """Return a sentence for each kind of messages that are no text, the most frequent kind first.
+    """Return a sentence for each kind of message that is not text, the most frequent kind first.
 
     Examples
     --------

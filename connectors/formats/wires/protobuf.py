@@ -1,6 +1,6 @@
 """Open Inference responses of gRPC, decoded with the needed part of protobuf's wire format.
 
-The fields are those of `ModelInferResponse` in the protocol's `open_inference_grpc.proto`; the encoding is
+The message `ModelInferResponse` is defined in the protocol's `open_inference_grpc.proto`; the encoding is
 described at protobuf.dev/programming-guides/encoding. Seldon Core 2 keeps such messages in its topics.
 """
 
@@ -28,16 +28,16 @@ def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     Returns
     -------
     body : dict
-        `model_name`, `model_version`, `id` and `outputs`. Each output has `name`, `datatype` and `shape`, and
-        `data` if its tensor is FP32, FP64 or BYTES and not raw.
+        A dict with `model_name`, `model_version`, `id` and `outputs`. Each output has `name`, `datatype` and
+        `shape`, and `data` if its tensor is FP32, FP64 or BYTES and not raw.
     raw : list of bytes
-        The raw tensor of each output, or nothing.
+        The raw tensor of each output; empty if the message has no raw tensors.
 
     Raises
     ------
     ValueError
-        The bytes are no such message, or have no outputs; the message is the end of a sentence that begins
-        with "it".
+        The bytes are no `ModelInferResponse`, or have no outputs. The text of the error is the end of a
+        sentence that begins with "it".
 
     Examples
     --------

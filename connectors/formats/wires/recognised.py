@@ -1,4 +1,4 @@
-"""Reads records of any format, which it recognises by their fields: the wire of a source without a mapping.
+"""The wire of a source without a mapping, which recognises the format of each record by its fields.
 
 Records with our fields (SPEC section 3) are read together in one call. Only a record without a field of an
 answer or of a label is checked for the marks of formats (`monitor.base.registry`), the names of fields by
@@ -34,7 +34,7 @@ class Doubting(Protocol):
     """The interface of a wire that can doubt whether a record with its marks is of its format."""
 
     def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
-        """Return a message if a record may be of another kind, else ""."""
+        """Return a message if a record that looks like this format may be something else, otherwise ""."""
         ...
 
 
@@ -46,7 +46,8 @@ class RecognisedWire(ByShape):
     layouts : sequence of TaskLayout, optional
         The tasks; if the only task lists one model, answers that name no model belong to it.
     inner : bool
-        Whether the records are within those of a format; formats that wrap records are then excluded.
+        Whether the records are wrapped in records of another format. If so, formats that wrap records are
+        excluded.
 
     Examples
     --------
@@ -67,7 +68,10 @@ class RecognisedWire(ByShape):
         return RecognisedWire(layouts, self._inner)
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Return the records of lines, with gaps for records of formats, or None."""
+        """Return the record of each line, None for a line that `one` has to read.
+
+        Return None instead of a list if not all lines can be decoded at once.
+        """
         if (scored := PLAIN.scored(data)) is not None:
             return scored
         records = PLAIN.lines(data)
@@ -88,11 +92,11 @@ class RecognisedWire(ByShape):
         return mixed
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether the names of the columns of a table are those of a format."""
+        """Return whether a table with these columns is in a known format, whose rows `one` reads as JSON."""
         return bool(formats_of_table(names))
 
     def array(self, data: bytes) -> list[Record] | None:
-        """Return the records of an array if all have our fields, else None."""
+        """Return the records of an array if all of them have our fields, otherwise None."""
         records = PLAIN.array(data)
         return None if records is None or _foreign(records) else records
 
@@ -122,20 +126,20 @@ class RecognisedWire(ByShape):
         return self._wire(_EVENTS).message(value, headers)
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return a post that is one value of any content type as a line of JSON, or None for another post."""
+        """Return an event in binary mode, or binary tensors, as a line of JSON, or None for another post."""
         if (TENSORS_HEADER not in headers and not http_attributes(headers)) or _is_ours(body):
             return None
         return self._wire(_EVENTS).posted(headers, body)
 
     def passes_over(self, line: bytes) -> bool:
-        """Return whether a line is of a format and holds no answer."""
+        """Return whether a line is a record of a known format that holds no answer."""
         tag = self.format_of(line)
         if tag is None:
             return False
         return self._wire(tag).passes_over(line) if tag != _EVENTS else self.one(line)[0][1] is None
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """Return a clause on the field that a record of a format lacks, or ""."""
+        """Return a clause about the field that a record of a known format lacks, or ""."""
         if fault[0] in (RejectReason.NO_SCORES, RejectReason.NO_MODEL) and _is_bentoml(data):
             return (
                 "; this looks like BentoML's log, whose columns have names of their own and whose times have "
@@ -151,7 +155,10 @@ class RecognisedWire(ByShape):
         )
 
     def format_of(self, data: bytes) -> str | None:
-        """Return the format of a record by its marks; None for no or several formats, and for our fields."""
+        """Return the format of a record by the names of its fields.
+
+        Return None if no format or several formats fit, or if the record has our fields.
+        """
         fields = _fields_of(data)
         if fields is None or not ONE_IS_OURS.isdisjoint(fields):
             return None

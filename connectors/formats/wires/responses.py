@@ -21,7 +21,7 @@ _CLASSIFICATION = re.compile(r"([-+0-9.eE]+):(\d+)(?::(.*))?")
 
 
 def row_scores(body: Mapping[str, Any], place: str) -> list[Any] | Fault:
-    """Return the scores of each row of a response, in a form of `Record.scores`, or the fault.
+    """Return the scores of each row of a response, in a form of `Record.scores`, or the response's fault.
 
     Parameters
     ----------
@@ -62,16 +62,18 @@ def constants_of(mapping: FieldMapping) -> dict[str, str]:
 
 
 def row_records(scores: Sequence[Any], id_: object, shared: Mapping[str, Any]) -> list[Record | Fault]:
-    """Return an answer for each row, whose id is the id of the request, a colon, and the row number from 0.
+    """Return an answer for each row of a request.
+
+    The id of an answer is the id of the request, a colon, and the row number from 0.
 
     Parameters
     ----------
     scores : sequence
         The scores of each row.
     id_ : object
-        The id of the request; if it is no text, the rows have no ids.
+        The id of the request; if it is not text, the rows have no ids.
     shared : mapping of str to object
-        The values of other fields, which all rows share; None for an absent one.
+        The values of other fields, which all rows share; None for an absent field.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """SageMaker's data capture: a line for each request, with its input and output as text or base64.
 
-The formats are those of SageMaker's data capture files (model-monitor-data-capture-endpoint.html) and of the
-ground truth that its model quality monitor merges with them (model-monitor-model-quality-merge.html).
+This module reads SageMaker's data capture files (model-monitor-data-capture-endpoint.html) and the ground
+truth that its model quality monitor merges with the files (model-monitor-model-quality-merge.html).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SUM_TOLERANCE = 1e-3
 
 
 class SagemakerWire(OneByOne, WithoutHeaders):
-    """A reader of captured outputs, with an answer for each row, and of ground truth, which is a label.
+    """A reader of SageMaker's data capture, with an answer for each row, and of ground truth labels.
 
-    The id of an answer is the `inferenceId` of the client, or else the `eventId`, a colon, and the row number
-    from 0. A capture of the input alone holds no answer. Other lines are records with the fields of SPEC
-    section 3.
+    A line of data capture holds the input and the output of a request; a line without an output holds no
+    answer. The id of an answer is the `inferenceId` of the client, or else the `eventId`, followed by a colon
+    and the row number from 0. Other lines are records with the fields of SPEC section 3.
 
     Parameters
     ----------
     mapping : FieldMapping
-        Its `constants` name the model, which a capture lacks.
+        A mapping whose `constants` name the model, because data capture does not.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class SagemakerWire(OneByOne, WithoutHeaders):
         self._constants = constants_of(mapping)
 
     def passes_over(self, line: bytes) -> bool:
-        """Return whether a line is a capture of the input alone."""
+        """Return whether a line holds the input of a request without its output, and so no answer."""
         return self.one(line)[0][1] is None
 
     def _read(self, data: bytes) -> list[Outcome]:
@@ -75,7 +75,7 @@ class SagemakerWire(OneByOne, WithoutHeaders):
         return [(data, outcome) for outcome in self._rows(output, captured.get("endpointInput"), about)]
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """Return a clause on the model, which captures do not name, or "" for another fault."""
+        """Return a clause about the model, which data capture does not name, or "" for another fault."""
         if fault[0] is not RejectReason.NO_MODEL:
             return ""
         return "; a capture does not name the model: name it in mapping.constants.model"

@@ -23,14 +23,15 @@ _JSON = json.JSONDecoder()
 def read_body(data: bytes) -> dict[str, Any]:
     """Return the body of a response, with tensors as flat lists under `data`.
 
-    The parser finds the end of the JSON, and the tensors must have the sizes that the JSON declares. So the
-    header `Inference-Header-Content-Length`, which no logger keeps, is not needed. A tensor of another type
-    than FP16, FP32, FP64, INT32, INT64 and BYTES gets no `data`.
+    The parser finds the end of the JSON, and the tensors must have the sizes that the JSON declares. The
+    header `Inference-Header-Content-Length`, which no logger keeps, is therefore not needed. A tensor of a
+    type other than FP16, FP32, FP64, INT32, INT64 and BYTES gets no `data`.
 
     Raises
     ------
     ValueError
-        The bytes have none of the three forms; the message is the end of a sentence that begins with "it".
+        The bytes have none of the three forms. The text of the error is the end of a sentence that begins
+        with "it".
 
     Examples
     --------

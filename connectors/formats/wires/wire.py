@@ -20,7 +20,7 @@ from connectors.formats.wires.marks import formats_of_table
 from monitor.base.records import TaskLayout
 
 Outcome = tuple[bytes, Record | Fault | None]
-"""The bytes of a value with its record or its fault, or with None for a valid value without a record."""
+"""The bytes of a value, with its record or its fault; or with None for a valid value without a record."""
 
 ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """The exceptions of `msgspec` for bytes that it cannot decode as a type."""
@@ -36,9 +36,9 @@ def _decoder_without(absent: frozenset[str], scored: bool = False) -> msgspec.js
 
 
 class Mixed(list[Record | None]):
-    """The records of lines that were decoded at once, some of which `Wire.one` still has to read.
+    """The records of lines that were decoded at once.
 
-    The entry of such a line is None.
+    An entry is None if `Wire.one` still has to read the line.
     """
 
 
@@ -57,16 +57,14 @@ class Wire(Protocol):
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
         """Decode many lines at once, each of which is one record.
 
-        Return None if that is impossible, because a line is no record of this format: then `one` reads each
-        line.
+        Return None if a line is no record of this format; the caller then reads each line with `one`.
         """
         ...
 
     def array(self, data: bytes) -> list[Record] | None:
         """Decode the elements of a JSON array at once, each of which is one record.
 
-        Return None if that is impossible, because an element is no record of this format: then `one` reads
-        each.
+        Return None if an element is no record of this format; the caller then reads each element with `one`.
         """
         ...
 
@@ -83,7 +81,9 @@ class Wire(Protocol):
         ...
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """Return a Kafka message as JSON, which `one` can read; it is called only if the headers matter.
+        """Return a Kafka message as JSON, which `one` can read.
+
+        The method is called only if the headers matter.
 
         Parameters
         ----------
@@ -95,9 +95,9 @@ class Wire(Protocol):
         ...
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return the body of an HTTP request as one line of JSON, if it is a single value in another form.
+        """Return the body of an HTTP request as one line of JSON if the headers show a special form.
 
-        Return None if the content type alone decides how the body is read.
+        Return None otherwise; the content type then decides how the body is read.
 
         Parameters
         ----------
@@ -114,10 +114,10 @@ class Wire(Protocol):
 
 @runtime_checkable
 class FormatWire(Protocol):
-    """The interface of a wire that can say where its format holds a field."""
+    """The interface of a wire that can explain where its format holds a field."""
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """Return a clause on where the format holds the field that a record lacks, or ""."""
+        """Return a clause that says where the format holds the field that a record lacks, or ""."""
         ...
 
 
@@ -143,7 +143,7 @@ class WithoutHeaders:
 
 
 class OneByOne:
-    """The base of wires that read one value at a time, with a record for each of its rows.
+    """The base of wires that read one value at a time, with a record for each row of the value.
 
     If the only task lists one model, answers that name no model belong to it.
     """
@@ -178,7 +178,7 @@ class OneByOne:
         return None
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether the names of the columns of a table are those of a format."""
+        """Return whether a table with these columns is in a known format, whose rows `one` reads as JSON."""
         return bool(formats_of_table(names))
 
 
@@ -192,7 +192,7 @@ class PlainWire(WithoutHeaders):
         self._array = msgspec.json.Decoder(list[Record])
 
     def lines(self, data: bytes) -> list[Record] | None:
-        """Return the records of lines, one a line, or None if a line is no such record."""
+        """Return the record of each line, or None if a line is not a record with these fields."""
         if len(data) > _MANY_BYTES:
             # Most streams omit the same fields in every record; a type without them saves their columns.
             try:
@@ -205,7 +205,10 @@ class PlainWire(WithoutHeaders):
             return None
 
     def scored(self, data: bytes) -> list[Record] | None:
-        """Return the records of many lines if all have scores and only fields of the first one, else None."""
+        """Return the records of many lines if all have scores and no field that the first record lacks.
+
+        Return None otherwise, or if `data` is short.
+        """
         if len(data) <= _MANY_BYTES:
             return None
         try:
@@ -220,7 +223,7 @@ class PlainWire(WithoutHeaders):
         return frozenset(name for name in _FIELDS if getattr(first, name) is None)
 
     def array(self, data: bytes) -> list[Record] | None:
-        """Return the records of an array, one an element, or None if an element is no such record."""
+        """Return the record of each element of an array, or None if an element is not a record."""
         try:
             return self._array.decode(data)
         except ERRORS:
@@ -243,4 +246,4 @@ class PlainWire(WithoutHeaders):
 
 
 PLAIN = PlainWire()
-"""The wire for records with our fields only."""
+"""The wire for records with the fields of SPEC section 3 only."""

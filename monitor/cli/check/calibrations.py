@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from monitor.engine.reference import Reference
 
 FEW_ROWS = 1000
-"""With fewer labelled rows the mean confidence is uncertain by two points or more from chance alone."""
+"""The least number of labelled rows without a warning.
+
+With fewer rows, chance alone makes the mean confidence uncertain by two points or more.
+"""
 
 SATURATED_SHARE = 0.5
 """`check` warns if at least this share of a reference's rows have a score of exactly 0 or 1."""
@@ -94,7 +97,7 @@ def refuse_one_class(name: str, task: Task, model: str, reference: Reference) ->
 
 
 def calibration_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:
-    """Return a warning for each weakness of a reference that a calibration is fitted on.
+    """Return a warning for each weakness of the references on which calibrations are fitted.
 
     Examples
     --------
@@ -147,8 +150,8 @@ def _weaknesses(task: Task, reference: Reference) -> Iterator[str]:
 def surprise_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:
     """Return a warning for each setting that the references show to be unsuitable.
 
-    Such a setting is an objective that the reference itself misses, or a group with so few answers that a
-    window takes more than a week.
+    An objective is unsuitable if the reference itself misses it. A group is unsuitable if it has so few
+    answers that a window takes more than a week.
 
     Examples
     --------
@@ -209,7 +212,7 @@ def interval_sentences(tasks: Mapping[str, Task], references: References) -> Ite
     ----------
     tasks : mapping of str to Task
     references : mapping of str to mapping of str to Reference
-        By task and model.
+        The references by task and model.
 
     Examples
     --------

@@ -33,12 +33,12 @@ class ChartRate:
     ----------
     task : str
     model : str or None
-        None if the configuration names no models; the rate then holds for each model.
+        The name of the model. None if the configuration names no models; the rate then holds for each model.
     metric : str
     false_alarms_per_window : float
-        0 to 1.
+        The probability of a false alarm in a window, 0 to 1.
     windows_per_day : float or None
-        None if the traffic is unknown.
+        The expected number of windows in a day; None if the traffic is unknown.
     """
 
     task: str
@@ -49,7 +49,7 @@ class ChartRate:
 
     @property
     def false_alarms_per_week(self) -> float | None:
-        """False alarms a week; None if the traffic is unknown."""
+        """The expected number of false alarms of the chart in a week; None if the traffic is unknown."""
         if self.windows_per_day is None:
             return None
         return 7 * self.windows_per_day * self.false_alarms_per_window
@@ -65,7 +65,7 @@ class SharedBudget:
     false_alarms_per_week : float
         The budget of all charts of the task together, charts of groups included.
     windows_per_week : float
-        The number of windows that these charts judge together.
+        The number of windows that all charts of the task judge together.
     arl0 : float
         The resulting average number of windows between two false alarms of one chart.
     """
@@ -87,7 +87,7 @@ class CheckReport:
     groups : mapping of str to tuple of str
         The names of the groups, for each task that has any.
     warnings : tuple of str
-        Each begins with the path of a key.
+        Sentences, each of which begins with the path of a key.
     shared : tuple of SharedBudget
         The budgets of false alarms a week.
     """
@@ -99,19 +99,21 @@ class CheckReport:
 
     @property
     def false_alarms_per_week(self) -> float | None:
-        """Expected false alarms a week of all charts of models whose traffic is known; None if there is none.
+        """The expected number of false alarms in a week of the charts of all models with known traffic.
 
-        The expectations of charts add up even though the charts of one model move together.
+        None if no model's traffic is known. The expectations of charts add up even though the charts of one
+        model move together.
         """
         known = [chart.false_alarms_per_week for chart in self.charts]
         return sum(rate for rate in known if rate is not None) if any(r is not None for r in known) else None
 
     @property
     def false_alarms_of_groups(self) -> float | None:
-        """Expected false alarms a week of all charts of groups; None if no chart's traffic is known.
+        """The expected number of false alarms in a week of all charts of groups.
 
-        Each group counts as many windows as the model has, because the group's values share the model's
-        answers. See `charted_windows_per_week` for the windows that close by age.
+        None if no chart's traffic is known. Each group counts as many windows as the model has, because the
+        group's values share the model's answers. See `charted_windows_per_week` for the windows that close by
+        age.
         """
         known = [
             len(self.groups.get(chart.task, ())) * chart.false_alarms_per_week
@@ -134,11 +136,11 @@ def check(
 ) -> CheckReport:
     """Predict the false alarms of a configuration, and warn of settings that cannot work as intended.
 
-    The accuracy has a chart, and so has each calibration error in `metrics` if a calibration can be fitted.
+    The accuracy has a chart. Each calibration error in `metrics` has a chart if a calibration can be fitted.
     The number of windows a day is ``answers_per_day`` divided by the rows of a window, which is `size`, or
     less if `max_age_seconds` passes first. The rate of false alarms comes from
     `monitor.stats.charts.limits.false_alarm_rate`, which assumes independent windows and nearly normal
-    estimates; where this does not hold there are more false alarms.
+    estimates; where these assumptions do not hold there are more false alarms.
 
     Parameters
     ----------

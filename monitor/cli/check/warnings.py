@@ -15,7 +15,10 @@ from monitor.stats.charts import CHARTS
 
 _DAY = 86_400.0
 GOOD_REFERENCE_WINDOWS = 20
-"""With a shorter reference, the false alarms of single models differ widely from the predicted average."""
+"""The least number of windows of a reference without a warning.
+
+With fewer windows, the false alarms of single models differ widely from the predicted average.
+"""
 
 
 def _calibrated(task: Task) -> bool:

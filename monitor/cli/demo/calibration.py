@@ -1,4 +1,4 @@
-"""The demo's calibration errors without labels, compared with those that all labels give."""
+"""The demo's calibration errors estimated without labels, compared with the errors from all labels."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class CalibrationSummary:
     estimate : float
         The mean of the estimates without labels.
     realised, reference : (windows,), (reference windows,) float64
-        The error by all labels, corrected for the bias of label noise, in each window of the stream and of
-        the reference.
+        The error computed from all labels, corrected for the bias of label noise, in each window of the
+        stream and of the reference.
     alarmed : (windows,) bool
-        Whether the alarm of this metric was raised.
+        Whether the alarm of this metric was on in each window.
     """
 
     model: str

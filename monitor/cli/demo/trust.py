@@ -1,4 +1,7 @@
-"""The demo's losses of trust by labels, and the benefit of recalibrations on labels."""
+"""The times at which labels contradicted the demo's estimates, and the benefit of recalibrations on labels.
+
+The agent trusts the estimates of a model until labels contradict them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _TOGETHER = 20
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A loss of trust.
+    """A loss of trust: labels contradict the estimates of a model.
 
     Parameters
     ----------
@@ -37,7 +40,7 @@ class Loss:
     time : float
         End of this window, in seconds since the epoch.
     bias : Bias or None
-        Size of the bias, if it was known by then.
+        The bias of the estimates; None if it was not known at the end of this window.
     regained : float or None
         End of the first window that was trusted again; None if trust was not regained.
     """
@@ -56,7 +59,7 @@ class TrustStory:
     ----------
     model : str
     losses : tuple of Loss
-        In order of time.
+        The losses of trust in order of time.
     trusted : float
         Share of the windows that were trusted, 0 to 1.
     calibrations : int
@@ -194,12 +197,15 @@ def _pair(late: Floats) -> Floats:
 
 
 def lasting_error(estimate: np.ndarray, realised: np.ndarray) -> float:
-    """Return the mean absolute error of means over 20 consecutive windows, which average the weather out.
+    """Return the mean absolute error of the means over 20 consecutive windows.
+
+    Means over many windows average the influence of the weather out.
 
     Parameters
     ----------
     estimate, realised : (n,) float64
-        By window, 0 to 1. With fewer than 20 windows, the mean is over all of them.
+        The estimates and the true values of n windows, 0 to 1. With fewer than 20 windows, the mean is over
+        all windows.
     """
     width = min(_TOGETHER, len(estimate))
     means = np.convolve(estimate - realised, np.ones(width) / width, mode="valid")

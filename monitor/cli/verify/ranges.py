@@ -13,10 +13,10 @@ from monitor.reports.window_report import WindowLine
 Series = tuple[str, str, str]
 
 BEFORE = -1
-"""The window number of a row before the first recorded window: the store no longer has the row's window."""
+"""The window number for a row before the first recorded window: the store no longer has the row's window."""
 
 NOWHERE = -2
-"""The window number of a row between or after the windows: a duplicate, or a row of the open window."""
+"""The window number for a row between or after the windows: a duplicate, or a row of the open window."""
 
 
 @dataclass(slots=True)
@@ -31,15 +31,15 @@ class _Track:
 class Ranges:
     """The recorded ranges of positions of all windows.
 
-    Two windows of a series share at most one position of a partition: a message with many records, in the
-    middle of which the first window was full. Ranges that overlap by more show that the positions started
+    Two windows of a series share at most one position of a partition: the position of a message with many
+    records, of which the first belong to the first window. If ranges overlap by more, the positions started
     again, because a file was rotated or a group read from the beginning. Such windows are in `overlapping`,
-    because their rows cannot be told apart.
+    because their rows cannot be distinguished.
 
     Parameters
     ----------
     lines : iterable of WindowLine
-        In the order in which the windows closed.
+        The recorded windows in the order in which they closed.
     """
 
     def __init__(self, lines: Iterable[WindowLine]) -> None:
@@ -74,13 +74,13 @@ class Ranges:
         return set(self._tracks)
 
     def newest(self, series: Series) -> int:
-        """Return the number of the last window of a series, which must have one."""
+        """Return the number of the last window of a series, which must have at least one window."""
         return self._newest[series]
 
     def windows(self, series: Series, partition: str, position: Ints) -> Ints:
-        """Return the window of each position, or `BEFORE` or `NOWHERE` for a position in none.
+        """Return the number of each position's window; `BEFORE` or `NOWHERE` for a position without a window.
 
-        For a position that two windows share, return the first of them.
+        A position that two windows share belongs to the first of them.
         """
         track = self._arrays.get((series, partition))
         if track is None:
@@ -96,9 +96,9 @@ class Ranges:
         return numbers
 
     def shared(self, series: Series, window: int, partition: str) -> tuple[int, int] | None:
-        """Return the position that a window shares with the next window of its series, and that one's number.
+        """Return the position that a window shares with the next window of its series, and the next's number.
 
-        Return None if it shares none.
+        Return None if the windows share no position.
         """
         track = self._arrays.get((series, partition))
         if track is None:

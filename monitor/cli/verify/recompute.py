@@ -33,10 +33,12 @@ _BY_LABELS = ("labels", "lower", "upper")
 """Fields of an estimate that depend on rows of other windows too if labels moved its interval."""
 
 _ROUNDED = 0.5e-6
-"""Half a unit of the last decimal of a line."""
+"""Half a unit of the last decimal to which a line rounds numbers."""
 
 _LAST_BITS = 1e-9
-"""Sums, exponentials and products differ between processors in the last bits: by 6e-16 where measured
+"""The tolerance for the arithmetic of another processor.
+
+Sums, exponentials and products differ between processors in the last bits: by 6e-16 where measured
 (`python -m tests.fidelity.other_arithmetic estimates`). Every metric lies from 0 to 1.
 """
 
@@ -47,8 +49,10 @@ _LAST_DECIMAL = 1e-6
 """The tolerance for rows of several partitions: their order changes, so a sum may round differently."""
 
 _EDGE = 2e-12
-"""A change of the level that moves the probability in each tail by 1e-12, more than the last bits move a
-cumulative probability. An end that is a count may be the next count if its probability lies that close.
+"""A change of the level that moves the probability in each tail by 1e-12.
+
+This is more than the last bits can move a cumulative probability. If the end of an interval is a count whose
+probability lies within this distance, the next count is also accepted as the end.
 """
 
 _CALIBRATION_ERRORS = ("ece", "class_ece")
@@ -61,7 +65,7 @@ class Calibrations:
     ----------
     saved : mapping of (task, model, group) to state
     references : mapping of str to mapping of str to Reference, optional
-        By task and model, for the tasks in which each window has a calibration of its own.
+        The references by task and model, for the tasks in which each window has its own calibration.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class Calibrations:
         self._built: dict[tuple[str, str, str], Calibration] = {}
 
     def why_not(self, line: WindowLine) -> str:
-        """Return why a window's calibration is not available, or ``""`` if it is."""
+        """Return the reason why a window's calibration is not available; ``""`` if it is available."""
         wanted = line.calibration.version
         if not wanted and not _predictive(line):
             return ""
@@ -94,7 +98,10 @@ class Calibrations:
         return ""
 
     def reference(self, line: WindowLine) -> Reference | None:
-        """Return the reference on which a window's own calibration is fitted, or None if it has none."""
+        """Return the reference on which a window's own calibration is fitted.
+
+        Return None if the window has no calibration of its own.
+        """
         if line.calibration.method != COVARIATES:
             return None
         return self._references.get(line.task, {}).get(line.model)
@@ -125,7 +132,7 @@ def compared(
     predictive: Predictive | None = None,
     reference: Reference | None = None,
 ) -> list[tuple[str, str, str]]:
-    """Return the fields that differ: name, reported value and recomputed value.
+    """Return the name, the reported value and the recomputed value of each field that differs.
 
     The ends of an interval that labels moved are not compared; see `informed`.
 
@@ -134,13 +141,13 @@ def compared(
     line : WindowLine
     task : Task
     rows : Rows
-        The rows at the line's positions, without those whose id an earlier row used.
+        The rows at the line's positions, without rows whose id an earlier row used.
     calibration : Calibration
         The calibration that the line names.
     predictive : Predictive or None
-        The fit of predictive intervals, if the line has them.
+        The fit of predictive intervals; None if the line has exact intervals.
     reference : Reference or None
-        The reference on which the window's own calibration is fitted, if it has one.
+        The reference on which the window's own calibration is fitted; None for another calibration.
     """
     if len(rows) != line.size:
         return [("size", str(line.size), str(len(rows)))]

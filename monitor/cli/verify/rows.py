@@ -62,7 +62,7 @@ class Rows:
 
     @classmethod
     def join(cls, parts: Sequence[Rows], width: int, features: int) -> Rows:
-        """Concatenate pieces; without any, return no rows, with `width` scores and `features` features."""
+        """Concatenate pieces; without pieces, return zero rows of `width` scores and `features` features."""
         none, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
         nothing = cls(
             np.zeros((0, width)),
@@ -77,15 +77,15 @@ class Rows:
         return cls(*map(np.concatenate, columns))
 
     def take(self, which: NDArray[Any]) -> Rows:
-        """Return the rows with these indices, or those that a mask selects."""
+        """Return the rows with these indices, or the rows that a mask selects."""
         return Rows(*(getattr(self, each.name)[which] for each in fields(self)))
 
 
 def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, Rows]:
-    """Divide the rows of a full window into those that fit, and those that belong to the next window.
+    """Divide the rows of a full window into the rows that fit, and the rows that belong to the next window.
 
-    One message may hold several rows, all with the same position. So the last position that a report names
-    can include rows after the end of its window.
+    One message may hold several rows, all with the same position. The last position that a report names can
+    therefore include rows after the end of its window.
 
     Parameters
     ----------
@@ -107,8 +107,8 @@ def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, R
 class FirstUses:
     """A memory of the ids of a task's answers, which finds the first answer with each id.
 
-    Later answers with the same id do not count. The memory has the horizon and the bound of the task's join
-    of labels: beyond them, an id counts as new.
+    Later answers with the same id do not count. The memory is limited in time and size like the task's join
+    of labels: beyond these limits, an id counts as new.
     """
 
     def __init__(self, task: Task) -> None:

@@ -27,10 +27,10 @@ class VerifiedInput(Protocol):
     """The decoded raw input, partition by partition."""
 
     def until(self, partition: str, position: int) -> Iterable[Chunk]:
-        """Yield the unread chunks of a partition until a position is passed; none if it was passed before."""
+        """Yield the unread chunks of a partition until a position is passed; nothing if it was passed."""
 
     def missing(self, partition: str, first: int, last: int) -> str:
-        """Return why positions of a partition are not in the input, or ``""`` if it reaches them all."""
+        """Return the reason why positions of a partition are not in the input; ``""`` if all of them are."""
 
 
 OF_ARENAS = "windows of arenas are not recomputed"
@@ -39,15 +39,16 @@ OF_ARENAS = "windows of arenas are not recomputed"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field of a window whose recomputed value differs from the reported one.
+    """A field of a window whose recomputed value differs from its reported value.
 
     Parameters
     ----------
     series : (str, str, str)
         Task, model and group.
     window : int
+        The number of the window.
     field : str
-        For example ``estimates.accuracy.value``.
+        The path of the field in the report, such as ``estimates.accuracy.value``.
     reported, recomputed : str
     """
 
@@ -65,7 +66,7 @@ class Findings:
     Parameters
     ----------
     equal, different : int
-        Numbers of windows that were checked.
+        Numbers of windows that were checked: without a difference, and with one.
     first : list of Difference
         The first ten differences.
     missing : Counter of str
@@ -102,7 +103,7 @@ class Findings:
 
     @property
     def clean(self) -> bool:
-        """Return whether windows were checked and all of them are equal."""
+        """True if at least one window was checked, and all checked windows are equal."""
         return self.checked > 0 and not self.different
 
 

@@ -36,10 +36,10 @@ class Condition:
     text : str
         A sentence with the figures.
     windows : int
-        Closed windows of the series.
+        Number of closed windows of the series.
     patient : bool
-        Whether the condition must be true in two windows before it becomes an alert, and false in two before
-        the alert ends.
+        True if the condition must be true in two windows before it becomes an alert, and false in two windows
+        before the alert ends; False if one window suffices.
     """
 
     name: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from monitor.export.alertmanager.holding import Condition, Identity
 
 RESOLVED_SECONDS = 300.0
-"""How long a resolved alert is sent, because Alertmanager may have been down when the alert ended."""
+"""The time for which a resolved alert is sent, because Alertmanager may have been down when it ended."""
 
 _LIVES_RESENDS = 4
 """The number of intervals after which an alert that is not sent again ends in Alertmanager."""
@@ -55,17 +55,17 @@ class AlertLedger:
     """The state of all alerts, updated from the conditions; it uses no clock and no network.
 
     A condition becomes an alert once it is true in two windows. The alert ends once the condition is false in
-    two windows, or for as long as two windows take, because no window follows if answers stop.
+    two windows, or has been false for as long as two windows take, because no window follows if answers stop.
 
-    Conditions that are true in the first update fire at once. After a restart they were probably true before,
-    and an alert must be sent again before it ends in Alertmanager.
+    Conditions that are true in the first update become alerts at once. After a restart they were probably
+    true before, and an alert must be sent again before it ends in Alertmanager.
 
     Parameters
     ----------
     resend_seconds : float
         Time between two deliveries of the same alert.
     patience_seconds : callable
-        Returns how long two windows of a task take.
+        A function that returns the seconds which two windows of a task take.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class AlertLedger:
         ----------
         conditions : iterable of Condition
         closed : mapping of (task, model, group) to int
-            Closed windows of every existing series.
+            The number of closed windows of every existing series.
         now : float
             Seconds since the epoch.
         """
@@ -117,14 +117,14 @@ class AlertLedger:
         self._first = False
 
     def due(self, now: float) -> list[PushedAlert]:
-        """Return the alerts to send now: all of them, if one has changed or the interval is over."""
+        """Return the alerts to send now: all alerts, if any alert has changed or the interval is over."""
         shown = [entry for entry in self._entries.values() if entry.fired is not None]
         if all(entry.delivered for entry in shown) and now - self._delivered_at < self._resend:
             return []
         return [self._to_alert(entry, now) for entry in shown]
 
     def delivered(self, delivered: Iterable[PushedAlert], now: float) -> None:
-        """Note that Alertmanager has received these alerts; changes made meanwhile stay due."""
+        """Record that Alertmanager has received these alerts; their later changes remain to be sent."""
         self._delivered_at = now
         for each in delivered:
             entry = self._entries.get(each.identity)

@@ -22,10 +22,10 @@ _LOOK_SECONDS = 1.0
 
 
 class AlertPusher(Pusher):
-    """A pusher that looks at the agent every second and sends changed alerts to one Alertmanager.
+    """A pusher that checks the agent every second and sends changed alerts to one Alertmanager.
 
-    After an outage Alertmanager receives all active alerts, and those that ended meanwhile. When the agent
-    stops, active alerts stay active for four intervals, because a restart is no recovery.
+    After an outage Alertmanager receives all active alerts, and the alerts that ended meanwhile. When the
+    agent stops, active alerts stay active for four intervals, because a restart is no recovery.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ class AlertPusher(Pusher):
         Address of the Alertmanager, without ``/api/v2/alerts``.
     settings : Alertmanager
     view : callable
-        Returns the newest view.
+        A function that returns the newest view.
     page : str
         Address of the agent's page, for `generatorURL`.
     rules : RuleSettings
         The addresses of the runbooks and of the public page.
     patience_seconds : callable
-        Returns how long two windows of a task take: see `AlertLedger`.
+        A function that returns the seconds which two windows of a task take: see `AlertLedger`.
     name : str
         The label `sink` of the metrics.
     """

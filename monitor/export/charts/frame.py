@@ -120,7 +120,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def version_name(x: float, name: str) -> tuple[list[str], float]:
-    """Return a version's name at the right of its line, and where the name ends.
+    """Return a version's name as text at the right of its line, and the position where the name ends.
 
     Positions are in pixels from the left of the plot.
     """
@@ -133,7 +133,7 @@ def version_name(x: float, name: str) -> tuple[list[str], float]:
 
 
 def diamond(x: float, y: float) -> str:
-    """Return the mark of a window that broke a rule."""
+    """Return a diamond, the mark of a window that broke a rule."""
     return f'<path d="M{marks.number(x)} {marks.number(y - 5.5)}l5 5.5l-5 5.5l-5 -5.5z"/>'
 
 

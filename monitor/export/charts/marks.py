@@ -37,9 +37,10 @@ def text(words: str) -> str:
 
 
 def line(x: Floats, edges: Floats, y: Floats, most: int) -> str:
-    """Return the path data of a line with gaps; beyond `most` points it is thinned to four for each pixel.
+    """Return the path data of a line with gaps.
 
-    A single window between gaps becomes a horizontal line between its borders.
+    A line of more than `most` points is thinned to four points for each pixel. A single window between gaps
+    becomes a horizontal line between its borders.
 
     Examples
     --------
@@ -83,8 +84,8 @@ def steps(edges: Floats, y: Floats, most: int) -> str:
 def band(x: Floats, edges: Floats, lower: Floats, upper: Floats, most: int) -> str:
     """Return the path data of the area between two lines with gaps.
 
-    A single window between gaps is as wide as its borders. Beyond `most` windows, each pixel column has its
-    widest extent.
+    The area of a single window between gaps extends to the borders of the window. Beyond `most` windows, each
+    pixel column shows the widest extent of its windows.
 
     Examples
     --------
@@ -137,7 +138,7 @@ def path(data: str, style: str) -> list[str]:
 
 
 def spread(wanted: list[float], apart: float, high: float) -> list[float]:
-    """Return heights near the wanted ones and in their order, at least `apart` pixels from each other.
+    """Return heights near the wanted heights, in the same order and at least `apart` pixels from each other.
 
     All heights lie within 0 and `high`.
 

@@ -29,9 +29,11 @@ _TOGETHER = 4  # of each four ordinary windows, the lowest and the highest stay
 
 
 class Alarm(NamedTuple):
-    """An alarm of a chart: number and end of the window that raised it and of the first window after it.
+    """An alarm of a chart.
 
-    Ends are seconds since the epoch; the last two fields are None while the alarm is on.
+    The fields are the number and the end of the window that raised the alarm, and the number and the end of
+    the first window after the alarm. Ends are seconds since the epoch; the last two fields are None while the
+    alarm is on.
     """
 
     window: int
@@ -44,18 +46,18 @@ class Alarm(NamedTuple):
 class ChartHistory:
     """The windows of one series and metric, in the order of their numbers.
 
-    The history keeps only figures, 112 bytes for each window, and a few thousand of millions of windows. When
-    there are too many, only the lowest and the highest estimate of each four windows stay, because the
-    picture would show no others. Windows that broke a rule always stay, and so do those at which the alarm,
-    the version, or the presence of an estimate changed. Alarms are therefore exact for any length of the
-    stream.
+    The history keeps only figures, 112 bytes for each window. Of millions of windows it keeps a few thousand:
+    when there are too many, only the windows with the lowest and the highest estimate of each four windows
+    stay, because the picture would show no others. Windows that broke a rule always stay, as do windows at
+    which the alarm, the version, or the presence of an estimate changed. Alarms are therefore exact for any
+    length of the stream.
 
     Parameters
     ----------
     level : float
         Level of the estimates' intervals, 0 to 1.
     objective : float
-        The floor or ceiling, NaN without one.
+        The floor or ceiling, NaN without an objective.
     is_floor : bool
     estimator : str
         The estimator whose estimates the chart judges.
@@ -113,7 +115,7 @@ class ChartHistory:
 
     @property
     def windows(self) -> int:
-        """The number of windows, including those left out."""
+        """The number of windows, including windows that were left out."""
         return len(self) + self._left_out
 
     def __len__(self) -> int:
@@ -128,10 +130,10 @@ class ChartHistory:
     def columns(self) -> Floats:
         """Return the figures of the kept windows, (14, windows) float64.
 
-        The rows are: number and end of the window; value, lower, upper of its estimate; center, lower, upper
-        of its chart; value, lower, upper by its labels; whether it broke a rule, not for the better; 1 if the
-        alarm was on, -1 if a change for the better was; and the version, numbered in order of appearance. NaN
-        means unknown.
+        The rows are: number and end of the window; value, lower and upper of the estimate; center, lower and
+        upper of the chart; value, lower and upper computed from the window's labels; 1 if the window broke a
+        rule, but not for the better; 1 if the alarm was on, -1 if a change for the better was latched; and
+        the version, numbered in order of appearance. NaN means unknown.
         """
         return np.array(self._rows, dtype=np.float64).reshape(-1, _FIGURES).T
 
@@ -141,15 +143,15 @@ class ChartHistory:
         return not np.isnan(self.columns()[2]).all()
 
     def versions(self) -> tuple[tuple[int, str], ...]:
-        """Return each place among the windows at which another version begins, with the version's name."""
+        """Return the index of each window at which another version begins, with the version's name."""
         code = self.columns()[-1].astype(int)
         names = list(self._versions)
         return tuple((place, names[code[place]]) for place in (np.flatnonzero(np.diff(code)) + 1).tolist())
 
     def alarms(self) -> tuple[Alarm, ...]:
-        """Return the raised alarms, one for each time that the alarm latched.
+        """Return the raised alarms in the order of the windows.
 
-        A window that the chart could not judge leaves the latch unchanged; the chart of a new version begins
+        A window that the chart could not judge leaves the alarm unchanged; the chart of a new version begins
         without an alarm.
         """
         number, end, *_, alarm, version = self.columns()
@@ -211,8 +213,8 @@ class Histories:
     Parameters
     ----------
     judged : mapping of str to str, optional
-        By task, the estimator of the accuracy that is drawn for windows without a chart; the average
-        confidence by default.
+        For each task, the estimator whose accuracy is drawn for windows without a chart; by default the
+        average confidence.
 
     Examples
     --------
@@ -278,8 +280,8 @@ class Histories:
         Parameters
         ----------
         labelled : mapping of (task, model, group) to mapping of int to WeightedCounts
-            By window, the labelled rows and how many of them were right; for the accuracy they replace the
-            realised values in the reports.
+            For each window, the number of labelled rows and how many of them were right. For the accuracy,
+            these numbers replace the realised values in the reports.
         realised_name : str
             The name of the realised values in the legend.
         """

@@ -51,7 +51,7 @@ def _count(low: float, high: float, step: float) -> int:
 
 
 def percent_labels(values: list[float]) -> list[str]:
-    """Format ratios as percentages, all with as many decimals as the closest two need.
+    """Format ratios as percentages, all with the decimals needed to distinguish the closest two.
 
     Examples
     --------
@@ -118,7 +118,9 @@ def _label_months(starts: list[datetime]) -> Ticks:
 
 
 def edges(x: Floats) -> Floats:
-    """Return the borders between neighbouring points, (n + 1,): half way, and as far outside at the ends.
+    """Return the borders around n points, (n + 1,).
+
+    A border is half way between two points; the first and last borders are as far outside.
 
     Examples
     --------
@@ -146,7 +148,7 @@ def runs(mask: NDArray[np.bool_]) -> Ints:
 
 
 def thin(x: Floats, y: Floats, most: int) -> Ints:
-    """Return the rows that draw the same line: the first, last, lowest and highest of each pixel column.
+    """Return the rows that suffice to draw a line: first, last, lowest and highest of each pixel column.
 
     Parameters
     ----------
@@ -155,7 +157,7 @@ def thin(x: Floats, y: Floats, most: int) -> Ints:
     y : (n,) float64
         Finite heights.
     most : int
-        If there are at most this many rows, all are kept.
+        The largest number of rows that are not thinned.
 
     Returns
     -------

@@ -51,11 +51,12 @@ class ControlChartData:
     center, limit_lower, limit_upper : (n,) float64
         The chart's centre line and control limits, which may differ from window to window.
     violated, out_of_control : (n,) bool
-        Windows that broke a rule, not for the better, and windows at whose end the alarm was latched.
+        True for windows that broke a rule, but not for the better, and for windows at whose end the alarm was
+        on.
     improved : (n,) bool
-        Windows at whose end a change for the better was latched; none by default.
+        True for windows at whose end a change for the better was latched; no window by default.
     realised, realised_lower, realised_upper : (n,) float64
-        The value by labels that came later, with its interval; unknown by default.
+        The value computed from labels that arrived later, with its interval; unknown by default.
     objective : float
         The floor or ceiling; NaN if there is none.
     is_floor : bool
@@ -65,10 +66,11 @@ class ControlChartData:
     estimate_name, realised_name : str
         Names for the legend.
     other : (n,) float64
-        The estimates of the other side of a comparison, which the legend calls `other_name`; none by default.
+        The estimates of a second model or period for comparison, which the legend calls `other_name`; absent
+        by default.
     versions : tuple of (int, str)
-        Places in `x`, in ascending order, at which another version of the model begins, with its name. The
-        limits end there and others begin.
+        Indices of `x`, in ascending order, at which another version of the model begins, with its name. At
+        such an index the old limits end and new limits begin.
 
     Raises
     ------

@@ -32,7 +32,7 @@ _SECURITY_HEADERS = {
 }
 
 _OPEN = frozenset({"/-/healthy", "/-/ready"})
-"""The paths of health checks, which need no token: a kubelet has none, and nothing there is secret."""
+"""The paths of health checks, which need no token: a kubelet has no token, and the answers are not secret."""
 
 # Basic comes first, in the same header, because a browser uses the first scheme that it knows.
 _CHALLENGES = 'Basic realm="Blindsight", Bearer realm="Blindsight"'
@@ -48,7 +48,7 @@ class App:
     Parameters
     ----------
     routes : mapping of str to Handler
-        Handlers by path; each ``*`` at the end of a path stands for one segment.
+        Handlers by path; each ``*`` at the end of a path matches one segment.
     gate : Gate, optional
         The tokens of readers; everyone may read if absent.
     """
@@ -95,7 +95,7 @@ def _secured(response: Response) -> Response:
 
 
 class Rendering:
-    """Threads that make responses."""
+    """A pool of threads that make responses."""
 
     def __init__(self) -> None:
         # More threads would only make each slower: rendering is Python, which runs one thread at a time.
@@ -119,7 +119,8 @@ def build_app(
     Parameters
     ----------
     view : callable
-        Returns the newest view; called in the event loop for the health checks, so it must not block.
+        A function that returns the newest view. It must not block, because the health checks call it in the
+        event loop.
     registry : CollectorRegistry
         Rendered at `/metrics`: in text format 0.0.4, or in OpenMetrics 1.0.0 for clients that prefer it.
     page : callable

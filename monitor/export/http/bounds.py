@@ -16,21 +16,21 @@ class Bounds:
     Parameters
     ----------
     connections : int
-        Connections held at once, including those in a TLS handshake; for one more, the one that has been idle
-        or slow for longest is cut.
+        Connections held at once, including connections in a TLS handshake. If there is one more, the
+        connection that has been idle or slow for longest is cut.
     head_bytes : int
-        Size of a request's line and headers; a larger one is answered with 431.
+        Size of a request's line and headers; a larger request is answered with 431.
     request_seconds : float
-        Time limit for each of a handshake, a request's head and its body; a late request is answered with
-        408. The default is Prometheus' own limit (`scrape_timeout`).
+        Time limit for a handshake, for the head of a request, and for its body; a late request is answered
+        with 408. The default is Prometheus' own limit (`scrape_timeout`).
     made_seconds : float or None
-        Time limit for making a response.
+        Time limit for making a response; None for no limit.
     taken_seconds : float
-        Time limit in which the other side must receive it.
+        Time limit in which the other side must receive the response.
     idle_seconds : float
         Time limit between two requests of a connection.
     unsent_bytes : int
-        Size of all unsent responses together; beyond it the connections that wait longest are cut.
+        Size of all unsent responses together; beyond this size, the connections that wait longest are cut.
     """
 
     connections: int = 64
@@ -45,11 +45,11 @@ class Bounds:
 _TURN_SECONDS = 0.001  # long enough that other threads, too, can get Python's lock
 
 SCRAPES = Bounds()
-"""The bounds for scrapes and pages, which take milliseconds."""
+"""The bounds of a server of scrapes and pages, which take milliseconds."""
 
 
 class HeldConnection(Protocol):
-    """The interface of a connection to `OpenConnections`."""
+    """The interface of a connection that `OpenConnections` uses."""
 
     idle: bool
     """Whether the last response was received in full and no further request has begun."""
@@ -65,7 +65,7 @@ class HeldConnection(Protocol):
 class OpenConnections:
     """The open connections in the order in which they began to wait, and counts of requests.
 
-    Only the server's thread changes it; any thread may read `view`.
+    Only the server's thread changes the table; any thread may read `view`.
 
     Attributes
     ----------
@@ -85,23 +85,26 @@ class OpenConnections:
         self._turns = asyncio.Lock()
 
     async def turn(self) -> None:
-        """Let other tasks proceed; callers take turns, so that many slow the server no more than one."""
+        """Let other tasks proceed; callers take turns, so that many callers slow the server like one."""
         async with self._turns:
             await asyncio.sleep(_TURN_SECONDS)
 
     @property
     def view(self) -> SinkView:
-        """The numbers of open connections, answered requests and cut connections, as a sink of the agent."""
+        """The numbers of open connections, answered requests and cut connections.
+
+        The page and the metrics list the server with these numbers among the agent's sinks.
+        """
         count = len(self._waiting) + len(self._working)
         return SinkView("metrics", waiting=count, delivered=self.answered, lost=self.cut)
 
     def waits(self, connection: HeldConnection) -> None:
-        """Note that a connection begins to wait for the other side."""
+        """Record that a connection begins to wait for the other side."""
         self.forget(connection)
         self._waiting[connection] = None
 
     def works(self, connection: HeldConnection) -> None:
-        """Note that a connection's response is being made."""
+        """Record that the server begins to make the response of a connection."""
         self.forget(connection)
         self._working[connection] = None
 
@@ -111,12 +114,16 @@ class OpenConnections:
         self._working.pop(connection, None)
 
     def make_room(self) -> None:
-        """Cut the connection that waits longest, or else works longest, if the table is full."""
+        """Cut one connection if the table is full.
+
+        The connection that waits longest is cut, or, if no connection waits, the connection whose response
+        takes longest.
+        """
         if len(self._waiting) + len(self._working) >= self._bounds.connections:
             self._cut(next(iter(self._waiting or self._working)))
 
     def relieve(self) -> None:
-        """Cut the connections that wait longest while too much is unsent."""
+        """Cut the connections that wait longest until the unsent responses are within the bound."""
         unsent = {each: each.unsent for each in self._waiting}
         total = sum(unsent.values())
         for each, size in unsent.items():

@@ -1,7 +1,7 @@
-"""One HTTP connection: requests in, responses out, each step within limits of time and size.
+"""One HTTP connection, which receives requests and sends responses within limits of time and size.
 
-It speaks HTTP/1.1 by h11, which parses messages and enforces their order. No existing server bounds all of
-this: `tests/bench/bench_servers.py` compares them.
+The connection uses h11, which parses messages of HTTP/1.1 and enforces their order. No existing server limits
+every step: `tests/bench/bench_servers.py` compares servers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _GoneError(Exception):
 
 
 class Connection:
-    """A connection that is served until either side ends it.
+    """A connection that is served until the client or the server ends it.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Connection:
         self._held.waits(self)
 
     def start(self, accepted: socket.socket, context: ssl.SSLContext | None) -> asyncio.Task[None]:
-        """Start to serve in a task, which does not raise for errors of the other side."""
+        """Start to serve in a task, and return the task, which does not raise errors of the other side."""
         self._task = asyncio.create_task(self._run(accepted, context))
         # Needed if the task is cancelled before its first step.
         self._task.add_done_callback(lambda _: accepted.close())
@@ -86,7 +86,7 @@ class Connection:
             self._task.cancel()
 
     def leave(self) -> None:
-        """Close because the server stops: at once if no request is open, otherwise after the response."""
+        """Close the connection because the server stops: after the response, or at once without a request."""
         self.leaving = True
         if not self.busy and self._task is not None:
             self._task.cancel()

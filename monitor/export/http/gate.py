@@ -17,11 +17,14 @@ from monitor.export.http.reloaded_file import ReloadedFile
 _MOST_TOKEN_BYTES = 4096
 
 Tasks = frozenset[str] | None
-"""The tasks that a request may write; None for all."""
+"""The tasks to which a request may write; None means all tasks."""
 
 
 class Holder(NamedTuple):
-    """The owner of a token: its name, "" if no token is required, and the tasks it may write."""
+    """The owner of a token.
+
+    The fields are the owner's name, "" if no token is required, and the tasks to which the owner may write.
+    """
 
     name: str
     tasks: Tasks
@@ -33,9 +36,9 @@ class Gate:
     Parameters
     ----------
     tokens : sequence of HttpToken or BearerToken
-        Without tokens everybody may write everything.
+        The accepted tokens; without tokens, everybody may write to every task.
     clock : callable
-        Seconds that never go back, for the reloading of token files.
+        A function that returns seconds which never decrease, for the reloading of token files.
 
     Raises
     ------
@@ -58,7 +61,7 @@ class Gate:
         ]
 
     def admits(self, authorization: str | None) -> Holder | None:
-        """Return the holder of the token in this `Authorization`, or None if it contains no known token."""
+        """Return the holder of the token in an `Authorization` header; None if it contains no known token."""
         if not self._entries:
             return Holder("", None)
         scheme, _, token = (authorization or "").partition(" ")
@@ -106,9 +109,9 @@ def _read_token(path: str) -> str:
 
 
 def bearer_of(authorization: str | None) -> str | None:
-    """Return the `Authorization` with a token that a browser sends as a password (Basic) as a bearer token.
+    """Return an `Authorization` header as a bearer token if its scheme is Basic, as browsers send it.
 
-    Other values are returned unchanged. The name of the user is ignored.
+    The password is the token, and the name of the user is ignored. Other values are returned unchanged.
 
     Examples
     --------

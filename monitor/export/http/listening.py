@@ -1,4 +1,4 @@
-"""Sockets that listen on an address, and messages if an address cannot be used."""
+"""Functions that open a socket to listen on an address, and messages for an address that cannot be used."""
 
 from __future__ import annotations
 

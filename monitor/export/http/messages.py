@@ -36,14 +36,15 @@ class HttpRequest:
     headers : mapping of str to str
         Names are in lower case; values of the same name are joined by commas.
     body : callable
-        Yields the parts of the body as they arrive, or raises `BodyError`. If the body is not read, and did
-        not arrive together with the head, the connection ends after the response.
+        A function that yields the parts of the body as they arrive, or raises `BodyError`. If the body is not
+        read, and did not arrive together with the head, the connection ends after the response.
     peer : str
         The address of the sender.
     query : str
         The part of the address after the question mark.
     segments : tuple of str
-        The parts of the path between its slashes, each decoded separately, so that one may contain slashes.
+        The parts of the path between its slashes. Each part is decoded separately, so that it may contain
+        slashes.
     """
 
     method: str
@@ -65,7 +66,7 @@ class Response:
 
 
 class Application(Protocol):
-    """The interface of a server to what it serves."""
+    """The interface of the application that a server serves."""
 
     async def __call__(self, request: HttpRequest) -> Response:
         """Answer a request in the server's event loop; cancelled if the answer is no longer wanted."""
@@ -78,7 +79,7 @@ class Application(Protocol):
 
 
 def text(status: int, body: str, **headers: str) -> Response:
-    """Return a response in plain text; an underscore in a header's name stands for a hyphen.
+    """Return a response in plain text; an underscore in the name of an argument becomes a hyphen.
 
     Examples
     --------

@@ -19,7 +19,7 @@ def packed(request: HttpRequest, body: bytes, content_type: str, **headers: str)
     body : bytes
     content_type : str
     **headers : str
-        Further headers, with `_` for `-`; `vary` names what else the response depends on.
+        Further headers, with `_` for `-`; `vary` names other headers on which the response depends.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def packed(request: HttpRequest, body: bytes, content_type: str, **headers: str)
 def prefers_openmetrics(accept: str) -> bool:
     """Return whether an `Accept` header prefers OpenMetrics 1.0 to the text format.
 
-    A client that names neither (a browser, `curl`) gets the text format, the older of the two.
+    A client that names neither format (a browser, `curl`) gets the text format, which is older.
 
     Examples
     --------

@@ -27,7 +27,7 @@ def parse_query(query: str, form: type[T]) -> T:
     query : str
         The query as it was sent.
     form : type of msgspec.Struct
-        Its fields are texts and numbers, with their ranges in `msgspec.Meta`.
+        A struct whose fields are texts and numbers, with their ranges in `msgspec.Meta`.
 
     Raises
     ------

@@ -19,15 +19,18 @@ LOOK_SECONDS = 1.0
 
 
 class ReloadedFile(Generic[T]):
-    """A value made from files; while they cannot be used, the old value stays valid and the log says so once.
+    """A value made from files, which are read again when they change.
+
+    While the files cannot be used, the old value stays valid, and one line is logged.
 
     Parameters
     ----------
     paths : sequence of str
     load : callable
-        Reads the files; raises `BlindsightError` if they cannot be used.
+        A function that reads the files and returns the value; raises `BlindsightError` if the files cannot
+        be used.
     clock : callable
-        Seconds that never go back.
+        A function that returns seconds which never decrease.
 
     Raises
     ------

@@ -26,16 +26,18 @@ _PAUSE_SECONDS = 0.5  # the pause after the system refused one more connection
 
 
 class HttpServer:
-    """A server of an application in a daemon thread. It installs no signal handler, and may be restarted.
+    """A server of an application in a daemon thread, which may be started again after a stop.
+
+    The server installs no signal handler.
 
     Parameters
     ----------
     application : Application
     listen : str
-        ``127.0.0.1:9109``, ``[::1]:9109``; port 0 selects a free one.
+        The address, such as ``127.0.0.1:9109`` or ``[::1]:9109``; port 0 selects a free port.
     bounds : Bounds
     context : callable, optional
-        Returns the TLS context for a new connection; plain HTTP if absent.
+        A function that returns the TLS context for a new connection; plain HTTP if absent.
     key : str
         The key of `listen` in the configuration, for errors.
     failure : type
@@ -82,7 +84,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port in use after the start; before it, the configured port."""
+        """The port that the server uses; before the start, the configured port."""
         return self._port
 
     @property
@@ -92,7 +94,10 @@ class HttpServer:
 
     @property
     def view(self) -> SinkView:
-        """The counts of answered requests and cut connections, as one of the agent's sinks."""
+        """The numbers of open connections, answered requests and cut connections.
+
+        The page and the metrics list the server with these numbers among the agent's sinks.
+        """
         return self._held.view
 
     def start(self) -> None:
@@ -119,7 +124,7 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop within two seconds: idle connections at once, open requests after a short grace."""
+        """Stop within two seconds: close idle connections at once, and others after a short wait."""
         if self._thread is None or self._loop is None:
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended already

@@ -20,8 +20,8 @@ def model_address(task: str, model: str, root: str = "", **query: str | int) -> 
     Returns
     -------
     str
-        Names that cannot be a segment of a path go to the query, because proxies decode ``%2F`` to a slash,
-        and browsers drop ``.`` and ``..`` even as ``%2E``.
+        The address. A name that cannot be a segment of a path is in the query, because proxies decode ``%2F``
+        to a slash, and browsers drop ``.`` and ``..`` even as ``%2E``.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def model_address(task: str, model: str, root: str = "", **query: str | int) -> 
 def external_address(external_url: str, task: str, model: str, group: str = "", metric: str = "") -> str:
     """Return the public address of a model's page, for alerts, dashboards and mails.
 
-    All names are in the query.
+    The names of the task, model, group and metric are in the query.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """The JSON API under `/api/v1/`: the content of the page, for programs.
 
-`ENDPOINTS` defines it; routes, checks of parameters and the OpenAPI document follow from it.
+`ENDPOINTS` defines the API; routes, checks of parameters and the OpenAPI document follow from this table.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ModelsQuery(Shown, frozen=True, kw_only=True):
 
 
 class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters that name a model or a group of it."""
+    """The parameters that name a model or a group of a model."""
 
     task: _Task
     model: _Model
@@ -132,7 +132,7 @@ class AlarmsQuery(SeriesQuery, frozen=True, kw_only=True):
 
 
 class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A model or a group as of its newest window.
+    """The state of a model or a group at the end of its newest window.
 
     Parameters
     ----------
@@ -142,23 +142,24 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
     state : str
         The worst of trust, objectives, charts and silence: a state of `Shown`.
     worst_metric : str
-        The metric of a breached objective or an alarm, else the first; ``""`` before the first window.
+        The metric of a breached objective or an alarm, otherwise the first metric; ``""`` before the first
+        window.
     page : str
-        The address of its page, relative to the agent's page.
+        The address of the page of the model or group, relative to the agent's page.
     window : int or None
         Number of the newest window.
     window_end_time : str or None
         RFC 3339.
     window_size, pending : int
-        The configured size, and the answers in the open window.
+        The configured size of a window, and the number of answers in the open window.
     labelled, correct : int
-        Answers whose label has arrived since the start, and how many of them were right.
+        The number of answers whose label has arrived since the start, and how many of them were right.
     trusted : bool or None
         Whether labels agree with the accuracy; None before the first label.
     estimates, charts, objectives : list
-        Those of the newest window.
+        The estimates, charts and objectives of the newest window.
     alarmed_since : mapping of str to str or None
-        When each active alarm was raised, by metric.
+        The time when each active alarm was raised, by metric.
     """
 
     task: str
@@ -182,7 +183,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_view(cls, one: SeriesView) -> ModelLine:
-        """Return a series in the form in which the API describes it."""
+        """Return the API's description of a series."""
         end = one.window_end_time
         return cls(
             task=one.task,
@@ -210,14 +211,14 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Models(msgspec.Struct, frozen=True, kw_only=True):
-    """The models that match the filters, the worst first; `total` counts those not listed too."""
+    """The models that match the filters, the worst first; `total` includes models that are not listed."""
 
     total: int
     models: list[ModelLine]
 
 
 class WindowLines(msgspec.Struct, frozen=True, kw_only=True):
-    """Closed windows, oldest first, each in its newest revision."""
+    """The newest revisions of closed windows, oldest window first."""
 
     windows: list[WindowLine]
 
@@ -231,7 +232,7 @@ class Alarms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence that says why there is no answer."""
+    """The answer to a request that failed: a sentence with the reason."""
 
     error: str
 
@@ -247,9 +248,9 @@ class ApiEndpoint:
     summary : str
     query, answer : type of msgspec.Struct
     answered : callable
-        Returns the answer to a query, given the data.
+        A function from the data and a query to the answer.
     files : mapping of str to (str, callable)
-        By value of the parameter `format`: the media type, and a function from the answer to a file.
+        For each value of the parameter `format`, the media type, and a function from the answer to a file.
     """
 
     name: str
@@ -266,7 +267,7 @@ class Data:
     Parameters
     ----------
     view : callable
-        Returns the newest view.
+        A function that returns the newest view.
     windows : Windows
     """
 
@@ -279,7 +280,7 @@ class Data:
         Raises
         ------
         RefusedError
-            Status 404: there is none; the sentence names some that exist.
+            Status 404: there is no such model or group; the sentence names some that exist.
         """
         series = self.view().engine.series
         of_task = [one for one in series if one.task == task]
@@ -341,7 +342,7 @@ class Data:
         return by_chart.get(metric, AVERAGE_CONFIDENCE)
 
     def chart(self, query: ChartQuery) -> ChartColumns:
-        """Return the chart of a metric, with the other side of a requested comparison.
+        """Return the chart of a metric, together with a second model or period if the query compares two.
 
         Raises
         ------

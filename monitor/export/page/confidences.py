@@ -13,7 +13,7 @@ from monitor.stats.estimate.hajek import WeightedCounts, hajek
 from monitor.stats.histograms import BIN_NAMES, CurvePoint, Distributions
 
 LEVEL = 0.95
-"""The level of the intervals of shares in the curve."""
+"""The confidence level of the intervals in the calibration curve."""
 
 _HEADS = ("Confidence", "#Answers", "Share of answers", "#Labelled", "#Mean confidence", "Right")
 _SIDE, _LEFT, _TOP = 220, 44, 12  # the plot is a square, so that its diagonal has a slope of 1
@@ -32,7 +32,7 @@ def confidences(name: str, key: str, distributions: Distributions, unfolded: boo
         HTML id of the section.
     distributions : Distributions
     unfolded : bool
-        Whether the section is open at first.
+        Whether the section is open when the page loads.
     """
     answers = sum(distributions.confidence.counts)
     if not answers:

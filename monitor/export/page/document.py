@@ -1,7 +1,7 @@
 """The landing page, as plain HTML made on the server.
 
-It is complete without a script. The script draws charts whose points can be read off, and updates the page in
-place. All requests go to the agent.
+The page is complete without a script. The script draws interactive charts, and updates the page in place. All
+requests go to the agent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from monitor.export.page.words import text
 from monitor.reports.views import AgentView
 
 REFRESH_SECONDS = 15
-"""Time between two loads of an open page: Prometheus' usual scrape interval, for the same windows in both."""
+"""The seconds between two updates of an open page, which is Prometheus' usual scrape interval."""
 
 
 def render_page(view: AgentView, shown: overview.Shown = overview.ALL, now: float | None = None) -> str:
@@ -63,8 +63,8 @@ def html_document(
     ----------
     title : str
     parts : mapping of str to iterable of str
-        Parts of the page by id. The script updates each part separately, so an unchanged part keeps its
-        charts and the focus.
+        The HTML of each part of the page, by id. The script updates each part separately, so an unchanged
+        part keeps its charts and the focus.
     root : str
         The relative address of the agent's page.
     back : str

@@ -55,13 +55,13 @@ class Form:
     Parameters
     ----------
     progress : callable
-        Returns the progress of a series in words.
+        A function that describes the newest window of a series, and how full the open window is.
     figures : callable
-        Returns the control charts of a series as HTML.
+        A function that returns the control charts of a series as HTML.
     rest : str
         HTML that says where omitted models and groups can be found.
     page : callable
-        Returns the address of a model's page; ``""`` if there is none.
+        A function that returns the address of a model's page; ``""`` if the model has no page.
     """
 
     progress: Callable[[SeriesView], str]
@@ -75,7 +75,7 @@ _HEADS = ("Metric", "Estimate", "Control limits", "Objective")
 
 
 def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
-    """Yield every task with its models, each followed by its groups, in the form of the page by default."""
+    """Yield the section of every task: its models, each followed by its groups; by default as on the page."""
     form = form or Form(progress, figures, 'see <a href="metrics">metrics</a>', own_page)
     if not engine.series and not engine.arenas:
         yield "<h2>Models</h2><p>No answer has come yet.</p>"
@@ -95,7 +95,7 @@ def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
 
 
 def unwatched(engine: EngineView) -> Iterator[str]:
-    """Yield the number of models and groups beyond the agent's cap."""
+    """Yield a sentence with the number of models and groups beyond `max_series`, which are not monitored."""
     if engine.series_dropped:
         yield f'<p class="warn">Models and groups beyond the cap, not watched: {engine.series_dropped:,}.</p>'
 
@@ -138,7 +138,7 @@ def introduction(one: SeriesView, level: str, progress: str, page: str = "", nam
     level : str
         Tag of the heading.
     progress : str
-        The progress of the series, as HTML.
+        HTML about the newest window of the series, and how full the open window is.
     page : str
         Address to which the heading links; no link if empty.
     name : str
@@ -223,7 +223,10 @@ def figures(one: SeriesView) -> Iterator[str]:
 
 
 def timeline(label: str, spans: Iterable[tuple[float, float]]) -> str:
-    """Return a bar for each stretch in which an alarm was on; a span is two shares of the whole, 0 to 1."""
+    """Return a timeline with a bar for each span of time in which an alarm was on.
+
+    The two numbers of a span are its start and end as shares of the whole time, 0 to 1.
+    """
     bars = "".join(
         f'<rect x="{number(start * _TIMELINE_WIDTH)}" fill="#e69f00" height="{_TIMELINE_HEIGHT}" '
         f'width="{number(max((end - start) * _TIMELINE_WIDTH, 2.0))}"/>'
@@ -237,7 +240,7 @@ def timeline(label: str, spans: Iterable[tuple[float, float]]) -> str:
 
 
 def progress(one: SeriesView) -> str:
-    """Describe the newest closed window of a series, and how full the open one is."""
+    """Describe the newest closed window of a series, and how full the open window is."""
     pending = f"{one.pending:,} of {one.window_size:,} in the open window"
     if not one.windows_closed:
         return f"no window closed yet · {pending}"
@@ -291,7 +294,10 @@ def _untrusted(one: SeriesView, metric: str) -> bool:
 
 
 def doubt(one: SeriesView, metric: str) -> str:
-    """Return a note for a chart's caption that labels contradict the estimate; empty if they do not."""
+    """Return a note for a chart's caption which says that labels contradict the estimate.
+
+    The note is empty if labels do not contradict the estimate.
+    """
     return f"; {NOT_MEANINGFUL}" if _untrusted(one, metric) else ""
 
 

@@ -27,9 +27,9 @@ from monitor.reports.window_report import finite, rfc3339
 from monitor.reports.window_view import leading_estimate
 
 MOST_SERIES = 500
-"""The largest number of models and groups shown; phones are slow with more, and the metrics have them all."""
+"""The largest number of models and groups shown: phones are slow with more, and the metrics have all."""
 FEW_MODELS = 5
-"""The largest number of models for which the first page shows everything; beyond it, rows and filters."""
+"""The largest number of models that the first page shows in full; with more it shows rows and filters."""
 
 NOT_MEANINGFUL = "not meaningful until labels agree again"
 """The words for the chart of an estimate that labels contradict."""
@@ -84,7 +84,7 @@ _HEADLINES: Mapping[WorstState, tuple[str, str]] = {
 
 Trend = Callable[[SeriesView, str], str]
 Link = Callable[[SeriesView], str]
-"""Returns the address of a model or group."""
+"""A function that returns the address of a model or group."""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ def selected(series: Iterable[SeriesView], shown: Shown) -> list[SeriesView]:
 
 
 def in_place(one: SeriesView) -> str:
-    """Return the address of a model or group on the same page."""
+    """Return the address of the section of a model or group on the same page."""
     return f"#{anchor(one.task, one.model, one.group)}"
 
 
@@ -172,9 +172,10 @@ def models_table(
     rank: int = 0,
     most: int = MOST_SERIES,
 ) -> Iterator[str]:
-    """Yield a table with a row for each model, the worst first; `trend` draws a metric of a model in a cell.
+    """Yield a table with a row for each model, the worst first.
 
-    Only `most` models are shown, from the place `rank` on.
+    Only `most` models are shown, beginning with the model number `rank`, from 0. `trend` is a function that
+    draws a metric of a model in a cell.
     """
     groups: dict[tuple[str, str], list[SeriesView]] = {}
     for one in series:
@@ -269,7 +270,11 @@ def headline(models: Sequence[SeriesView]) -> Headline:
 
 
 def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str = "") -> str:
-    """Return the row of a model or a group: its state, its worst metric, and the value by labels."""
+    """Return the table row of a model or a group.
+
+    The row shows the state, the worst metric with its estimate, the distance from the objective, and the
+    value of the metric computed from labels. `beside` is HTML that follows the state.
+    """
     now, metric = worst_state(one), worst_metric(one)
     objective = next((each for each in one.objectives if each.metric == metric), None)
     first, result = shown_estimate(one, metric), judged(one, metric)
@@ -292,13 +297,19 @@ def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str
 
 
 def untrusted(one: SeriesView, more: str = "") -> str:
-    """Return the class attribute of a model's element; an untrusted model loses the colours of good news."""
+    """Return the class attribute of a model's element, or "" without a class.
+
+    `more` are further classes. The class `untrusted` removes the colours of good news.
+    """
     names = " ".join(filter(None, (more, "untrusted" if one.state is SeriesState.UNTRUSTED else "")))
     return f' class="{names}"' if names else ""
 
 
 def worst_metric(one: SeriesView) -> str:
-    """Return the metric of a breached objective, of an alarm, or of an objective at risk; else the first."""
+    """Return the metric of a breached objective, of an alarm, or of an objective at risk.
+
+    Return the first metric if there is no such metric.
+    """
     alarmed = [chart.metric for chart in one.charts if chart.verdict.out_of_control]
     first = [each.metric for each in one.estimates] + [each.metric for each in one.charts]
     by_state = [
@@ -310,7 +321,10 @@ def worst_metric(one: SeriesView) -> str:
 
 
 def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
-    """Return the estimate of a metric that is shown first: the corrected one, else the charted one."""
+    """Return the estimate of a metric that is shown first.
+
+    It is the estimate corrected by labels, or else the estimate that the chart judges.
+    """
     by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
     return leading_estimate(one.estimates, metric, by)
 
@@ -374,7 +388,7 @@ def _alarm(one: SeriesView, now: WorstState) -> str:
 
 
 def time_words(seconds: float) -> str:
-    """Return a time as an element to which the script adds its age."""
+    """Return a time as an element to which the script adds the age of the time."""
     return f'<time datetime="{rfc3339(seconds)}">{moment(seconds)}</time>'
 
 

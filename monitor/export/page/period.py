@@ -44,7 +44,7 @@ Series = tuple[str, str, str]
 Charts = Mapping[Series, Sequence[ControlChartData]]
 
 _FEW_MODELS = 2
-"""The largest number of models that are unfolded."""
+"""The largest number of models whose sections are open when the report is opened."""
 _ROWS_SHOWN = 50
 _ALARMS_SHOWN, _WORST_SHOWN, _WORST_OF_A_MODEL = 20, 24, 3
 _DAYS_SHOWN, _MODELS_BESIDE = 31, 8
@@ -466,7 +466,7 @@ class _Stretch:
     total: float
     alarmed: int
     worst: tuple[tuple[float, int, float, float, float, float], ...]
-    """For each window: badness, number, end, value, lower and upper; the worst first."""
+    """For each window: how bad it is, number, end, value, lower and upper; the worst window is first."""
 
     @classmethod
     def from_report(cls, report: WindowReport) -> _Stretch | None:
@@ -537,7 +537,7 @@ def parse_time(words: str) -> float:
     Raises
     ------
     ValueError
-        The text is neither.
+        The text is neither a date nor a time.
 
     Examples
     --------

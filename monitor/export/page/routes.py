@@ -1,4 +1,4 @@
-"""The routes besides the landing page: its files, the pages of models, the runbooks, and the JSON API."""
+"""The routes other than the landing page: the page's files, models' pages, runbooks, and the JSON API."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def page_routes(view: Callable[[], AgentView], windows: Windows) -> Mapping[str,
     Parameters
     ----------
     view : callable
-        Returns the newest view, which lists the models and names the estimator of each chart.
+        A function that returns the newest view, which lists the models and names the estimator of each chart.
     windows : Windows
     """
     data, rendering = Data(view, windows), Rendering()

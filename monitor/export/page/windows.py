@@ -22,7 +22,7 @@ from monitor.store.database import Database
 from monitor.store.history import newest_ids, newest_lines
 
 MOST_WINDOWS = 500
-"""The largest number of windows in one chart: about one a pixel on a phone, read in a few milliseconds."""
+"""The largest number of windows in one chart: about one window for each pixel of a phone."""
 
 _KEPT_LINES = 10_000  # for all series together, about a kilobyte each
 
@@ -30,7 +30,7 @@ Series = tuple[str, str, str]
 
 
 class Windows(Protocol):
-    """A reader of the newest windows of a series as lines of reports, oldest first; any thread may use it."""
+    """A reader of the newest windows of a series as lines of reports, oldest first; it is thread-safe."""
 
     def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
         """Return the newest windows; see `monitor.store.history.newest_lines`."""
@@ -59,7 +59,7 @@ class MovingWindows:
     Parameters
     ----------
     where : callable
-        Returns the database of a series, or None if another agent has it.
+        A function that returns the database of a series, or None if another agent has the series.
     """
 
     def __init__(self, where: Callable[[Series], Path | Database | None]) -> None:
@@ -105,7 +105,7 @@ def chart_of(reports: Sequence[WindowReport], metric: str, estimator: str) -> Co
     Parameters
     ----------
     reports : sequence of WindowReport
-        Reports of one series, at least one.
+        At least one report; all reports are of the same series.
     metric : str
     estimator : str
         The estimator that the chart judges, which the lines of reports do not name.
@@ -134,11 +134,11 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
     center, limit_lower, limit_upper : list of float or None
         The centre line and the control limits.
     realised, realised_lower, realised_upper : list of float or None
-        The value by labels, with its interval.
+        The value computed from labels, with its interval.
     ssme : list of float or None
     violated, out_of_control, improved : list of int
-        1 if the window broke a rule, not for the better; if the alarm was on at its end; and if a change for
-        the better was. Otherwise 0.
+        `violated` is 1 if the window broke a rule, but not for the better; `out_of_control` is 1 if the alarm
+        was on at its end; `improved` is 1 if a change for the better was latched at its end. Otherwise 0.
     objective : float or None
     is_floor : bool
     level : float
@@ -146,9 +146,9 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
     estimator, realised_name : str
         The names of `value` and `realised`.
     versions : list of (int, str)
-        Places among the windows at which another version begins, with its name.
+        The indices of windows at which another version begins, with its name.
     other : list of float or None
-        The estimates of the other side of a comparison; empty if none was requested.
+        The estimates of a second model or period; empty if no comparison was requested.
     other_name : str
     """
 
@@ -233,14 +233,14 @@ class AlarmLine(msgspec.Struct, frozen=True, kw_only=True):
     metric : str
     raised_window : int
     raised_time : str
-        The end of that window, RFC 3339.
+        The end of the window that raised the alarm, RFC 3339.
     ended_window : int or None
-        None while the alarm is on. The beginning of another version also ends an alarm.
+        The window that ended the alarm; None while the alarm is on. A new version also ends an alarm.
     ended_time : str or None
     rules : list of str
         The rules broken by the window that raised the alarm.
     by_labels : bool
-        Whether labels raised the alarm, and not the chart.
+        True if labels raised the alarm; False if the chart raised it.
     """
 
     metric: str
@@ -321,7 +321,7 @@ def series_view(
     windows : int
         Closed windows so far.
     since : mapping of str to float or None
-        When each active alarm was raised, by metric.
+        The time when each active alarm was raised, by metric.
     attributions : tuple of Attribution
         The attributions of the changes behind active alarms.
     """

@@ -38,7 +38,7 @@ def text(words: str) -> str:
 
 
 def word(state: str) -> str:
-    """Return a state as coloured text; the word alone is sufficient for readers who cannot see the colour."""
+    """Return a state as coloured text; readers who cannot see the colour can read the word."""
     return f'<span class="{_TONES[state]}">{state.replace("_", " ")}</span>'
 
 
@@ -65,7 +65,7 @@ def moment(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in the largest unit of which it has at least two.
+    """Format a duration in the largest unit in which it is at least 2.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def broken_rules(rules: Iterable[str]) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Format a count with its noun, in the plural unless it is one.
+    """Format a count with its noun, which is in the plural unless the count is 1.
 
     Examples
     --------

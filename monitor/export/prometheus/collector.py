@@ -46,7 +46,7 @@ OwnFamily = tuple[
     Callable[[Any], float | None],
     Callable[[Any], Iterable[tuple[dict[str, str], float]]] | None,
 ]
-"""A family defined by the table alone: key in `FAMILIES`, getter of its value, or function of its rows."""
+"""A family defined by the table alone: its key in `FAMILIES`, and a getter of its value or its rows."""
 
 
 class BlindsightCollector(Collector):
@@ -60,8 +60,8 @@ class BlindsightCollector(Collector):
            + sum(blindsight_comparisons_total) + sum(blindsight_comparisons_pending)
            + sum(blindsight_comparison_duplicates_total)
 
-    It holds unless series are cut by `max_series`, because cut series cannot be summed. A second identity,
-    for labels, always holds (it includes labels that come with rejected predictions)::
+    This identity is true unless series are cut by `max_series`, because cut series cannot be summed. A second
+    identity, for labels, is always true (it includes labels that arrive with rejected predictions)::
 
         sum(blindsight_labels_received_total) == sum(blindsight_labels_total) + sum(blindsight_labels_waiting)
 
@@ -70,11 +70,12 @@ class BlindsightCollector(Collector):
     Parameters
     ----------
     view : callable
-        Returns the newest view; called once for each scrape.
+        A function that returns the newest view; called once for each scrape.
     max_series : int
-        Largest number of exported Prometheus series, not counting those of the process. Whole models come
-        first, in order of first appearance, then groups. The first that does not fit and all after it are
-        left out with all their families, so that a flood of group values never displaces a model.
+        Largest number of exported Prometheus series, not counting the series of the process. Whole models are
+        exported first, in order of first appearance, then groups. The first model or group that does not fit,
+        and all after it, are left out with all their families, so that a flood of group values never
+        displaces a model.
     distributions : bool
         Whether each model's histogram of confidences and calibration curve are exported.
 
@@ -170,7 +171,7 @@ class BlindsightCollector(Collector):
 def registry(
     view: Callable[[], AgentView], max_series: int, *, distributions: bool = True
 ) -> CollectorRegistry:
-    """Return a new registry with Blindsight's families and those of the process (`process_…`, `python_info`).
+    """Return a new registry with the families of Blindsight and of the process (`process_…`, `python_info`).
 
     Parameters
     ----------
@@ -219,7 +220,7 @@ The rows are equal if the data are.
 
 
 class Exported:
-    """The exported text of one series, rewritten only for pieces whose data have changed.
+    """The exported text of one series, of which only the pieces with changed data are written again.
 
     Parameters
     ----------

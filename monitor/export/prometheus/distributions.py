@@ -23,9 +23,9 @@ def histogram_rows(
     who : dict
         Labels of the rows.
     ends : iterable of float
-        Upper ends of all buckets except the last, which has none.
+        Upper ends of all buckets except the last bucket, which has no end.
     cumulative : sequence of int
-        The number of values up to each end, and last the number of all values.
+        The number of values up to each end, followed by the number of all values.
     total : float
         Sum of the values.
 
@@ -45,7 +45,10 @@ def histogram_rows(
 
 
 def confidence_rows(one: SeriesView) -> list[Row]:
-    """Return the rows of a model's histogram of confidences: 12 from the start, none for groups."""
+    """Return the rows of a model's histogram of confidences.
+
+    A model always has 12 rows, even before its first answer; a group has none.
+    """
     if one.distributions is None:
         return []
     spread = one.distributions.confidence
@@ -54,7 +57,10 @@ def confidence_rows(one: SeriesView) -> list[Row]:
 
 
 def curve_rows(one: SeriesView) -> list[Row]:
-    """Return the rows of a model's calibration curve: 30 from the start, none for groups."""
+    """Return the rows of a model's calibration curve.
+
+    A model always has 30 rows, even before its first label; a group has none.
+    """
     if one.distributions is None:
         return []
     curve = one.distributions.curve

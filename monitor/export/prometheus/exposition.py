@@ -1,4 +1,4 @@
-"""The two text formats of a scrape, with the bytes of prometheus_client in a fraction of its time.
+"""The two text formats of a scrape, with the same bytes as from prometheus_client in a fraction of its time.
 
 The client library escapes every label of every sample. This module escapes each pair of a label and a value
 once, and writes labels that samples share once; the collector provides lines of series as text. The client
@@ -33,10 +33,10 @@ def text(registry: CollectorRegistry, max_bytes: int | None = None) -> bytes:
     Parameters
     ----------
     registry : CollectorRegistry
-        Collected once.
+        The registered metrics, which are collected once.
     max_bytes : int, optional
-        Largest size. Beyond it, whole families are left out, the least important first
-        (`families.importance`); `blindsight_families_left_out` counts them.
+        Largest size of the result. Beyond this size, whole families are left out, the least important first
+        (`families.importance`); `blindsight_families_left_out` counts the omitted families.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def openmetrics(registry: CollectorRegistry, max_bytes: int | None = None) -> by
     Parameters
     ----------
     registry : CollectorRegistry
-        Collected once.
+        The registered metrics, which are collected once.
     max_bytes : int, optional
         See `text`.
 

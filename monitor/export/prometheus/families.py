@@ -19,19 +19,19 @@ class MetricFamily:
     help : str
         The text of `# HELP`, written about models; it also applies to groups.
     unit : str
-        Base unit that ends the name; ``""`` for counts and flags.
+        Base unit at the end of the name; ``""`` for counts and flags.
     per_series : bool
         Whether the family is labelled with task and model, and repeated for groups under `blindsight_group_`.
         False for families about the agent, about a task, or about whole models only.
     value : str
-        The attribute with the family's one value: of the `SeriesView` if `per_series`, else of the
-        `AgentView`, or of the items that `each` selects. A value of None is left out. The labels are task,
-        model and group; none; or the name of the source or sink.
+        The attribute that is the only value of the family. It is an attribute of the `SeriesView` (labels:
+        task, model and group) if `per_series`; otherwise of the `AgentView` (no labels), or of the items that
+        `each` selects (label: the name of the source or sink). A value of None is left out.
     rows : str
-        In place of `value`: ``package.module:name`` of a function from that view to pairs of labels and a
-        value. With neither, the collector computes the values.
+        Used instead of `value`: ``package.module:name`` of a function from the view to pairs of labels and a
+        value. Without `value` and `rows`, the collector computes the values.
     each : {"", "sources", "sinks"}
-        The items of the agent that have a value each.
+        The items of the agent, each of which has a value; ``""`` for the agent itself.
     """
 
     kind: Literal["gauge", "counter", "info", "histogram"]
@@ -464,7 +464,7 @@ FAMILIES: dict[str, MetricFamily] = {
         "info", "The address of the agent's page, export.external_url; absent without one.", per_series=False
     ),
 }
-"""Every family by its name without the prefix and without the `_total` or `_info` of its kind."""
+"""Every family by its name, without the prefix and without the suffix `_total` or `_info`."""
 
 _OF_AGENT = list(FAMILIES).index("answers_received")
 _PLACES = {key: place for place, key in enumerate(FAMILIES)}
@@ -473,15 +473,15 @@ _ACCOUNTING = (
     *("comparisons", "comparisons_pending", "comparison_duplicates"),
     *("labels_received", "labels", "labels_waiting"),
 )
-"""The families, besides the agent's own, that the alert on accounting sums and needs to be complete."""
+"""The families of models and groups whose values the alert on accounting sums; none may be missing."""
 
 
 def importance(name: str) -> tuple[int, int]:
     """Return a sort key of a family: if there is no room for all, families with smaller keys are kept.
 
-    First come the families of the agent and the process, then those that the alert BlindsightAccountingBroken
-    sums, then those of models and tasks, then those of groups; the last two in the order of the table, which
-    begins with the estimates.
+    The order is: families of the agent and the process, families that the alert BlindsightAccountingBroken
+    sums, families of models and tasks, and families of groups. Families of models, tasks and groups have the
+    order of the table, which begins with the estimates.
 
     Parameters
     ----------

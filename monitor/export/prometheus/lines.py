@@ -42,12 +42,12 @@ class _Only(Collector):
 
 
 def by_client(client: Client, metric: Metric) -> str:
-    """Return the text that the client library writes for a family."""
+    """Return the text of a family as the client library writes it."""
     return client(_Only(metric)).decode().removesuffix(_EOF)
 
 
 def number(value: float) -> str:
-    """Format a number like the client library: below a million as Python does, above it as Go does.
+    """Format a number like the client library: below a million as Python, otherwise as Go.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class EscapedLabels(dict[tuple[str, str], str]):
 Lines = tuple[tuple[str, ...], tuple[bytes, ...], int]
 """The rows of one series as text: the keys of their families, the lines of each family, the number of rows.
 
-The tuple of keys is one object for all series with the same keys.
+All series with the same keys share one tuple of keys.
 """
 
 _Shape = tuple[tuple[str, ...], tuple[dict[str, str], ...]]
@@ -92,9 +92,9 @@ _Template = tuple[str, Callable[[Sequence[str]], Any]]
 class SeriesLines(dict[_Shape, tuple[tuple[str, ...], list[_Template]]]):
     """A writer of the rows of series, for one scrape.
 
-    Thousands of series have rows with the same keys and labels. By these, the writer keeps the families, and
-    for each family a template of its lines with the cells to fill in: only group, model, task and the numbers
-    differ between series.
+    Thousands of series have rows with the same keys and labels, and differ only in group, model, task and the
+    numbers. For each set of keys and labels, the writer keeps the families, and for each family a template of
+    its lines with the cells to fill in.
 
     Parameters
     ----------

@@ -15,14 +15,15 @@ from monitor.stats.pairwise.ranking import RankInterval
 from monitor.stats.pairwise.standing import Standing
 
 Row = tuple[str, dict[str, str], float]
-"""Key in `FAMILIES`, labels, value. For histograms, the key ends in a colon and the part: `…:bucket`.
+"""A row: key in `FAMILIES`, labels, value. In a row of a histogram, the key has a suffix such as `:bucket`.
 
-Rows of a series lack its common labels: task, model and group. Their other labels come from `shared`.
+A row of a series lacks the common labels of the series: task, model and group. The function `shared` makes
+its other labels.
 """
 
 
 class SharedLabels(dict[str, str]):
-    """Labels that rows of many series have in common; equal ones are one object: see `shared`."""
+    """Labels that rows of many series have in common; equal labels are the same object: see `shared`."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -45,7 +46,7 @@ def known(key: str, labels: dict[str, str], value: float | None) -> list[Row]:
 
 
 def text(value: str) -> str:
-    """Return a label value from outside without lone surrogates, one of which would fail the whole scrape."""
+    """Return a label value from outside without lone surrogates, which would break the whole scrape."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
@@ -67,13 +68,13 @@ def feature_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the change behind each latched alarm or improvement, by metric."""
+    """Yield the change of the metric that led to each active alarm or improvement, by metric."""
     for each in one.attributions:
         yield {"metric": each.metric}, each.change
 
 
 def alarm_part_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the two parts that contribute most to each change; more parts would cost more series."""
+    """Yield the two parts of the stream that contribute most to the change behind each alarm, by metric."""
     for each in one.attributions:
         for part in top_parts(each):
             yield {"metric": each.metric, "part": text(part.part)}, part.change

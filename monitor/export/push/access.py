@@ -34,7 +34,7 @@ class Endpoint:
     items : str
         The name of the sent items.
     remedy : str
-        What to correct if the server refuses.
+        Advice for the case that the server refuses.
     """
 
     section: str
@@ -48,7 +48,7 @@ class Access:
 
     The files of secrets and certificates are read for each request, so a renewed file takes effect at once.
     For security, redirections are not followed, and proxies of the environment are not used: data and secrets
-    go only to the configured address.
+    are sent only to the configured address.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Access:
         Raises
         ------
         SinkError
-            A file cannot be used; or the server does not answer, is not trusted, or refuses.
+            A file cannot be used; or the server does not answer, is not trusted, or refuses the request.
         """
         request = urllib.request.Request(url + path, data=body, headers={**self._headers(), **headers})
         handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirection()]

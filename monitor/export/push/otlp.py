@@ -117,9 +117,9 @@ class OtlpPusher(Pusher):
 
 
 def name_of(family: Family) -> tuple[str, str] | None:
-    """Return name and unit of a family by OpenTelemetry's conventions, or None if it has none.
+    """Return name and unit of a family by OpenTelemetry's conventions, or None if it is not sent.
 
-    A translation back into Prometheus's names gives the family's own name.
+    A translation of the name back into Prometheus' conventions gives the original name of the family.
 
     Examples
     --------

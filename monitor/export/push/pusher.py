@@ -25,7 +25,7 @@ class Pusher(ABC):
     """A thread that sends the present state to one server at regular intervals.
 
     The thread and the rest of the agent never wait for each other. There is no queue: after an outage the
-    server receives the state of that time.
+    server receives the state at that time.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Pusher(ABC):
 
     @property
     def view(self) -> SinkView:
-        """The state of the pusher, as one of the agent's sinks."""
+        """The state of the pusher, which the page and the metrics list among the agent's sinks."""
         return SinkView(
             self._name, self._waiting, self._delivered, self._lost, self._trouble, self._failing_since
         )
@@ -90,7 +90,7 @@ class Pusher(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """Send the newest state for the last time, and stop, within two seconds."""
+        """Send the newest state for the last time, and stop the thread within two seconds."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(_STOP_SECONDS)

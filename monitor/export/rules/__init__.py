@@ -26,7 +26,7 @@ _LEAST_SECONDS = 60.0  # Prometheus' own evaluation interval; anything shorter h
 _REFIT_SECONDS = 6 * 3600.0  # refits are due at most a few times a day, however fast windows close
 
 REPLICA = "instance, pod, container, endpoint"
-"""Labels of the scraped process. Alerts on models drop them: a replaced pod is no new incident."""
+"""The labels of the scraped process. Alerts on models drop these labels: a new pod is no new incident."""
 
 _SHORTEST_SECONDS = 3.0  # for scaled durations: a range must contain a few scrapes, at most one a second
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
@@ -42,7 +42,7 @@ _HEADER = "# Printed by `blindsight rules`: change its options, not this file.\n
 
 @cache
 def runbook_names() -> tuple[str, ...]:
-    """Return the alerts that have a runbook, which are all alerts.
+    """Return the names of the alerts that have a runbook, which are all alerts.
 
     Examples
     --------
@@ -79,9 +79,9 @@ class Pace:
     window_seconds : float
         Duration of a window of the slowest model at its expected traffic.
     slowest_seconds : float
-        Longest duration of a window while there is traffic: in a quiet hour windows close by their age.
+        Longest duration of a window while there is traffic, as in a quiet hour, when windows close by age.
     refit_seconds : float
-        Time in which several refits become due.
+        A time in which several refits become due.
 
     Examples
     --------
@@ -98,9 +98,9 @@ class Pace:
 def paces(config: Config) -> tuple[Pace, ...]:
     """Return the paces of a configuration's tasks, or one pace for every task if all are alike.
 
-    The expected duration of a window follows from its rows and the model's `answers_per_day`; it is
-    `max_age_seconds` if that is shorter or the traffic is unknown. If a day's traffic comes within a few
-    hours, the rest of the day is slower, which `slowest_seconds` allows for.
+    The expected duration of a window follows from its rows and the model's `answers_per_day`. The duration is
+    `max_age_seconds` if this age is shorter or the traffic is unknown. If a day's traffic arrives within a
+    few hours, the rest of the day is slower, which `slowest_seconds` allows for.
 
     Examples
     --------
@@ -190,9 +190,9 @@ class Scope:
     selector : str
         Label matchers without braces.
     task : str
-        The task; all tasks if empty.
+        The name of the task; ``""`` for all tasks.
     scale : float
-        Factor of every duration, above 0. Below 1 no duration becomes shorter than 3 s.
+        Factor of every duration, above 0. A factor below 1 makes no duration shorter than 3 s.
     """
 
     selector: str
@@ -231,14 +231,16 @@ class RuleSettings:
     paces : tuple of Pace
         One pace for every task, or one for each task.
     runbooks : str
-        The part of `runbook_url` before ``/NAME.md``: an address, or a folder of this repository. If empty,
-        the address of the runbooks that the agent serves, or the folder `RUNBOOKS` without `external_url`.
+        The part of `runbook_url` before ``/NAME.md``: an address, or a folder of this repository. ``""``
+        means the runbooks that the agent serves at `external_url`, or the folder `RUNBOOKS` without
+        `external_url`.
     dashboard : str
-        Address of a dashboard with the variables `task` and `model`; no `dashboard_url` if empty.
+        Address of a dashboard with the variables `task` and `model`; if empty, alerts have no
+        `dashboard_url`.
     scale : float
         Factor of every duration, above 0 and at most 100, for tests of the rules within seconds.
     external_url : str
-        Address of the agent's page, for `page_url`; none if empty.
+        Address of the agent's page, for `page_url`; if empty, alerts have no `page_url`.
 
     Raises
     ------
@@ -284,14 +286,14 @@ class RuleSettings:
 
     @property
     def missing(self) -> str:
-        """A sentence about what the rules lack without the address of the page; empty if nothing."""
+        """A sentence that names what the rules lack without `external_url`; empty if they lack nothing."""
         if self.external_url:
             return ""
         relative = "" if "://" in self.runbooks else ", and runbook_url is no address"
         return f"No alert has a page_url{relative}: export.external_url is not set"
 
     def scope(self, pace: Pace | None = None) -> Scope:
-        """Return the scope of a pace's task, or of all tasks without a pace."""
+        """Return the scope for the task of a pace; without a pace, the scope for all tasks."""
         return Scope(self.selector, pace.task if pace else "", self.scale)
 
 
@@ -302,22 +304,23 @@ class Alert:
     Parameters
     ----------
     name : str
-        ``Blindsight…``, also the name of its runbook.
+        Name of the alert, ``Blindsight…``, and of its runbook.
     severity : {"critical", "warning"}
         A critical alert wakes somebody up; a warning can wait until the morning.
     expr : str
-        PromQL. The labels of its result identify the alert: no pod, no window, no value.
+        The condition in PromQL. The labels of its result identify the alert; they contain no pod, no window
+        and no value.
     for_seconds : float
-        How long the expression must be true before the alert fires.
+        The time for which the expression must be true before the alert fires.
     keep_seconds : float
-        How long the alert keeps firing after the expression is no longer true, or has no data.
+        The time for which the alert keeps firing after the expression is no longer true, or has no data.
     summary : str
         A sentence without templates.
     description : str
         A Prometheus template that names the series and the figures.
     task : str
-        The only task of the rule, if tasks have different paces. As a label it does not change the identity
-        of an alert, but distinguishes rules of the same name.
+        The only task of the rule if tasks have different paces, otherwise ``""``. The label `task` then
+        distinguishes rules of the same name; it does not change the identity of an alert.
     """
 
     name: str
@@ -332,14 +335,16 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Alerts that are evaluated together."""
+    """A group of alerts that are evaluated together."""
 
     name: str
     alerts: tuple[Alert, ...]
 
 
 def rule_groups(settings: RuleSettings) -> tuple[Group, ...]:
-    """Return the alerts on models and on the agent; alerts that wait for windows exist once for each pace.
+    """Return the groups of alerts on models and on the agent.
+
+    An alert whose times depend on the duration of windows occurs once for each pace.
 
     Examples
     --------
@@ -475,7 +480,7 @@ def page_url(external_url: str) -> str:
     """Return a Prometheus template for the page of the alert's model, or of its task if it names no model.
 
     The names are in the query, because `urlquery` encodes a space as ``+``, which means a space only there.
-    `urlquery` is a function of Go's templates, so every version of Prometheus has it.
+    `urlquery` is a function of Go's templates, so every version of Prometheus has this function.
     """
     query = "task={{ $labels.task | urlquery }}"
     more = "".join(

@@ -12,7 +12,7 @@ TYPES = {
     "uPlot.min.css": "text/css; charset=utf-8",
     "uPlot.iife.min.js": "text/javascript; charset=utf-8",
 }
-"""The served files, by name: clients can request nothing else in this folder."""
+"""The media types of the served files by name; clients cannot request another file of this folder."""
 
 
 @cache
