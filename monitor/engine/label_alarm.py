@@ -2,10 +2,10 @@
 
 **Who decides.** Labels decide from the first window at which 100 rows of the newest five windows are
 labelled, 20 of them in the newest two (`FEWEST`), if the baseline's accuracy by labels is known. With fewer
-labels, or later ones, the confidences may show a sudden change sooner. The confidences decide again once
-there are less than half as many labels and no alarm or improvement by labels is on. So an alarm never ends
-because labels stop, and the deciding side does not flip while the number of labels varies around the
-threshold.
+labels, or labels that arrive later, the confidences may show a sudden change sooner. The confidences decide
+again once there are less than half as many labels and no alarm or improvement by labels is on. So an alarm
+never ends because labels stop, and the deciding side does not flip while the number of labels varies around
+the threshold.
 
 **How labels decide.** The band reaches from the baseline's accuracy three standard deviations of the pooled
 windows up and down, or `chart.min_change` if that is more. An alarm begins once the corrected accuracy of the
@@ -74,11 +74,12 @@ class LabelBaseline(NamedTuple):
         return cls(center, max(center * (1 - center), math.fsum(away) / (len(away) - 1)))
 
     def band(self, rows: int, least: float) -> tuple[float, float]:
-        """Return the lower and the upper end of the band: accuracies of `rows` rows that are no change.
+        """Return the lower and the upper end of the band of accuracies that count as no change.
 
         Parameters
         ----------
         rows : int
+            The number of rows from which the compared accuracy is computed.
         least : float
             The least change that matters.
         """
@@ -93,11 +94,11 @@ class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
     ----------
     baseline : LabelBaseline or None
     accuracy, sizes : list
-        The accuracy and the size of the windows collected for the baseline, while there is none.
+        The accuracy and the size of the windows collected for the baseline; empty once there is a baseline.
     decides : bool
         Whether labels decided at the newest window.
     quiet_windows, quiet_improved : int or None
-        The states of the latches of the alarm and of the improvement.
+        The states of the latches of the alarm and of the improvement; see `Latch`.
     """
 
     baseline: LabelBaseline | None = None
@@ -133,7 +134,7 @@ class LabelAlarm:
         self._alarm, self._improvement = Latch(state.quiet_windows), Latch(state.quiet_improved)
 
     def collect(self, correction: Correcting, window: int) -> None:
-        """Collect a closed window for the baseline, while there is none."""
+        """Collect a closed window for the baseline; do nothing once there is a baseline."""
         if self._baseline is not None or not _enough(correction, window):
             return
         if isinstance(own := correction.estimate(window), Estimate):

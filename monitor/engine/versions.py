@@ -47,8 +47,8 @@ class VersionTracker:
     Parameters
     ----------
     rollback : int
-        The number of successive answers of superseded versions, at least 1, after which the last one's
-        version becomes current again. An answer without a version interrupts the row.
+        The number of successive answers of superseded versions, at least 1, after which the version of the
+        last of these answers becomes current again. An answer without a version interrupts the row.
 
     Raises
     ------
@@ -96,15 +96,15 @@ class VersionTracker:
     def keeps(self, name: str, count: int) -> bool:
         """Count answers that all have one version; return False if the current version may change.
 
-        If it returns False, nothing is counted, and `stretches` must process the answers. This is the fast
+        If the result is False, nothing is counted, and `stretches` must process the answers. This is the fast
         path: with many models, most calls have rows of one version, the current one.
 
         Parameters
         ----------
         name : str
             The version of the answers.
-        count : int
-            Their number.
+            count : int
+                The number of answers.
         """
         if self._debt > self._allowed or (self._current and name not in ("", self._current)):
             return False
@@ -131,7 +131,7 @@ class VersionTracker:
         version : str
             The current version of these rows.
         took_over : bool
-            Whether it replaces the version of the rows before.
+            Whether `version` replaces the version of the previous rows.
         """
         start = at = self._adopt(version, names)
         if start:
