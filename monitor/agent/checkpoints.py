@@ -323,7 +323,7 @@ class CheckpointedOutput(OutputPolicy):
     tell : callable
         Called with the positions of a saved checkpoint.
     config : str or None
-        The configuration as JSON, if the store has another one.
+        The configuration as JSON, if the store has a different configuration; otherwise None.
     clock : callable
         Returns monotonic seconds.
     """

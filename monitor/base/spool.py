@@ -67,7 +67,10 @@ class SpoolFrame(NamedTuple):
 
 
 def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
-    """Yield a frame for each run of posts that are all labels or all not; the first begins at `start`."""
+    """Yield a frame for each run of consecutive posts that are all labels, or all answers.
+
+    The lines of the first frame have the offset `start`.
+    """
     for labels, run in groupby(posts, lambda post: post.labels):
         some = list(run)
         frame = SpoolFrame(b"".join(p.lines for p in some), start, sum(p.rows for p in some), labels)
@@ -76,7 +79,7 @@ def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
 
 
 def merge_stretches(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
-    """Merge consecutive stretches of lines if both or neither are labels.
+    """Merge consecutive stretches of lines that are both labels, or both answers.
 
     Examples
     --------
