@@ -1,4 +1,4 @@
-"""The Shewhart chart of a label-free estimate."""
+"""The Shewhart chart of an estimate without labels."""
 
 from __future__ import annotations
 

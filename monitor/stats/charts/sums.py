@@ -46,7 +46,7 @@ class EwmaMemory:
         self.side = 0
 
     def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
-        """Add the next window's standardised value, and return ``("ewma",)`` if the average is outside.
+        """Add the next window's standardised value; return ``("ewma",)`` if the average is out of limits.
 
         The limits are at least `least` away from the centre.
         """

@@ -211,7 +211,7 @@ class RankBinormal(ParticleFamily):
       labels), because classifiers exaggerate;
     * log σ ~ N(0, 0.15).
 
-    The numbers in the second and third come from simulated suites.
+    The numbers in the second and third prior come from simulated suites.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ def hypotheses(evidence: Evidence, scores: Floats, heard: Floats, differ: float)
     heard : (M,) float64
         The models' weights in the pooled evidence.
     differ : float
-        The `disagreement` of the models with a weight above 0; not used if there is only one.
+        The `disagreement` of the models with a weight above 0; not used if there is only one such model.
 
     References
     ----------
@@ -240,7 +240,7 @@ def claimed_error_ratio(scores: Floats, differ: float) -> float:
     scores : (n, M, K) float64
         At least two models; NaN for a missing one.
     differ : float
-        Their `disagreement`.
+        The `disagreement` of the models.
 
     Examples
     --------
