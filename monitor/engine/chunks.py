@@ -127,8 +127,8 @@ class Closes(Protocol):
         labels : LabelBatch or None
         arrival : (m,) float64
             The latest time that the clock may show at each place of the chunk's order, nondecreasing.
-            now : float
-                The time of the clock before the chunk.
+        now : float
+            The time of the clock before the chunk.
         """
 
 
@@ -244,9 +244,9 @@ def first_closing(
     batch : Batch
     arrival : (m,) float64
         The latest time that the clock may show at each place of the chunk's order, nondecreasing.
-        now : float
-            The time of the clock before the chunk.
-        known : mapping of str to (WindowLogic, str)
+    now : float
+        The time of the clock before the chunk.
+    known : mapping of str to (WindowLogic, str)
         Each model's open window and current version; ``""`` for none.
     settings : Window
         The window settings of a model that is not in `known`.

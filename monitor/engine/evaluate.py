@@ -84,7 +84,9 @@ class EstimationRequest:
     charted: Floats | None = None
 
     def adapted_to(self, covariates: CovariateReference, features: Floats) -> EstimationRequest:
-        """Return the request with a calibration for this window, fitted on the reference weighted to match.
+        """Return the request with a calibration fitted for this window.
+
+        The fit uses the rows of the reference, weighted to have the same features as the window.
 
         Parameters
         ----------

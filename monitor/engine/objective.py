@@ -88,7 +88,8 @@ Poolable = CountPmf | CountRatio | Cumulants | BootstrapDraws
 Pooled = Callable[[int], Result | None]
 """A function that returns the accuracy of a number of newest windows, corrected by all labels so far.
 
-The result is None before the first label."""
+The result is None before the first label.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,8 +65,8 @@ class Facts:
     certain : Counter of (task, model)
         Number of answers with a score of exactly 1, or a confidence of exactly 0 or 1.
     named_labels : int
-        Number of labels in separate records that name a model, from files that are read as answers; such
-        records may be answers whose scores are missing.
+        Number of labels in separate records, read along with answers, that name a model; such records may be
+        answers whose scores are missing.
     newest : float
         For a stream, the largest time of a record that is at most a day after the time of the record's
         message.

@@ -103,8 +103,8 @@ class VersionTracker:
         ----------
         name : str
             The version of the answers.
-            count : int
-                The number of answers.
+        count : int
+            The number of answers.
         """
         if self._debt > self._allowed or (self._current and name not in ("", self._current)):
             return False

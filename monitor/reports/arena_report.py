@@ -28,7 +28,7 @@ class ArenaReport(WindowReport):
         The standing of the models, computed from the comparisons of this window and of the earlier windows
         that are pooled with it.
     pooled : int
-        Number of comparisons from which the standing is computed, including those of this window.
+        Number of comparisons from which the standing is computed, including the comparisons of this window.
     """
 
     standing: Standing

@@ -108,8 +108,8 @@ class RecalibrationsView:
     outcomes : mapping of str to int
         Number of recalibrations by outcome, with every key of `monitor.engine.refit.due.OUTCOMES`.
     refused : str or None
-        A sentence that says why the newest recalibration that was due produced no calibration; None if it
-        produced a calibration.
+        A sentence that says why the newest recalibration that was due fitted no calibration; None if it
+        fitted a calibration.
     under_way : bool
         Whether a recalibration has begun and not ended.
     held : bool
@@ -288,7 +288,7 @@ class EngineView:
         Labels received, whether they were used or not: labels in separate records, and labels in the record
         of a usable prediction.
     rejected : mapping of (source, reason) to int
-        Answers rejected, by reason; `labels` has the number of rejected labels.
+        Answers rejected, by source and reason. Rejected labels are counted in `labels`.
     series_dropped : int
         Models and groups beyond the cap, each counted once.
     labels_unrevised : mapping of task to int

@@ -548,9 +548,10 @@ def revised(
         Each estimate of this estimator gets the result.
     result : Result
     corrected : MetricEstimate, optional
-        The new corrected estimate. It replaces the report's estimate by the same estimator, and keeps the
-        first result of that estimate in `at_close`. If the report has no such estimate, the new one is
-        inserted after the first estimate, unless the metric of the first estimate is unknown.
+        The new corrected estimate, which is ignored if the report's first estimate of the same metric is
+        unknown. It replaces the report's estimate by the same estimator, and keeps the first result of that
+        estimate in `at_close`. If the report has no such estimate, the new estimate is inserted after the
+        first estimate.
 
     Returns
     -------

@@ -134,8 +134,8 @@ class RecalibrationScheduleLogic:
         The number of fits by outcome, one of `OUTCOMES`.
     refused : str or None
         The reason why the newest fit was not made; None if it was made.
-        held : bool
-            Whether `refused` says that too many labels replaced another class.
+    held : bool
+        Whether `refused` says that too many labels replaced another class.
     """
 
     def __init__(self, settings: RecalibrationSchedule, resume: RecalibrationState | None = None) -> None:

@@ -99,7 +99,7 @@ class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     epsilon : float
         The tolerance in logits for the new calibration's uncertainty: see
         `monitor.engine.labels.trust.epsilon_of`. 0 if the present calibration stays in force.
-        time : float
+    time : float
         The time of the newest answer in the fit, seconds since the epoch.
     rows : int
         The number of labelled rows in the fit.
