@@ -179,7 +179,7 @@ class _Past:
 class Shards:
     """The shards of an agent, by the numbers of their partitions.
 
-    It is the `monitor.base.source.ShardOwner` of the source with these partitions.
+    This class is the `monitor.base.source.ShardOwner` of the source with these partitions.
 
     Parameters
     ----------

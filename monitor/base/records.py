@@ -90,8 +90,8 @@ class Reject:
     along : bool
         Whether only the label of the record was rejected, and its answers are used.
     records : int
-        The number of rejected records that the reject counts as. It is more than 1 if a read had too many
-        rejects to keep all of them; the other fields then describe the first of these records.
+        The number of rejected records that the reject counts as. The number is more than 1 if a read had too
+        many rejects to keep all of them; the other fields then describe the first of these records.
     """
 
     reason: RejectReason

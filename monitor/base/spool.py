@@ -134,8 +134,8 @@ class PostSpool(ABC):
     def append(self, lines: bytes, rows: int, labels: bool = False) -> Future[int]:
         """Queue whole lines to be stored, and return a future of the offset after these lines.
 
-        The future is done when the lines are durable. It raises `SpoolWriteError` if the lines cannot be
-        stored.
+        The future is done when the lines are durable. The future raises `SpoolWriteError` if the lines cannot
+        be stored.
 
         Parameters
         ----------

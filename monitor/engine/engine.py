@@ -1,4 +1,4 @@
-"""The engine: chunks and times go in, reports of closed windows come out. It uses no socket and no clock.
+"""The engine: chunks and times go in, reports of closed windows come out. The engine uses no socket or clock.
 
 `absorb` processes a chunk, cut where a record must wait for a window to close. Each part goes to its tasks:
 they remove duplicates, add answers to windows and match labels to answers. The closed windows are evaluated

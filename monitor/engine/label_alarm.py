@@ -9,9 +9,9 @@ the threshold.
 
 **How labels decide.** The band reaches from the baseline's accuracy three standard deviations of the pooled
 windows up and down, or `chart.min_change` if that is more. An alarm begins once the corrected accuracy of the
-pooled windows lies below the band with a probability of `SURE`. It stays while the pooled value lies below
-the band, and ends after eight windows in a row whose value does not. An improvement is the same above the
-band.
+pooled windows lies below the band with a probability of `SURE`. The alarm stays while the pooled value lies
+below the band, and ends after eight windows in a row whose value does not. An improvement is the same above
+the band.
 
 **When labels take over,** an alarm by the confidences continues if the pooled value lies below the band.
 Otherwise it ends at once: labels show that nothing has changed.

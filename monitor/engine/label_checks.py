@@ -61,8 +61,8 @@ class LabelChecks:
     * `test` compares rows with their confidences. If it fails, it requests a recalibration.
     * `prediction` compares rows with the accuracy that the correction predicted when the newest window
       closed, from the labels known then. That accuracy was published before the rows' labels came, so this
-      test decides on trust. It leaves out rows whose calibration is not known. After a loss of trust, the
-      next closed window brings a new prediction, and the test restarts.
+      test decides on trust. The test leaves out rows whose calibration is not known. After a loss of trust,
+      the next closed window brings a new prediction, and the test restarts.
 
     The audit and the curve need not use rows at once. With many models, each step brings only one or two rows
     for each model. The rows are kept until 64 steps have brought rows, or until something reads the audit or

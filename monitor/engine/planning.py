@@ -249,8 +249,8 @@ def rows_of(facts: Sequence[Facts]) -> dict[tuple[str, str], int]:
 def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str]:
     """Return the tasks whose models must be computed together, each with the reason as a sentence.
 
-    One engine for each model gives the reports of one engine for all, unless models are estimated together or
-    share a memory that is full.
+    Separate engines for the models give the same reports as one engine for all models, unless models are
+    estimated together or share a memory that is full.
     """
     rows: Counter[str] = Counter()
     models: dict[str, set[str]] = {}

@@ -416,8 +416,8 @@ def refuse_reversed_classes(
     rare events) ranks its answers rightly, and passes. Rows with two equal scores are left out.
 
     The check misses a reversed order if the model is so weak that it is wrong in 40 % or more by either
-    order. It cannot distinguish a list in the wrong order from scores with wrong names; the message names
-    both.
+    order. The check cannot distinguish a list in the wrong order from scores with wrong names; the message
+    names both.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ _OWN, _OLD, _NEW = 0, 1, 2  # a version's relation: current or none, superseded,
 
 
 class VersionState(msgspec.Struct, frozen=True):
-    """The current version, the superseded ones, and the counters that limit take-overs."""
+    """The current version, the superseded versions, and the counters that limit take-overs."""
 
     current: str | None = None
     superseded: list[str] = []
@@ -158,7 +158,7 @@ class VersionTracker:
             yield start, len(version), self.current, took_over
 
     def snapshot(self) -> VersionState:
-        """Return the current version, the superseded ones, and the counters that limit take-overs."""
+        """Return the current version, the superseded versions, and the counters that limit take-overs."""
         return VersionState(
             current=self._current,
             superseded=list(self._superseded),

@@ -1,7 +1,7 @@
 """Fixed-size windows: a model's answers in order of arrival, cut every `size` rows.
 
 A window closes early, by age, once `max_age_seconds` have passed since its first row arrived, if it holds at
-least `min_size` rows. The cuts depend only on the rows and their arrival times. They do not depend on how
+least `min_size` rows. The cuts depend only on the rows and their arrival times. The cuts do not depend on how
 many calls bring the rows.
 """
 

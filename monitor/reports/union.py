@@ -58,7 +58,7 @@ def union(views: Sequence[EngineView]) -> EngineView:
 
 
 def since(view: EngineView, before: EngineView) -> EngineView:
-    """Return a view from whose counts those of an earlier view are subtracted.
+    """Return the view with the counts of an earlier view subtracted from its counts.
 
     Examples
     --------

@@ -241,7 +241,7 @@ class Coverage:
     ratio : float
         Share of the batches whose accuracy lies in their interval, 0 to 1.
     rows : int
-        Labelled rows in those batches.
+        Number of labelled rows in the batches.
     level : float
         Nominal level of the intervals.
     """

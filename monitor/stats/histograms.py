@@ -83,9 +83,9 @@ class CalibrationCurve:
     If the confidences are right, the share of correct answers in a bin is the bin's mean confidence, up to
     chance: with n labelled answers its standard error is √(p (1 − p) / n), 4 points at p = 0.8 and n = 100.
 
-    It misleads if rows are chosen for labelling because their answer was wrong (labels from complaints): then
-    every bin looks worse than it is. A choice by the score alone does no harm, as bins are compared with
-    their own confidences.
+    The curve misleads if rows are chosen for labelling because their answer was wrong (labels from
+    complaints): then every bin looks worse than it is. A choice by the score alone does no harm, as bins are
+    compared with their own confidences.
 
     Parameters
     ----------

@@ -25,8 +25,8 @@ _SALT = np.uint64(0xA0761D6478BD642F)
 class ComparisonJoin:
     """The running join of one arena, which finds the comparison of each verdict by id.
 
-    It uses the label join, which stores one row for each answer. The row of a comparison stores its two
-    models as the answer's series, and the judge's share for model b as the confidence.
+    The class uses the label join, which stores one row for each answer. The row of a comparison stores its
+    two models as the answer's series, and the judge's share for model b as the confidence.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ _COLLAPSED = 1e-9  # the share of rows expected outside one class, below which t
 
 
 def reported(estimators: Sequence[str]) -> tuple[str, ...]:
-    """Return the estimators whose estimates a refit reports: the requested ones and the companions of `ssme`.
+    """Return the estimators whose estimates a refit reports: those requested, and companions of `ssme`.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The encoding of refits' jobs and results for the worker process, checked when they are read.
 
-It contains only numbers, text, lists and arrays (`monitor.base.codec`): nothing read from the pipe is
-executed. Other bytes raise an error with a sentence as its message, and never result in a partly filled
+The encoding contains only numbers, text, lists and arrays (`monitor.base.codec`): nothing read from the pipe
+is executed. Other bytes raise an error with a sentence as its message, and never result in a partly filled
 object.
 """
 

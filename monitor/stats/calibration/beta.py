@@ -66,7 +66,7 @@ class BetaCalibrator(Calibrator):
 
     The regressors are ln s and −ln(1 − s). Both coefficients are at least 0.
 
-    The map has three parameters for each class. It is exact if the scores of each class follow a beta
+    The map has three parameters for each class. The map is exact if the scores of each class follow a beta
     distribution. It bends both ends of the scale independently; the identity and Platt's sigmoid (a = b) are
     special cases. For two classes the outcome is the second class; for a confidence, the outcome is a right
     prediction; for more classes, each class is fitted against the rest, and the rows are normalised.

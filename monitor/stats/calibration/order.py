@@ -56,7 +56,7 @@ def refuse_reversed_ranks(
     method : str
     places : callable
         A function of the class that returns the (n,) int64 rank of each row's score among the distinct
-        scores, from 0. It is called only for classes that the test needs.
+        scores, from 0. The function is called only for classes that the test needs.
     classes : sequence of (n,) float64
         For each class, 1 where a row belongs to it, else 0.
     kept : (n,) bool

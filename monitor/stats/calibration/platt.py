@@ -63,7 +63,7 @@ class PlattCalibration(Calibration):
 class PlattCalibrator(Calibrator):
     """The settings of Platt's calibration: logistic regression of the outcome on the logit of the score.
 
-    It uses Platt's targets.
+    The outcomes are Platt's targets.
 
     The map has two parameters for each class. The targets are (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of
     1 and 0, against overconfidence on few rows. For two classes the outcome is the second class; for a
@@ -75,7 +75,7 @@ class PlattCalibrator(Calibrator):
     slightly in reverse gets the slope 0, which gives every row the observed frequency.
 
     The map corrects over- and underconfidence that is symmetric around one half, and a shift of the
-    prevalence. It misleads for other distortions; use beta or isotonic calibration for them.
+    prevalence. The map misleads for other distortions; use beta or isotonic calibration for them.
 
     References
     ----------

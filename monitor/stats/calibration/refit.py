@@ -90,15 +90,15 @@ def refitted(
     Each row of the reference has the weight w, each labelled row 1 on average. The candidates for w are 0, 1
     and the weights with which the whole reference counts as a quarter, one, four and sixteen times the number
     of labels. For each w the function cuts the labelled rows into five contiguous folds in time order, and
-    predicts each fold by a fit on the reference and the other four folds. It chooses the w with the smallest
-    mean log loss, and the largest such w in a tie; `Refitted.calibration` then fits all rows with it. No row
-    is evaluated by a fit that includes it.
+    predicts each fold by a fit on the reference and the other four folds. The function chooses the w with the
+    smallest mean log loss, and the largest such w in a tie; `Refitted.calibration` then fits all rows with
+    it. No row is evaluated by a fit that includes it.
 
     If nothing has changed, the reference keeps its weight and the labels add information. After a drift the
     reference loses weight as soon as the log loss shows the drift; small drifts need many labels. The result
     misleads if labelling depends on more than the score and `weights` do not correct for it, or if the model
-    drifts after the newest label. It averages over drift among the labelled rows, so pass only the newest
-    labelled rows.
+    drifts after the newest label. The result averages over drift among the labelled rows, so pass only the
+    newest labelled rows.
 
     The function costs 26 to 31 fits. `AutoCalibrator` would choose a method in each of them; pass the chosen
     calibrator instead (``CALIBRATORS[calibration.method]()``).

@@ -192,7 +192,7 @@ def labelled_calibration_error(
 
     In bin b the gap D_b = mean raw score − share of right answers D_b scatters around its true value δ_b with
     variance v_b, so E|D_b| > |δ_b|: a perfectly calibrated model reads 3.4 points at n = 500. The bias
-    depends on the unknown δ_b. They are assumed to vary between bins around a common mean, δ_b ~ N(μ, τ²);
+    depends on the unknown δ_b. The δ_b are assumed to vary between bins around a common mean, δ_b ~ N(μ, τ²);
     the moments give μ² = mean(D)² − mean(v)/bins and τ² = var(D) − mean(v), neither below 0, and with h(m,
     s²) the mean of |N(m, s²)|
 

@@ -143,7 +143,7 @@ class ClassErrors:
         self._kept = {one: sums for one, sums in self._kept.items() if one > newest - WINDOWS}
 
     def restart(self, window: int) -> None:
-        """Drop the sums of windows before this one, whose confidences are not comparable with later ones."""
+        """Drop the sums of earlier windows, whose confidences are not comparable with later confidences."""
         self._take_waiting()
         self._since = window
         self._kept = {one: sums for one, sums in self._kept.items() if one >= window}

@@ -197,8 +197,8 @@ class PoissonBinomial:
 
     The distribution is exact for any n: divide and conquer and Fourier transforms multiply the polynomial
     `∏(1 − p_i + p_i z)`. Every probability is right within 1e-14 (absolute; of more than 1,000 rows that are
-    nearly all certain, within 1e-17 a row); those below about 1e-16 are 0, so do not use the far tails for
-    ratios such as likelihood ratios.
+    nearly all certain, within 1e-17 a row); probabilities below about 1e-16 are 0, so do not use the far
+    tails for ratios such as likelihood ratios.
 
     The distribution misleads if the trials are not independent: the true distribution is then wider.
 

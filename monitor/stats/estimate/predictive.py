@@ -16,10 +16,11 @@ The exact distribution is convolved with a normal of variance `a = I² · D(n) +
 multiplied by exp(−a ω² / 2)) and cut at 0 and n. The limits are its mid-p quantiles, which cover just the
 level if a window has more than a few uncertain answers.
 
-Any other metric is widened by the variance of its linearisation. It may depend on the answers of one
-predicted class only (precision), or on both in opposite directions. So the variation between windows is
-estimated for the answers of each predicted class, and for all together; the difference between the total and
-its independent parts is their correlation (the same for all pairs of classes).
+Any other metric is widened by the variance of its linearisation. Such a metric may depend on the answers of
+one predicted class only (precision), or on the answers of both classes in opposite directions. So the
+variation between windows is estimated for the answers of each predicted class, and for all together; the
+difference between the total and its independent parts is their correlation (the same for all pairs of
+classes).
 
 Biases of the predicted classes that cancel in the accuracy may occur in any window, for instance if the share
 of positives changes, and a reference without them does not rule them out. So the bias of each predicted class

@@ -16,9 +16,9 @@ where the `rest` are the rows on which the block's confidences were calibrated. 
   correlation falls exponentially over l rows, and the mean over n rows keeps the share
   ρ_n(l) = 2 (x − 1 + e⁻ˣ) / x² of their variance, with x = n / l.
 
-The left side is measured for blocks of 25, 50, 100 … rows. They lie inside contiguous folds, each of which is
-calibrated by the others. Non-negative least squares give x₀ and the t_l, where each length of block has the
-weight of its number of blocks.
+The left side is measured for blocks of 25, 50, 100 … rows. The blocks lie inside contiguous folds, and each
+fold is calibrated by a fit on the other folds. Non-negative least squares give x₀ and the t_l, where each
+length of block has the weight of its number of blocks.
 
 Biases slower than a quarter of the reference are hardly distinct from its mean, so this underestimates 1/f
 drift. The contrasts of neighbouring blocks (`monitor.stats.estimate.drift_spectrum`) show more of it. From a

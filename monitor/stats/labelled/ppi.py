@@ -60,7 +60,8 @@ class PredictionPowered:
         """Return the (M, 2) ends of a normal interval for each mean.
 
         The level, above 0 and below 1, holds for each interval separately. The paper's equation (5) lacks the
-        square root of V/n. With few labels, or equal ones, the normal approximation is too narrow.
+        square root of V/n. With few labels, or if all labels are equal, the normal approximation is too
+        narrow.
         """
         half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * self.error
         return np.stack([self.value - half, self.value + half], axis=1)

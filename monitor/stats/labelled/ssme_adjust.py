@@ -47,7 +47,7 @@ class Corrections:
       make the fitted number of right answers of each model on the labelled rows equal the observed number:
       the correction is prediction-powered inference, shrunk towards 0 with few labels;
     * model, one for each model: its evidence minus the pooled evidence, both of unit size, on the scale of m.
-      It detects a model that is more informative than the others, or uninformative.
+      This feature detects a model that is more informative than the others, or uninformative.
 
     Parameters
     ----------

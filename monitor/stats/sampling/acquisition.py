@@ -160,9 +160,9 @@ def as_if_at_once(probability: ArrayLike, rows: int) -> Floats:
     """Convert the probabilities of draws in turn to inclusion probabilities.
 
     Some estimators weight a label by the inverse of its `probability`, and ignore the order of the draws. The
-    result n / (N v) makes their weights proportional to the weights v of `lure_weights`. They are then as
-    accurate as with other unequal probabilities, but not exactly unbiased, because a result above 1 becomes
-    1.
+    result n / (N v) makes their weights proportional to the weights v of `lure_weights`. The estimates are
+    then as accurate as with other unequal probabilities, but not exactly unbiased, because a result above 1
+    becomes 1.
 
     Parameters
     ----------
