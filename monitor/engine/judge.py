@@ -62,7 +62,7 @@ class JudgeSettings:
         return chart_for(self.task.charting, metric)
 
     def label_alarm(self, state: LabelAlarmState | None = None) -> LabelAlarm:
-        """Return the alarm of the accuracy by labels."""
+        """Return the alarm of the accuracy that labels decide on."""
         return LabelAlarm(self.task.charting.least_change("accuracy"), self.baseline_windows, state)
 
     def build(self, resume: JudgeState | None = None) -> Judge:

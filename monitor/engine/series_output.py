@@ -195,7 +195,7 @@ class SeriesOutput:
         self.charts = ()
 
     def estimates(self, open_window: int) -> tuple[MetricEstimate, ...]:
-        """Return the last window's estimates, with estimates by labels and of refits as known now.
+        """Return the last window's estimates, including those from labels and refits as known now.
 
         The realised accuracy is that of the newest closed window with labels.
 

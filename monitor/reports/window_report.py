@@ -300,12 +300,12 @@ class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, alarm: AlarmByLabels) -> AlarmByLabelsLine:
-        """Return the entry for an alarm by labels."""
+        """Return the entry for an alarm that labels decide on."""
         numbers = rounded(alarm.value), rounded(alarm.lower), rounded(alarm.upper)
         return cls(*numbers, alarm.labels, alarm.confidences_moved)
 
     def read(self) -> AlarmByLabels:
-        """Return the alarm by labels that the entry describes; null becomes NaN."""
+        """Return the alarm that the entry describes; null becomes NaN."""
         numbers = self.value, self.lower, self.upper
         value, lower, upper = (math.nan if one is None else one for one in numbers)
         return AlarmByLabels(value, lower, upper, self.labels, self.confidences_moved)

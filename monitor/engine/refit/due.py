@@ -120,13 +120,13 @@ class RecalibrationScheduleLogic:
         Whether a fit has begun and not ended. The snapshot leaves it out: after a restart the lost fit is due
         again.
     lost : bool
-        Whether trust was lost since the last fit began. If so, the next fit uses only labels since the
-        change.
+        Whether labels have newly contradicted the confidences (a loss of trust) since the last fit began. If
+        so, the next fit uses only labels since the change.
     since : int
         The first window with rows of the present version of the model, or of the present reference.
     first : int
-        The sequence number of the oldest answer that a fit may use. Answers before the change that cost the
-        trust no longer apply.
+        The sequence number of the oldest answer that a fit may use. Answers before the change that caused a
+        loss of trust no longer apply.
     seen : int
         The sequence number of the newest answer in the present calibration's fit, −1 for none. Only later
         answers may evaluate this calibration.
@@ -163,7 +163,7 @@ class RecalibrationScheduleLogic:
         self.due |= cost_trust or self._labels >= max(self._every, self._rows // _SHARE)
 
     def wait(self, why: str, held: bool = False) -> None:
-        """Postpone a fit that cannot begin yet until `every_labels` more labels came.
+        """Postpone a fit that cannot begin yet until `every_labels` more labels have arrived.
 
         Parameters
         ----------
