@@ -117,7 +117,7 @@ class CheckpointWriter:
         self._pending.put(checkpoint)
 
     def outcome(self, timeout_seconds: float = 0.0) -> CheckpointOutcome | None:
-        """Return the outcome of the current checkpoint; None if it is not finished or there is none."""
+        """Return the outcome of the current checkpoint; None if none has finished."""
         if not self._busy:
             return None
         try:

@@ -314,7 +314,7 @@ class Within:
 class SampleIds(NamedTuple):
     """The id of one answer and of one label, as text.
 
-    An id is "" if the record has none, and None if there was no such record.
+    An id is "" if the record has no id, and None if the chunk holds no answer, or no label.
     """
 
     answer: str | None = None

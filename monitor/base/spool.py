@@ -191,7 +191,7 @@ class PostSpool(ABC):
 
     @property
     def trouble(self) -> str | None:
-        """The reason why posts cannot be stored at present, without a full stop; None if they can."""
+        """The reason why posts cannot be stored now, without a full stop; None if they can be stored."""
         since = self._busy_since
         if since is not None and (stands := time.monotonic() - since) > SLOW_SECONDS:
             return f"posts cannot be kept: the spool has not answered for {stands:.0f} s"

@@ -530,7 +530,8 @@ def error_exposure(
     bins : int
         The number of bins of `estimate`.
     response : (n,) float64 or None
-        The derivative of the judged probability by each row's confidence; None if they are the same.
+        The derivative of the judged probability with respect to each row's confidence; None if the judged
+        probability is the confidence.
     """
     if estimate.order is None or estimate.differences is None:
         return None

@@ -401,7 +401,7 @@ class AgentView:
     reports_lost : int
         Closed windows that are missing in a reports sink, or were lost while the store could not be written.
     store_failing : str or None
-        Why the state cannot be saved at present; None if it can, or if there is no store.
+        Why the state cannot be saved at present; None if it can be saved, or if there is no store.
     store_failures : int
         Failed attempts to save a checkpoint; each is tried again.
     checkpoint_time : float or None

@@ -53,7 +53,7 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
         must beat on the labelled rows; None for a model without a reference. Empty if no model has a
         reference.
     pool_rows : int
-        The number of rows that the n rows are a sample of; at most n if they are all rows.
+        The number of rows from which the n rows are a sample; at most n if the n rows are not a sample.
     label_weights : {"given", "estimated"}
         Whether estimators that use labels alone estimate missing weights.
     acquisition : (n,) int64

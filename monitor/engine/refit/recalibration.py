@@ -122,7 +122,7 @@ class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
-    """Fit a model's calibration again, and decide whether it replaces the present one.
+    """Fit a model's calibration again, and decide whether the new fit replaces the present calibration.
 
     The two calibrations are compared by their log-likelihood on the n labelled rows that the present
     calibration was fitted without. The new calibration is not evaluated on rows of its own fit: each row is

@@ -105,7 +105,7 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
         return list(self.names) if self.folded else list(dict.fromkeys([*self.names, *other.names]))
 
     def along(self, names: Sequence[str]) -> Floats:
-        """Return the (3, m) table of these parts in order; all other parts count as `OTHER` if it is one."""
+        """Return the (3, m) table of these parts in order; `OTHER`, if named, includes all other parts."""
         place = {name: i for i, name in enumerate(names)}
         table = np.zeros((3, len(names)))
         for i, name in enumerate(self.names):
