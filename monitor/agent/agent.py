@@ -143,7 +143,7 @@ class Agent:
     def stop(self) -> None:
         """Tell the threads to stop, without waiting for them.
 
-        They stop reading, process the chunks that were read, and close or save open windows.
+        The threads stop reading, process the chunks that were read, and close or save open windows.
         """
         for feeder in self._feeders:
             feeder.stop()
@@ -172,8 +172,8 @@ class Agent:
         -------
         Future
             Done when the engine is replaced. If the swap raises an error, the future raises it too and the
-            old engine continues. It raises `BlindsightError` if the agent has ended. Cancel it to prevent a
-            swap that has not begun.
+            old engine continues. The future raises `BlindsightError` if the agent has ended. Cancel it to
+            prevent a swap that has not begun.
         """
         outcome: Future[None] = Future()
         self._swaps.put((swap, config, outcome))

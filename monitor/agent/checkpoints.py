@@ -117,7 +117,7 @@ class CheckpointWriter:
         self._pending.put(checkpoint)
 
     def outcome(self, timeout_seconds: float = 0.0) -> CheckpointOutcome | None:
-        """Return the outcome of the current checkpoint; None if it is not finished or there is none."""
+        """Return the outcome of the current checkpoint; None if none has finished."""
         if not self._busy:
             return None
         try:
@@ -323,7 +323,7 @@ class CheckpointedOutput(OutputPolicy):
     tell : callable
         Called with the positions of a saved checkpoint.
     config : str or None
-        The configuration as JSON, if the store has another one.
+        The configuration as JSON, if the store has a different configuration; otherwise None.
     clock : callable
         Returns monotonic seconds.
     """

@@ -1,7 +1,7 @@
 """Processes that decode the reads of sources, for streams that are too fast for one core.
 
 A read is the input that one call of a source's `read` returns. A process receives a read, decodes it and
-sends its chunk back. It keeps no state between reads.
+sends its chunk back. The process keeps no state between reads.
 
 Each process has two pipes, one in each direction. If the process dies, its pipes are closed, and the agent
 decodes the read itself. (An executor of `concurrent.futures` has one pipe for all processes: if a process is
@@ -135,7 +135,7 @@ class Decoders:
     processes : int
         The largest number of processes, and of reads that are decoded at the same time.
     build : callable
-        Returns the decoders. It is pickled and called in each process.
+        A function that returns the decoders; the function is pickled, and called in each process.
     """
 
     def __init__(self, processes: int, build: BuildDecoders) -> None:

@@ -59,7 +59,8 @@ class RefitWorker:
     Parameters
     ----------
     program : sequence of str, optional
-        The arguments of Python that start the child, instead of those for `monitor.agent.refit_child`.
+        The arguments of Python that start the child; by default, the arguments that run
+        `monitor.agent.refit_child`.
 
     Examples
     --------

@@ -140,7 +140,7 @@ class RequestBox(Protocol):
         """Delete an answered request."""
 
     def put_aside(self, number: str) -> None:
-        """Remove a damaged request from the waiting ones, but keep its content if possible."""
+        """Remove a damaged request from the waiting requests, but keep its content if possible."""
 
 
 class RequestFolder:

@@ -63,7 +63,7 @@ class Kept:
     every_seconds : float
         The time between two checkpoints.
     config : str or None
-        The configuration to save, if the store has another one.
+        The configuration to save, if the store has a different configuration; otherwise None.
     reports : sequence of WindowReport
         The windows that were closed when the engine was restored, to be output first.
     desk : RequestHandler, optional
@@ -179,7 +179,7 @@ class _Past:
 class Shards:
     """The shards of an agent, by the numbers of their partitions.
 
-    It is the `monitor.base.source.ShardOwner` of the source with these partitions.
+    This class is the `monitor.base.source.ShardOwner` of the source with these partitions.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ class Shards:
         ----------
         partition : str
         number : int
-            The number of the partition in its topic, which is that of the shard.
+            The number of the partition in its topic, which is also the number of the shard.
         """
         shard = self._here.get(number) or self._opened(number)
         if shard is None or shard.leaving or shard.ended:
@@ -282,7 +282,7 @@ class Shards:
         Parameters
         ----------
         save : bool
-            Whether to save their states before.
+            Whether to save the states of the shards before they are released.
         """
         with self._lock:
             self._finished = True

@@ -38,7 +38,7 @@ def by_first_row(codes: Ints) -> list[int]:
 
 
 def sorted_by_code(codes: Ints, rows: Ints) -> tuple[Ints, list[tuple[int, slice]]]:
-    """Sort rows stably by code, and return the sorted rows, and each code with the slice of its rows.
+    """Return rows sorted stably by code, and each code with the slice of its rows in the sorted rows.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class RejectReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that was not used, or several for the same reason.
+    """A record that was not used, or several records that were not used for the same reason.
 
     Parameters
     ----------
@@ -90,8 +90,8 @@ class Reject:
     along : bool
         Whether only the label of the record was rejected, and its answers are used.
     records : int
-        The number of rejected records that the reject counts as. It is more than 1 if a read had too many
-        rejects to keep all of them; the other fields then describe the first of these records.
+        The number of rejected records that the reject counts as. The number is more than 1 if a read had too
+        many rejects to keep all of them; the other fields then describe the first of these records.
     """
 
     reason: RejectReason
@@ -173,7 +173,7 @@ class Batch:
     label : (n,) int64
         True class if the record holds a label, else -1. If a record holds a label and answers of several
         models, the label is on the first answer that is used, and the join by id passes it to the others;
-        without an id it is on each of them.
+        without an id the label is on each of these answers.
     groups : mapping of str to (tuple of str, (n,) int64)
         The values of each configured group, and the index of each row's value, -1 if it has none.
     order : (n,) int64
@@ -314,7 +314,7 @@ class Within:
 class SampleIds(NamedTuple):
     """The id of one answer and of one label, as text.
 
-    An id is "" if the record has none, and None if there was no such record.
+    An id is "" if the record has no id, and None if the chunk holds no answer, or no label.
     """
 
     answer: str | None = None
@@ -392,14 +392,14 @@ _LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _BYTES_OF_IDS = 1 << 22  # the largest size of one hashing step; otherwise a long id could cost gigabytes
 _WORD = 8
 _LONGEST_ID = 4096
-"""The largest number of characters of an id that is hashed itself; a longer id is replaced by a digest.
+"""The largest number of characters of an id that is hashed as a whole; a longer id is replaced by a digest.
 
-Each word of the longest id costs a step over all ids.
+Hashing a batch takes one step over all ids for each eight bytes of the longest id.
 """
 
 
 def mix(x: Keys) -> Keys:
-    """Map 64-bit integers one to one to others, so that close integers become far apart.
+    """Map 64-bit integers one to one to 64-bit integers, so that close integers become far apart.
 
     This is the finaliser of splitmix64 (Steele, Lea, Flood 2014).
 

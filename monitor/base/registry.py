@@ -388,7 +388,7 @@ BY_LABELS = TablePart(ESTIMATORS, lambda entry: entry.by_labels)
 
 
 def estimators_by_input(tags: Iterable[str], needs: str) -> tuple[str, ...]:
-    """Return the estimators with one kind of input, among some estimators and the ones that they bring.
+    """Return the estimators with one kind of input, among `tags` and the estimators in their `brings`.
 
     Parameters
     ----------

@@ -67,7 +67,10 @@ class SpoolFrame(NamedTuple):
 
 
 def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
-    """Yield a frame for each run of posts that are all labels or all not; the first begins at `start`."""
+    """Yield a frame for each run of consecutive posts that are all labels, or all answers.
+
+    The lines of the first frame have the offset `start`.
+    """
     for labels, run in groupby(posts, lambda post: post.labels):
         some = list(run)
         frame = SpoolFrame(b"".join(p.lines for p in some), start, sum(p.rows for p in some), labels)
@@ -76,7 +79,7 @@ def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
 
 
 def merge_stretches(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
-    """Merge consecutive stretches of lines if both or neither are labels.
+    """Merge consecutive stretches of lines that are both labels, or both answers.
 
     Examples
     --------
@@ -131,8 +134,8 @@ class PostSpool(ABC):
     def append(self, lines: bytes, rows: int, labels: bool = False) -> Future[int]:
         """Queue whole lines to be stored, and return a future of the offset after these lines.
 
-        The future is done when the lines are durable. It raises `SpoolWriteError` if the lines cannot be
-        stored.
+        The future is done when the lines are durable. The future raises `SpoolWriteError` if the lines cannot
+        be stored.
 
         Parameters
         ----------
@@ -188,7 +191,7 @@ class PostSpool(ABC):
 
     @property
     def trouble(self) -> str | None:
-        """The reason why posts cannot be stored at present, without a full stop; None if they can."""
+        """The reason why posts cannot be stored now, without a full stop; None if they can be stored."""
         since = self._busy_since
         if since is not None and (stands := time.monotonic() - since) > SLOW_SECONDS:
             return f"posts cannot be kept: the spool has not answered for {stands:.0f} s"

@@ -1,7 +1,7 @@
 """The content of a checkpoint: the pieces of the state that changed since the previous checkpoint.
 
-The state consists of named pieces and of rings. A ring is a bounded table of which new rows overwrite the
-oldest. The names of pieces are, for example, ``engine``, ``task/toxicity``, ``revisions/toxicity``,
+The state consists of named pieces and of rings. A ring is a bounded table in which new rows overwrite the
+oldest rows. The names of pieces are, for example, ``engine``, ``task/toxicity``, ``revisions/toxicity``,
 ``series/0/toxicity`` and ``arena/chat``; the names of rings are ``answers/toxicity``, ``pool/toxicity`` and
 ``comparisons/chat``. `assemble` makes a snapshot of the engine from all saved pieces and rings.
 """
@@ -24,7 +24,7 @@ ARENA_RINGS = {"answers": "comparisons", "labels": "verdicts"}
 POOL = "pool"
 """The first part of the name of the ring with the labelled rows for a task's refits."""
 DRAWS = "draws"
-"""The first part of the name of the ring with the draws by which these rows were sampled for labelling."""
+"""The first part of the name of the ring with the draws by which a task's rows were sampled for labelling."""
 
 
 class RingRows(msgspec.Struct, frozen=True):

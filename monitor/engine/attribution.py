@@ -51,7 +51,7 @@ class BaselineParts(msgspec.Struct, frozen=True):
     counts: Floats | None = None
 
     def plus(self, more: BaselineParts) -> BaselineParts:
-        """Return the parts with those of one more window added."""
+        """Return the sums of the parts with the sums of one more window added."""
         counts = self.counts if self.counts is None or more.counts is None else self.counts + more.counts
         return BaselineParts({name: self.by[name].plus(more.by[name]) for name in self.by}, counts)
 
@@ -79,14 +79,14 @@ class PartRows:
     task: Task
 
     def baseline(self, metric: str, evaluation: Evaluation) -> BaselineParts | None:
-        """Return the parts of a baseline's window; None for a metric that is no mean over rows."""
+        """Return the sums over the window's parts for a baseline; None if the metric is no mean over rows."""
         terms, counts = self._terms(metric, evaluation, None)
         return None if terms is None else BaselineParts(self._by(terms), counts)
 
     def attribution(
         self, metric: str, evaluation: Evaluation, baseline: BaselineParts, change: float
     ) -> Attribution | None:
-        """Return the parts that changed most since the baseline; None if the metric is no mean over rows.
+        """Return the parts that changed most since the baseline; None if the metric is not a mean over rows.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class PartRows:
 
 
 def add_parts(parts: dict[str, BaselineParts], metric: str, evaluation: Evaluation, rows: PartRows) -> None:
-    """Add the parts of one more window to those of a baseline, by metric."""
+    """Add the sums of a window's parts to the sums of a baseline, for one metric."""
     more = rows.baseline(metric, evaluation)
     if more is not None:
         parts[metric] = parts[metric].plus(more) if metric in parts else more

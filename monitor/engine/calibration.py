@@ -42,8 +42,8 @@ class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
 class LazyPredictive:
     """The calibration's error according to a reference, computed when it is first used.
 
-    The computation takes some twenty milliseconds, so minutes for ten thousand models. The first use is a
-    model's first closed window or first label.
+    The computation takes about twenty milliseconds, which adds up to minutes for ten thousand models. The
+    first use is at a model's first closed window or first label.
 
     Parameters
     ----------
@@ -77,19 +77,21 @@ class ActiveCalibration:
     ----------
     calibration : Calibration
     view : CalibrationView
-        Its description for reports and exporters.
+        The description of the calibration for reports and exporters.
     learnt : LazyPredictive or None
         The calibration's error and the variation between windows; None for exact intervals, or if nothing is
-        known about it.
+        known about the error.
     reference : Reference or None
         The reference of calibrations for single windows; None if the task fits none.
     features : mapping of str to {"number", "text"}
         The features that these calibrations use.
     adapted : Calibration or None
-        The newest closed window's own calibration; None before the first.
+        The calibration fitted for the newest closed window; None before a window has closed, or if the task
+        fits no calibrations for single windows.
     baseline : Calibration or None
-        The calibration when the charts' baseline began; None if it is this one. Charts judge calibration
-        errors by it, because a new calibration changes these errors although the model did not change.
+        The calibration in use when the charts' baseline began; None if `calibration` was in use then. Charts
+        judge the calibration errors of this calibration, because a new calibration changes the errors
+        although the model did not change.
     """
 
     calibration: Calibration
@@ -142,7 +144,7 @@ class ActiveCalibration:
         fits: int,
         group: str = "",
     ) -> ActiveCalibration:
-        """Return the saved calibration, or that of `at_start` if none is saved.
+        """Return the saved calibration, or the result of `at_start` if no calibration is saved.
 
         A saved calibration for single windows is not used if it was fitted on another reference.
         """
@@ -192,7 +194,7 @@ class ActiveCalibration:
         return replace(self, view=view, learnt=learnt)
 
     def with_predictive(self, predictive: Predictive | None) -> ActiveCalibration:
-        """Return the same calibration with intervals by this model of its error."""
+        """Return a copy with intervals from this model of the error; None means exact intervals."""
         short = None if predictive is None or predictive.components else predictive.rows
         interval = EXACT if predictive is None else PREDICTIVE
         view = replace(self.view, interval=interval, short_reference=short)
@@ -208,7 +210,7 @@ class ActiveCalibration:
         return None if self.learnt is None else self.learnt()
 
     def learn(self) -> bool:
-        """Compute the calibration's error in advance, and return whether it was still to compute."""
+        """Compute the calibration's error in advance; return False if there is nothing to compute."""
         if self.learnt is None or self.learnt.known:
             return False
         self.learnt()
@@ -231,8 +233,8 @@ class ActiveCalibration:
     def calibrated(self, scores: Floats) -> Floats | None:
         """Return calibrated scores of new answers; None without a calibration.
 
-        If each window has its own calibration, that of the newest closed window is used: a label of an answer
-        in the open window must not wait.
+        If each window has its own calibration, the calibration of the newest closed window is used, so that a
+        label of an answer in the open window need not wait for the end of the window.
 
         Parameters
         ----------
@@ -285,11 +287,11 @@ class ActiveCalibration:
         return calibrate(self.baseline, window.scores)
 
     def begin_baseline(self) -> ActiveCalibration:
-        """Return a copy with which the charts' next baseline begins."""
+        """Return a copy for the start of a new baseline, whose charts use the present calibration."""
         return replace(self, baseline=None)
 
     def adapted_by(self, evaluation: Evaluation) -> ActiveCalibration:
-        """Return a copy with the calibration of a closed window, if the window has its own one."""
+        """Return a copy with the calibration of a closed window, if the window has its own calibration."""
         adapted = evaluation.adapted
         if adapted is None:
             return self
@@ -302,9 +304,9 @@ class ActiveCalibration:
         return replace(self, adapted=newest, view=replace(self.view, covariates=covariates))
 
     def epsilon(self, adapted: Adapted | None) -> float | None:
-        """Return the trust test's tolerance for the error of a window's own calibration; None without one.
+        """Return the tolerance of the test of trust for the error of a window's own calibration, in logits.
 
-        It is a shift in logits.
+        Return None if the window has no own calibration.
         """
         if adapted is None or adapted.calibration is None or self.reference is None:
             return None
@@ -318,7 +320,7 @@ class ActiveCalibration:
         return replace(begun, view=replace(self.view, foreign=True)) if self.view.version else begun
 
     def following(self, model: ActiveCalibration) -> ActiveCalibration:
-        """Return a group's next calibration: its model's, with the group's own intervals."""
+        """Return a group's next calibration: that of the group's model, with the group's own intervals."""
         predictive = self.predictive
         if predictive is not None and model.predictive is not None:
             predictive = predictive.with_curves_of(model.predictive)
@@ -344,8 +346,8 @@ class ActiveCalibration:
         fits : int
             As in `at_start`.
         rests_on : RestsOn, optional
-            The rows of the fit, which show its error. Without them the error is assumed to be the former
-            one's.
+            The rows of the fit, from which the error is computed. By default the error of the previous
+            calibration is kept.
         """
         view = CalibrationView(calibration.method, fits + 1, False, time)
         predictive = self.predictive

@@ -17,8 +17,8 @@ STREAM_BASELINE_WINDOWS = 20
 def chart_from_config(config: ChartConfig) -> LimitChart:
     """Return the chart for a section of the configuration.
 
-    An error budget instead of a number of windows must be divided before: see
-    `monitor.config.root.Task.charting`.
+    If the configuration has an error budget instead of a number of windows, divide the budget among the
+    charts first: see `monitor.config.root.Task.charting`.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def chart_from_config(config: ChartConfig) -> LimitChart:
 def chart_for(config: ChartConfig, metric: str) -> LimitChart:
     """Return the chart of one metric, with the least change that matters and the better direction.
 
-    It is of the configured kind, or `shewhart` if that kind is for counts only.
+    The chart is of the configured kind, or of the kind `shewhart` if the configured kind is for counts only.
 
     Raises
     ------

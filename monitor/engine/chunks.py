@@ -26,14 +26,14 @@ _FUTURE_SECONDS = 86_400.0  # a time further ahead is an error: time zones diffe
 
 @dataclass(frozen=True, slots=True)
 class TimedBatch:
-    """Answers with the clock that windows age by.
+    """Answers, each with the time of the clock that determines the age of windows.
 
     Parameters
     ----------
     batch : Batch
         Every answer has a time.
     arrival : (n,) float64
-        The clock at each answer, seconds, nondecreasing.
+        The time of the clock at each answer, in seconds, nondecreasing.
     """
 
     batch: Batch
@@ -41,9 +41,9 @@ class TimedBatch:
 
     @classmethod
     def from_arrivals(cls, batch: Batch, arrival: Floats) -> TimedBatch:
-        """Return answers with their clock.
+        """Return answers with the time of the clock at each answer.
 
-        A missing time, or one more than a day ahead, is replaced by the time of arrival.
+        A missing time, or a time more than a day ahead of the arrival, is replaced by the time of arrival.
         """
         wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)
         return cls(replace(batch, time=np.where(wrong, arrival, batch.time)), arrival)
@@ -72,11 +72,12 @@ class TimedBatch:
 def timed(
     chunk: Chunk, clock: EventClock | None, now: float
 ) -> tuple[dict[str, TimedBatch], dict[str, LabelBatch]]:
-    """Return a chunk's answers with the clock at each, and its labels with a time each, both by task.
+    """Return a chunk's answers with the times of the clock, and its labels with their times, by task.
 
-    In a live run, the clock is the time of arrival. In a replay it is read from the records: the answers and
-    labels of all tasks, in their order. A label's time is at most that of its arrival, and equal to it if the
-    label has none. A chunk that is a part of a stream carries the clock of the whole stream.
+    In a live run, the clock shows the time of arrival. In a replay, the clock follows the times of the
+    answers and labels of all tasks, in the order of the chunk. A label's time is at most the time of arrival;
+    a label without a time gets the time of arrival. A chunk that is a part of a stream holds the times of the
+    clock of the whole stream (`Chunk.within`).
 
     Parameters
     ----------
@@ -125,16 +126,18 @@ class Closes(Protocol):
         batch : Batch
         labels : LabelBatch or None
         arrival : (m,) float64
-            The latest possible clock at each place of the chunk's order, nondecreasing.
+            The latest time that the clock may show at each place of the chunk's order, nondecreasing.
         now : float
-            The clock before the chunk.
+            The time of the clock before the chunk.
         """
 
 
 def cut(
     chunk: Chunk, waited_for: Mapping[str, Closes], clock: float, event_time: bool
 ) -> tuple[Chunk, Chunk | None]:
-    """Return a chunk up to the first record that must wait for a window, and the rest or None.
+    """Return the part of a chunk before the first record that must wait for a window, and the rest.
+
+    The rest is None if no record must wait.
 
     Parameters
     ----------
@@ -142,7 +145,7 @@ def cut(
     waited_for : mapping of str to Closes
         By task, the engines whose windows records wait for.
     clock : float
-        The clock before the chunk.
+        The time of the clock before the chunk.
     event_time : bool
         Whether the records' own times advance the clock.
     """
@@ -158,16 +161,16 @@ def cut(
 
 
 def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
-    """Return the records of a chunk before a place in its order, and the others.
+    """Return two chunks: the records before a place in the order of a chunk, and the other records.
 
-    The sum of the two parts' counts is the chunk's. The second part has the rejects, the positions, and the
-    counts that concern no record.
+    The counts of the two parts add up to the counts of the chunk. The second part has the rejects, the
+    positions, and the counts that concern no record.
 
     Parameters
     ----------
     chunk : Chunk
     stop : int
-        From 0 to the number of answers and labels.
+        The place, from 0 to the number of answers and labels.
     """
     batches = [(_slice(batch, stop, False), _slice(batch, stop, True)) for batch in chunk.batches]
     labels = [(_slice(batch, stop, False), _slice(batch, stop, True)) for batch in chunk.labels]
@@ -200,7 +203,7 @@ def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
 
 
 def latest_arrivals(chunk: Chunk, now: float, event_time: bool) -> Floats:
-    """Return the latest possible clock at each answer and label, in the chunk's order.
+    """Return the latest time that the clock may show at each answer and label, in the chunk's order.
 
     The result has the shape (answers + labels,).
 
@@ -208,7 +211,7 @@ def latest_arrivals(chunk: Chunk, now: float, event_time: bool) -> Floats:
     ----------
     chunk : Chunk
     now : float
-        The clock before the chunk.
+        The time of the clock before the chunk.
     event_time : bool
         Whether the records' own times advance the clock.
     """
@@ -232,17 +235,17 @@ def first_closing(
 ) -> int:
     """Return the place just after the first record at which a window may close, or the number of records.
 
-    The result is never too late. It is too early if rows turn out to be duplicates, if the clock does not
-    follow a time, or if a row of another version is only a straggler. A record of several models is not
+    The place is never too late. The place is too early if rows turn out to be duplicates, if the clock does
+    not follow a time, or if a row of another version is only a straggler. A record of several models is not
     divided.
 
     Parameters
     ----------
     batch : Batch
     arrival : (m,) float64
-        The latest possible clock at each place of the chunk's order, nondecreasing.
+        The latest time that the clock may show at each place of the chunk's order, nondecreasing.
     now : float
-        The clock before the chunk.
+        The time of the clock before the chunk.
     known : mapping of str to (WindowLogic, str)
         Each model's open window and current version; ``""`` for none.
     settings : Window
@@ -261,24 +264,25 @@ def first_concerned(
     settings: Window,
     answered: Callable[[Keys, str], NDArray[np.bool_]],
 ) -> int:
-    """Return the place of the first record that concerns a model one of whose windows may close before it.
+    """Return the place of the first record of a model that has a window which may close before the record.
 
-    Such a record is an answer of the model, or a label that may match one. A closing window changes later
-    records of its own model only: records of other models need not wait for it.
+    Such a record is an answer of the model, or a label that may match an answer of the model. A closing
+    window changes later records of its own model only: records of other models need not wait for it.
 
     Parameters
     ----------
     batch, arrival, now, known, settings
         As in `first_closing`.
     labels : LabelBatch or None
-        The chunk's labels that came in records of their own.
+        The chunk's labels in separate records.
     answered : callable
-        Returns for ids and a model whether the model may have answered under each in earlier chunks.
+        Called with ids and a model; returns, for each id, whether an earlier chunk may hold an answer of the
+        model with this id.
 
     Returns
     -------
     int
-        The number of records if none is concerned.
+        The place; the number of records if there is no such record.
     """
     first = len(arrival)
     # With scores of one column a label means right or wrong, and concerns its record's model only.

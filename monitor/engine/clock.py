@@ -1,4 +1,4 @@
-"""The clock of a replayed stream, which follows the records' times, and ignores single wrong ones."""
+"""The clock of a replayed stream, which follows the records' times, and ignores single wrong times."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 from monitor.base.records import Floats
 
 LEAP_SECONDS = 7 * 86_400.0
-"""One record may advance the clock by this much; a larger step needs the next record's agreement."""
+"""The largest step, in seconds, by which one record may advance the clock without agreement of the next."""
 
 
 class EventClock(msgspec.Struct):
     """A clock that is read from the times of records.
 
-    The time at a record is the largest of the records' times up to it. A time that is more than
-    `LEAP_SECONDS` ahead of the clock (another machine's wrong clock, a typing error) moves it only if the
-    next record agrees. Otherwise all windows would be too old and all waiting labels too late from there on.
-    The first record is always believed.
+    The clock shows the largest time of the records so far. A time that is more than `LEAP_SECONDS` ahead of
+    the clock (another machine's wrong clock, a typing error) advances the clock only if the next record has
+    such a time too. Otherwise a single wrong time would make all later windows too old, and all waiting
+    labels too late. The time of the first record is always used.
 
     Parameters
     ----------
     now : float
-        The time at the last record; -inf before the first.
+        The time of the clock at the last record; -inf before the first record.
     last : float
         The last record's own time.
 
@@ -39,12 +39,12 @@ class EventClock(msgspec.Struct):
     last: float = -np.inf
 
     def advance(self, times: Floats) -> Floats:
-        """Advance the clock over records, and return it at each of them.
+        """Advance the clock over records, and return its time at each record.
 
         Parameters
         ----------
         times : (n,) float64
-            The times of the records, in order; NaN for a record without one.
+            The times of the records, in order; NaN for a record without a time.
         """
         if not len(times):
             return times
@@ -58,7 +58,7 @@ class EventClock(msgspec.Struct):
         return marks
 
     def follow(self, now: float) -> None:
-        """Set the clock to the time of another one, which reads records that this one does not see."""
+        """Set the clock to the time of another clock, which reads records that this clock does not see."""
         self.now = now
 
     def _one_by_one(self, times: Floats) -> Floats:

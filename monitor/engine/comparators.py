@@ -56,8 +56,8 @@ class ComparisonFits(msgspec.Struct, frozen=True):
     def fit(cls, reference: Reference, calibration: Calibration, task: Task) -> ComparisonFits:
         """Return the parameters fitted on all labelled rows of a model, including its groups.
 
-        The confidences are out of fold if the calibration was fitted on the reference: in the fold the bias
-        of DoC-Feat would be 0, whatever it is on other rows.
+        If the calibration was fitted on the reference, the confidences come from fits on other rows: on the
+        rows of the fit, the bias of DoC-Feat would be 0, whatever the bias on other rows is.
 
         Raises
         ------
@@ -82,9 +82,9 @@ class ComparisonFits(msgspec.Struct, frozen=True):
 class ComparisonEstimators:
     """The comparison estimators of one series, which need the model's labelled reference.
 
-    Without a reference each estimate is unknown. They are fitted at the start, and again on the same rows for
-    each new calibration, because a threshold holds only for the confidences of one calibration. A new version
-    of the model keeps them, like the calibration.
+    Without a reference each estimate is unknown. The estimators are fitted at the start, and again on the
+    same rows for each new calibration, because a threshold holds only for the confidences of one calibration.
+    A new version of the model keeps the fits and the calibration.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class ComparisonEstimators:
         return estimates
 
     def judged(self, evaluation: Evaluation) -> Evaluation:
-        """Return the evaluation for charts and objectives: its accuracy is the one of `chart.estimator`."""
+        """Return the evaluation for charts and objectives, with the accuracy by `chart.estimator`."""
         tag = self._task.chart.estimator
         if tag not in COMPARISON_ESTIMATORS or "accuracy" not in evaluation.estimates:
             return evaluation

@@ -1,9 +1,10 @@
-"""The engine: chunks and times go in, reports of closed windows come out. It uses no socket and no clock.
+"""The engine: chunks and times go in, reports of closed windows come out. The engine uses no socket or clock.
 
 `absorb` processes a chunk, cut where a record must wait for a window to close. Each part goes to its tasks:
 they remove duplicates, add answers to windows and match labels to answers. The closed windows are evaluated
 in one vectorised call, in their order. Then each series closes its own windows: it applies labels, charts,
-objectives and the test of trust, and makes the report. Each call goes down to a lower layer, none back up.
+objectives and the test of trust, and makes the report. Calls go from a layer to a lower layer, and never
+back.
 
 The same records in the same order give the same reports, however the stream is divided into chunks: the
 decisions about a window depend on the records up to the one that closed it, and never on later records of the
@@ -63,9 +64,9 @@ class EngineSettings:
     event_time : bool
         Whether windows age by the records' own times, as in a replay, or by the time of arrival.
     refit, recalibrate : callable, optional
-        With them the engine does refits and recalibrations in the flow, each when the window closes that
-        makes it due, so that the same records give the same reports. Without them `refits` returns the jobs,
-        and nothing waits.
+        Functions with which the engine itself runs refits and recalibrations, each as soon as it is due at
+        the close of a window, so that the same records give the same reports. Without these functions,
+        `refits` returns the jobs, and the engine does not wait for their results.
     arenas : mapping of str to Arena
         The tasks whose models are compared in pairs.
     numbered : bool
@@ -99,8 +100,8 @@ class EngineSettings:
 class EngineState(msgspec.Struct, frozen=True):
     """The whole state of an engine, without its settings.
 
-    Counts are by source, those of rejected and shed labels by task. Older versions did not count labels by
-    source.
+    Counts are by source; the counts of rejected and shed labels are by task. Older versions did not count
+    labels by source.
     """
 
     format: int = SNAPSHOT_FORMAT
@@ -187,14 +188,15 @@ class Engine:
         return dict(self._positions.get(source, {}))
 
     def revise_positions(self, source: str, revise: Callable[[Any], Any]) -> None:
-        """Replace each position of a source by the function's result for it."""
+        """Replace each position of a source by the result of `revise` for this position."""
         held = self._positions.get(source, {})
         held.update({partition: revise(position) for partition, position in held.items()})
 
     def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
         """Process a chunk, and return its reports in order.
 
-        A report is of a window that closed, or a revision of an earlier window that labels have changed.
+        A report describes a window that closed, or is a revision of an earlier window that labels have
+        changed.
 
         Parameters
         ----------
@@ -271,20 +273,21 @@ class Engine:
         return [ordered.report for ordered in reports]
 
     def learn(self) -> bool:
-        """Compute one calibration error in advance, and return whether there was one to compute.
+        """Compute one calibration error in advance; return False if there is nothing to compute.
 
-        It is a model's error according to its reference. Without this call, the model's first window or first
-        label waits for it. No result depends on when it is computed.
+        The error is that of a model's calibration according to the model's reference. Without this call, the
+        error is computed at the model's first window or first label. The time of the computation does not
+        change any result.
         """
         return any(task.learn() for task in self._tasks.values())
 
     def refits(self) -> list[Job]:
         """Return the jobs that are due, at most one of each kind per task.
 
-        Answer each by `publish`.
+        Pass the result of each job to `publish`.
 
-        They use the records absorbed so far. The engine does not wait for the answers: the last fit stays in
-        use.
+        The jobs use the records absorbed so far. The engine does not wait for their results: the last fit
+        stays in use.
         """
         tasks = self._tasks.values()
         return [
@@ -294,7 +297,7 @@ class Engine:
         ]
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of a refit for the windows from here on, or count its refusal.
+        """Use the result of a refit for windows that close from now on, or count its refusal.
 
         Parameters
         ----------
@@ -314,8 +317,8 @@ class Engine:
     def finish(self) -> list[WindowReport]:
         """End the input: close every open window as incomplete, and return all remaining reports.
 
-        These are the reports of the windows closed, and final reports of earlier windows that labels have
-        changed.
+        The result holds the reports of the closed windows, and the final reports of earlier windows that
+        labels have changed.
         """
         return [ordered.report for ordered in self.end()]
 
@@ -353,7 +356,7 @@ class Engine:
     def snapshot(self) -> EngineState:
         """Return the whole state with the positions of the absorbed records: plain values and numpy arrays.
 
-        It shares no data with the engine, which may continue at once.
+        The snapshot shares no data with the engine, which may continue immediately.
         """
         tasks = {name: task.snapshot() for name, task in self._tasks.items()}
         arenas = {name: arena.snapshot() for name, arena in self._arenas.items()}
@@ -362,8 +365,8 @@ class Engine:
     def changes(self) -> Changes:
         """Return the changes since the last call, to be saved in one transaction with the reports since then.
 
-        Call `confirm` after they are saved, or `retract` if that failed: then the next call returns them
-        again. The engine may continue meanwhile.
+        Call `confirm` after the changes are saved, or `retract` if saving failed; then the next call returns
+        the changes again. The engine may continue meanwhile.
         """
         of_arenas, rings = self._arenas.changes()
         parts: dict[str, Any] = {"engine": self._counts()} | of_arenas
@@ -405,12 +408,12 @@ class Engine:
     def reconfigured(
         self, settings: EngineSettings, fresh: Collection[str]
     ) -> tuple[Engine, list[WindowReport]]:
-        """Return an engine with other settings that continues from this one's state.
+        """Return an engine with other settings that continues from the state of this engine.
 
         Parameters
         ----------
         settings : EngineSettings
-            They must have the same tasks, classes and groups.
+            The new settings, which must have the same tasks, classes and groups.
         fresh : collection of str
             Tasks that begin a new baseline: their open windows are closed as incomplete first, and
             calibration and charts are made from the new settings.
@@ -433,7 +436,7 @@ class Engine:
         return settings.build(state)
 
     def labelled(self) -> dict[tuple[str, str, str], dict[int, WeightedCounts]]:
-        """Return by task, model and group each window's number of labelled rows and of right ones."""
+        """Return the number of labelled rows and of right rows in each window, by task, model and group."""
         return {
             (name, series.settings.model, series.settings.group): series.tally.windows()
             for name, task in self._tasks.items()
@@ -441,7 +444,7 @@ class Engine:
         }
 
     def waiting_labels(self) -> dict[str, Keys]:
-        """Return by task the keys of labels that wait for their answer."""
+        """Return the keys of the labels that wait for their answer, by task."""
         return {name: join.waiting_keys for name, join in self._joins().items() if join.waiting}
 
     def _joins(self) -> dict[str, LabelJoinLogic]:

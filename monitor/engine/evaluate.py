@@ -1,4 +1,4 @@
-"""Computes label-free estimates of closed windows, many windows in one vectorised step.
+"""Computes estimates of closed windows without labels, for many windows in one vectorised step.
 
 The result depends only on the windows, their calibrations and the settings. The engine calls `evaluate` once
 for all windows that a chunk closed, of all models. Intervals allow for errors that a window's rows share: the
@@ -51,7 +51,7 @@ class EstimationRequest:
         Raw scores.
     predicted : (n,) int64
     calibrated : (n, K) float64 or None
-        None without a calibration: then calibration errors are unknown.
+        None without a calibration; calibration errors are then unknown.
     metrics : tuple of str
     positive : int
         The index of the positive class of two.
@@ -59,16 +59,16 @@ class EstimationRequest:
     average : {"macro", "micro", "per_class"}
         The average over three or more classes; per_class is macro, and also evaluates each class.
     seed : int
-        The seed of the bootstrap; windows that are pooled must have different ones.
+        The seed of the bootstrap; windows that are pooled must have different seeds.
     predictive : Predictive or None
         The calibration's error and the variation between windows; None for exact intervals, which assume that
         the calibrated scores are right.
     adapted : Adapted or None
-        The window's own calibration, if the task fits one for each window; if that is unknown, so are all
-        estimates.
+        The window's own calibration, if the task fits a calibration for each window, otherwise None. If the
+        fit was impossible, all estimates are unknown.
     charted : (n, K) float64 or None
-        Scores by the calibration of the charts' baseline, if another one is used now: charts judge
-        calibration errors by them.
+        Scores by the calibration of the charts' baseline, if `calibrated` comes from a newer calibration,
+        otherwise None. Charts judge the calibration errors of these scores.
     """
 
     scores: Floats
@@ -84,7 +84,9 @@ class EstimationRequest:
     charted: Floats | None = None
 
     def adapted_to(self, covariates: CovariateReference, features: Floats) -> EstimationRequest:
-        """Return the request with a calibration for this window, fitted on reference rows like the window's.
+        """Return the request with a calibration fitted for this window.
+
+        The fit uses the rows of the reference, weighted to have the same features as the window.
 
         Parameters
         ----------
@@ -104,10 +106,10 @@ class EstimationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The label-free estimates of one window, with the distributions from which several windows are pooled.
+    """The estimates of one window without labels, with the distributions from which windows are pooled.
 
-    The distributions for pooling include chance alone: windows share the other errors, which are added to the
-    pool.
+    The distributions for pooling include chance alone. Other errors are shared by several windows, and are
+    added to the pooled result.
 
     Parameters
     ----------
@@ -126,13 +128,13 @@ class Evaluation:
     classes : mapping of (str, int) to Estimate or Unknown
         By metric and class, if each class is evaluated.
     exposures : mapping of str to Exposure
-        By metric, how much it depends on errors that rows share; empty with exact intervals.
+        By metric, the dependence of the estimate on errors that rows share; empty with exact intervals.
     predictive : Predictive or None
-        As in the request.
+        As in `EstimationRequest`.
     adapted : Adapted or None
-        As in the request.
+        As in `EstimationRequest`.
     scores : (n, K) float64 or None
-        The calibrated scores, or raw ones without a calibration; None if nothing is known.
+        The calibrated scores, or the raw scores without a calibration; None if all estimates are unknown.
     charted : mapping of str to CalibrationErrorEstimate
         By metric, the calibration errors that charts judge, if they differ from `errors`.
     by_class : mapping of (str, int) to (Estimate, Exposure)
@@ -401,9 +403,10 @@ def _with_errors(model: Predictive, known: Mapping[_Key, tuple[Estimate, Exposur
 
 
 def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | None) -> Evaluation:
-    """Return the evaluation with intervals of precision and the like that labels widen.
+    """Return the evaluation with wider intervals of precision and similar metrics, according to labels.
 
-    The values stay. The accuracy, which `corrected` follows, and the calibration errors stay too.
+    The values do not change. The accuracy, for which the estimator `corrected` uses the labels, and the
+    calibration errors do not change either.
 
     Parameters
     ----------
@@ -411,7 +414,7 @@ def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | Non
     model : Predictive
         The evaluation's model of the calibration error.
     shown : ShownErrors or None
-        The biases of the model's strata that labels show.
+        The biases that labels show in the strata of the model; None leaves the evaluation unchanged.
     """
     if shown is None:
         return evaluation
@@ -481,12 +484,12 @@ def _judged(metric: str, request: EstimationRequest) -> tuple[Ints, int]:
 
 
 def accuracy_exposure(model: Predictive, rows: Placed) -> Exposure:
-    """Return how much the accuracy of n rows depends on errors that the rows share, with weight n."""
+    """Return the dependence of the accuracy of n rows on errors that the rows share, with weight n."""
     return model.exposure(rows, weight=float(len(rows.bins)))
 
 
 def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: float) -> Estimate:
-    """Return the accuracy with mid-p limits of its exact distribution convolved with a normal one.
+    """Return the accuracy with mid-p limits of its exact distribution convolved with a normal distribution.
 
     Parameters
     ----------
@@ -504,7 +507,7 @@ def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: floa
 def metric_exposures(
     model: Predictive, rows: Placed, estimates: Mapping[_Key, ClassificationEstimate]
 ) -> dict[_Key, Exposure]:
-    """Return how much each known metric among precision, recall and the like depends on shared errors."""
+    """Return the dependence of each known metric, such as precision or recall, on errors that rows share."""
     known = {of: each for of, each in estimates.items() if each.slope is not None}
     if not known:
         return {}
@@ -516,7 +519,7 @@ def metric_exposures(
 def error_exposure(
     model: Predictive, rows: Placed, estimate: CalibrationErrorEstimate, bins: int, response: Floats | None
 ) -> Exposure | None:
-    """Return how much a calibration error depends on errors that rows share; None if it is unknown.
+    """Return the dependence of a calibration error on errors that rows share; None if it is unknown.
 
     Parameters
     ----------
@@ -527,7 +530,8 @@ def error_exposure(
     bins : int
         The number of bins of `estimate`.
     response : (n,) float64 or None
-        The derivative of the judged probability by each row's confidence; None if they are the same.
+        The derivative of the judged probability with respect to each row's confidence; None if the judged
+        probability is the confidence.
     """
     if estimate.order is None or estimate.differences is None:
         return None

@@ -17,15 +17,15 @@ from monitor.engine.task import TaskEngine
 
 @dataclass(frozen=True, slots=True)
 class InlineRefits:
-    """The two kinds of fit that the engine runs itself, before it reads the next record.
+    """The functions of the two kinds of fit that the engine itself runs, before it reads the next record.
 
     Parameters
     ----------
     refit : callable or None
-        Runs a refit of the estimators that use labels. With None the engine hands such jobs out, and does not
-        wait for their results.
+        Runs a refit of the estimators that use labels. If None, the engine returns such jobs to its caller,
+        and does not wait for their results.
     recalibrate : callable or None
-        The same for a recalibration of one model.
+        Runs a recalibration of one model; None has the same meaning as for `refit`.
     """
 
     refit: Callable[[RefitJob], RefitResult] | None
@@ -40,7 +40,7 @@ class InlineRefits:
         ----------
         task : TaskEngine
         chunk : Chunk
-            The records that come next.
+            The records that the engine reads next.
         """
         if self.refit and task.refits is not None:
             return True

@@ -62,7 +62,7 @@ class JudgeSettings:
         return chart_for(self.task.charting, metric)
 
     def label_alarm(self, state: LabelAlarmState | None = None) -> LabelAlarm:
-        """Return the alarm of the accuracy by labels."""
+        """Return the alarm of the accuracy that labels decide on."""
         return LabelAlarm(self.task.charting.least_change("accuracy"), self.baseline_windows, state)
 
     def build(self, resume: JudgeState | None = None) -> Judge:
@@ -93,8 +93,8 @@ class JudgeState(msgspec.Struct, frozen=True):
 class Judge:
     """The control charts and objectives of one series, which judge its closed windows in turn.
 
-    Charts need a baseline, from a reference or from the first windows of the stream. Before there is one,
-    there are no charts and no alarms.
+    Charts need a baseline, from a reference or from the first windows of the stream. Before there is a
+    baseline, there are no charts and no alarms.
     """
 
     def __init__(self, settings: JudgeSettings, resume: JudgeState | None = None) -> None:
@@ -137,7 +137,7 @@ class Judge:
 
     @property
     def alarmed_since(self) -> Mapping[str, float | None]:
-        """The time since when each metric's alarm has been on, as in `SeriesView`."""
+        """The time of the start of each metric's latched alarm, as in `SeriesView`."""
         return dict(self._alarmed)
 
     @property
@@ -157,9 +157,9 @@ class Judge:
     def set_baseline(
         self, baselines: Mapping[str, Baseline], parts: Mapping[str, BaselineParts] | None = None
     ) -> None:
-        """Make charts from these baselines, or wait for the stream's windows if there are none.
+        """Make charts from these baselines; if there are no baselines, wait for windows of the stream.
 
-        The baseline of the accuracy by labels stays, unless there are no baselines.
+        The baseline of the labelled accuracy is kept, unless there are no baselines.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class Judge:
             self._by_labels = self._settings.label_alarm()
 
     def set_baseline_by_labels(self, baseline: LabelBaseline | None) -> None:
-        """Judge the accuracy by labels against this baseline, or with None wait for the stream's windows."""
+        """Set the baseline of the labelled accuracy; None means to wait for windows of the stream."""
         self._by_labels = self._settings.label_alarm(LabelAlarmState(baseline))
 
     def rebaseline(self, metric: str) -> int:
@@ -235,7 +235,7 @@ class Judge:
         rows : PartRows
             The parts (groups, classes, ranges of confidence) of the window's rows.
         correction : Correcting
-            The accuracy by labels, which alarm and objective prefer if it is known.
+            The accuracy corrected by labels, which the alarm and the objective use if it is known.
         """
         charts: tuple[ChartView, ...] = ()
         if window.size >= self._settings.task.window.min_size:
@@ -413,15 +413,16 @@ def _moved_to_published(chart: ChartView, shown: Evaluation, charted: Evaluation
 
 
 def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:
-    """Return the state of a series, the first of several that hold.
+    """Return the state of a series; of several states that apply, the one with the highest rank.
 
-    Lost trust ranks below a missing baseline, without which no alarm is sent, and above the charts, which
-    mean little once labels contradict the estimate.
+    From the highest rank: the model has stopped answering, a baseline is missing (so that no alarm is sent),
+    labels contradict the estimates (so that charts mean little), and the state of the charts.
 
     Parameters
     ----------
     silent, trusted : bool
-        Whether the model has stopped answering, and whether labels do not contradict its estimates.
+        Whether the model has stopped answering, and whether its estimates are trusted (labels do not
+        contradict the estimates).
     judge : Judge
     """
     if silent:

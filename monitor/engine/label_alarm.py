@@ -1,24 +1,24 @@
-"""The alarm of the accuracy by labels: when labels decide on the alarm, and how.
+"""The alarm of the accuracy that labels decide on: when labels decide instead of confidences, and how.
 
 **Who decides.** Labels decide from the first window at which 100 rows of the newest five windows are
-labelled, 20 of them in the newest two (`FEWEST`), if the baseline's accuracy by labels is known. With fewer
-labels, or later ones, the confidences may show a sudden change sooner. The confidences decide again once
-there are less than half as many labels and no alarm or improvement by labels is on. So an alarm never ends
-because labels stop, and the deciding side does not flip while the number of labels varies around the
-threshold.
+labelled, 20 of them in the newest two (`FEWEST`), if the baseline's labelled accuracy is known. With fewer
+labels, or labels that arrive later, the confidences may show a sudden change sooner. The confidences decide
+again once there are less than half as many labels and no alarm or improvement that labels raised is on. So an
+alarm never ends because labels stop, and the deciding side does not flip while the number of labels varies
+around the threshold.
 
 **How labels decide.** The band reaches from the baseline's accuracy three standard deviations of the pooled
 windows up and down, or `chart.min_change` if that is more. An alarm begins once the corrected accuracy of the
-pooled windows lies below the band with a probability of `SURE`. It stays while the pooled value lies below
-the band, and ends after eight windows in a row whose value does not. An improvement is the same above the
-band.
+pooled windows lies below the band with a probability of `SURE`. The alarm stays while the pooled value lies
+below the band, and ends after eight windows in a row whose value does not. An improvement is the same above
+the band.
 
 **When labels take over,** an alarm by the confidences continues if the pooled value lies below the band.
 Otherwise it ends at once: labels show that nothing has changed.
 
-**The baseline** by labels is the accuracy of the reference's windows. If windows of the stream make the
-baseline, it is the corrected accuracy of windows with the above number of labels: the confidences may have
-had the same error before.
+**The baseline's labelled accuracy** is the accuracy of the reference's windows. If windows of the stream make
+the baseline, it is the corrected accuracy of windows with the above number of labels: the confidences may
+have had the same error before.
 
 `SURE` was chosen on simulated streams, on rain, and on the first half of the demo's flights
 (`python -m tests.fidelity.alarms choice`).
@@ -52,7 +52,7 @@ _SIGMAS = 3.0
 
 
 class LabelBaseline(NamedTuple):
-    """The baseline's accuracy by labels: its mean, and the variance of one row."""
+    """The labelled accuracy of a baseline: its mean, and the variance of one row."""
 
     center: float
     row_variance: float
@@ -74,11 +74,12 @@ class LabelBaseline(NamedTuple):
         return cls(center, max(center * (1 - center), math.fsum(away) / (len(away) - 1)))
 
     def band(self, rows: int, least: float) -> tuple[float, float]:
-        """Return the lower and the upper end of the band: accuracies of `rows` rows that are no change.
+        """Return the lower and the upper end of the band of accuracies that count as no change.
 
         Parameters
         ----------
         rows : int
+            The number of rows from which the compared accuracy is computed.
         least : float
             The least change that matters.
         """
@@ -87,17 +88,17 @@ class LabelBaseline(NamedTuple):
 
 
 class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The state of the alarm by labels.
+    """The state of the alarm that labels decide on.
 
     Parameters
     ----------
     baseline : LabelBaseline or None
     accuracy, sizes : list
-        The accuracy and the size of the windows collected for the baseline, while there is none.
+        The accuracy and the size of the windows collected for the baseline; empty once there is a baseline.
     decides : bool
         Whether labels decided at the newest window.
     quiet_windows, quiet_improved : int or None
-        The states of the latches of the alarm and of the improvement.
+        The states of the latches of the alarm and of the improvement; see `Latch`.
     """
 
     baseline: LabelBaseline | None = None
@@ -109,7 +110,7 @@ class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LabelAlarm:
-    """The running alarm by labels of one series.
+    """The running alarm that labels decide on, for one series.
 
     Parameters
     ----------
@@ -133,7 +134,7 @@ class LabelAlarm:
         self._alarm, self._improvement = Latch(state.quiet_windows), Latch(state.quiet_improved)
 
     def collect(self, correction: Correcting, window: int) -> None:
-        """Collect a closed window for the baseline, while there is none."""
+        """Collect a closed window for the baseline; do nothing once there is a baseline."""
         if self._baseline is not None or not _enough(correction, window):
             return
         if isinstance(own := correction.estimate(window), Estimate):
@@ -146,7 +147,7 @@ class LabelAlarm:
     def judge(
         self, by_confidences: Verdict, correction: Correcting, window: int
     ) -> tuple[Verdict, AlarmByLabels | None]:
-        """Return the verdict on a closed window, and the alarm by labels if labels decide on it.
+        """Return the verdict on a closed window, and the labels' decision, or None if confidences decide.
 
         Parameters
         ----------

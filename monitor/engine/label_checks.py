@@ -61,12 +61,12 @@ class LabelChecks:
     * `test` compares rows with their confidences. If it fails, it requests a recalibration.
     * `prediction` compares rows with the accuracy that the correction predicted when the newest window
       closed, from the labels known then. That accuracy was published before the rows' labels came, so this
-      test decides on trust. It leaves out rows whose calibration is not known. After a loss of trust, the
-      next closed window brings a new prediction, and the test restarts.
+      test decides on trust. The test leaves out rows whose calibration is not known. After a loss of trust,
+      the next closed window brings a new prediction, and the test restarts.
 
     The audit and the curve need not use rows at once. With many models, each step brings only one or two rows
-    for each. Those rows wait until 64 steps have brought some, or until something reads the audit or the
-    curve.
+    for each model. The rows are kept until 64 steps have brought rows, or until something reads the audit or
+    the curve.
 
     A group has only the two tests and a correction. Its batches of 30 labels are too few for an audit, and
     its curve would add three families of metrics for each group. The model's audit and curve include the
@@ -102,7 +102,7 @@ class LabelChecks:
 
     @property
     def trusted(self) -> bool:
-        """True if labels have not contradicted the predicted accuracy, or no longer do."""
+        """True unless labels contradict the predicted accuracy."""
         return self.prediction.trusted
 
     @property
@@ -129,9 +129,13 @@ class LabelChecks:
 
         Parameters
         ----------
-        window, block, predicted : (n,) int64
-            The number of each row's window; the first row of its block, the neighbouring rows for which the
-            correction has one bias, or -1 if unknown; and its predicted class.
+        window : (n,) int64
+            The number of each row's window.
+        block : (n,) int64
+            The first row of the block of each row, -1 if unknown. A block is a run of rows for which the
+            correction has one bias.
+        predicted : (n,) int64
+            The predicted class of each row.
         confidence : (n,) float64
         right : (n,) bool
             Whether the predicted class is the label.
@@ -141,7 +145,7 @@ class LabelChecks:
             self.errors.add(window, predicted, confidence, right)
 
     def keep_for_later(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Keep rows for the audit and the curve, which use them when they are next read.
+        """Keep rows until the audit or the curve is next read, and use the rows then.
 
         The two tests have already used these rows.
 
@@ -166,20 +170,20 @@ class LabelChecks:
         self._curve.add(*rows)
 
     def begin(self, active: ActiveCalibration, reference: Reference) -> None:
-        """Set the test's tolerance, unless it has one, for a calibration that was fitted on a reference.
+        """Set the test's tolerance for a calibration fitted on a reference, unless a tolerance is set.
 
         Parameters
         ----------
         active : ActiveCalibration
         reference : Reference
-            The reference of the fit; it shows how uncertain the calibration is.
+            The reference of the fit, from which the uncertainty of the calibration is computed.
         """
         if self._has_no_tolerance and active.view.version > 0:
             known = active.confidence(reference.scores, reference.predicted)
             self.test.recalibrated(0, epsilon_of(known))
 
     def inherit_tolerance(self, epsilon: float) -> None:
-        """Give a group's test its model's tolerance, unless it has one.
+        """Set the tolerance of a group's test to that of its model's test, unless a tolerance is set.
 
         Parameters
         ----------
@@ -191,19 +195,20 @@ class LabelChecks:
             self._has_no_tolerance = False
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
-        """Adapt the checks to a new calibration, which came while the open window had `pending` rows.
+        """Adapt the checks to a new calibration.
 
         Parameters
         ----------
         window : int
             The number of the open window.
         pending : int
-            Its rows, whose confidences come from the former calibration.
+            The number of its rows, whose confidences come from the previous calibration.
         first : bool
-            Whether there was no calibration before: then audit, calibration curve and test restart.
+            Whether there was no calibration before. If True, the audit, the calibration curve and the test
+            restart.
         epsilon : float, optional
-            The test's tolerance for the uncertainty of a calibration fitted on labels. With it audit and
-            curve restart too: the labels had contradicted the former intervals.
+            The test's tolerance for the uncertainty of a calibration fitted on labels. If not None, the audit
+            and the curve restart too, because labels contradicted the previous intervals.
         """
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
@@ -226,7 +231,7 @@ class LabelChecks:
     def coverage(self) -> Coverage | None:
         """Return the share of batches of 30 labelled rows whose interval contained their accuracy.
 
-        It is None until the first batch is full.
+        Return None until the first batch is full.
         """
         return self.audit.coverage()
 
@@ -315,7 +320,7 @@ class FirstLabels:
         series : int
             The number of the series.
         up_to : int, optional
-            The largest sequence number of a row in the slice; by default all rows are.
+            The largest sequence number of a row in the slice; by default there is no limit.
         """
         left = self._left.pop(series, slice(0, 0))
         stop = left.stop

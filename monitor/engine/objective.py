@@ -86,7 +86,10 @@ Poolable = CountPmf | CountRatio | Cumulants | BootstrapDraws
 """The contribution of one window to an objective."""
 
 Pooled = Callable[[int], Result | None]
-"""Returns the accuracy of this many newest windows by all labels so far; None before the first label."""
+"""A function that returns the accuracy of a number of newest windows, corrected by all labels so far.
+
+The result is None before the first label.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class ObjectiveVerdict:
     state : ObjectiveState or None
         None if no window has an estimate: there is nothing to judge.
     lower, upper : float or None
-        The pooled interval that was judged, in the metric's unit; None if the state is.
+        The pooled interval that was judged, in the metric's unit; None if `state` is None.
     windows, rows : int
         The numbers of windows and rows in the pool.
     """
@@ -117,9 +120,10 @@ _NEAR = 0.25
 def judge(bound: Bound, lower: float, value: float, upper: float) -> ObjectiveState:
     """Return the state of an objective from an interval of the metric and the estimate in it.
 
-    A floor is met if the whole interval lies at or above it, and breached if all of it lies below. In between
-    it is at risk if the estimate lies below it, or above it by less than a quarter of the interval's width;
-    otherwise it is not proven, because there are too few data. A ceiling is judged in the opposite direction.
+    A floor is met if the whole interval lies at or above the floor, and breached if the whole interval lies
+    below the floor. Otherwise the floor lies within the interval: it is at risk if the estimate lies below
+    the floor, or above it by less than a quarter of the interval's width; else it is not proven, because
+    there are too few data. A ceiling is judged in the opposite direction.
 
     Examples
     --------
@@ -146,8 +150,8 @@ class Objective:
     bound : Bound
         A floor (`min`) or a ceiling (`max`).
     windows : int
-        The number of newest windows that are pooled, 1 or more. A window without an estimate is one of them
-        but adds nothing, so that the pool never gets old.
+        The number of newest windows that are pooled, 1 or more. A window without an estimate counts as one of
+        these windows but adds nothing, so that the pool never holds older windows.
     level : float
         The level of the interval, above 0 and below 1. At 0.95 a metric exactly at its bound is called
         breached after 2.5 % of the windows, if the estimator's assumptions hold.
@@ -194,12 +198,12 @@ class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
     Parameters
     ----------
     items : list
-        `TrimmedPmf`, `CountRatio`, `Cumulants` or `BootstrapDraws`, or mappings of their fields; None if
-        unknown.
+        `TrimmedPmf`, `CountRatio`, `Cumulants` or `BootstrapDraws`, or mappings of their fields; None for a
+        window whose estimate is unknown.
     next : int
         The place of the next window in the ring of pooled windows.
     exposures : list of Exposure or None
-        How much each window's estimate depends on errors that its rows share.
+        The dependence of each window's estimate on errors that its rows share; None for exact intervals.
     """
 
     items: list[Any]
@@ -210,7 +214,7 @@ class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
 class ObjectiveLogic:
     """A running objective on one series of windows, which pools the newest ones and judges them.
 
-    A window costs about log2(`windows`) convolutions, not `windows` of them.
+    Adding a window costs about log2(`windows`) convolutions instead of `windows`.
     """
 
     def __init__(
@@ -240,12 +244,12 @@ class ObjectiveLogic:
         item : CountPmf, CountRatio, Cumulants or BootstrapDraws, or None
             The window's distribution by chance alone; None if its estimate is unknown.
         exposure : Exposure, optional
-            How much the estimate depends on errors that the window's rows share.
+            The dependence of the estimate on errors that the window's rows share.
         model : Predictive, optional
             The calibration's error and the variation between windows, which widen the pool's interval like
-            one longer window's. Without it the interval includes chance alone.
+            one longer window's. Without a model, the interval includes chance alone.
         corrected : Pooled, optional
-            Returns the accuracy by labels, which replaces the pool if it is known.
+            Returns the accuracy corrected by labels, which is judged instead of the pool if it is known.
         """
         self._items.append(item)
         self._exposures.append(exposure)

@@ -30,7 +30,7 @@ from monitor.engine.clock import LEAP_SECONDS, EventClock
 from monitor.engine.labels.matching import labels_along, merged
 
 Named = tuple[tuple[str, ...], Ints]
-"""Names, and indices into them; -1 stands for none."""
+"""Names, and for each row an index into the names; the index is -1 if the row has no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class Partition:
     model : str
         ``""`` for labels, which are for every model of the task, and for comparisons of an arena.
     besides : str
-        For labels that came with one model's answers: that model, which already has them.
+        For labels in the records of one model's answers, the name of this model, whose own share already
+        holds the labels; otherwise ``""``.
     records : Batch or LabelBatch
         The records. Their `order` is their place in the stretch.
     clock : (n,) float64
@@ -70,13 +71,15 @@ class Segment:
     Parameters
     ----------
     length : int
-        The number of places that its records occupy.
+        The number of places that the records of the stretch occupy.
     first, newest : float
-        The first time of a record, and the largest; -inf for none.
+        The first time and the largest time of a record; -inf if no record has a time.
     last : float or None
-        The time of the last usable record, -inf if it has none; None without a record.
+        The time of the last usable record, -inf if this record has no time; None if there is no usable
+        record.
     leaps : bool
-        Whether a time is further ahead of those before than an `EventClock` accepts at once.
+        Whether the time of a record is further ahead of all earlier times than an `EventClock` accepts from
+        one record.
     """
 
     length: int = 0
@@ -223,7 +226,8 @@ class Begin:
         The stream's clock before the stretch.
     exact : ((m,) int64, (m,) float64) or None
         The m places in the stretch at which the clock changes, increasing, and the clock from each place on.
-        It is needed only if a time leaps ahead. None if the stretch's own largest times suffice.
+        The places are needed only if a time leaps ahead; None if the largest times within the stretch
+        suffice.
     """
 
     sequence: int
@@ -247,8 +251,9 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
     stretches : sequence of Segment
         The summaries of the stretches, in the order of the stream.
     times_of : callable
-        Returns the result of `StreamPartitioner.times` for a stretch by its number. It is called only for a
-        stretch with a time that is ahead of all before by more than `monitor.engine.clock.LEAP_SECONDS`.
+        Returns the result of `StreamPartitioner.times` for a stretch by its number. The function is called
+        only for a stretch with a time that is ahead of all earlier times by more than
+        `monitor.engine.clock.LEAP_SECONDS`.
 
     Examples
     --------
@@ -262,7 +267,7 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
 def each_begin(
     stretches: Iterable[Segment], times_of: Callable[[int], tuple[Ints, Floats]]
 ) -> Iterator[Begin]:
-    """Yield the beginnings as `begins` returns them, each before the next stretch is read."""
+    """Yield the results of `begins`, each before the next stretch is read."""
     sequence, now, last = 0, -np.inf, -np.inf
     for number, stretch in enumerate(stretches):
         if stretch.leaps or (now > -np.inf and stretch.first > now + LEAP_SECONDS):

@@ -35,37 +35,41 @@ class Facts:
     stretch : Segment
         The split's length and times.
     models : dict of (task, model) to [place, rows]
-        The place in the split of the first answer, and the number of answers; an arena's are under ``""``.
+        The place in the split of the first answer, and the number of answers; the comparisons of an arena are
+        under the model ``""``.
     groups : dict of task to set of (model, group)
-        Only up to one more than may be watched.
+        The groups of each task, at most one more than the largest allowed number.
     labels : Counter of task
-        Labels in records of their own or with answers, which other models of the task need too.
+        Number of labels in separate records or in records of answers, which other models of the task need
+        too.
     verdicts : int
-        Labels with answers of tasks without classes, which say right or wrong, and concern only the one
-        model.
+        Number of labels in records of answers of tasks without classes. Such a label says whether the answer
+        is right, and concerns only the model of the answer.
     answers_rejected : Counter of str
-        By reason.
+        Number of rejected answers, by reason.
     labels_rejected : Counter of (task, reason)
-        ``""`` for a label that names no task.
+        Number of rejected labels; the task is ``""`` if a label names no task.
     first : list of str
         The first messages of rejected records.
     received : int
-        Answers and labels, used or not.
+        Number of answers and labels, whether they are used or not.
     largest : int
         The size in bytes of the largest share, which holds the records of one model or task in a chunk.
     ignored : int
-        Events without answers.
+        Number of events that hold no answer.
     rows_left : Counter of str
-        Rows that the mapping did not read, by the path of the row beside them that it read.
+        Number of rows that the mapping did not read because it reads only one row of a record, by the path of
+        that row.
     files : dict of str to [answers, labels]
-        Usable answers and labels in records of their own, by file.
+        Number of usable answers, and of usable labels in separate records, by file.
     certain : Counter of (task, model)
-        Answers with a score of exactly 1, or a confidence of exactly 0 or 1.
+        Number of answers with a score of exactly 1, or a confidence of exactly 0 or 1.
     named_labels : int
-        Labels in records of their own, read along with answers, that name a model: they may be answers
-        without scores.
+        Number of labels in separate records, read along with answers, that name a model; such records may be
+        answers whose scores are missing.
     newest : float
-        For a stream: the largest time of a record, if it is at most a day after its message's.
+        For a stream, the largest time of a record that is at most a day after the time of the record's
+        message.
     """
 
     stretch: Segment = field(default_factory=Segment)
@@ -94,7 +98,7 @@ class Facts:
         sequence : int
             The sequence number of the first place of that part.
         caps : mapping of str to int
-            By task, the number of groups that is enough to know that there are too many.
+            By task, the number of groups above which more groups need not be counted.
         """
         for name, (place, rows) in later.models.items():
             self.models.setdefault(name, [sequence + place, 0])[1] += rows
@@ -127,7 +131,7 @@ class Facts:
         ----------
         chunk : Chunk
         unit : str
-            The name of what its positions count, such as rows or bytes, for messages.
+            The unit of the chunk's positions, such as rows or bytes, for messages.
         """
         self.received += chunk.answers + chunk.labels_received
         self.ignored += chunk.ignored
@@ -159,7 +163,7 @@ class Facts:
 
 
 def certain_rows(scores: Floats) -> NDArray[np.bool_]:
-    """Return (n,) bool: True if the largest of (n, K) scores is exactly 1, or a confidence exactly 0 or 1.
+    """Return an (n,) mask of rows with a largest score of exactly 1, or a confidence of exactly 0 or 1.
 
     A score of exactly 0 among three or more classes does not count: a forest gives many of them, whatever the
     largest score is.
@@ -200,7 +204,7 @@ def configured(settings: EngineSettings) -> dict[str, list[str]]:
 
 
 def most_groups(settings: EngineSettings) -> dict[str, int]:
-    """Return by task the number of groups that is enough to know that there are too many; 0 for an arena."""
+    """Return by task the number of groups above which more groups need not be counted; 0 for an arena."""
     most = {name: task.max_series for name, task in settings.tasks.items()}
     return most | dict.fromkeys(settings.arenas, 0)
 
@@ -213,7 +217,7 @@ def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
     facts : Facts
     share : Partition
     size : int
-        Its packed size in bytes.
+        The packed size of the share in bytes.
     cap : int
         About the largest number of groups of a task that are remembered.
     """
@@ -245,8 +249,8 @@ def rows_of(facts: Sequence[Facts]) -> dict[tuple[str, str], int]:
 def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str]:
     """Return the tasks whose models must be computed together, each with the reason as a sentence.
 
-    One engine for each model gives the reports of one engine for all, unless models are estimated together or
-    share a memory that is full.
+    Separate engines for the models give the same reports as one engine for all models, unless models are
+    estimated together or share a memory that is full.
     """
     rows: Counter[str] = Counter()
     models: dict[str, set[str]] = {}
@@ -275,7 +279,7 @@ def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str
 
 
 def why_together(settings: EngineSettings, name: str) -> str:
-    """Return why the models of a task are always computed together; ``""`` if they are not."""
+    """Return why a task's models are always computed together; ``""`` if they may be computed separately."""
     if name in settings.arenas:
         return "its models are compared in pairs"
     task = settings.tasks[name]
@@ -302,7 +306,7 @@ def remembered(settings: EngineSettings, name: str) -> int:
 
 
 def too_many(settings: EngineSettings, name: str, rows: int) -> str:
-    """Return why a task with labels and more windows than are kept is computed as a whole."""
+    """Return why a task with labels is computed as a whole if it has more windows than are kept."""
     most = settings.tasks[name].labels.max_answers
     return (
         f"its labels are awaited by more windows than labels.max_answers, {most:,}, keeps, oldest out first "
@@ -349,7 +353,8 @@ def with_models(tasks: Mapping[str, Task], own: Collection[str]) -> dict[str, Ta
 def spread(units: Sequence[Unit], partitions: int) -> list[int]:
     """Assign each unit of work to a partition, so that the partitions have about equally many rows.
 
-    The largest unit is first, and each goes to the partition with the fewest rows.
+    The units are assigned in the order of their size, the largest first, each to the partition with the
+    fewest rows.
 
     Parameters
     ----------

@@ -81,7 +81,8 @@ class Reference:
     def cached_baselines(self, task: Task, group: str, draw: Callable[[], T]) -> T:
         """Return the result of `draw` for this task's section, computed once.
 
-        The start tries each model's charts before the engine is built, and the engine uses the same result.
+        When the agent starts, it tries each model's charts before it builds the engine; the engine then uses
+        the same result.
         """
         key = f"drawn {group}"
         if key not in self._fits or self._fits[key][0] is not task:
@@ -150,7 +151,7 @@ class Reference:
     def shows_variation(self, method: str) -> bool:
         """Return whether `predictive` can estimate the variation between windows.
 
-        It is a shortcut: only two folds are fitted if these suffice for the answer.
+        This function is faster than `predictive`: it fits only two folds if they suffice for the answer.
         """
         if len(self.labels) < FEWEST_ROWS:
             return False
@@ -167,7 +168,7 @@ class Reference:
         Raises
         ------
         ValueError
-            Too few rows have these features, or none has.
+            Too few rows have these features, or no row has them.
         """
         return self._once("covariates", lambda: self._prepared(np.arange(len(self.labels)), features))
 
@@ -176,7 +177,8 @@ class Reference:
     ) -> list[CovariateReference]:
         """Return, for each of these windows, the rows from which its calibration may be fitted.
 
-        They are the rows outside its fifth of the windows, so that no window is calibrated by its own rows.
+        The windows are divided into fifths. The calibration of a window is fitted on the rows outside the
+        window's fifth, so that no window is calibrated by its own rows.
 
         Parameters
         ----------
@@ -203,7 +205,7 @@ class Reference:
 
     @property
     def fingerprint(self) -> str:
-        """A short text that differs if any row differs."""
+        """A short text that is different for references with different rows."""
         columns = self.scores, self.predicted, self.labels, self.features
         return self._once(
             "fingerprint", lambda: sha256(b"".join(each.tobytes() for each in columns)).hexdigest()[:16]
@@ -218,10 +220,10 @@ class Reference:
         return self._once(key, lambda: Folded.fit(CALIBRATORS[method](), *self._rows))
 
     def cross_fitted(self, method: str) -> Floats | None:
-        """Return the reference's scores calibrated out of fold, by folds contiguous in time, or None.
+        """Return the reference's scores, calibrated in folds contiguous in time, or None.
 
-        The rows that a calibration is fitted on look better calibrated than others. The result is None if the
-        method is "none".
+        The scores of a fold are calibrated by a fit on the other folds, because rows look better calibrated
+        by a fit that includes them. The result is None if the method is "none".
         """
         if method == "none":
             return None
@@ -298,8 +300,8 @@ def reference_windows(
 ) -> list[Evaluation]:
     """Return the estimates of the reference, or of one of its groups, in windows of the configured size.
 
-    They are calibrated by `Reference.cross_fitted`, or each window by its own calibration. The last rows,
-    which do not fill a window, are left out. The list is empty if there are fewer than `FEWEST_WINDOWS`
+    The windows are calibrated by `Reference.cross_fitted`, or each window by its own calibration. The last
+    rows, which do not fill a window, are left out. The list is empty if there are fewer than `FEWEST_WINDOWS`
     windows. The accuracy has no interval.
     """
     cuts = _cuts(reference, group, task.window.size)
@@ -336,7 +338,7 @@ def _cuts(reference: Reference, group: str, size: int) -> list[Ints]:
 
 
 def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBaseline | None:
-    """Return the baseline of the accuracy by labels in windows of this size; None if there are too few."""
+    """Return the baseline of the labelled accuracy in windows of this size; None for too few windows."""
     if not (cuts := _cuts(reference, group, size)):
         return None
     right = reference.labels == reference.predicted
@@ -346,7 +348,7 @@ def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBas
 def reference_parts(
     windows: Sequence[Evaluation], reference: Reference, group: str, task: Task
 ) -> dict[str, BaselineParts]:
-    """Return by metric the parts of the `reference_windows`."""
+    """Return the sums over the parts of the `reference_windows`, by metric."""
     names = [name for name in reference.groups if not group and name.partition("=")[0] in task.groups]
     codes = np.full((len(reference.labels), 0 if group else len(task.groups)), -1)
     for number, name in enumerate(names):
@@ -363,7 +365,7 @@ def reference_parts(
 class Point(NamedTuple):
     """A window's contribution to a baseline.
 
-    It has the window's estimate, its number of rows, and the standard deviation of one row.
+    The fields are the window's estimate, its number of rows, and the standard deviation of one row.
     """
 
     value: float
@@ -408,21 +410,21 @@ def refuse_reversed_classes(
 
     A list of scores follows the order of `classes`. In the wrong order, a good model looks as bad as it is
     good: its predicted class is always the other one, and a calibration fitted on this reverses all scores,
-    so that the estimates look fine. The classes are taken to be reversed if two things hold: the class with
-    the larger score is right in surely less than 40 % of the labelled rows, and a class's score is surely
-    smaller in rows where that class is right. A model that only favours one class (a bad threshold, rare
-    events) ranks its answers rightly, and passes. Rows with two equal scores are left out.
+    so that the estimates look fine. The classes are taken to be reversed if both conditions are met: the
+    class with the larger score is right in surely less than 40 % of the labelled rows, and a class's score is
+    surely smaller in rows where that class is right. A model that only favours one class (a bad threshold,
+    rare events) ranks its answers rightly, and passes. Rows with two equal scores are left out.
 
     The check misses a reversed order if the model is so weak that it is wrong in 40 % or more by either
-    order. It cannot distinguish a list in the wrong order from scores with wrong names; the message names
-    both.
+    order. The check cannot distinguish a list in the wrong order from scores with wrong names; the message
+    names both.
 
     Parameters
     ----------
     task : str
     classes : tuple of str
-        The task's classes. Other numbers than two pass: a single confidence has no order, and three or more
-        classes have no one reverse order.
+        The task's classes. A task with another number of classes passes the check: a single confidence has no
+        order, and three or more classes have more than one other order.
     model : str
     reference : Reference
     where : str

@@ -58,7 +58,7 @@ class LabelReplay:
     Parameters
     ----------
     matches : sequence of (TaskEngine, Matches)
-        In any order; several of one task are joined.
+        The matched labels in any order; several entries of one task are joined.
     """
 
     def __init__(self, matches: Sequence[tuple[TaskEngine, Matches]]) -> None:

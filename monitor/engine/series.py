@@ -329,8 +329,8 @@ class Series:
     def rebaseline(self, metric: str, reason: str, time: float) -> int:
         """Release a metric's alarm and make its baseline from the windows that follow.
 
-        The open window is the first of them. Other metrics, objectives and the calibration stay; the report
-        of the next window names the rebaseline. A series keeps its newest 20 rebaselines.
+        The open window is the first of these windows. Other metrics, objectives and the calibration stay; the
+        report of the next window names the rebaseline. A series keeps its newest 20 rebaselines.
 
         Parameters
         ----------
@@ -491,7 +491,7 @@ class Series:
         self.changed = True
 
     def learn(self) -> bool:
-        """Compute the calibration's error in advance, and return whether it was missing."""
+        """Compute the calibration's error in advance; return False if there is nothing to compute."""
         learnt = self.active.learn(), self.checks.correction.learn()
         return any(learnt)
 
@@ -525,7 +525,7 @@ class Series:
     def view(self) -> SeriesView:
         """Return an immutable view for exporters.
 
-        It is the same object until something in it changes.
+        The same object is returned until something in it changes.
         """
         if self._view is None:
             self._view = self._seen()

@@ -73,7 +73,7 @@ class SeriesIndex:
         return codes[batch.model]
 
     def groups(self, batch: Batch, name: str, watched: NDArray[np.bool_]) -> Ints:
-        """Return the series of each row's group for this group name; -1 without one or beyond the limit."""
+        """Return the series of each row's group for this group name; -1 for no group or beyond the limit."""
         values, column = batch.groups.get(name, ((), np.full(len(batch), -1, dtype=np.int64)))
         numbers = np.full(len(batch), -1, dtype=np.int64)
         rows = np.flatnonzero(watched & (column >= 0))

@@ -61,7 +61,8 @@ class NotedRebaseline(msgspec.Struct, frozen=True):
 class OutputState(msgspec.Struct, frozen=True):
     """The stored state of `SeriesOutput`.
 
-    It has the last window's results, the last refit's estimates, and the requests for new baselines.
+    The state consists of the last window's results, the last refit's estimates, and the requests for new
+    baselines.
     """
 
     last: LastWindow | None = None
@@ -71,7 +72,7 @@ class OutputState(msgspec.Struct, frozen=True):
 
 
 class SeriesOutput:
-    """Assembles a window's report: label-free estimates, estimates by labels, and the last refit's.
+    """Assembles a window's report from estimates without labels, from labels, and from the last refit.
 
     Parameters
     ----------
@@ -194,9 +195,9 @@ class SeriesOutput:
         self.charts = ()
 
     def estimates(self, open_window: int) -> tuple[MetricEstimate, ...]:
-        """Return the last window's estimates, with estimates by labels and of refits as known now.
+        """Return the last window's estimates, including those from labels and refits as known now.
 
-        The realised accuracy is of the newest closed window with labels.
+        The realised accuracy is that of the newest closed window with labels.
 
         Parameters
         ----------

@@ -79,8 +79,8 @@ class TaskSettings:
 class TaskState(msgspec.Struct, frozen=True):
     """The whole state of a task, without its settings.
 
-    Each series comes with its model and group. A store saves rings, revisions and series separately, and then
-    they are empty here.
+    Each series comes with its model and group. A store saves rings, revisions and series separately; these
+    fields are then empty.
     """
 
     join: JoinState = JoinState()
@@ -198,7 +198,7 @@ class TaskEngine:
     def changes(self, name: str) -> tuple[dict[str, Any], list[RingChange]]:
         """Return the parts of the state that changed since the last call, by name, and the rings' changes.
 
-        Call `confirm` after they are saved, or `retract` if that failed.
+        Call `confirm` after the changes are saved, or `retract` if saving them failed.
         """
         parts: dict[str, Any] = {}
         changed = [i for i, series in enumerate(self.series) if series.changed]
@@ -245,7 +245,7 @@ class TaskEngine:
         Parameters
         ----------
         answers, labels
-            None if the chunk has none of this task.
+            None if the chunk holds no answers, or no labels, of this task.
         partitions : tuple of str
             The names that the batch's `partition` indexes.
         sequence : (n,) int64
@@ -356,7 +356,10 @@ class TaskEngine:
         )
 
     def audit(self, matches: Matches) -> None:
-        """Compare matched labels, sorted by sequence, with their answers' confidences, and pool them."""
+        """Test the series of all matched answers on their labels, and count labels for refits.
+
+        The matches are sorted by sequence.
+        """
         if self.refits is not None:
             self.refits.labels_came(matches)
         matches = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
@@ -381,7 +384,7 @@ class TaskEngine:
             self.recalibrations.look(code, self.series[code])
 
     def learn(self) -> bool:
-        """Compute one calibration error in advance, and return whether there was one to compute."""
+        """Compute one calibration error in advance; return False if there is nothing to compute."""
         while self._unlearnt:
             if self.series[self._unlearnt.popleft()].learn():
                 return True
@@ -436,17 +439,17 @@ class TaskEngine:
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
         """Return the place of the first record that must wait for a window, or the number of records.
 
-        A refit changes all models, so records wait for a window of any model. Otherwise they wait for their
-        own model's.
+        A refit changes all models, so records wait for a window of any model. Otherwise a record waits only
+        for a window of its own model.
 
         Parameters
         ----------
         batch : Batch
         labels : LabelBatch or None
         arrival : (m,) float64
-            The latest possible clock at each place of the chunk's order, nondecreasing.
+            The latest time that the clock may show at each place of the chunk's order, nondecreasing.
         now : float
-            The clock before the chunk.
+            The time of the clock before the chunk.
         """
         known = {s.settings.model: s.open_window for s in self.series if not s.settings.group}
         window = self._settings.task.window

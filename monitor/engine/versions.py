@@ -17,7 +17,7 @@ _OWN, _OLD, _NEW = 0, 1, 2  # a version's relation: current or none, superseded,
 
 
 class VersionState(msgspec.Struct, frozen=True):
-    """The current version, the superseded ones, and the counters that limit take-overs."""
+    """The current version, the superseded versions, and the counters that limit take-overs."""
 
     current: str | None = None
     superseded: list[str] = []
@@ -47,8 +47,8 @@ class VersionTracker:
     Parameters
     ----------
     rollback : int
-        The number of successive answers of superseded versions, at least 1, after which the last one's
-        version becomes current again. An answer without a version interrupts the row.
+        The number of successive answers of superseded versions, at least 1, after which the version of the
+        last of these answers becomes current again. An answer without a version interrupts the row.
 
     Raises
     ------
@@ -96,7 +96,7 @@ class VersionTracker:
     def keeps(self, name: str, count: int) -> bool:
         """Count answers that all have one version; return False if the current version may change.
 
-        If it returns False, nothing is counted, and `stretches` must process the answers. This is the fast
+        If the result is False, nothing is counted, and `stretches` must process the answers. This is the fast
         path: with many models, most calls have rows of one version, the current one.
 
         Parameters
@@ -104,7 +104,7 @@ class VersionTracker:
         name : str
             The version of the answers.
         count : int
-            Their number.
+            The number of answers.
         """
         if self._debt > self._allowed or (self._current and name not in ("", self._current)):
             return False
@@ -131,7 +131,7 @@ class VersionTracker:
         version : str
             The current version of these rows.
         took_over : bool
-            Whether it replaces the version of the rows before.
+            Whether `version` replaces the version of the previous rows.
         """
         start = at = self._adopt(version, names)
         if start:
@@ -158,7 +158,7 @@ class VersionTracker:
             yield start, len(version), self.current, took_over
 
     def snapshot(self) -> VersionState:
-        """Return the current version, the superseded ones, and the counters that limit take-overs."""
+        """Return the current version, the superseded versions, and the counters that limit take-overs."""
         return VersionState(
             current=self._current,
             superseded=list(self._superseded),

@@ -1,7 +1,7 @@
 """Fixed-size windows: a model's answers in order of arrival, cut every `size` rows.
 
 A window closes early, by age, once `max_age_seconds` have passed since its first row arrived, if it holds at
-least `min_size` rows. The cuts depend only on the rows and their arrival times. They do not depend on how
+least `min_size` rows. The cuts depend only on the rows and their arrival times. The cuts do not depend on how
 many calls bring the rows.
 """
 
@@ -49,7 +49,7 @@ class AnswerRows:
     time : (n,) float64
         The records' own times, seconds since the epoch.
     arrival : (n,) float64
-        The clock that windows age by, seconds, nondecreasing.
+        The time of the clock that determines the age of windows, in seconds, nondecreasing.
     sequence : (n,) int64
         The number of each record among all that the engine received, increasing.
     partition, position : (n,) int64
@@ -125,7 +125,7 @@ class ClosedWindow:
         window was closed between rows.
     positions : mapping of str to tuple of int
         For each partition the first and the last position used. If another agent used records in between, the
-        first and last position of each range in turn.
+        first and last position of each range, one range after another.
     features : (n, F) float64
         As in `Batch`.
     groups : (n, G) int64
@@ -162,8 +162,8 @@ class CountWindow:
     min_size : int
         The least number of rows of a window that closes by age, at most `size`.
     max_age_seconds : float
-        The age above which a window closes early. The first row that arrives later closes it, and is in the
-        next window.
+        The age above which a window closes early. The first row that arrives later closes the window, and
+        belongs to the next window.
     series : SeriesName, optional
         The series of the windows.
 
@@ -397,9 +397,9 @@ class WindowLogic:
         Parameters
         ----------
         arrival : (n,) float64
-            The latest possible clock at each row, nondecreasing.
+            The latest time that the clock may show at each row, nondecreasing.
         now : float
-            The clock before the rows.
+            The time of the clock before the rows.
         """
         size, oldest = self._settings.size, self._settings.max_age_seconds
         deadline = self._deadline if self._count else now + oldest

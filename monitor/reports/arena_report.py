@@ -20,14 +20,15 @@ _NO_CALIBRATION = CalibrationView("none", 0, False, None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaReport(WindowReport):
-    """The report of a closed window of comparisons; its model is empty, and it has no estimates.
+    """The report of a closed window of comparisons; `model` is empty, and there are no estimates.
 
     Parameters
     ----------
     standing : Standing
-        The standing of the models, by the comparisons of this window and of the earlier ones pooled with it.
+        The standing of the models, computed from the comparisons of this window and of the earlier windows
+        that are pooled with it.
     pooled : int
-        Comparisons behind the standing, those of this window included.
+        Number of comparisons from which the standing is computed, including the comparisons of this window.
     """
 
     standing: Standing
@@ -109,7 +110,7 @@ class ArenaLine(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def read(self) -> ArenaReport:
-        """Return the report that the line describes; numbers are as rounded as in the line."""
+        """Return the report that the line describes, with its numbers rounded as in the line."""
         models = (ModelStanding(e.model or "", e.result, e.rank, e.rank_chi_square) for e in self.models)
         weights = self.judge_weight, self.effective_comparisons, self.rank_level
         return ArenaReport.from_standing(

@@ -19,15 +19,17 @@ class PartChange(msgspec.Struct, frozen=True):
     Parameters
     ----------
     part : str
-        The part: ``region=eu``, ``class=toxic``, ``confidence=0.50-0.60``. ``region=`` is the answers without
-        that group, or beyond the cap on groups; ``region=other`` is all parts beyond the 64 that are kept.
+        The name of the part: ``region=eu``, ``class=toxic``, ``confidence=0.50-0.60``. The part ``region=``
+        consists of the answers without a value of that group, or with a value beyond the cap on groups;
+        ``region=other`` consists of all parts beyond the 64 that are kept.
     mix, within : float
-        The contribution of the part's changed share of the answers, and that of its changed mean.
+        The contribution of the change in the part's share of the answers, and the contribution of the change
+        in the part's mean.
     share, share_before : float
-        Its share of the answers in the window, and in the baseline.
+        The part's share of the answers in the window, and in the baseline.
     mean, mean_before : float
-        Its mean of the term that is split, in the window and in the baseline; for the accuracy the term is
-        the confidence.
+        The mean over the part's answers of the term that is split, in the window and in the baseline; for the
+        accuracy the term is the confidence.
     """
 
     part: str
@@ -59,7 +61,8 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     parts : tuple of PartChange
         At most five parts, the largest changes first.
     alike : bool
-        Whether no group and no class stands out.
+        True if the task has several groups or classes and none of them explains the change better than
+        chance; the change is then split by range of the confidence.
     others : float
         Contribution of all other parts together.
     remainder : float

@@ -1,4 +1,4 @@
-"""The trust in an estimate after a test on labelled rows, in the form that reports and exporters use."""
+"""The trust in an estimate (whether labels contradict it), in the form that reports and exporters use."""
 
 from __future__ import annotations
 
@@ -34,24 +34,25 @@ class Bias:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The state of the test of an estimate on labelled rows: see `monitor.engine.labels.trust`.
+    """The result of the test of an estimate on labelled rows: see `monitor.engine.labels.trust`.
 
     Parameters
     ----------
     trusted : bool
+        False after the test has rejected the estimate, until a later test confirms it; True otherwise.
     evidence : float
-        E-value of the test: 1 at the start; trust is lost at 20.
+        E-value of the test, which is 1 before the first label. The test rejects the estimate at 20.
     labels : int
-        Labelled rows that the present test has used.
+        Number of labelled rows that the present test has used.
     bias : Bias or None
-        Bias in the newest rows since the estimated change point; None while the estimate is trusted, and
-        until a fresh test has used a row.
+        Bias in the newest rows since the estimated change point. None while the estimate is trusted, and
+        after the start of a new test until the test has used a row.
     on_probation : bool
-        Whether a fresh test decides on the return of lost trust. It begins when the estimate predicts the
-        labels again, or when the version changes.
+        True if the estimate is not trusted and a new test decides whether it is trusted again. The new test
+        begins after a recalibration or a new prediction, or when the model's version changes.
     confidences : Bias or None
-        Bias of the confidences, while labels contradict them by more than the calibration's own error. The
-        accuracy that labels correct may be right nevertheless.
+        Bias of the confidences, while labels contradict them by more than the calibration's own error; None
+        otherwise. The accuracy that labels correct may be right nevertheless.
     """
 
     trusted: bool
@@ -63,7 +64,7 @@ class Trust:
 
 
 class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Lost trust in an estimate, as an entry of a window's line; an unknown bias is left out.
+    """An estimate that labels contradict, as an entry of a window's line; an unknown bias is left out.
 
     Examples
     --------
@@ -84,7 +85,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_trust(cls, metric: str, trust: Trust) -> TrustLine:
-        """Return the entry for the trust in a metric's estimate."""
+        """Return the entry for a metric whose estimate labels contradict."""
         head = metric, round(trust.evidence, _DECIMALS), trust.labels, trust.on_probation
         bias = trust.bias
         if bias is None:
@@ -94,7 +95,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(*head, value, lower, upper, level, bias.rows)
 
     def read(self) -> Trust:
-        """Return the trust that the entry describes; an evidence of null is read as infinite."""
+        """Return the test's result that the entry describes; an `evidence` of null becomes infinite."""
         bias = None
         if self.rows is not None:
             ends = self.bias, self.lower, self.upper, self.level
@@ -105,7 +106,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def sentence(trust: Trust) -> str:
-    """Describe lost trust in a sentence, in points of accuracy.
+    """Describe in a sentence how labels contradict an estimate, in points of accuracy.
 
     Examples
     --------
@@ -125,7 +126,7 @@ def sentence(trust: Trust) -> str:
 
 
 def bias_sentence(bias: Bias) -> str:
-    """Describe biased confidences in a sentence, in points of accuracy.
+    """Describe in a sentence how labels contradict the confidences, in points of accuracy.
 
     Examples
     --------

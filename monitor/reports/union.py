@@ -20,7 +20,7 @@ _COUNTS = (
     "ignored",
     "rows_left",
 )
-"""The counts of an `EngineView` by task or source, since the start."""
+"""The names of the fields of `EngineView` with counts by task or source since the start."""
 
 Key = TypeVar("Key")
 One = TypeVar("One")
@@ -58,7 +58,7 @@ def union(views: Sequence[EngineView]) -> EngineView:
 
 
 def since(view: EngineView, before: EngineView) -> EngineView:
-    """Return a view whose counts begin at an earlier view.
+    """Return the view with the counts of an earlier view subtracted from its counts.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def since(view: EngineView, before: EngineView) -> EngineView:
 
 
 def twice(views: Sequence[EngineView]) -> list[tuple[str, str, str]]:
-    """Return task, model and group of each series that several of the engines have."""
+    """Return the task, model and group of each series that several of the engines have."""
     counts = Counter(_series(one) for view in views for one in view.series)
     return [series for series, count in counts.items() if count > 1]
 

@@ -44,7 +44,7 @@ class ArenaView:
     window_size : int
         Configured size.
     windows_closed, comparisons, duplicates : int
-        Counts since the start; `comparisons` counts those in closed windows.
+        Counts since the start; `comparisons` counts the comparisons in closed windows.
     pending : int
         Comparisons in the open window.
     window_end_time : float or None
@@ -88,7 +88,7 @@ __all__ = [
 
 
 class LabelOutcome(StrEnum):
-    """The outcome of a label."""
+    """The outcome of a label, such as a match with an answer, or expiry without an answer."""
 
     MATCHED = "matched"
     DUPLICATE = "duplicate"
@@ -108,13 +108,13 @@ class RecalibrationsView:
     outcomes : mapping of str to int
         Number of recalibrations by outcome, with every key of `monitor.engine.refit.due.OUTCOMES`.
     refused : str or None
-        A sentence that says why the newest recalibration that was due produced no result to judge; None if it
-        produced one.
+        A sentence that says why the newest recalibration that was due fitted no calibration; None if it
+        fitted a calibration.
     under_way : bool
         Whether a recalibration has begun and not ended.
     held : bool
-        Whether the newest recalibration that was due did not begin because too many labels replaced another
-        class.
+        Whether the newest recalibration that was due did not begin because too many labels replaced an
+        earlier label of another class.
     """
 
     outcomes: Mapping[str, int]
@@ -143,19 +143,21 @@ class SeriesView:
         Time of the last record of the last closed window, seconds since the epoch.
     calibration : CalibrationView
     estimates, charts, objectives : tuple
-        Those of the last closed window; empty before the first.
+        The results of the last closed window; empty before the first window has closed.
     violations : mapping of (metric, rule) to int
-        Windows that broke a rule since the start, with every metric and rule.
+        Number of windows since the start that broke the rule. Every metric and rule is present; the number is
+        0 if no window broke the rule.
     labelled, correct : int
         Answers whose label has arrived since the start, and how many of them were right.
     coverage : Coverage or None
-        Measured coverage of the accuracy's intervals, on the newest labelled rows; None below 30 rows, and
-        for groups.
+        Measured coverage of the accuracy's intervals, on the newest labelled rows; None for fewer than 30
+        rows, and for groups.
     trust : Trust or None
-        Whether labels contradict the accuracy; None before the first label, and for groups.
+        The result of the test whether labels contradict the accuracy; None before the first label, and for
+        groups.
     alarmed_since : mapping of str to float or None
-        By metric with a latched alarm, the end of the window that raised it, seconds since the epoch; None if
-        an older version stored no time.
+        For each metric with a latched alarm, the end of the window that raised the alarm, seconds since the
+        epoch; None if the state comes from an older version, which stored no time.
     classes : tuple of ClassEstimate
         The estimates by class in the last closed window, for metrics that are estimated by class.
     recalibrations : RecalibrationsView or None
@@ -163,14 +165,14 @@ class SeriesView:
     distributions : Distributions or None
         Distributions of the confidences; None for groups.
     rows_unusable : mapping of (feature, {"missing", "unseen"}) to int
-        Answers in closed windows that lack a feature, or have a text that the reference lacks, since the
-        start, with every feature.
+        Number of answers in closed windows since the start that lack the feature (`missing`), or have a text
+        that the reference lacks (`unseen`). Every feature is present.
     attributions : tuple of Attribution
-        For each metric with a latched alarm or improvement, where the change is, in the newest window that
-        broke a rule.
+        For each metric with a latched alarm or improvement, the split of its change into parts, in the newest
+        window that broke a rule.
     certain : int
-        Answers since the start of the agent if every one of them has a score of exactly 1 or a confidence of
-        exactly 0 or 1; otherwise 0. Also 0 below 200 answers, and for groups.
+        Number of answers since the start of the agent if every answer has a score of exactly 1 or a
+        confidence of exactly 0 or 1; otherwise 0. Also 0 for fewer than 200 answers, and for groups.
     """
 
     task: str
@@ -221,26 +223,30 @@ class RefitView:
     pool_rows : int
         Rows that the used rows represent; larger than `rows` if the fit used a sample.
     widening : float
-        Relative widening of the interval of a model's accuracy that is due to sampling, for the model where
-        it is largest: 0.1 for a tenth.
+        Relative widening of the interval of a model's accuracy that is due to sampling, for the model with
+        the largest widening; 0.1 means wider by a tenth.
     effective_labels : float
         Size of a simple random sample of labels with the same information.
     prevalence : mapping of class to float
+        Estimated share of each class.
     converged : bool
+        Whether the fit converged within its limit of iterations.
     iterations : int
     failures : int
         Refused refits since the start.
     refused : str or None
-        Why the newest refit was refused, or does not begin; None if it was good.
+        Why the newest refit was refused, or why a due refit does not begin; None if the newest refit was
+        published.
     held : bool
-        Whether a refit is due and does not begin because too many labels replaced another class.
+        Whether a refit is due and does not begin because too many labels replaced an earlier label of another
+        class.
     without_id : int
         Answers of the refitted models that no fit uses because they have no id, since the start.
     labelled_draws : int or None
-        Labelled rows that `active_testing` uses: consecutive draws of one round. It uses no other labelled
-        rows. None if it is not configured.
+        Labelled rows that `active_testing` uses: consecutive draws of one round, and no other labelled rows.
+        None if `active_testing` is not configured.
     missing_draws : int or None
-        Earlier draws of that round whose labels have not arrived.
+        Earlier draws of that round whose labels have not arrived; None if `active_testing` is not configured.
     """
 
     number: int = 0
@@ -271,27 +277,29 @@ class EngineView:
     series : tuple of SeriesView
         In order of first appearance.
     labels : mapping of (task, LabelOutcome) to int
+        Labels since the start, by outcome.
     labels_waiting : mapping of task to int
-        Labels that arrived before their prediction, which is still missing.
+        Labels whose prediction has not arrived yet.
     label_lag_seconds : mapping of task to float
         Median time from prediction to label over the newest matched labels.
     received, shed : mapping of source to int
-        Answers received, and answers shed.
+        Answers received, and answers that were refused because the source was full.
     labels_received : mapping of source to int
-        Labels, used or not: separate records, and labels in the record of a usable prediction.
+        Labels received, whether they were used or not: labels in separate records, and labels in the record
+        of a usable prediction.
     rejected : mapping of (source, reason) to int
-        Answers rejected; `labels` counts rejected labels.
+        Answers rejected, by source and reason. Rejected labels are counted in `labels`.
     series_dropped : int
         Models and groups beyond the cap, each counted once.
     labels_unrevised : mapping of task to int
         Labelled rows whose label arrived too late for any further revision of their window.
     refits : mapping of task to RefitView
-        Only tasks that refit anything.
+        The refits of each task that has refits.
     answers_forgotten : mapping of task to int
         Unlabelled answers that were dropped from memory while a label could still arrive.
     arenas : tuple of ArenaView
     ignored : mapping of source to int
-        Events without answers.
+        Events that were ignored because they hold no answer.
     rows_left : mapping of source to int
         Rows that a mapping did not read, in records that hold several rows.
     """
@@ -321,17 +329,19 @@ class SourceView:
     ----------
     name : str
     up : bool
+        Whether the source is connected and can be read.
     lag : int or None
-        Records that wait in the source, and those read from it and not used yet; None if the source cannot
-        tell.
+        Number of records that wait in the source or have been read but not used yet; None if the source does
+        not report how many records wait.
     refused : mapping of str to int
-        Requests that the source answered with an error, with every code; empty if it takes no posts.
+        Requests that the source answered with an error, by HTTP status code, with every possible code; empty
+        if no records are posted to the source.
     reads_events : bool
-        Whether it reads events, some of which may hold no answer.
+        Whether the source reads events, some of which may hold no answer.
     counts : SourceCounts or None
-        None if the source counts nothing of its own.
+        Lost and overlapping records; None if the source does not count such records.
     labels_by_token : mapping of str to int
-        Labels posted since the start, by the name of their token; empty if no token is required.
+        Labels posted since the start, by the name of the sender's token; empty if no token is required.
     """
 
     name: str
@@ -383,7 +393,7 @@ class AgentView:
     healthy : bool
         Whether the engine has made progress lately.
     reasons : tuple of str
-        Why the agent is not ready or not healthy, a sentence each.
+        The reasons why the agent is not ready or not healthy, each as a sentence.
     reload_successful : bool
         Whether the newest reload of the configuration succeeded.
     reload_time : float
@@ -391,17 +401,17 @@ class AgentView:
     reports_lost : int
         Closed windows that are missing in a reports sink, or were lost while the store could not be written.
     store_failing : str or None
-        Why the state cannot be saved at present; None if it can, or if there is no store.
+        Why the state cannot be saved at present; None if it can be saved, or if there is no store.
     store_failures : int
         Failed attempts to save a checkpoint; each is tried again.
     checkpoint_time : float or None
         When the last checkpoint was saved, seconds since the epoch; None without a store.
     sinks : tuple of SinkView
-        The outputs. A failing one makes the agent neither unready nor unhealthy.
+        The outputs. An output that fails makes the agent neither unready nor unhealthy.
     refit_durations : mapping of task to RefitDurations
         Durations of the refits since the start.
     decoder_failures : int
-        Decoder processes lost since the start; the agent itself decoded the records that they had.
+        Decoder processes that ended unexpectedly since the start; the agent itself decoded their records.
     external_url : str
         Public address of the agent's page; ``""`` if none is configured.
     """

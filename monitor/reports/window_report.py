@@ -76,18 +76,18 @@ class WindowReport:
         Times of the first and the last record, seconds since the epoch.
     calibration : CalibrationView
     estimates, charts, objectives : tuple
-        As in `SeriesView`.
+        The results of this window, as in `SeriesView`.
     positions : mapping of str to tuple of int
         For each source partition, the first and the last position that the window used. If another agent used
-        records in between, the first and the last position of each stretch in turn.
+        records in between, the first and the last position of each stretch, one stretch after another.
     rebaselined : tuple of Rebaselined
-        New baselines requested since the window before; they are made from this window and those after it.
+        New baselines requested since the previous window; each is made from this window and later windows.
     trust : Trust or None
-        Lost trust, if labels contradict the accuracy, as known when the window closed; otherwise None.
+        The result of the test if labels contradicted the accuracy when the window closed; otherwise None.
     classes : tuple of ClassEstimate
         The estimates by class, for metrics that are estimated by class.
     attributions : tuple of Attribution
-        For each metric whose chart broke a rule in this window, where the change is.
+        For each metric whose chart broke a rule in this window, the split of its change into parts.
 
     Attributes
     ----------
@@ -138,14 +138,14 @@ def finite(result: Result) -> Result:
 def rfc3339(seconds: float) -> str:
     """Format seconds since the epoch as RFC 3339 in UTC, rounded to milliseconds.
 
-    Every number has a result: it never raises an error, because one odd time must not stop the agent.
+    The function never raises an error, because a single invalid time must not stop the agent.
 
     Parameters
     ----------
     seconds : float
-        The time. One before the year 1 or after the year 9999, which the format cannot write, becomes the
-        nearest time that it can. NaN becomes the first time of the year 1. Such a result is misleading, but
-        it is rare: the decoder rejects records with such times.
+        The time. A time before the year 1 or after the year 9999, which the format cannot represent, is
+        replaced by the nearest time that the format can represent; NaN is replaced by the first time of the
+        year 1. Such a result is misleading but rare, because the decoder rejects records with such times.
 
     Returns
     -------
@@ -164,9 +164,9 @@ def rfc3339(seconds: float) -> str:
 
 
 def seconds_of(time: str) -> float:
-    """Parse a time that `rfc3339` wrote to seconds since the epoch.
+    """Return the seconds since the epoch of a time that `rfc3339` wrote.
 
-    The result is computed from whole milliseconds, so that `rfc3339` of it gives the same text.
+    The result is computed from whole milliseconds, so that `rfc3339` of the result gives the same text.
     """
     since = datetime.fromisoformat(time) - _EPOCH.replace(tzinfo=UTC)
     return since // timedelta(milliseconds=1) / 1000
@@ -268,7 +268,7 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, view: CalibrationView) -> CalibrationLine:
-        """Return the entry for a calibration, without the features that every row has."""
+        """Return the entry for a calibration; features with no missing or unseen values are left out."""
         interval = None if view.interval == EXACT else view.interval
         line = cls(view.method, view.version, bool(view.foreign), interval)
         if (own := view.covariates) is None:
@@ -300,19 +300,19 @@ class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, alarm: AlarmByLabels) -> AlarmByLabelsLine:
-        """Return the entry for an alarm by labels."""
+        """Return the entry for an alarm that labels decide on."""
         numbers = rounded(alarm.value), rounded(alarm.lower), rounded(alarm.upper)
         return cls(*numbers, alarm.labels, alarm.confidences_moved)
 
     def read(self) -> AlarmByLabels:
-        """Return the alarm by labels that the entry describes; null becomes NaN."""
+        """Return the alarm that the entry describes; null becomes NaN."""
         numbers = self.value, self.lower, self.upper
         value, lower, upper = (math.nan if one is None else one for one in numbers)
         return AlarmByLabels(value, lower, upper, self.labels, self.confidences_moved)
 
 
 class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The control chart of a metric, as an entry of a window's line; None is a limit that is not a number.
+    """The control chart of a metric, as an entry of a window's line; a limit that is not a number is None.
 
     `improved` is left out if it is false, and `by_labels` if the estimates decide on the alarm.
     """
@@ -428,7 +428,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return list(zip(ends[::2], ends[1::2], strict=True))
 
     def read(self) -> WindowReport:
-        """Return the report that the line describes; numbers are as rounded as in the line."""
+        """Return the report that the line describes, with its numbers rounded as in the line."""
         return WindowReport(
             task=self.task,
             model=self.model,
@@ -469,7 +469,8 @@ class RestoreMark(msgspec.Struct, frozen=True, kw_only=True):
         Windows from this number on may have been reported before; they are reported again, perhaps with other
         rows.
     revision : int
-        Lower than the revision of any window, so that a reader who keeps the highest keeps the window.
+        A number below the revision of any window, so that a reader who keeps the highest revision keeps the
+        window's line.
     backup_time : str
         When the backup was made, RFC 3339.
     """
@@ -536,7 +537,7 @@ def revised(
 ) -> WindowReport | None:
     """Return the next revision of a window, in which one estimator has another result.
 
-    Its line is spliced from the former line, of which only the changed bytes are encoded again.
+    The new line is made from the previous line; only the changed fields are encoded again.
 
     Parameters
     ----------
@@ -547,13 +548,15 @@ def revised(
         Each estimate of this estimator gets the result.
     result : Result
     corrected : MetricEstimate, optional
-        Replaces the estimate by the same estimator, and keeps that one's first result. If there is none to
-        replace, it is inserted after the first estimate, unless its metric is unknown.
+        The new corrected estimate, which is ignored if the report's first estimate of the same metric is
+        unknown. It replaces the report's estimate by the same estimator, and keeps the first result of that
+        estimate in `at_close`. If the report has no such estimate, the new estimate is inserted after the
+        first estimate.
 
     Returns
     -------
     WindowReport or None
-        None if the new line would equal the former one, with numbers rounded as in lines.
+        None if the new line, with rounded numbers, would equal the previous line.
 
     Examples
     --------

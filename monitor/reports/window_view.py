@@ -43,8 +43,8 @@ class MetricEstimate:
         Labelled rows that a `corrected` accuracy uses besides the confidences, or that widen the interval of
         another metric; 0 if there are none.
     rank : RankInterval or None
-        The possible ranks of the model among the models of its refit, by Bonferroni's intervals; None if they
-        are not ranked.
+        The possible ranks of the model among the models of its refit, by Bonferroni's intervals; None if the
+        models are not ranked.
     rank_chi_square : RankInterval or None
         The possible ranks by the χ² set; None if the dependence between the models' errors is unknown.
     at_close : Estimate or None
@@ -63,7 +63,7 @@ class MetricEstimate:
 def leading_estimate(
     estimates: Iterable[MetricEstimate], metric: str, judged: str = AVERAGE_CONFIDENCE
 ) -> MetricEstimate | None:
-    """Return the estimate of a metric that is shown first: the one corrected by labels, if there is one.
+    """Return the estimate of a metric that is shown first: the estimate corrected by labels, if it exists.
 
     Parameters
     ----------
@@ -137,8 +137,8 @@ class ChartView:
     ----------
     metric : str
     verdict : Verdict
-        The chart's centre, limits and broken rules. Labels determine its alarm and improvement if they
-        decide.
+        The chart's centre, limits and broken rules. The alarm and the improvement come from labels if
+        `by_labels` is not None, otherwise from the estimates.
     estimator : str
         The estimator whose values the chart judges.
     by_labels : AlarmByLabels or None
@@ -152,7 +152,7 @@ class ChartView:
 
     @property
     def confidences_moved(self) -> bool:
-        """True if the confidences show a change that raises no alarm because labels decide."""
+        """True if the confidences show a change that raises no alarm because labels decide on the alarm."""
         return self.by_labels is not None and self.by_labels.confidences_moved
 
 
@@ -188,10 +188,11 @@ class CovariatesView:
     Parameters
     ----------
     effective_rows : float
-        Number of equally weighted reference rows with the same information as the weighted ones; 0 if nothing
-        was fitted.
+        Number of equally weighted reference rows with the same information as the weighted rows of the fit; 0
+        if nothing was fitted.
     missing, unseen : mapping of str to int
-        By feature, the rows of the window that lack it, and those with a text that no reference row has.
+        For each feature, the number of rows of the window that lack the feature, and the number of rows with
+        a text that no reference row has.
     """
 
     effective_rows: float
@@ -206,15 +207,15 @@ class CalibrationView:
     Parameters
     ----------
     method : str
-        Key in `monitor.stats.calibration.CALIBRATIONS`; the chosen one if `auto` is configured.
+        Key in `monitor.stats.calibration.CALIBRATIONS`; the chosen method if `auto` is configured.
     version : int
         Number of the fit, from 1; 0 if nothing was fitted.
     foreign : bool
-        Whether it was fitted on answers of another version of the model.
+        Whether the calibration was fitted on answers of another version of the model.
     fitted_time : float or None
-        Time of the newest record that it was fitted on, seconds since the epoch.
+        Time of the newest record in the fit, seconds since the epoch; None if nothing was fitted.
     interval : {"poisson_binomial", "predictive"}
-        The kind of the intervals that use it.
+        The kind of the intervals around the calibrated estimates.
     short_reference : int or None
         Rows of a reference that is too short to learn the variation between windows; None if it is long
         enough.
@@ -240,7 +241,7 @@ class Coverage:
     ratio : float
         Share of the batches whose accuracy lies in their interval, 0 to 1.
     rows : int
-        Labelled rows in those batches.
+        Number of labelled rows in the batches.
     level : float
         Nominal level of the intervals.
     """

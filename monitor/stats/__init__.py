@@ -1,1 +1,1 @@
-"""Pure algorithms from arrays to estimates: they know no configuration, no window, no agent."""
+"""Pure algorithms from arrays to estimates, independent of the configuration and of the agent."""

@@ -21,7 +21,7 @@ show least about most answers. Do not change them: Prometheus has counts in thes
 """
 
 BIN_NAMES = tuple(f"{low:.2f}-{high:.2f}" for low, high in pairwise((0.0, *BIN_ENDS, 1.0)))
-"""The bins' names in rising order, also as text."""
+"""The names of the bins in ascending order, which is also their alphabetical order."""
 
 _ENDS = np.array(BIN_ENDS)
 
@@ -72,7 +72,7 @@ class ConfidenceHistogram:
         return ConfidenceHistogram(_sums(self.counts, more), self.total + float(confidence.sum()))
 
     def cumulative(self) -> tuple[int, ...]:
-        """Return the number of confidences up to each bin's end; the last one counts all."""
+        """Return the number of confidences up to each bin's end; the last number counts all confidences."""
         return tuple(accumulate(self.counts))
 
 
@@ -83,14 +83,14 @@ class CalibrationCurve:
     If the confidences are right, the share of correct answers in a bin is the bin's mean confidence, up to
     chance: with n labelled answers its standard error is √(p (1 − p) / n), 4 points at p = 0.8 and n = 100.
 
-    It misleads if rows are chosen for labelling because their answer was wrong (labels from complaints): then
-    every bin looks worse than it is. A choice by the score alone does no harm, as bins are compared with
-    their own confidences.
+    The curve misleads if rows are chosen for labelling because their answer was wrong (labels from
+    complaints): then every bin looks worse than it is. A choice by the score alone does no harm, as bins are
+    compared with their own confidences.
 
     Parameters
     ----------
     labelled, correct : tuple of int
-        Answers in each bin of `BIN_NAMES`.
+        Number of labelled answers, and of correct answers among them, in each bin of `BIN_NAMES`.
     confidence : tuple of float
         Sum of the labelled answers' confidences in each bin.
 
@@ -110,7 +110,7 @@ class CalibrationCurve:
     confidence: tuple[float, ...] = _NOTHING
 
     def plus(self, confidence: Floats, right: NDArray[np.bool_]) -> CalibrationCurve:
-        """Return the curve with further labelled answers: confidences, (n,) float64, and whether right."""
+        """Return the curve with further labelled answers: confidences, (n,) float64, and outcomes."""
         bins, most = bins_of(confidence), len(BIN_NAMES)
         rounded = np.rint(confidence / _SUM_STEP) * _SUM_STEP
         return CalibrationCurve(
@@ -137,7 +137,7 @@ class CurvePoint:
 
     @property
     def right(self) -> float:
-        """The share of right answers among the labelled ones, 0 to 1."""
+        """The share of right answers among the labelled answers, 0 to 1."""
         return self.correct / self.labelled
 
 
@@ -148,11 +148,11 @@ class Distributions:
     Parameters
     ----------
     confidence : ConfidenceHistogram
-        Of answers in closed windows, since the start.
+        The distribution over answers in closed windows, since the start.
     curve : CalibrationCurve
-        Of labelled answers, since the start.
+        The curve over labelled answers, since the start.
     current : CalibrationCurve
-        Of labelled answers of the present version, under the present calibration.
+        The curve over labelled answers of the present version, under the present calibration.
     """
 
     confidence: ConfidenceHistogram = field(default_factory=ConfidenceHistogram)

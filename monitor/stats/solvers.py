@@ -1,7 +1,7 @@
 """Functions of `scipy.optimize`, `scipy.fft` and `scipy.signal` that each start needs, without their imports.
 
-The import of the first took a sixth of the start; that of the last, at the first window, as long as the whole
-start.
+The import of `scipy.optimize` took a sixth of the time to start. The import of `scipy.signal`, at the first
+window, took as long as the whole start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_STEPS = 100
 def brentq(f: Callable[[float], float], start: float, end: float, xtol: float = 2e-12) -> float:
     """Return a zero of a continuous function with different signs at both ends, by Brent's method.
 
-    The steps are those of `scipy.optimize.brentq`. The zero is exact to `xtol`, beside rounding. Raises a
+    The steps are those of `scipy.optimize.brentq`. The zero is exact to `xtol`, apart from rounding. Raises a
     ValueError if the signs are the same.
 
     References
@@ -114,7 +114,7 @@ def _least_squares(a: Floats, b: Floats, free: NDArray[np.bool_]) -> Floats:
 def fast_length(least: int) -> int:
     """Return the smallest product of powers of 2, 3 and 5 that is at least `least`.
 
-    Transforms of that length are fast. It equals `scipy.fft.next_fast_len(least, real=True)`.
+    Transforms of that length are fast. The result equals `scipy.fft.next_fast_len(least, real=True)`.
 
     Parameters
     ----------

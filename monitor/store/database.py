@@ -1,7 +1,7 @@
 """The interface between a store and its database: connections, versions of tables, conversion of errors.
 
-SQLite and PostgreSQL run the same statements. These have question marks for values, and contain only SQL that
-both databases support.
+SQLite and PostgreSQL run the same statements. The statements have question marks for values, and contain only
+SQL that both databases support.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The saved rings: pieces of consecutive rows, and later changes to these rows.
 
-A ring is a bounded table of which new rows overwrite the oldest rows. A checkpoint appends a piece of any
+A ring is a bounded table in which new rows overwrite the oldest rows. A checkpoint appends a piece of any
 size and a change. The number of pieces and the size of the changes are bounded: small pieces are merged, so
 that a slow stream does not leave a piece for each row; and changes that become larger than the rows are
 applied to the rows, so that labels that change again and again do not fill the disk.

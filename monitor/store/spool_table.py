@@ -175,7 +175,7 @@ class SpoolTable(PostSpool):
             )
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
-        """Return the next whole lines; an empty list if there are none or the database cannot be reached.
+        """Return the next whole lines; the list is empty without lines, or if the database is unreachable.
 
         Raises
         ------

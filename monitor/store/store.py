@@ -64,8 +64,8 @@ class Saved:
     config : str
         The configuration with which the state was saved, as JSON; ``""`` in a new store.
     backup_time : str
-        The time of the backup from which the store was restored. It is ``""`` if the store was not restored,
-        and after `mark_restore`.
+        The time of the backup from which the store was restored. The time is ``""`` if the store was not
+        restored, and after `mark_restore`.
     """
 
     parts: Mapping[str, Any]

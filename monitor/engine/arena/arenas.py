@@ -16,7 +16,7 @@ from monitor.engine.report_order import OrderedReport
 
 
 class Arenas(Mapping[str, ArenaEngine]):
-    """The engines of all arenas, by name, which it calls in turn.
+    """The engines of all arenas, by name; each method calls the engines in turn.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Arenas(Mapping[str, ArenaEngine]):
         return [line for arena in self.values() for line in arena.tick(now, live)]
 
     def close(self, names: Collection[str] | None = None) -> list[OrderedReport]:
-        """Close the open windows of these arenas, or of all."""
+        """Close the open windows of these arenas; None means all arenas."""
         chosen = [arena for name, arena in self.items() if names is None or name in names]
         return [line for arena in chosen for line in arena.close()]
 
@@ -73,7 +73,7 @@ class Arenas(Mapping[str, ArenaEngine]):
         return [arena.forget(ids) for name, arena in self.items() if task in ("", name)]
 
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
-        """Return what changed since the last call; see `Engine.changes`."""
+        """Return the changes of the state since the last call; see `Engine.changes`."""
         parts: dict[str, Any] = {}
         rings: list[RingChange] = []
         for arena in self.values():

@@ -1,7 +1,7 @@
 """The engine of one arena, a task whose models are compared in pairs.
 
-It puts comparisons into windows, joins humans' verdicts to them, and estimates a coefficient of each model by
-window.
+The engine puts comparisons into windows, joins humans' verdicts to the comparisons, and estimates a
+coefficient of each model by window.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ class ArenaEngine:
     ) -> tuple[list[OrderedReport], int]:
         """Process the comparisons and verdicts in a part of a chunk.
 
-        Verdicts count at once, so the part must end where a window may close.
+        Verdicts are counted immediately, so the part must end where a window may close.
 
         Parameters
         ----------
         comparisons, verdicts
-            None if the part has none of this arena.
+            None if the part holds no comparisons, or no verdicts, of this arena.
         partitions : tuple of str
             The names that the batch's `partition` indexes.
         places : (n,) int64
@@ -117,7 +117,7 @@ class ArenaEngine:
         -------
         list of OrderedReport
         int
-            The number of comparisons shed.
+            The number of comparisons that were dropped because a model is beyond the limit.
         """
         reports = self._take_overdue()
         if comparisons is None:
@@ -147,9 +147,9 @@ class ArenaEngine:
         labels : LabelBatch or None
             Ignored: verdicts close no window.
         arrival : (m,) float64
-            The latest possible clock at each place of the chunk's order, nondecreasing.
+            The latest time that the clock may show at each place of the chunk's order, nondecreasing.
         now : float
-            The clock before the chunk.
+            The time of the clock before the chunk.
         """
         place = self._window.may_close(arrival[batch.order], now)
         return int(batch.order[place]) + 1 if place < len(batch) else len(arrival)
@@ -161,7 +161,7 @@ class ArenaEngine:
     def tick(self, now: float, live: bool) -> list[OrderedReport]:
         """Close the open window if it is too old.
 
-        If `live`, drop rows that are too old for a verdict, too.
+        If `live` is True, also drop rows that are too old for a verdict.
         """
         if live:
             self.join.tick(now)
@@ -197,7 +197,7 @@ class ArenaEngine:
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
         """Return the parts of the state that changed since the last call.
 
-        Call `confirm` of the rings' changes after they are saved, or `retract` if that failed.
+        Call `confirm` after the changes are saved, or `retract` if saving them failed.
         """
         name = self.settings.name
         rings = [ring.changes(f"{kind}/{name}") for kind, ring in self.join.rings.items()]

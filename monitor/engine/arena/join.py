@@ -25,8 +25,8 @@ _SALT = np.uint64(0xA0761D6478BD642F)
 class ComparisonJoin:
     """The running join of one arena, which finds the comparison of each verdict by id.
 
-    It uses the label join, which stores one row for each answer. The row of a comparison stores its two
-    models as the answer's series, and the judge's share for model b as the confidence.
+    The class uses the label join, which stores one row for each answer. The row of a comparison stores its
+    two models as the answer's series, and the judge's share for model b as the confidence.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class ComparisonJoin:
         return {ARENA_RINGS[kind]: ring for kind, ring in self.logic.rings.items()}
 
     def is_new(self, batch: Batch, sequence: Ints) -> tuple[Batch, NDArray[np.bool_]]:
-        """Return the comparisons, each with a key, and a mask of those that are no duplicates.
+        """Return the comparisons, each with a key, and a mask that is False for duplicates.
 
-        A comparison without an id gets a key from its place in the stream: no verdict can match it, but it is
-        kept.
+        A comparison without an id gets a key from its place in the stream: no verdict can match this key, but
+        the comparison is kept.
         """
         without = batch.key == NO_ID
         if without.any():
@@ -66,9 +66,9 @@ class ComparisonJoin:
         ----------
         batch : Batch
         rows : (m,) int64
-            Their indices in the batch.
+            The indices of the new comparisons in the batch.
         models : pair of (m,) int64
-            The numbers of their two models.
+            The numbers of the two models of each comparison.
         window : (m,) int64
         sequence : (m,) int64
         """
@@ -88,14 +88,15 @@ class ComparisonJoin:
         )
 
     def add_verdicts(self, batch: Batch | None, labels: LabelBatch | None, rows: Ints, places: Ints) -> None:
-        """Add the verdicts that came with comparisons, and those in records of their own.
+        """Add the verdicts in the records of comparisons, and the verdicts in separate records.
 
         Parameters
         ----------
         batch : Batch or None
         labels : LabelBatch or None
         rows : (m,) int64
-            The watched comparisons of the batch, including duplicates: one may be sent again for its verdict.
+            The comparisons of the batch whose models are within the limit of models, including duplicates,
+            because a comparison may be sent again with its verdict.
         places : (n,) int64
             The sequence number of each record in the stream, in the chunk's order.
         """

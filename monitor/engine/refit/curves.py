@@ -18,34 +18,35 @@ from monitor.stats.calibration.ssme import SSMECalibration
 from monitor.stats.labelled.ssme import SSME
 
 STAYS = 0.499
-"""The reference's calibration stays if the probability of no change is above this.
+"""The reference's calibration stays in force if the probability of no change is above this value.
 
-It is the probability before any label, but for rounding.
+The value is the prior probability of no change, reduced so that rounding has no effect.
 """
 
 NEW_PRIOR = 0.1
-"""The prior probability that `ssme`'s curve is right and the reference's, however adjusted, is not."""
+"""The prior probability that `ssme`'s curve is right and no adjustment of the reference's curve is."""
 
 FREE_NUMBERS = 2
 """The number of free parameters in `ssme`'s curve that are fitted to labels: each costs half of ln n nats.
 
-This is the Bayesian information criterion. Two, as for a curve that is shifted and stretched.
+The cost is that of the Bayesian information criterion. The number is two, as for a curve that is shifted and
+stretched.
 """
 
 
 def calibrations(job: RefitJob, fit: SSME) -> list[dict[str, Any] | None]:
-    """Return by model the snapshot of the calibration to publish; None for a model without scores.
+    """Return the snapshot of the calibration to publish for each model; None for a model without scores.
 
-    A model without a reference gets `ssme`'s curve. With a reference it gets the reference's own, to the last
-    bit, while the labels show no change. Otherwise it gets the mean of `ssme`'s curve and the reference's
-    curve adjusted by the labels (`monitor.stats.calibration.followed`), weighted by how well each predicts
-    the labelled rows.
+    A model without a reference gets `ssme`'s curve. A model with a reference keeps the reference's
+    calibration, to the last bit, while the labels show no change. Otherwise the model gets the mean of
+    `ssme`'s curve and the reference's curve adjusted by the labels (`monitor.stats.calibration.followed`),
+    weighted by how well each predicts the labelled rows.
 
     Parameters
     ----------
     job : RefitJob
     fit : SSME
-        Fitted on the rows of the job, and not refused.
+        The fit on the rows of the job, which was not refused.
     """
     answered = [not np.isnan(job.scores[:, m, 0]).all() for m in range(len(job.models))]
     new = [

@@ -16,10 +16,10 @@ _FEWEST_REPLACED = 5  # one or two corrections among few labels do not make the 
 
 
 def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | None:
-    """Return a sentence if too many labels were replaced by another class to fit on them, otherwise None.
+    """Return a sentence if too many labels replaced another class to fit on them, otherwise None.
 
     Labels that replace each other come from senders that contradict each other: a fit would agree with the
-    last one. A wrong label that is the only one for its id is not detected.
+    last sender. A wrong label that is the only one for its id is not detected.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ class RecalibrationSchedule:
     Parameters
     ----------
     every_labels : int
-        The number of rows with their first label after which a fit is due, at least 1. It is a quarter of the
-        last fit's rows if that is more, because a fit on nearly the same rows changes little. After a loss of
-        trust a fit is due at once.
+        The number of rows with their first label after which a fit is due, at least 1. If a quarter of the
+        last fit's rows is a larger number, that number is used, because a fit on nearly the same rows changes
+        little. A fit is due immediately when labels newly contradict the confidences (a loss of trust).
 
     Raises
     ------
@@ -83,7 +83,7 @@ class RecalibrationSchedule:
 
 
 class RecalibrationState(msgspec.Struct, frozen=True):
-    """The stored state of `RecalibrationScheduleLogic`, whose attributes it repeats.
+    """The stored state of `RecalibrationScheduleLogic`, with the same attributes.
 
     `labels` is the number of first labels since the last fit, and `rows` is the number of rows in that fit.
     """
@@ -115,27 +115,27 @@ class RecalibrationScheduleLogic:
     Attributes
     ----------
     due : bool
-        Whether a fit must begin. It stays True until one begins.
+        Whether a fit must begin; True until a fit begins.
     under_way : bool
         Whether a fit has begun and not ended. The snapshot leaves it out: after a restart the lost fit is due
         again.
     lost : bool
-        Whether trust was lost since the last fit began. If so, the next fit uses only labels since the
-        change.
+        Whether labels have newly contradicted the confidences (a loss of trust) since the last fit began. If
+        so, the next fit uses only labels since the change.
     since : int
         The first window with rows of the present version of the model, or of the present reference.
     first : int
-        The sequence number of the oldest answer that a fit may use. Answers before the change that cost the
-        trust no longer apply.
+        The sequence number of the oldest answer that a fit may use. Answers before the change that caused a
+        loss of trust no longer apply.
     seen : int
         The sequence number of the newest answer in the present calibration's fit, −1 for none. Only later
         answers may evaluate this calibration.
     outcomes : dict of str to int
         The number of fits by outcome, one of `OUTCOMES`.
     refused : str or None
-        The reason why the newest fit was not made; None if it was.
+        The reason why the newest fit was not made; None if it was made.
     held : bool
-        Whether that reason is that too many labels replaced another class.
+        Whether `refused` says that too many labels replaced another class.
     """
 
     def __init__(self, settings: RecalibrationSchedule, resume: RecalibrationState | None = None) -> None:
@@ -155,21 +155,22 @@ class RecalibrationScheduleLogic:
         ----------
         count : int
         cost_trust : bool
-            Whether one of them caused the loss of trust. A loss that lasts makes nothing due again.
+            Whether one of these labels caused a loss of trust. A loss of trust makes a fit due only once,
+            however long it lasts.
         """
         self._labels += count
         self.lost |= cost_trust
         self.due |= cost_trust or self._labels >= max(self._every, self._rows // _SHARE)
 
     def wait(self, why: str, held: bool = False) -> None:
-        """Postpone a fit that cannot begin yet until `every_labels` more labels came.
+        """Postpone a fit that cannot begin yet until `every_labels` more labels have arrived.
 
         Parameters
         ----------
         why : str
             The reason, a sentence.
         held : bool
-            Whether the reason is that too many labels replaced another class.
+            Whether `why` says that too many labels replaced another class.
         """
         self.due, self._labels, self.refused, self.held = False, 0, why, held
 
@@ -190,7 +191,7 @@ class RecalibrationScheduleLogic:
         refused : str, optional
             The reason of a refused fit.
         seen : int
-            The sequence number of the newest answer in a fit that is used; −1 for a fit that is not.
+            The sequence number of the newest answer in a fit that is used; −1 for a fit that is not used.
         """
         self.under_way = False
         self.outcomes[outcome] += 1

@@ -38,12 +38,12 @@ _COLLAPSED = 1e-9  # the share of rows expected outside one class, below which t
 
 
 def reported(estimators: Sequence[str]) -> tuple[str, ...]:
-    """Return the estimators whose estimates a refit reports: the requested ones and the companions of `ssme`.
+    """Return the estimators whose estimates a refit reports: those requested, and companions of `ssme`.
 
     Parameters
     ----------
     estimators : sequence of str
-        Tags of `ESTIMATORS`; others are left out.
+        Tags of `ESTIMATORS`; other tags are left out.
 
     Examples
     --------
@@ -58,15 +58,16 @@ def refit(job: RefitJob) -> RefitResult:
     """Fit each estimator of a job, and return its estimates.
 
     The refit succeeds or fails with its main estimator: `ssme` if it or a calibration is requested, otherwise
-    the first one of the job. If that one cannot be published, nothing is, and the last good fit stays. If
-    another one cannot, only its own estimates are unknown, with the reason.
+    the first one of the job. If the result of the main estimator cannot be published, nothing is published,
+    and the last good fit stays in use. If the result of another estimator cannot be published, only its own
+    estimates are unknown, with the reason.
 
     Returns
     -------
     RefitResult
-        The same for the same job. `seconds` is 0, for the caller to set. `refused` is the reason if there are
-        no rows or too few, the scores are wrong, the fit has collapsed onto one class or refuses itself, or
-        it failed.
+        The same result for the same job. `seconds` is 0, for the caller to set. `refused` is the reason if
+        there are no rows or too few, the scores are wrong, the fit has collapsed onto one class or refuses
+        itself, or it failed.
 
     Raises
     ------

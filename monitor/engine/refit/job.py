@@ -34,11 +34,11 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     scores : (n, M, K) float32
         Raw scores of n rows for K classes; all NaN for a model that did not answer a row.
     labels : (n,) int64
-        −1 without a label.
+        The label of each row; −1 for a row without a label.
     predicted : (n, M) int64
         The predicted classes, −1 for a model that did not answer.
     weights : (n,) float64
-        1 over the probability of being labelled; 1 if the label has none.
+        1 over the probability of being labelled; 1 if that probability is not known.
     estimators : tuple of str
         Tags of `monitor.stats.labelled.ESTIMATORS`.
     metrics : tuple of str
@@ -49,17 +49,18 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     calibrate : bool
         Whether to derive a calibration for each model.
     references : tuple of mapping or None
-        By model, the snapshot of the calibration fitted on its labelled reference, which a new one must beat
-        on the labelled rows; None for a model without one. Empty if no model has one.
+        By model, the snapshot of the calibration fitted on its labelled reference, which a new calibration
+        must beat on the labelled rows; None for a model without a reference. Empty if no model has a
+        reference.
     pool_rows : int
-        The number of rows that the n rows are a sample of; at most n if they are all rows.
+        The number of rows from which the n rows are a sample; at most n if the n rows are not a sample.
     label_weights : {"given", "estimated"}
         Whether estimators that use labels alone estimate missing weights.
     acquisition : (n,) int64
-        The number of the draw, from 1, of rows drawn in succession in the newest round; −1 for the others.
+        The number of the draw, from 1, of rows drawn in succession in the newest round; −1 for other rows.
         Empty if there was no such round.
     draw_probability : (n,) float64
-        The probability that the draw selected this row among those left; NaN for the others.
+        The probability that the draw selected this row among the rows that were left; NaN for other rows.
     draw_pool : int
         The number of rows before the first draw.
     """
@@ -106,10 +107,10 @@ class ModelRefit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     estimates : tuple of WrittenEstimate
-        One for each estimator and metric; unknown ones have their reasons.
+        An estimate for each estimator and metric; an unknown estimate holds the reason.
     calibration : mapping or None
-        The snapshot of the new calibration, or of the reference's if the labels do not favour the new one;
-        None if there is none.
+        The snapshot of the new calibration, or of the reference's calibration if the labels do not favour the
+        new calibration; None if there is no calibration.
     """
 
     estimates: tuple[WrittenEstimate, ...]
@@ -124,13 +125,13 @@ class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     task, number, sequence, time
         As in the job.
     refused : str or None
-        The reason why nothing must be published, a sentence; None otherwise.
+        The reason why nothing must be published, as a sentence; None if the result can be published.
     models : mapping of str to ModelRefit
         The results of each model, by its name; empty if the refit was refused.
     rows, labelled : int
-        The number of rows in the fit, and of labelled ones.
+        The number of rows in the fit, and the number of labelled rows among them.
     pool_rows : int
-        The number of rows that these are a sample of.
+        The number of rows from which the rows of the fit are a sample.
     widening : float
         As in `monitor.reports.views.RefitView`.
     prevalence : tuple of float

@@ -1,4 +1,4 @@
-"""Fits a model's calibration again on labels, and decides whether the new one replaces the present one.
+"""Fits a model's calibration again on labels, and decides whether the new fit replaces the old one.
 
 The same job always gives the same result.
 """
@@ -23,7 +23,9 @@ from monitor.stats.calibration.refit import LabelledRows, Refitted, refitted
 log = logging.getLogger("blindsight")
 
 AS_SURE = 1.1
-"""The largest standard error of an equally certain calibration, relative to the present one's.
+"""The largest standard error of a new calibration, relative to that of the present calibration.
+
+The limit applies while labels have not contradicted the present calibration.
 
 Two fits on the same number of rows differ by a few per cent.
 """
@@ -55,7 +57,8 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
     trusted : bool
         Whether labels have not contradicted the present calibration.
     epsilon : float
-        The tolerance in logits for its uncertainty; infinite if that is not known.
+        The tolerance in logits for the uncertainty of the present calibration; infinite if the uncertainty is
+        not known.
     """
 
     task: str
@@ -85,16 +88,17 @@ class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     task, model, number, sequence
         As in the job.
     refused : str or None
-        The reason why nothing could be fitted, a sentence; None if something was.
+        The reason why nothing could be fitted, as a sentence; None if a calibration was fitted.
     calibration : mapping or None
-        The snapshot of the calibration to use; None if the present one stays.
+        The snapshot of the new calibration; None if the present calibration stays in force.
     gain : float
-        The log-likelihood in nats by which rows out of both fits favour the new calibration.
+        The log-likelihood in nats by which rows that neither fit includes favour the new calibration over the
+        present calibration.
     weight : float
-        The weight of a row of the reference relative to a labelled one.
+        The weight of a row of the reference relative to a labelled row.
     epsilon : float
         The tolerance in logits for the new calibration's uncertainty: see
-        `monitor.engine.labels.trust.epsilon_of`. 0 if the present one stays.
+        `monitor.engine.labels.trust.epsilon_of`. 0 if the present calibration stays in force.
     time : float
         The time of the newest answer in the fit, seconds since the epoch.
     rows : int
@@ -118,23 +122,26 @@ class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
-    """Fit a model's calibration again, and decide whether it replaces the present one.
+    """Fit a model's calibration again, and decide whether the new fit replaces the present calibration.
 
-    Both are compared on the labelled rows that the present one was fitted without. The new one predicts each
-    of them by a fit on the reference and on other labelled rows only (`monitor.stats.calibration.refitted`).
-    While labels have not contradicted the present calibration, the reference keeps enough weight to make the
-    new one as certain (a standard error of at most `AS_SURE` times the present one), or its full weight,
-    which combines all that is known. The new one replaces the present one
+    The two calibrations are compared by their log-likelihood on the n labelled rows that the present
+    calibration was fitted without. The new calibration is not evaluated on rows of its own fit: each row is
+    predicted by a fit on the reference and on other labelled rows (`monitor.stats.calibration.refitted`).
+    While labels have not contradicted the present calibration, rows of the reference get enough weight to
+    make the standard error of the new calibration at most `AS_SURE` times that of the present one; if no
+    weight is enough, they get full weight. The new calibration replaces the present one
 
-    * if labels have contradicted the present one: if the rows favour the new one at all;
-    * else only if they favour it by ln n nats, Bayes' information criterion for one parameter: a fit
-      that differs by chance would move the estimates under the control charts at every refit;
-    * if there is none: unless the `FIRST_LABELS` or more rows favour the raw scores by ln n.
+    * if labels have contradicted the present calibration, and the rows favour the new calibration at all;
+    * if labels have not contradicted the present calibration, and the rows favour the new one by more than
+      ln n nats (Bayes' information criterion for one parameter). With a smaller limit, fits that differ by
+      chance would move the estimates under the control charts at every refit;
+    * if there is no present calibration, and the rows (at least `FIRST_LABELS`) do not favour the raw scores
+      by ln n nats or more.
 
     Returns
     -------
     RecalibrationResult
-        The same for the same job; `seconds` is 0, for the caller to set.
+        The same result for the same job; `seconds` is 0, for the caller to set.
 
     Raises
     ------

@@ -12,9 +12,9 @@ import numpy as np
 class RefitSchedule:
     """The settings of one task's schedule, which decides when its estimators on labels are fitted again.
 
-    A refit becomes due when a window of a whole model closes, if since the last refit began enough windows
-    have closed, enough rows have got their first label, or enough time has passed. With `tick` it becomes due
-    by time between windows too.
+    A refit becomes due when a window of a whole model closes and, since the start of the last refit, enough
+    windows have closed, enough rows have got their first label, or enough time has passed. With `tick`, a
+    refit can become due by time between the closes of windows too.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ class RefitScheduleLogic:
     Attributes
     ----------
     due : bool
-        Whether a refit must begin. It stays True until one does: a refit that becomes due while another is
-        under way, or while there are too few rows, begins as soon as possible.
+        Whether a refit must begin; True until a refit begins. A refit that becomes due while another is under
+        way, or while there are too few rows, begins as soon as possible.
     number : int
         The number of refits begun since the start.
     under_way : bool

@@ -1,7 +1,8 @@
 """The encoding of refits' jobs and results for the worker process, checked when they are read.
 
-It contains only numbers, text, lists and arrays (`monitor.base.codec`): nothing read from the pipe is
-executed. Other bytes are an error with a sentence, never a partly filled object.
+The encoding contains only numbers, text, lists and arrays (`monitor.base.codec`): nothing read from the pipe
+is executed. Other bytes raise an error with a sentence as its message, and never result in a partly filled
+object.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def result_to_bytes(result: JobResult) -> bytes:
 
 
 def result_from_bytes(data: bytes) -> JobResult:
-    """Return the result from its bytes by `result_to_bytes`; raise ValueError with the reason for others."""
+    """Return the result from the bytes of `result_to_bytes`; raise ValueError for other bytes."""
     try:
         return restored(unpack(data), _Answered).result
     except msgspec.ValidationError as error:

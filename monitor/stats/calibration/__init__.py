@@ -20,7 +20,7 @@ CALIBRATIONS: Mapping[str, type[Calibration]] = registry.Classes(
     _FITTED,
     convert=lambda code: getattr(code, "calibration", code),
 )
-"""The class of a fitted calibration of each method, with `ssme`, and without `auto`, which fits another."""
+"""The class of a fitted calibration of each method, including `ssme`; `auto` fits another method."""
 
 
 def calibration_from_snapshot(snapshot: Mapping[str, Any]) -> Calibration:

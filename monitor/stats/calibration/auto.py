@@ -74,12 +74,12 @@ def choose(
     Each method calibrates every row by a fit on other rows (`cross_fit_in_time`). The choice is the simplest
     method whose mean loss is within one standard error of the smallest. From simple to complex, the methods
     are temperature, platt, vector (for three classes or more; for two it equals beta), beta and isotonic. The
-    standard error is that of the mean row-by-row difference between the two methods. `none` is no candidate,
-    because a temperature near 1 is nearly the same map.
+    standard error is that of the mean row-by-row difference between the two methods. `none` is not a
+    candidate, because a temperature near 1 is nearly the same map.
 
     A probability counts as at least 1 / (n + 2), Laplace's rule for an event that n rows do not contain. The
     standard error assumes independent rows; if neighbouring rows are similar, it is too small, and the choice
-    too complex. The losses are those of the past: after a drift another method may be better.
+    too complex. The losses are those on past rows; after a drift another method may be better.
 
     Parameters
     ----------

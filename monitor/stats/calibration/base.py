@@ -111,8 +111,8 @@ class Calibrator(ABC):
         Returns
         -------
         callable
-            A function of (n,) weights. It returns the result of `fit` on the rows with a weight above 0, to
-            the last bit, and raises the same errors.
+            A function of (n,) weights. The function returns the result of `fit` on the rows with a weight
+            above 0, to the last bit, and raises the same errors.
         """
 
         def fit(weights: Floats) -> Calibration:
@@ -163,8 +163,8 @@ def check_weights(weights: Floats, n: int) -> None:
 def confidence_of(calibrated: Floats, predicted: Ints) -> Floats:
     """Return the calibrated probability of the predicted class, (n,).
 
-    It is not always the largest probability: the predicted class comes from the raw scores or from the
-    record.
+    The result is not always the largest probability: the predicted class comes from the raw scores or from
+    the record.
 
     Parameters
     ----------

@@ -66,10 +66,10 @@ class BetaCalibrator(Calibrator):
 
     The regressors are ln s and −ln(1 − s). Both coefficients are at least 0.
 
-    The map has three parameters for each class. It is exact if the scores of each class follow a beta
+    The map has three parameters for each class. The map is exact if the scores of each class follow a beta
     distribution. It bends both ends of the scale independently; the identity and Platt's sigmoid (a = b) are
-    special cases. For two classes the fit is the second class on its score; for a confidence, the event that
-    the prediction is right; for more classes, each class against the rest, with normalised rows.
+    special cases. For two classes the outcome is the second class; for a confidence, the outcome is a right
+    prediction; for more classes, each class is fitted against the rest, and the rows are normalised.
 
     If the unconstrained fit has a negative coefficient (a falling curve), the paper drops that coefficient
     and fits again. This class maximises over a, b ≥ 0, which gives the better of these fits. A weak prior

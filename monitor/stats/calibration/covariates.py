@@ -2,16 +2,16 @@
 
 A calibration is valid where the features have the same distribution as in its reference. If one of two
 segments with the same score is right more often, the frequency of right answers at this score depends on the
-segments' shares. Under covariate shift p(y | features) stays, and only p(features) changes. So for each
-window, the reference's rows are weighted by the ratio of the densities of window and reference, and a rising
-curve is fitted on the weighted rows.
+segments' shares. Under covariate shift only p(features) changes, not p(y | features). So for each window, the
+reference's rows are weighted by the ratio of the densities of window and reference, and a rising curve is
+fitted on the weighted rows.
 
 **The ratio** comes from a classifier that separates the N rows of the reference from the n rows of the
 window. A row that the classifier assigns to the window with probability p has the weight (N/n) · p / (1 − p).
 The classifier is a logistic regression with a parameter for each bin of a number (20 quantiles, and finer
 tails) and for each category, fitted by Newton's method. A normal prior keeps the parameters of neighbouring
-bins close to each other, and those of categories close to 0. So with few rows, or without a shift, the
-weights stay near 1.
+bins close to each other, and the parameters of categories close to 0. So with few rows, or without a shift,
+the weights stay near 1.
 
 **Pairs of features.** A model that is additive in the features misses joint shifts of two features: a change
 of their correlation, or of the numbers of one segment. So for each pair, a test compares the window's counts
@@ -32,8 +32,8 @@ true shape of the curve.
 A row of the window is unusable for the ratio if it lacks a feature (NaN or infinite), has a category that the
 reference lacks, or has a number beyond the reference's range by more than a tenth of that range; the
 reference does not show how often such rows are right either. The fit ignores up to `MOST_UNUSABLE` of the
-rows; if more are unusable, the window has no calibration. It has none either if the effective size is below
-`FEWEST_EFFECTIVE`, or if the weighted reference still differs from the window (`MOST_APART`).
+rows; if more are unusable, the window has no calibration. It has no calibration either if the effective size
+is below `FEWEST_EFFECTIVE`, or if the weighted reference still differs from the window (`MOST_APART`).
 
 The calibration misleads
 
@@ -123,7 +123,7 @@ class CovariatesCalibration(Calibration):
     width : int
         Number of columns of the scores.
     curves : tuple of Curve
-        The curves of `IsotonicCalibration`; the one for two classes may fall from the last score of one
+        The curves of `IsotonicCalibration`; the curve for two classes may fall from the last score of one
         predicted class to the first score of the other.
     effective : float
         Effective size of the weighted reference, in equally weighted rows.
@@ -298,7 +298,7 @@ class CovariateReference:
         scores, predicted, labels
             See `Calibrator.fit`.
         features : (N, F) float64
-            A text is encoded as a number, of which only equality counts. NaN and infinite numbers are
+            A text is encoded as a number; equal texts have equal numbers. NaN and infinite numbers are
             missing; rows with a missing feature are left out.
         kinds : sequence of {"number", "text"}
         names : sequence of str
@@ -477,8 +477,8 @@ class Adapted:
     reason : Reason or None
         The reason why there is no calibration.
     missing, unseen : (F,) int64
-        For each feature, the number of the window's rows that lack it, and of those whose value is beyond the
-        reference.
+        For each feature, the number of the window's rows that lack the feature, and the number of rows whose
+        value is beyond the reference.
     effective : float
         Effective size of the weighted reference.
     weights : (N,) float64
@@ -507,7 +507,7 @@ class Adapted:
         reference : CovariateReference
             The reference that was adapted.
         number : int
-            The number of the calibration, which results of one calibration share.
+            The number that identifies the calibration; results for the same calibration have the same number.
 
         Raises
         ------

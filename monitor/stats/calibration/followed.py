@@ -43,7 +43,7 @@ from monitor.base.records import Floats
 from monitor.stats.calibration.isotonic import Curve
 
 NEWEST = 500
-"""The number of newest labelled rows in use; older ones describe a past state of the walks."""
+"""The number of newest labelled rows in use; older rows describe a past state of the walks."""
 
 WORTH = 0.5
 """The number of independent labels that one label counts for."""
@@ -55,7 +55,8 @@ LEAST = 1e-3
 class Walk(NamedTuple):
     """The variances of a random walk of a curve's shift and stretch.
 
-    They are the variances at the oldest labelled row, and of each step from a labelled row to the next.
+    The variances are those at the oldest labelled row, and those of each step from a labelled row to the
+    next.
     """
 
     shift: float
@@ -138,8 +139,8 @@ def follow(
     weights : (n,) float64
         The number of independent labels that each row counts for, before the factor `WORTH`.
     share : float
-        Factor of a row's evidence, which is the mean over its curves. It is above 1 where a model has curves
-        for several classes, which are more informative together than one curve.
+        Factor of a row's evidence, which is the mean over its curves. The factor is above 1 if a model has
+        curves for several classes, which are more informative together than one curve.
     walks : sequence of Walk
         The first must be `STILL`.
 

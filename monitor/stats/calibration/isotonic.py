@@ -190,10 +190,10 @@ class IsotonicCalibration(Calibration):
 class IsotonicCalibrator(Calibrator):
     """The settings of isotonic calibration: isotonic regression of the outcome on the raw score.
 
-    For two classes the fit is the second class on its score; for a confidence, the event that the prediction
-    is right (label 0); for more classes, each class against the rest, with normalised rows, where a row of
-    zeros becomes uniform. A class without labels gets the probability 0. Scores beyond the range of the
-    reference get the value at its end.
+    For two classes the outcome is the second class; for a confidence, the outcome is a right prediction
+    (label 0); for more classes, each class is fitted against the rest, and the rows are normalised, where a
+    row of zeros becomes uniform. A class without labels gets the probability 0. Scores beyond the range of
+    the reference get the value at its end.
 
     The only assumption is that a higher score does not mean a smaller probability. The map misleads on small
     references: below about 1,000 rows the ends of the curve depend on a few rows and may be exactly 0 or 1.

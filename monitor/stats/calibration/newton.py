@@ -26,8 +26,8 @@ Objective = Callable[[Floats], Values]
 def minimise(objective: Objective, start: Floats, floors: Floats, iterations: int = 200) -> Floats:
     """Return the (p,) minimum of a strictly convex `objective` subject to lower bounds.
 
-    A parameter at its floor stays there while the gradient points below the floor. The others take a Newton
-    step, which is projected on the floors, and halved until the value decreases enough.
+    A parameter at its floor stays there while the gradient points below the floor. The other parameters take
+    a Newton step, which is projected on the floors, and halved until the value decreases enough.
 
     Parameters
     ----------

@@ -22,9 +22,10 @@ def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
 
     For each class, the test compares the scores of rows of that class with the scores of other rows (for a
     confidence: right rows with wrong rows). Its statistic is the probability that a row of the class has the
-    larger score. A score is reversed if this is below one half by more than four standard errors of unrelated
-    scores, √((n₁ + n₀ + 1) / 12 n₁ n₀). If only one of three or more classes is reversed, the model may have
-    learnt it badly, and it gets a flat curve; two or more are a mistake in the order of the classes.
+    larger score. A score is reversed if this probability is below one half by more than four standard errors
+    of unrelated scores, √((n₁ + n₀ + 1) / 12 n₁ n₀). If only one of three or more classes is reversed, the
+    model may have learnt it badly, and it gets a flat curve; two or more are a mistake in the order of the
+    classes.
 
     The test cannot reject fewer than 22 rows. Dependent rows exceed the bound more often than stated.
 
@@ -55,7 +56,7 @@ def refuse_reversed_ranks(
     method : str
     places : callable
         A function of the class that returns the (n,) int64 rank of each row's score among the distinct
-        scores, from 0. It is called only for classes that the test needs.
+        scores, from 0. The function is called only for classes that the test needs.
     classes : sequence of (n,) float64
         For each class, 1 where a row belongs to it, else 0.
     kept : (n,) bool

@@ -63,19 +63,19 @@ class PlattCalibration(Calibration):
 class PlattCalibrator(Calibrator):
     """The settings of Platt's calibration: logistic regression of the outcome on the logit of the score.
 
-    It uses Platt's targets.
+    The outcomes are Platt's targets.
 
     The map has two parameters for each class. The targets are (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of
-    1 and 0, against overconfidence on few rows. For two classes the fit is the second class on its score; for
-    a confidence, the event that the prediction is right; for more classes, each class against the rest, with
-    normalised rows.
+    1 and 0, against overconfidence on few rows. For two classes the outcome is the second class; for a
+    confidence, the outcome is a right prediction; for more classes, each class is fitted against the rest,
+    and the rows are normalised.
 
     Platt's score is a margin; the margin of a probability is its logit (clipped at 10⁻⁶). So the identity is
     one of the maps, which a sigmoid of the probability itself does not include. A score that ranks the rows
     slightly in reverse gets the slope 0, which gives every row the observed frequency.
 
     The map corrects over- and underconfidence that is symmetric around one half, and a shift of the
-    prevalence. It misleads for other distortions; use beta or isotonic calibration for them.
+    prevalence. The map misleads for other distortions; use beta or isotonic calibration for them.
 
     References
     ----------

@@ -54,7 +54,8 @@ class Refitted:
     fit : callable
         Function that fits `calibration`; it is not called if the held-out losses are too large.
     weight : float
-        Weight of a row of the reference: with 0 it is ignored, with 1 it counts as a labelled row.
+        Weight of a row of the reference: 0 means that the reference is ignored, 1 that a row counts as a
+        labelled row.
     losses : mapping of float to float
         Mean log loss on the held-out labelled rows for each weight that allows a fit, in nats per row.
     until : float
@@ -73,7 +74,7 @@ class Refitted:
     def calibration(self) -> Calibration:
         """The calibration fitted on all rows.
 
-        A ValueError is raised if they allow none.
+        A ValueError is raised if the rows allow no calibration.
         """
         return self.fit()
 
@@ -89,15 +90,15 @@ def refitted(
     Each row of the reference has the weight w, each labelled row 1 on average. The candidates for w are 0, 1
     and the weights with which the whole reference counts as a quarter, one, four and sixteen times the number
     of labels. For each w the function cuts the labelled rows into five contiguous folds in time order, and
-    predicts each fold by a fit on the reference and the other four folds. It chooses the w with the smallest
-    mean log loss, and the largest such w in a tie; `Refitted.calibration` then fits all rows with it. No row
-    is evaluated by a fit that includes it.
+    predicts each fold by a fit on the reference and the other four folds. The function chooses the w with the
+    smallest mean log loss, and the largest such w in a tie; `Refitted.calibration` then fits all rows with
+    it. No row is evaluated by a fit that includes it.
 
     If nothing has changed, the reference keeps its weight and the labels add information. After a drift the
     reference loses weight as soon as the log loss shows the drift; small drifts need many labels. The result
     misleads if labelling depends on more than the score and `weights` do not correct for it, or if the model
-    drifts after the newest label. It averages over drift among the labelled rows, so pass only the newest
-    ones.
+    drifts after the newest label. The result averages over drift among the labelled rows, so pass only the
+    newest labelled rows.
 
     The function costs 26 to 31 fits. `AutoCalibrator` would choose a method in each of them; pass the chosen
     calibrator instead (``CALIBRATORS[calibration.method]()``).
@@ -108,7 +109,7 @@ def refitted(
         They share no rows. With `reference` None, the labelled rows are fitted alone.
     calibrator : Calibrator
     allowed : callable, optional
-        Predicate for weights of the reference below 1 that may be candidates; by default all may.
+        Predicate for weights of the reference below 1 that may be candidates; by default all weights may be.
 
     Raises
     ------

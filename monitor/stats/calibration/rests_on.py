@@ -11,9 +11,9 @@ from monitor.stats.calibration.refit import LabelledRows
 
 
 class RestsOn(NamedTuple):
-    """The rows on which a fit rests: as many equally weighted rows as its weighted rows are worth.
+    """Equally weighted rows with as much information as the weighted rows of a fit.
 
-    They are m rows, with (m, K) raw `scores` and (m,) `predicted` classes.
+    The fields are the (m, K) raw `scores` and the (m,) `predicted` classes of m rows.
     """
 
     scores: Floats
@@ -21,13 +21,13 @@ class RestsOn(NamedTuple):
 
 
 def rests_on(labelled: LabelledRows, reference: LabelledRows | None = None, weight: float = 0.0) -> RestsOn:
-    """Return as many rows as a fit on weighted labelled rows and a down-weighted reference is worth.
+    """Return equally weighted rows with as much information as labelled and reference rows with weights.
 
     The result has (Σw)²/Σw² of the labelled rows (Kish's effective number), and `weight` (0 to 1) times the
-    number of rows of the reference, at most all of them. Both are evenly spaced in time order. The mean of
-    rows of weight w varies less than the mean of w times as many rows (w² is below w), so the standard error
-    is rather too large than too small. The variance does not include the drift of the reference, which labels
-    express in its weight.
+    number of rows of the reference, at most all of them. Both kinds of rows are evenly spaced in time order.
+    The mean of rows of weight w varies less than the mean of w times as many rows (w² is below w), so the
+    standard error is rather too large than too small. The variance does not include the drift of the
+    reference, which labels express in its weight.
 
     Examples
     --------

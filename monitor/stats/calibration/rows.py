@@ -19,7 +19,7 @@ exactly 1 would outweigh all others. Half-precision models write 1 even for scor
 class FitRows(NamedTuple):
     """The n rows of a fit, with weights above 0.
 
-    They have (n, K) `scores`, (n,) `labels` and (n,) `weights`.
+    The fields are the (n, K) `scores`, the (n,) `labels` and the (n,) `weights`.
     """
 
     scores: Floats
@@ -40,7 +40,7 @@ def fit_rows(method: str, scores: Floats, predicted: Ints, labels: Ints, weights
     Raises
     ------
     ValueError
-        `Calibrator.fit` lists the cases; also if all labels are the same, or the scores are reversed.
+        The rows are invalid as in `Calibrator.fit`, all labels are the same, or the scores are reversed.
     """
     check_fit_input(scores, predicted, labels, weights)
     counts = np.ones(len(scores)) if weights is None else np.asarray(weights, dtype=np.float64)

@@ -12,9 +12,9 @@ from monitor.stats.calibration.isotonic import IsotonicCalibration
 class SSMECalibration(IsotonicCalibration):
     """A rising curve of one model from an `ssme` fit, which is as cheap to apply as an isotonic calibration.
 
-    The curve follows drift, while an isotonic calibration stays with the reference. It misleads where the fit
-    does: if most models are wrong together and no label shows it yet. It also misleads within groups of rows
-    whose scores have another meaning, because it is a function of the score alone.
+    The curve follows drift, while an isotonic calibration stays with the reference. The curve misleads if
+    most models are wrong together and no label shows this yet, as the fit does. The curve also misleads
+    within groups of rows whose scores have another meaning, because it is a function of the score alone.
     `monitor.engine.refit.fit.refit` fits it on the pool of recent scores, never on a reference, which has the
     scores of one model only.
 

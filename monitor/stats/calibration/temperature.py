@@ -48,11 +48,11 @@ class TemperatureCalibrator(Calibrator):
 
     The temperature maximises the likelihood of the labels under the softmax of the result.
 
-    The map has one parameter for any number of classes, and needs fewer rows than the other methods. It keeps
-    the order of the classes within a row, so the largest probability keeps its class. For two classes and for
-    a confidence it is a sigmoid of the logit with slope 1/T and no intercept: Platt's map without shift and
-    smoothed targets. The logarithms of the scores (clipped at 10⁻⁶) replace the model's logits, because a
-    constant that is added to a row does not change the softmax.
+    The map has one parameter for any number of classes, and needs fewer rows than the other methods. The map
+    keeps the order of the classes within a row, so the largest probability keeps its class. For two classes
+    and for a confidence it is a sigmoid of the logit with slope 1/T and no intercept: Platt's map without
+    shift and smoothed targets. The logarithms of the scores (clipped at 10⁻⁶) replace the model's logits,
+    because a constant that is added to a row does not change the softmax.
 
     The map misleads if the model predicts a class too often or too rarely: one half stays one half. Negative
     temperatures, which would reverse the order, are excluded; at sharpness 0 every row is uniform.

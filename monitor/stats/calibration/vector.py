@@ -50,10 +50,10 @@ class VectorCalibrator(Calibrator):
 
     The slopes wₖ ≥ 0 and the shifts bₖ maximise the likelihood of the labels.
 
-    The map has two parameters for each class. It corrects classes that the model predicts too often or too
-    confidently, in one joint fit instead of each class against the rest. The scores are clipped at 10⁻⁶. For
-    two classes and for a confidence it equals beta calibration, up to the weak prior (standard deviation 10
-    around the identity) that keeps both finite.
+    The map has two parameters for each class. The map corrects classes that the model predicts too often or
+    too confidently, in one joint fit instead of each class against the rest. The scores are clipped at 10⁻⁶.
+    For two classes and for a confidence it equals beta calibration, up to the weak prior (standard deviation
+    10 around the identity) that keeps both finite.
 
     A fit needs some hundred rows for each class. With K classes a step of the fit costs n·(2K)² operations: a
     second at 10,000 rows and about 500 classes. A class without labels gets a probability of nearly 0.

@@ -1,8 +1,8 @@
 """The base of every control chart: frozen settings that build a logic object around a baseline.
 
-The settings hold the promised ARL0 and the rules. `build` takes the baseline: the estimates of windows from a
-time when the model was known to be good. It returns the logic, which judges one window after another and
-holds all state.
+The settings hold the rules and the promised ARL0, the mean number of windows between false alarms. `build`
+takes the baseline: the estimates of windows from a time when the model was known to be good. `build` returns
+the logic, which judges one window after another and holds all state.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """The stored state of a chart: the memory of its kind of chart, and the states of its two latches.
 
     A latch keeps an alarm on until enough quiet windows have passed (`monitor.stats.charts.latch.Latch`). One
-    is for alarms, the other for changes for the better. The state does not contain the limits, so changed
-    settings apply to a chart that resumes from it.
+    latch is for alarms, the other for changes for the better. The state does not contain the limits, so
+    changed settings apply to a chart that resumes from it.
     """
 
     recent: list[float] | None = None
@@ -84,7 +84,7 @@ class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         return cls(quiet_windows=quiet_windows, quiet_improved=quiet_improved, **own)
 
     def memory(self, kind: str) -> list[float] | None:
-        """Return the memory of this kind, or None if the state holds another kind's."""
+        """Return the memory of this kind, or None if the state holds the memory of another kind."""
         kept: list[float] | None = getattr(self, kind, None)
         return self.others.get(kind) if kept is None else kept
 
@@ -94,7 +94,7 @@ class ChartLogic(ABC):
 
     @abstractmethod
     def update(self, value: float, size: int) -> Verdict:
-        """Judge the next window: its estimate (0 to 1) and its rows."""
+        """Judge the next window from its estimate (0 to 1) and its number of rows."""
 
     @abstractmethod
     def snapshot(self) -> ChartState:

@@ -19,8 +19,8 @@ class Cusum(LimitChart):
     of `shift`: smaller distances do not add to the sums. The sums start at 0. A sum above the decision
     interval h raises the alarm.
 
-    `Verdict.lower` and `upper` limit the estimate of this window alone: outside them, a sum passes h. They
-    close in as a sum grows.
+    `Verdict.lower` and `upper` limit the estimate of this window alone: outside them, a sum passes h. The
+    limits become narrower as a sum grows.
 
     h follows from `arl0`, k and the number m of reference windows, by the integral equation of the run length
     (`monitor.stats.charts.smoothed`), averaged over the centres and sigmas that m windows can give. The mean

@@ -83,7 +83,7 @@ class Detector(ABC):
 
     @property
     def fixed(self) -> float | None:
-        """The threshold to use if the rate of alarms does not depend on it; None if it does."""
+        """The threshold to use if the rate of alarms does not depend on the threshold, otherwise None."""
         return None
 
 
@@ -106,7 +106,7 @@ class RunRules(Detector):
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
         """Return the rates as `Detector.rate` does.
 
-        With `least` above 0 they are exact for `we1`, and an upper bound for other rules.
+        With `least` above 0 the rates are exact for `we1`, and an upper bound for other rules.
         """
         rate = alarm_rate(self.rules, error, threshold * ratio)
         return (

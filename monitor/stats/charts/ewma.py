@@ -27,8 +27,8 @@ class Ewma(LimitChart):
 
     The chart detects a lasting shift of `shift` sigma sooner than `Shewhart` (1 sigma, at an ARL0 of 370 and
     known limits, in 9.6 windows instead of 44), and 3 sigma later (in 2.5 windows at the default λ instead of
-    2.0). It performs nearly as `Cusum` does; a single extreme window has only the weight λ here, while it can
-    lift a sum above its limit.
+    2.0). The chart performs nearly as well as `Cusum`; a single extreme window has only the weight λ here,
+    while it can lift a sum above its limit.
 
     False alarms: one in 370 windows in control at the defaults; `tests/fidelity/output/all_charts.txt` has
     measurements.

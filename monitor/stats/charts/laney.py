@@ -22,10 +22,10 @@ class Laney(LimitsAndRules):
     p is the mean of the reference windows.
 
     σz is the mean moving range of ``zᵢ = (xᵢ - p)/√(p(1-p)/nᵢ)`` over the reference windows, divided by
-    1.128: the variation from one window to the next, relative to a binomial. A label-free estimate varies
-    less than labels do, so its σz is below 1 (0.62 on the data of Kivimäki et al., table 2), and the chart
-    suits such estimates too. It measures σz on the reference windows alone; `Shewhart` also uses the rows,
-    and needs fewer windows.
+    1.128: the variation from one window to the next, relative to a binomial. An estimate without labels
+    varies less than labels do, so its σz is below 1 (0.62 on the data of Kivimäki et al., table 2), and the
+    chart suits such estimates too. The chart measures σz on the reference windows alone; `Shewhart` also uses
+    the rows, and needs fewer windows.
 
     The chart looks at neighbouring windows only. So a slow wave or one shift in the reference widens its
     limits less than those of `Shewhart`, and autocorrelation makes them too narrow: at 0.3, the mean number

@@ -110,10 +110,10 @@ class RuleMemory:
     its pattern, so a window back at the centre breaks no one-sided rule. A window exactly at the centre or on
     a boundary is not beyond it; equal windows go neither up nor down.
 
-    `we1` to `we3` detect shifts, the longer patterns smaller ones; `we4` and `nelson2` detect a small lasting
-    shift; `nelson3` a drift; `nelson4` two alternating sources (two models behind one name); `nelson7` limits
-    that are too wide, because the windows vary less than the reference; `nelson8` a mixture of two processes,
-    whose windows avoid the centre.
+    `we1` to `we3` detect shifts, and the longer patterns detect smaller shifts; `we4` and `nelson2` detect a
+    small lasting shift; `nelson3` a drift; `nelson4` two alternating sources (two models behind one name);
+    `nelson7` limits that are too wide, because the windows vary less than the reference; `nelson8` a mixture
+    of two processes, whose windows avoid the centre.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class RuleMemory:
         return True
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """Return the limits -L and L, or -`least` and `least` if those are wider."""
+        """Return the limits -L and L, or -`least` and `least` if the latter limits are wider."""
         reach = max(self._multiplier, least)
         return -reach, reach
 

@@ -85,7 +85,7 @@ class LimitChart(Chart):
     def row_variance(self, baseline: Baseline) -> float:
         """Return the variance of one row of the baseline.
 
-        A window of n rows has this variance over n.
+        The estimate of a window of n rows has this variance divided by n.
         """
         return self._row_variance(baseline, _center(baseline), 1.0)
 

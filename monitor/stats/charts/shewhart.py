@@ -1,4 +1,4 @@
-"""The Shewhart chart of a label-free estimate."""
+"""The Shewhart chart of an estimate without labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Shewhart(LimitsAndRules):
     2) row_sd is 0.62 of √(p(1−p)). The textbook's p-chart (`ShewhartP`) is too wide by that factor.
 
     Assumptions: estimates of different windows are independent and nearly normal, and the reference is in
-    control. Windows may have different sizes; the ARL0 is computed for equal ones.
+    control. Windows may have different sizes; the ARL0 is computed for windows of equal sizes.
 
     False alarms: one in 370 windows in control at the defaults. This is the mean rate over many baselines;
     with m = 20 the rate of a single baseline lies between twice that and nearly zero. Measurements with 1,000

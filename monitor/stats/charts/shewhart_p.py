@@ -21,13 +21,14 @@ class ShewhartP(LimitsAndRules):
     Assumptions: the value is the share of successes among n independent rows with one common probability, and
     np(1−p) is at least 10, so the share is nearly normal.
 
-    The chart misleads on a label-free estimate. The mean confidence varies less than labels do, so the limits
-    are too wide: on the data of Kivimäki et al. (table 2) nominal 3 sigma are 4.8 sigma of the estimate,
-    which gives one alarm in 642,000 windows instead of 370 (for a normal mean; the skewed mean at n = 500
-    alarms once in 172,000). The chart then detects a drift late or never; use `Shewhart` instead. For shares,
-    too, discreteness and skewness change the rate of false alarms: with p = 0.897 and n = 500 an ARL0 of 370
-    becomes 351 with m = 20 and 301 with known limits (`python -m tests.fidelity.arl`; standard errors 8 and
-    4). Shares that vary more between windows than a binomial alarm too often; use `Laney` or `Shewhart`.
+    The chart misleads on an estimate without labels. The mean confidence varies less than labels do, so the
+    limits are too wide: on the data of Kivimäki et al. (table 2) nominal 3 sigma are 4.8 sigma of the
+    estimate, which gives one alarm in 642,000 windows instead of 370 (for a normal mean; the skewed mean at n
+    = 500 alarms once in 172,000). The chart then detects a drift late or never; use `Shewhart` instead. For
+    shares, too, discreteness and skewness change the rate of false alarms: with p = 0.897 and n = 500 an ARL0
+    of 370 becomes 351 with m = 20 and 301 with known limits (`python -m tests.fidelity.arl`; standard errors
+    8 and 4). Shares that vary more between windows than a binomial alarm too often; use `Laney` or
+    `Shewhart`.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ LONGEST = 1e9
 
 
 def ewma_arls(weight: float, error: Floats, width: Floats) -> Floats:
-    """Return the (g,) mean windows until the first alarm of two-sided EWMA charts.
+    """Return the (g,) mean numbers of windows until the first alarm of two-sided EWMA charts.
 
     The statistic ``z ← (1 - λ)z + λy`` starts at 0, the centre. The windows y are independent and normal with
     variance 1, and their mean lies `error` off the centre. z raises an alarm outside ``±width·√(λ/(2 - λ))``,
@@ -98,7 +98,7 @@ def ewma_rate(weight: float, error: Floats, width: Floats) -> Floats:
 
 
 def cusum_arls(slope: Floats, interval: Floats) -> Floats:
-    """Return the (g,) mean windows until the first alarm of one-sided CUSUM charts.
+    """Return the (g,) mean numbers of windows until the first alarm of one-sided CUSUM charts.
 
     The sum ``S ← max(0, S + y - slope)`` starts at 0. The windows y are independent and standard normal, and
     a sum above `interval` is an alarm. Run lengths above 1e9 windows come from Siegmund's approximation, with
@@ -158,7 +158,7 @@ def cusum_rate(reference: Floats, error: Floats, interval: Floats) -> Floats:
     Parameters
     ----------
     reference : (g,) float64
-        The reference value k, in standard deviations of a window, like the other two.
+        The reference value k, in standard deviations of a window, like the other two arguments.
     error : (g,) float64
         Distance of the windows' mean from the chart's centre.
     interval : (g,) float64

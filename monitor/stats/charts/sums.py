@@ -1,10 +1,10 @@
 """The memory of EWMA and CUSUM charts on standardised values.
 
-Average and sums continue during an alarm, so a lasting shift keeps the alarm on. They are limited to 1.5
-times the threshold, so the alarm ends soon after the shift. Only values below half of the threshold count as
-calm. Otherwise a shift of the size that a chart is tuned to, whose average returns within its limits every
-few windows, would raise three alarms in 120 windows; it raises 1.01 (0.75 of that shift raises 1.2). The
-price is an alarm that outlasts its shift by about 20 windows. After the release, average and sums start
+Average and sums continue during an alarm, so a lasting shift keeps the alarm on. Average and sums are limited
+to 1.5 times the threshold, so the alarm ends soon after the shift. Only values below half of the threshold
+count as calm. Otherwise a shift of the size that a chart is tuned to, whose average returns within its limits
+every few windows, would raise three alarms in 120 windows; it raises 1.01 (0.75 of that shift raises 1.2).
+The price is an alarm that outlasts its shift by about 20 windows. After the release, average and sums start
 at 0 again, as the run lengths behind ARL0 assume.
 """
 
@@ -46,7 +46,7 @@ class EwmaMemory:
         self.side = 0
 
     def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
-        """Add the next window's standardised value, and return ``("ewma",)`` if the average is outside.
+        """Add the next window's standardised value; return ``("ewma",)`` if the average is out of limits.
 
         The limits are at least `least` away from the centre.
         """

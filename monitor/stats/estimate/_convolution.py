@@ -3,8 +3,8 @@
 The distribution of a sum of n independent trials is the product of n polynomials `(1 − p) + p z`. A window of
 500 rows has all but 1e-16 of its mass on about 140 of its 501 counts. So about 140 roots of unity determine
 the product: the counts outside fold back onto those inside and add nothing. Bernstein's inequality gives the
-number of roots, and the place of the counts. Of the roots' frequencies the high ones add nothing either: the
-transform falls off as that of a normal distribution does.
+number of roots, and the place of the counts. The high frequencies of the roots add nothing either, because
+the transform falls off like that of a normal distribution.
 """
 
 from __future__ import annotations
@@ -188,8 +188,9 @@ def _from_points(roots: int) -> Floats:
 def fold_one(p: Floats) -> tuple[int, Floats]:
     """Return the distribution of `fold_many` for one window of any length, several times as fast.
 
-    Each block of its rows is counted by its rarer outcome, as the groups of `_short`; rows on either side of
-    a half share a block only where few of them would be counted by the other outcome.
+    The rows are divided into blocks, and each block is counted by its rarer outcome. Rows with probabilities
+    on both sides of one half are in the same block only if few of them are then counted by the more frequent
+    outcome.
 
     Parameters
     ----------
@@ -282,9 +283,9 @@ def fold_many(p: Floats, variances: tuple[float, float] | None = None) -> tuple[
     p : (windows, n) float64
         Probabilities of success from 0 to 1; not checked.
     variances : (float, float), optional
-        No window's variance is smaller than the first and larger than the second. With them a window's result
-        does not depend on the other windows, to the last bit; nor does that of a window of more than BLOCK
-        rows.
+        A lower and an upper bound of the windows' variances. With these bounds, the result of a window does
+        not depend on the other windows, to the last bit. The result of a window of more than `BLOCK` rows
+        never depends on the other windows.
 
     Returns
     -------

@@ -12,7 +12,7 @@ from monitor.stats.estimate._one_class import OneClass
 from monitor.stats.estimate.ranking import Bools
 
 LABEL_DRAWS = 1000
-"""With so many draws, an end of a 95 % interval scatters by 0.09 standard deviations of the metric."""
+"""The number of draws; an end of a 95 % interval then scatters by 0.09 standard deviations of the metric."""
 
 _STEP = 1 << 16  # labels drawn at once, into the same memory: they stay in the second-level cache
 
@@ -32,9 +32,9 @@ def drawn_values(
     ----------
     scores : (n, K) float64
     classes : sequence of OneClass
-        Each of one window, (n,).
+        The classes of one window, each with arrays (n,).
     columns : sequence of int, or None
-        The column of each class; None for a single one with all (row, class) pairs.
+        The column of each class; None if `classes` has a single entry, with all (row, class) pairs.
     metrics : sequence of str
     seed : int
     """

@@ -127,8 +127,8 @@ class OneClass:
     def expected(self, metric: str) -> tuple[Floats, Floats]:
         """Return the values (…) from the expected counts, and each row's influence (…, n).
 
-        The influence is the change, times n, if the row counted once more. Both are 0 if the expected
-        denominator is 0.
+        The influence of a row is n times the change of the value if the row counted once more. Both are 0 if
+        the expected denominator is 0.
         """
         if metric == "auroc":
             return self.ranking.auroc(self.chance)
@@ -140,7 +140,10 @@ class OneClass:
         return value, influence
 
     def slope(self, metric: str) -> Floats:
-        """Return the (…, n) derivative of the value by each row's probability; 0 if it is undefined."""
+        """Return the (…, n) derivative of the value with respect to each row's probability, or 0.
+
+        The derivative is 0 if the value is undefined.
+        """
         if metric == "auroc":
             return self.ranking.auroc_slope(self.chance)
         if metric == "average_precision":

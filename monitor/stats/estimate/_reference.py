@@ -29,7 +29,7 @@ def checked_reference(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats
 def binomial_estimate(value: float, n: int, level: float) -> Result:
     """Return an accuracy with the central quantiles of n trials that all have this probability.
 
-    Hoeffding: trials with unequal probabilities vary less around the same mean, so the interval is wide
+    Trials with unequal probabilities vary less around the same mean (Hoeffding), so the interval is wide
     enough if the value is the mean probability.
     """
     checked_level(level)

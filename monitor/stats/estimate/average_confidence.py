@@ -31,8 +31,9 @@ def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
     confidences and independent rows it contains that share with at least the stated probability, mostly a
     little more, because counts are discrete.
 
-    It misleads if the confidences are wrong: the interval ignores the error from concept drift or from
-    calibration on little data (on flights with real drift it contained the truth in 27 % of windows of 500).
+    The estimate misleads if the confidences are wrong: the interval ignores the error from concept drift or
+    from calibration on little data (on flights with real drift it contained the truth in 27 % of windows of
+    500).
 
     Parameters
     ----------
@@ -128,8 +129,8 @@ def average_confidence_windows(
 def counts_of_right(confidences: Sequence[ArrayLike]) -> list[tuple[float, TrimmedPmf] | None]:
     """Return the mean confidence and the distribution of the number of right answers of each window.
 
-    The result is None for no rows. Windows of one size are computed together. Raises a ValueError if a
-    confidence is out of range.
+    The entry of a window without rows is None. Windows of one size are computed together. Raises a ValueError
+    if a confidence is out of range.
 
     Examples
     --------

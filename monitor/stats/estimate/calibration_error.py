@@ -30,7 +30,7 @@ CLASS_ECE_BINS = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibrationErrorEstimate:
-    """A calibration error with the data for pooling over windows and for charts; None if unknown.
+    """A calibration error with the data for pooling windows and for charts, which are None if unknown.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class CalibrationErrorEstimate:
     order : (n,) int64 or None
         The rows sorted by raw score.
     differences : (n,) float64 or None
-        Raw score minus calibrated probability, in that order; only of an error without labels.
+        Raw score minus calibrated probability, in that order; None for an error from labels.
     """
 
     result: Result
@@ -82,9 +82,9 @@ def calibration_error(
     class, its calibrated confidence and 20 bins; for `class_ece` the positive class's raw score, its
     calibrated probability and 10 bins.
 
-    It is the error of the raw scores **if the calibration is right**, and misleads by the error of the
-    calibration. It is exactly 0 for calibration `none`, and only noise if the calibration was fitted on these
-    very rows; callers must return Unknown in these two cases.
+    The result is the error of the raw scores **if the calibration is right**, and misleads by the error of
+    the calibration. The result is exactly 0 for calibration `none`, and only noise if the calibration was
+    fitted on these very rows; callers must return Unknown in these two cases.
 
     Parameters
     ----------
@@ -95,12 +95,12 @@ def calibration_error(
     level : float
         Level of the interval, above 0 and below 1.
     seed : int
-        Seed of the bootstrap; give pooled windows different ones.
+        Seed of the bootstrap; give pooled windows different seeds.
 
     Returns
     -------
     CalibrationErrorEstimate
-        Its interval is the central part of 200 bootstrap draws of rows, with fixed bins: it covers the
+        The interval is the central part of 200 bootstrap draws of rows, with fixed bins: it covers the
         sampling of the rows, not the uncertainty of the calibration. Unknown with fewer rows than bins.
 
     Raises
@@ -111,7 +111,7 @@ def calibration_error(
     References
     ----------
     Kivimäki et al., section 2.3, equation 1, in its equal-count version (ACE), with the calibrated
-    probability instead of the accuracy; Shanmugam et al., appendix E, for the label-free form.
+    probability instead of the accuracy; Shanmugam et al., appendix E, for the form without labels.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def calibration_error(
 
 
 def calibration_error_slope(order: Ints, differences: Floats, bins: int) -> tuple[Floats, Ints, Floats]:
-    """Return the derivative of the calibration error by each row's calibrated probability.
+    """Return the derivative of the calibration error with respect to each calibrated probability.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def labelled_calibration_error(
 
     In bin b the gap D_b = mean raw score − share of right answers D_b scatters around its true value δ_b with
     variance v_b, so E|D_b| > |δ_b|: a perfectly calibrated model reads 3.4 points at n = 500. The bias
-    depends on the unknown δ_b. They are assumed to vary between bins around a common mean, δ_b ~ N(μ, τ²);
+    depends on the unknown δ_b. The δ_b are assumed to vary between bins around a common mean, δ_b ~ N(μ, τ²);
     the moments give μ² = mean(D)² − mean(v)/bins and τ² = var(D) − mean(v), neither below 0, and with h(m,
     s²) the mean of |N(m, s²)|
 
@@ -218,7 +218,8 @@ def labelled_calibration_error(
     Returns
     -------
     LabelledCalibrationError
-        Each with the central part of 200 bootstrap draws of rows. Unknown with fewer rows than bins.
+        Each interval is the central part of 200 bootstrap draws of rows. The results are Unknown with fewer
+        rows than bins.
 
     Raises
     ------

@@ -1,26 +1,28 @@
 """The bias of the confidences by predicted class, estimated from recent labels.
 
-Precision depends on the answers of one predicted class, recall on those of both in opposite directions: a
-bias that cancels in the accuracy changes them. `corrected` follows one bias of all answers. Therefore
-labelled rows are also summed by window and predicted class: the error R = Σ (right − c) and the information I
-= Σ c(1 − c). R/I estimates the bias b of that class in that window, in logits.
+Precision depends on the answers of one predicted class, recall on the answers of both classes in opposite
+directions: a bias that cancels in the accuracy changes these metrics. `corrected` follows one bias of all
+answers. Therefore labelled rows are also summed by window and predicted class: the error R = Σ (right − c)
+and the information I = Σ c(1 − c). R/I estimates the bias b of that class in that window, in logits.
 
-**The model.** At first b varies as in the reference, by D(n). From some window on, b = s + u: s is the same
-in all later windows, u differs in each. Whether and when that began is unknown, and so are the variances:
-each of the newest windows with each pair of `_VARIANCES` is a hypothesis, all equally likely, and together as
-likely as 1 − `_STILL`. A window's R/I is normal with variance 1/I + D(n) + var u.
+**The model.** At first b varies as in the reference, with the variance D(n)
+(`monitor.stats.estimate.drift_spectrum`). From some window on, b = s + u: s is the same in all later windows,
+u differs in each. It is unknown whether and when this change began, and with which variances: each of the
+newest windows with each pair of `_VARIANCES` is a hypothesis, all equally likely, and together as likely as 1
+− `_STILL`. A window's R/I is normal with variance 1/I + D(n) + var u.
 
-**The result** is the mean of b in the newest window and its mean square beyond D(n), over all hypotheses by
-which something began. Their weight is the weight that labels have added to them, which is nothing as long as
+**The result** is the mean of b in the newest window and its mean square beyond D(n), over all hypotheses in
+which a change began. Their weight is the weight that labels have added to them, which is nothing as long as
 labels do not contradict the reference. The rest of the weight belongs to a mean of the newest windows, each
 of which counts 0.85 times as much as the next, shrunk by a variance of 0.1: a bias that is too small or too
-new for a proof. A metric's value stays. The square of the mean widens its interval like a variance, on the
-side to which the mean shifts the metric.
+new for a proof. The value of a metric does not change. The square of the mean widens its interval like a
+variance, on the side to which the mean shifts the metric.
 
 **Assumptions.** As in `monitor.stats.estimate.corrected`: given its confidence and its window, whether a row
 is labelled does not depend on whether it was right.
 
-**When it misleads.** After a jump, until there are labels of rows after it.
+**When it misleads.** The result misleads after a jump of the bias, until there are labels of rows after the
+jump.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from numpy.typing import NDArray
 from monitor.base.records import Floats, Ints
 
 WINDOWS = 40
-"""The number of windows with labels that are kept, the newest."""
+"""The number of newest windows with labels whose sums are kept."""
 
 CLASSES = 32
 """The number of classes with sums, to keep the state small; rows predicted as later classes are left out."""
@@ -58,7 +60,7 @@ class ClassErrorsState(msgspec.Struct, frozen=True, omit_defaults=True):
     since : int
         The first window whose labels count.
     windows : (w,) int64
-        Increasing.
+        The windows with labels, increasing.
     sums : (w, classes, 2) int64
         The errors R and the information I of the module, in whole 2⁻³⁰.
     labels : (w,) int64
@@ -102,7 +104,8 @@ class ClassErrors:
     def add(self, window: Ints, predicted: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Add rows with their first labels, in any order.
 
-        The rows wait until the sums are read: with many models, each step brings only a row or two for each.
+        The rows wait until the sums are read: with many models, each step brings only one or two rows for
+        each series.
 
         Parameters
         ----------
@@ -140,7 +143,7 @@ class ClassErrors:
         self._kept = {one: sums for one, sums in self._kept.items() if one > newest - WINDOWS}
 
     def restart(self, window: int) -> None:
-        """Drop the sums of windows before this one, whose confidences are not comparable with later ones."""
+        """Drop the sums of earlier windows, whose confidences are not comparable with later confidences."""
         self._take_waiting()
         self._since = window
         self._kept = {one: sums for one, sums in self._kept.items() if one >= window}
@@ -209,7 +212,7 @@ class ShownErrors:
     labels : int
         The number of labelled rows.
     own : bool
-        Whether the last window is the one to estimate.
+        Whether the last column is the window whose bias is estimated.
     """
 
     error: Floats

@@ -44,15 +44,15 @@ class ClassificationEstimate:
     counts : CountRatio or None
         The exact distribution, if there is one.
     cumulants : Cumulants or None
-        Otherwise the distribution by theory, if that is accurate enough.
+        The approximate distribution, if `counts` is None and the approximation is accurate enough.
     draws : (1000,) float64 or None
-        Otherwise the values in the draws of labels. Other draws replace the undefined ones, so windows can be
-        averaged draw by draw.
+        The values in the draws of labels, if `counts` and `cumulants` are None. Other draws replace undefined
+        values, so windows can be averaged draw by draw.
     slope : (n,) float64 or None
-        First-order derivative of the estimate by each row's confidence; None if unknown, and for the accuracy
-        (1/n each).
+        First-order derivative of the estimate with respect to each row's confidence; None if unknown, and for
+        the accuracy (1/n each).
     weight : float
-        The window's weight in pooling: the expected denominator, or the rows.
+        The window's weight in pooling: the expected denominator, or the number of rows.
     """
 
     result: Result
@@ -115,9 +115,10 @@ def classification_estimates(
       labels change the metric by much, and for micro averages of both rankings: central quantiles over 1,000
       seeded draws of labels, whose ends scatter by about a tenth of a standard deviation.
 
-    It misleads if the confidences are wrong: the intervals ignore the error from concept drift or from
-    calibration on little data. With a few expected positives the value and the centre of the interval differ,
-    because a ratio of expectations is no expected ratio; the interval is then widened to contain the value.
+    The estimate misleads if the confidences are wrong: the intervals ignore the error from concept drift or
+    from calibration on little data. With a few expected positives the value and the centre of the interval
+    differ, because a ratio of expectations is no expected ratio; the interval is then widened to contain the
+    value.
 
     Parameters
     ----------
@@ -131,22 +132,23 @@ def classification_estimates(
     level : float
         Level of the intervals, above 0 and below 1.
     positive : int, optional
-        The metrics' class, against all others. By default the last of two; three or more are averaged.
+        The class that the metrics describe, against all others. By default the last of two classes; with
+        three or more classes, metrics are averaged.
     average : {"macro", "micro", "class"}
         For three classes or more without `positive`: the mean over the classes that define a metric; the
         metric of all (row, class) pairs at once (precision, recall and F1 then equal the accuracy); or each
         class separately, under ``recall[0]``, ``recall[1]``, ….
     ranking : (n, K) array of float, optional
-        The ranking for AUROC and average precision: the model's raw scores, if calibration joins some of
-        them. By default the calibrated ones.
+        The ranking for AUROC and average precision: the model's raw scores, if the calibration gives several
+        of them one value. By default the calibrated scores.
     seed : int
-        Seed of the draws; give pooled windows different ones.
+        Seed of the draws; give pooled windows different seeds.
 
     Returns
     -------
     dict of str to Estimate or Unknown
-        Each from 0 to 1. `Unknown` for no rows, and if labels would leave the metric undefined with a
-        probability above 0.5: no positive, or none predicted.
+        Each estimate is from 0 to 1. `Unknown` for no rows, and if the metric is undefined with a probability
+        above 0.5, because no row is positive, or no row is predicted as positive.
 
     Raises
     ------

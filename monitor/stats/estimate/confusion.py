@@ -35,7 +35,8 @@ def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
     """Return the expected number of rows of each true class, by predicted class, without labels.
 
     Each row adds its class probabilities to the column of its predicted class. Expectations are right if the
-    probabilities are calibrated, whether or not the rows are independent. It misleads under concept drift.
+    probabilities are calibrated, whether or not the rows are independent. The result misleads under concept
+    drift.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 
     the interval is its exact central quantiles. The counts of a column sum to its rows, so the intervals of
     one column are not independent.
 
-    It misleads like `expected_confusion`; the intervals ignore errors of the calibration.
+    The result misleads like that of `expected_confusion`; the intervals ignore errors of the calibration.
 
     Parameters
     ----------
@@ -125,7 +126,7 @@ def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 
 def failure_prediction(confidence: ArrayLike, threshold: float) -> Floats:
     """Return the expected confusion matrix of a rule: answers of at least this confidence are right.
 
-    It describes that rule, not the model: the model's own accuracy is the share of the first row. For
+    The matrix describes this rule, not the model: the model's own accuracy is the share of the first row. For
     intervals of the rule's precision or recall, give `classification_estimates` the scores ``[1 − confidence,
     confidence]`` and the predicted class ``confidence >= threshold``.
 

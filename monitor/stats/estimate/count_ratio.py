@@ -70,7 +70,8 @@ class CountRatio:
     up to the trimming of the counts' distributions (1e-15 of mass on each side). `convolve` pools independent
     windows exactly: it gives the ratio of the pooled counts.
 
-    It misleads if rows share an error that the confidences ignore: the true distribution is then wider.
+    The distribution misleads if rows share an error that the confidences ignore: the true distribution is
+    then wider.
 
     Parameters
     ----------
@@ -177,8 +178,8 @@ class CountRatio:
     def interval(self, level: float) -> tuple[float, float]:
         """Return the central quantiles of the ratio, given that it is defined.
 
-        Each is the smallest ratio whose CDF reaches (1 − level)/2 or (1 + level)/2. Counts are discrete, so
-        the interval covers at least `level`, and mostly more: see `holds`.
+        Each quantile is the smallest ratio whose CDF reaches (1 − level)/2 or (1 + level)/2. Counts are
+        discrete, so the interval covers at least `level`, and mostly more: see `holds`.
 
         Raises a ValueError if the level is not between 0 and 1, or the ratio is certainly undefined.
         """
@@ -188,7 +189,7 @@ class CountRatio:
     def holds(self, lower: float, upper: float) -> float:
         """Return the probability that a defined ratio lies from `lower` to `upper`, both included.
 
-        It is the interval's coverage if the confidences are calibrated.
+        The result is the interval's coverage if the confidences are calibrated.
 
         Examples
         --------

@@ -19,7 +19,7 @@ _LEFT_OUT = 1e-2  # of the curves' variance: ragged directions, which means over
 def bootstrap_curves(
     confidence: Floats, stratum: Ints, strata: int, rng: np.random.Generator
 ) -> tuple[tuple[Floats, ...], NDArray[np.float32]]:
-    """Return how much a calibration's curves vary between references, from resampled rows.
+    """Return the variation of a calibration's curves between references, from resampled rows.
 
     Each draw resamples the rows, draws their answers by their confidences, and fits a rising curve.
 
@@ -30,7 +30,7 @@ def bootstrap_curves(
     stratum : (n,) int64
         Each stratum has its own curve.
     strata : int
-        The number of strata; one without rows gets a single row that is right with the mean confidence.
+        The number of strata; a stratum without rows gets a single row that is right with the mean confidence.
     rng : numpy Generator
 
     Returns

@@ -1,8 +1,8 @@
 """The change of a mean between two sets of rows, split exactly by the parts that the rows are in.
 
 The estimated accuracy is the mean of the confidences, so its change against the baseline is a sum over parts:
-groups, predicted classes, ranges of confidence. Each part's share of it has two causes: more or fewer of the
-answers are in the part (the mix changed), or the part's own mean moved.
+groups, predicted classes, ranges of confidence. A part can contribute in two ways: the share of answers in
+the part changes (the mix changes), or the part's own mean changes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
             The part of each row, an index into `names`; parts without rows are left out.
         terms : (n,) float64
         most : int
-            The largest number of parts; those with the most rows are kept.
+            The largest number of parts; the parts with the most rows are kept.
         """
         size = len(names)
         table = np.empty((3, size))
@@ -105,7 +105,7 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
         return list(self.names) if self.folded else list(dict.fromkeys([*self.names, *other.names]))
 
     def along(self, names: Sequence[str]) -> Floats:
-        """Return the (3, m) table of these parts, in their order; others count as `OTHER` if it is one."""
+        """Return the (3, m) table of these parts in order; `OTHER`, if named, includes all other parts."""
         place = {name: i for i, name in enumerate(names)}
         table = np.zeros((3, len(names)))
         for i, name in enumerate(self.names):
@@ -175,17 +175,17 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
 
         A − A0 = Σ p_k·(a_k − a0_k) + Σ (p_k − p0_k)·(a0_k − c),
 
-    the parts' own means and the mix of the parts. It is the two-fold decomposition of Kitagawa, and of Oaxaca
-    and Blinder for means by category, with the means weighted by the window's shares and the mix by the
-    baseline's means: there is no third term. The contribution of a part that appears or disappears is all
+    the parts' own means and the mix of the parts. This is the two-fold decomposition of Kitagawa, and of
+    Oaxaca and Blinder for means by category, with the means weighted by the window's shares and the mix by
+    the baseline's means: there is no third term. The contribution of a part that appears or disappears is all
     mix.
 
     The sum is the same for every c, because the shares sum to 1, but the parts' contributions are not. c is
     the baseline's mean of the rows outside of the leading part, so that this part gets the whole effect of
     its share if the others' shares changed in proportion. With A0 for c, a large part that grows would leave
-    most of its effect to those that shrink for it. The leading part is the one whose share alone, against all
-    others together, changes the mean most: (p_k − p0_k)·(a0_k − a0_rest). Two parts have the same value; then
-    it is the one that grew.
+    most of its effect to the parts that shrink. The leading part is the one whose share alone, against all
+    others together, changes the mean most: (p_k − p0_k)·(a0_k − a0_rest). If two parts have the same value,
+    the leading part is the one that grew.
 
     The evidence that part k causes the change compares it with the rows outside of it. If all parts changed
     alike, these rows changed like the whole: Δ − Δ_outside = 0, with the variance
@@ -196,8 +196,8 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
     If one part's mean fell or its share changed and nothing else, z² is largest for that part: a part of
     another dimension whose rows have the correlation ρ with it has ρ² times as much.
 
-    It misleads if the baseline had other traffic: an hour of the day with another mix of groups causes a
-    lower mean without a fault of the model. It shows where the change is, not why.
+    The result misleads if the baseline had other traffic: an hour of the day with another mix of groups
+    causes a lower mean without a fault of the model. The result shows where the change is, not why.
 
     Parameters
     ----------
@@ -369,7 +369,7 @@ def ratio_terms(columns: Floats, before: Floats) -> Floats:
 
     With M0 = Σ a0 / Σ b0 of the baseline and b̄ the window's mean denominator, the mean of (a − M0·b) / b̄ is
     exactly a/b − a0/b0; its split by parts is the split of the ratio to first order. For the baseline's own
-    rows the mean is 0. A class without a denominator in either is left out.
+    rows the mean is 0. A class without a denominator in the window or in the baseline is left out.
 
     Parameters
     ----------

@@ -17,10 +17,11 @@ shows; the average of the three longest octaves stands for it:
 **Noise.** The estimate from p pairs of blocks has a standard error of about √(2/p) · 2/I, for a short
 reference as large as the drift itself. Octaves of fewer than eight pairs are left out. Each is averaged with
 its two neighbours by precision, set to 0 if negative, and shrunk by S² / (S² + 2 · error²): a clear value
-stays, an unclear one falls to 0 faster than in proportion. Below a reference of 10,000 rows that is not
-enough, and the predictive interval does not use it.
+hardly changes, and an unclear value falls to 0 faster than in proportion. Below a reference of 10,000 rows
+that is not enough, and the predictive interval does not use it.
 
-It misleads if drift begins after the reference; and a season's first half says nothing of the second.
+The result misleads if drift begins after the reference; and the first half of a season shows nothing about
+the second half.
 
 Source of the octaves: D. W. Allan, *Statistics of atomic frequency standards*, Proceedings of the IEEE 54
 (1966); D. B. Percival and A. T. Walden, *Wavelet Methods for Time Series Analysis* (2000), chapter 8. The
@@ -80,7 +81,7 @@ class Spectrum:
     def moving(self, n: int) -> float:
         """Return the variance of the mean bias of n rows around that of as many rows as the reference has.
 
-        It is in logits², and 0 from the reference's length on.
+        The variance is in logits²; it is 0 if n is at least the reference's number of rows.
         """
         if not self.contrasts:
             return 0.0
@@ -115,7 +116,8 @@ def drift_spectrum(
     Parameters
     ----------
     confidence : (N,) float64
-        Of all rows; each contiguous fold is calibrated by the others. Few folds show more octaves.
+        The confidences of all rows; each contiguous fold is calibrated by a fit on the other folds. Few folds
+        show more octaves.
     right : (N,) bool
     folds : int
     where, among
@@ -124,7 +126,7 @@ def drift_spectrum(
     Returns
     -------
     Spectrum
-        Without contrasts if the folds hold fewer than eight pairs of blocks of 25 rows.
+        The result has no contrasts if the folds hold fewer than eight pairs of blocks of 25 rows.
 
     Examples
     --------

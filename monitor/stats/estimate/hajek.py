@@ -1,7 +1,7 @@
 """The realised accuracy of labelled rows that were picked with unequal, known probabilities.
 
-A row that was picked with probability q counts as 1/q rows. More generally this is a share of successes; for
-the accuracy, a success is a row whose predicted class is its label.
+A row that was picked with probability q counts as 1/q rows. More generally, the result is a share of
+successes; for the accuracy, a success is a row whose predicted class is its label.
 
 All sums are whole numbers, so they do not depend on the order of rows, additions and removals.
 """
@@ -117,17 +117,17 @@ def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
     equally weighted rows with the same standard error. With equal weights it is exactly Wilson's.
 
     The effective number is Kish's, (Σw)² / Σw², divided by a factor for the relation of weight and success.
-    The factor is the ratio of two variances of the share p: the linearised one, Σw²(y - p)² / (Σw)², and the
-    one without such a relation, p(1 - p) Σw² / (Σw)².
+    The factor is the ratio of two variances of the share p: the linearised variance, Σw²(y - p)² / (Σw)², and
+    the variance without such a relation, p(1 - p) Σw² / (Σw)².
 
     The factor counts two more rows, one success and one failure, both of the mean weight of a weighted row,
     Σw² / Σw. Without these two, a few failures with small weights make the interval far too narrow: if rows
     that are often wrong are picked 25 times as often as others, it contains the truth 84 times in 100 at 230
     rows, instead of 99 (``tests/fidelity/output/hajek.txt``).
 
-    It misleads if one outcome is hardly ever picked: if rows that are often wrong are picked with 2 % and the
-    others with 10 %, it contains the truth 85 times in 100 at 170 rows. No interval knows of failures outside
-    its rows. And it misleads if the probabilities are wrong.
+    The estimate misleads if one outcome is hardly ever picked: if rows that are often wrong are picked with 2
+    % and the others with 10 %, it contains the truth 85 times in 100 at 170 rows. No interval knows of
+    failures outside its rows. The estimate also misleads if the probabilities are wrong.
 
     Parameters
     ----------

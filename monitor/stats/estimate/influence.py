@@ -24,8 +24,8 @@ def labelled_row_sd(
 ) -> float | None:
     """Return the standard error of a realised metric over labelled rows, times √n: the share of one row.
 
-    It is of first order, from each row's influence: the change of the metric, times n, if the row counted
-    once more. With few rows of a class it is too small.
+    The standard error is of first order, from each row's influence: the change of the metric, times n, if the
+    row counted once more. With few rows of a class the standard error is too small.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ def labelled_row_sd(
     metric : str
         One of `CLASSIFICATION_METRICS`.
     positive : int, optional
-        The metric's class; by default the last of two, and none of three or more.
+        The class that the metric describes; by default the last of two classes. With three or more classes,
+        the metric is averaged by default.
     average : {"macro", "micro"}
         For three classes or more without `positive`.
 

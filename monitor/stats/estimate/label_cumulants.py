@@ -2,8 +2,8 @@
 
 Row i has class k with probability p_ik, independently of other rows. A metric of class k is a ratio N/D of
 sums of products of at most two labels. Let f be the ratio of expectations, u = (N − f D)/E[D], and
-δ = (D − E[D])/E[D]; then the metric is f + u (1 − δ + δ² − …). With a the derivative of f by each
-probability, d that of log E[D], B_ij the second derivatives of u and s = p (1 − p):
+δ = (D − E[D])/E[D]; then the metric is f + u (1 − δ + δ² − …). With a the derivative of f with respect
+to each probability, d that of log E[D], B_ij the second derivatives of u and s = p (1 − p):
 
 * mean: f − c, with c = Cov(u, δ) = Σ s a d + (what the products of two labels add);
 * variance: Var u − 2 E[u²δ] + 3 Var u Var δ + 5 c², with Var u = Σ s a² + ½ Σ_{i≠j} B_ij² s_i s_j;
@@ -40,8 +40,8 @@ FEWEST_EXPECTED = 15.0
 ROUGHEST = 0.6
 """The largest sum of the rows' absolute third moments, in cubed standard deviations.
 
-It is about the step by which one label changes the metric. Above it the distribution has few steps, and
-labels are drawn.
+The sum is about the step by which one label changes the metric. For a larger sum the distribution has few
+steps, and random draws of labels are used instead.
 """
 
 
@@ -122,8 +122,9 @@ def _normal_quantile(level: float) -> float:
 class Expansion:
     """The second-order expansion of one class's metric around the expected counts, in m windows of n rows.
 
-    It holds the value of the metric and its derivatives by the rows' probabilities of the class. The module
-    describes the expansion. Arrays have the shape (m, n), with the rows in the order of arrival, or (m,).
+    The expansion consists of the value of the metric, and of its first and second derivatives with respect to
+    each row's probability of the class. Arrays have the shape (m, n), with the rows in the order of arrival,
+    or (m,).
 
     Parameters
     ----------
@@ -178,8 +179,9 @@ class Expansion:
     def form(self, x: Floats, y: Floats) -> Floats:
         """Return the (m,) sums Σ_{i≠j} x_i B_ij y_j over the pairs of rows of each window.
 
-        B_ij is the second derivative of the metric by the probabilities of rows i and j. It is 0 for a metric
-        without products of two labels, that is, for all but the AUROC and the average precision.
+        B_ij is the second derivative of the metric with respect to the probabilities of rows i and j. B_ij is
+        0 for a metric without products of two labels, that is, for all but the AUROC and the average
+        precision.
 
         Parameters
         ----------
@@ -200,7 +202,8 @@ class Expansion:
 
         Half of the sum is the variance that products of two labels contribute.
 
-        B_ij is the second derivative of the metric by the probabilities of rows i and j, as in `form`.
+        B_ij is the second derivative of the metric with respect to the probabilities of rows i and j, as in
+        `form`.
 
         Parameters
         ----------
@@ -249,7 +252,8 @@ def _pairs(x: Floats, y: Floats) -> Floats:
 def label_cumulants(classes: Sequence[Expansion]) -> list[Cumulants | None]:
     """Return the distribution of a metric, or of its mean over classes, in each of m windows of n rows.
 
-    It misleads if rows share an error that the probabilities ignore: the true distribution is then wider.
+    The distribution misleads if rows share an error that the probabilities ignore: the true distribution is
+    then wider.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ NEGLIGIBLE = 1e-15
 """The mass that `trim` drops on each side: about the rounding errors of a whole window."""
 
 RESOLUTION = 1e-13
-"""A CDF this close below q has reached q: exact ties must not depend on the last rounding."""
+"""The largest distance below q at which a CDF counts as q: exact ties must not depend on rounding."""
 
 _DIRECT = 1 << 18  # multiplications; measured: up to here plain convolution is faster than transforms
 
@@ -195,12 +195,12 @@ def interval_many(start: Ints, mass: Floats, level: float) -> Ints:
 class PoissonBinomial:
     """The distribution of the number of successes in n independent trials, each with its own probability.
 
-    Exact for any n: divide and conquer and Fourier transforms multiply the polynomial `∏(1 − p_i + p_i z)`.
-    Every probability is right within 1e-14 (absolute; of more than 1,000 rows that are nearly all certain,
-    within 1e-17 a row); those below about 1e-16 are 0, so do not use the far tails for ratios such as
-    likelihood ratios.
+    The distribution is exact for any n: divide and conquer and Fourier transforms multiply the polynomial
+    `∏(1 − p_i + p_i z)`. Every probability is right within 1e-14 (absolute; of more than 1,000 rows that are
+    nearly all certain, within 1e-17 a row); probabilities below about 1e-16 are 0, so do not use the far
+    tails for ratios such as likelihood ratios.
 
-    It misleads if the trials are not independent: the true distribution is then wider.
+    The distribution misleads if the trials are not independent: the true distribution is then wider.
 
     Parameters
     ----------
@@ -274,8 +274,8 @@ class PoissonBinomial:
     def quantile(self, q: float) -> int:
         """Return the smallest count k with P(K ≤ k) ≥ q, exact down to probabilities of 1e-13.
 
-        At q = 1 it is the number of trials with a probability above 0. Raises a ValueError if q is not from 0
-        to 1.
+        At q = 1 the result is the number of trials with a probability above 0. Raises a ValueError if q is
+        not from 0 to 1.
         """
         if not 0.0 <= q <= 1.0:
             raise ValueError(f"q must be a probability from 0 to 1, got {q}")

@@ -16,18 +16,20 @@ The exact distribution is convolved with a normal of variance `a = I² · D(n) +
 multiplied by exp(−a ω² / 2)) and cut at 0 and n. The limits are its mid-p quantiles, which cover just the
 level if a window has more than a few uncertain answers.
 
-Any other metric is widened by the variance of its linearisation. It may depend on the answers of one
-predicted class only (precision), or on both in opposite directions. So the variation between windows is
-estimated for the answers of each predicted class, and for all together; the difference between the total and
-its independent parts is their correlation (the same for all pairs of classes).
+Any other metric is widened by the variance of its linearisation. Such a metric may depend on the answers of
+one predicted class only (precision), or on the answers of both classes in opposite directions. So the
+variation between windows is estimated for the answers of each predicted class, and for all together; the
+difference between the total and its independent parts is their correlation (the same for all pairs of
+classes).
 
 Biases of the predicted classes that cancel in the accuracy may occur in any window, for instance if the share
 of positives changes, and a reference without them does not rule them out. So the bias of each predicted class
-has a variance of at least 0.04 (a standard deviation of 0.2 logits), and their correlation leaves the
-variance of the accuracy as it is.
+has a variance of at least 0.04 (a standard deviation of 0.2 logits), and their correlation is such that the
+variance of the accuracy does not change.
 
-It misleads on drift that the reference did not show (`tests/fidelity/output/predictive.txt` has the
-coverage). It is no calibration: the test of trust reports a lasting bias.
+The interval misleads on drift that the reference did not show (`tests/fidelity/output/predictive.txt` has the
+coverage). The interval does not correct a lasting bias; the test of trust (`monitor.engine.labels.trust`)
+reports it.
 """
 
 from __future__ import annotations
@@ -96,11 +98,12 @@ class Predictive:
     strata : (K,) int64
         The stratum of each predicted class.
     by_stratum : tuple of Components or None
-        `components` for the answers of one stratum; None or absent if those of all answers are used.
+        `components` for the answers of each stratum; for an entry that is None or absent, `components` of all
+        answers is used.
     rows : int
         The number of rows of the reference.
     number : int
-        Distinguishes it from other calibrations of the series.
+        A number that distinguishes the calibration from other calibrations of the series.
     """
 
     edges: tuple[Floats, ...]
@@ -151,14 +154,14 @@ class Predictive:
     def exposure(
         self, rows: Placed, slope: Floats | None = None, weight: float = 1.0, lean: float = 0.0
     ) -> Exposure:
-        """Return how much a metric of n rows responds to an error that the rows share.
+        """Return the response of a metric of n rows to an error that the rows share.
 
         Parameters
         ----------
         rows : Placed
             From `place`.
         slope : (n,) float64, optional
-            Derivative of the metric by each row's confidence; by default 1/n, for the accuracy.
+            Derivative of the metric with respect to each row's confidence; by default 1/n, for the accuracy.
         weight : float
             The window's weight among others.
         lean : float
@@ -195,7 +198,7 @@ class Predictive:
     def curve_variances(self, rows: Placed, slope: Floats, place: Ints, places: int) -> Floats:
         """Return the (places,) variances of `Σ slope·confidence` over each place's rows.
 
-        They include only the calibration's own error.
+        The variances include only the calibration's own error.
         """
         many = self.directions.shape[1]
         shares = np.bincount(place * many + rows.bins, slope, minlength=places * many).reshape(places, many)
@@ -221,8 +224,8 @@ class Predictive:
         """Return the error of a metric of several windows together.
 
         Windows of one calibration share its error; different calibrations have independent errors. The
-        variation between windows is that of one window as long as all of them. It ignores windows with other
-        strata than the present ones.
+        variation between windows is that of one window as long as all windows together. Windows with other
+        strata than the present strata are ignored.
         """
         exposures = [one for one in exposures if len(one.moved) == len(exposures[-1].moved)]
         weight = sum(one.weight for one in exposures)
@@ -284,9 +287,9 @@ class Predictive:
         return InformedPredictive(**own, shown=shown)
 
     def with_curves_of(self, other: Predictive) -> Predictive:
-        """Return a copy with the calibration error of another model, and with this variation between windows.
+        """Return a copy with the calibration error of another model, and this model's window variation.
 
-        Returns itself if the two have different strata.
+        Return this model itself if the two models have different strata.
         """
         if not np.array_equal(self.strata, other.strata):
             return self
@@ -316,7 +319,7 @@ class InformedPredictive(Predictive):
     Parameters
     ----------
     shown : ShownErrors
-        By stratum.
+        The errors of labelled rows, by stratum.
     """
 
     shown: ShownErrors = field(kw_only=True)

@@ -32,13 +32,14 @@ class Folded:
     Parameters
     ----------
     confidence : (N,) float64
-        By the calibration fitted on all rows.
+        The confidences by the calibration fitted on all rows.
     predicted : (N,) int64
     right : (N,) bool
     folds : mapping of int to (N,) float64
-        By number of contiguous folds, the confidences of each fold by the calibration fitted on the others.
+        By number of contiguous folds, the confidences of each fold by the calibration fitted on the other
+        folds.
     calibrated : bool
-        False for `none`: then there is no fit's error, and a bias may last.
+        False for the method `none`, which has no error of a fit, and whose bias may last.
     """
 
     confidence: Floats
@@ -66,7 +67,7 @@ class Folded:
         return cls(confidence, classes, right, folded, fitted.method != "none")
 
     def predictive(self, width: int, seed: int = 0, among: Ints | None = None, number: int = 0) -> Predictive:
-        """Return the model with both variances.
+        """Return the model of later windows' errors, by the calibration's error and by window variation.
 
         Parameters
         ----------
@@ -74,8 +75,8 @@ class Folded:
             The number of classes, 1 for a confidence.
         seed : int
         among : (m,) int64, optional
-            The rows of a group, increasing: its windows vary like these rows. The calibration was not fitted
-            on them alone, so its error for them may last.
+            The rows of a group, increasing, from which the variation of the group's windows is estimated. The
+            calibration was not fitted on these rows alone, so its error for the group may last.
         number : int
         """
         strata = _strata(self.predicted, width)
@@ -99,11 +100,11 @@ class Folded:
 
 
 def two_folds_vary(calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> bool:
-    """Return whether two folds suffice for components in `Folded.predictive`, for `FEWEST_ROWS` rows or more.
+    """Return whether a reference that is cut into two folds shows variation between windows.
 
-    Each half holds enough blocks of the shortest length. So only two things can fail: a half that cannot
-    calibrate the other, and blocks whose answers are all certain. False does not mean that more folds fail
-    too.
+    True means that `Folded.predictive` returns a model with `components`. The result is False if a half of
+    the reference cannot calibrate the other half, or if all answers are certain; more than two folds may then
+    still suffice. The reference must have at least `FEWEST_ROWS` rows.
     """
     try:
         crossed = cross_fit_in_time(calibrator, scores, predicted, labels, FOLDS[0])
@@ -128,7 +129,7 @@ def _strata(predicted: Ints, width: int) -> Ints:
 def fit_predictive(
     calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints, seed: int = 0
 ) -> Predictive:
-    """Return the model with both variances, from a labelled reference in order of time.
+    """Return the model of later windows' errors, from a labelled reference in order of time.
 
     Parameters
     ----------
@@ -139,8 +140,8 @@ def fit_predictive(
     Returns
     -------
     Predictive
-        Without components if the reference is too short for folds (fewer than 200 rows), or if a part of it
-        cannot calibrate the rest.
+        A model without components if the reference is too short for folds (fewer than 200 rows), or if a part
+        of it cannot calibrate the rest.
 
     Raises
     ------
@@ -162,7 +163,7 @@ def fit_predictive(
 
 
 def short_sentence(rows: int) -> str:
-    """Return a sentence on the part that intervals lack after a short reference.
+    """Return a sentence on the variation that intervals leave out because the reference is short.
 
     Examples
     --------

@@ -13,9 +13,9 @@ from monitor.stats.estimate.poisson_binomial import checked_level
 def wilson(successes: int, n: int, level: float = 0.95) -> Result:
     """Return a share of successes with Wilson's score interval, without continuity correction.
 
-    The interval is for the **probability** of a success in independent trials. It covers `level` on average
-    over that probability, not for every value of it (near 0 and 1 it can cover less), and too little if the
-    trials are correlated.
+    The interval is for the **probability** of a success in independent trials. The interval covers `level` on
+    average over that probability, not for every value of it (near 0 and 1 the interval can cover less). If
+    the trials are correlated, the interval covers too little.
 
     Parameters
     ----------

@@ -61,12 +61,12 @@ class Ranking:
 
     @property
     def midrank(self) -> Floats:
-        """For each row as it arrived, (…, n), the number of lower rows and half of the other tied ones."""
+        """The number of lower rows plus half of the other tied rows, (…, n), rows in order of arrival."""
         return self.back(self.order.shape[-1] - 1 - (self.first + self.last) / 2)
 
     @property
     def rows(self) -> Ints:
-        """For each row in order of the scores, (…, n), the number of rows with an equal or higher score."""
+        """The number of rows with an equal or higher score, (…, n), for each row in order of the scores."""
         rows: Ints = self.last + 1
         return rows
 
@@ -75,7 +75,7 @@ class Ranking:
         return np.take_along_axis(values, self.order, axis=-1)
 
     def back(self, values: Floats) -> Floats:
-        """Return (…, n) values in the order of arrival, from those in the order of the scores."""
+        """Return (…, n) values in the order of arrival, from values in the order of the scores."""
         out = np.empty(self.order.shape)
         np.put_along_axis(out, self.order, values, axis=-1)
         return out
@@ -97,9 +97,9 @@ class Ranking:
     def auroc(self, chance: Floats) -> tuple[Floats, Floats]:
         """Return the AUROC (…), 0 to 1, and each row's influence, from (…, n) probabilities.
 
-        It is 0.5 if one class has no probability. The (…, n) influence is the first-order change, times n,
-        if a row counted once more: its standard deviation over √n is the standard error for rows drawn at
-        random.
+        The AUROC is 0.5 if one class has no probability. The (…, n) influence is the first-order change,
+        times n, if a row counted once more: its standard deviation over √n is the standard error for rows
+        drawn at random.
         """
         p = self.sorted(chance)
         parts = _Pairs(self, p)
@@ -125,15 +125,18 @@ class Ranking:
         return value[..., 0], self.back(influence)
 
     def auroc_slope(self, chance: Floats) -> Floats:
-        """Return the (…, n) derivative of `auroc`'s value by each row's probability; 0 if undefined."""
+        """Return the (…, n) derivative of the AUROC with respect to each row's probability, or 0.
+
+        The derivative is 0 if the AUROC is undefined.
+        """
         p = self.sorted(chance)
         parts = _Pairs(self, p)
         return self.back(parts.slope(p))
 
     def average_precision_slope(self, chance: Floats) -> Floats:
-        """Return the (…, n) derivative of `average_precision`'s value by each row's probability, or 0.
+        """Return the (…, n) derivative of the average precision with respect to each row's probability.
 
-        It is 0 if the value is undefined.
+        The derivative is 0 if the average precision is undefined.
         """
         p = self.sorted(chance)
         return self.back(self.sorted_precision_slope(p)[1])
@@ -162,7 +165,7 @@ class Ranking:
     def drawn_auroc(self, positive: Bools) -> Floats:
         """Return the (draws,) AUROC of drawn labels (draws, n) of one window, in the order of the scores.
 
-        It is NaN for a draw with only one class.
+        The AUROC is NaN for a draw with only one class.
         """
         rows = positive.shape[1]
         midrank = rows - 1 - (self.first + self.last) / 2

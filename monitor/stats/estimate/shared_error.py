@@ -15,21 +15,21 @@ class Exposure:
     """The first-order response of a metric to errors that the rows of one or several windows share.
 
     All fields but `model` add up over windows. A metric of several windows together is, to first order, the
-    mean of theirs weighted by `weight`.
+    mean of the windows' metrics weighted by `weight`.
 
     Parameters
     ----------
     model : int
-        The number of the calibration: windows with the same one share its error.
+        The number of the calibration: windows with the same number share the error of their calibration.
     weight : float
         The window's weight: rows, or the expected denominator of a ratio.
     rows : int
     along : (r,) float64
         `weight` times the change along each direction of the calibration's error.
     moved, information : (strata,) float64
-        By predicted class: `weight` times the change by a bias of one logit of these rows, and their
-        information, the sum of c(1 − c) over their confidences c. One entry for a common bias of all rows, as
-        for the accuracy.
+        For the rows of each predicted class, `weight` times the change of the metric by a bias of one logit,
+        and the information, which is the sum of c(1 − c) over the confidences c. A single entry means a
+        common bias of all rows, as for the accuracy.
     lean : float
         `weight` times the metric's excess from the calibration's error alone: an `ece` is a mean of absolute
         values, which errors of either sign raise.
@@ -51,7 +51,8 @@ class SharedError(NamedTuple):
     ----------
     variance : float
     shift : float
-        The mean of the error according to labels; 0 without labels. The interval is wider on this side.
+        The mean of the error according to labels; 0 without labels. The interval is wider on the side of its
+        sign.
     """
 
     variance: float
@@ -59,7 +60,7 @@ class SharedError(NamedTuple):
 
 
 def by_confidence(scores: Floats, predicted: Ints, column: int | Ints) -> Floats:
-    """Return the (…, n) derivative of each row's probability of a class by the row's confidence.
+    """Return the (…, n) derivative of each row's class probability with respect to its confidence.
 
     A larger confidence makes all other classes less probable, each in proportion to its probability.
 

@@ -16,16 +16,16 @@ where the `rest` are the rows on which the block's confidences were calibrated. 
   correlation falls exponentially over l rows, and the mean over n rows keeps the share
   ρ_n(l) = 2 (x − 1 + e⁻ˣ) / x² of their variance, with x = n / l.
 
-The left side is measured for blocks of 25, 50, 100 … rows. They lie inside contiguous folds, each of which is
-calibrated by the others. Non-negative least squares give x₀ and the t_l, where each length of block has the
-weight of its number of blocks.
+The left side is measured for blocks of 25, 50, 100 … rows. The blocks lie inside contiguous folds, and each
+fold is calibrated by a fit on the other folds. Non-negative least squares give x₀ and the t_l, where each
+length of block has the weight of its number of blocks.
 
 Biases slower than a quarter of the reference are hardly distinct from its mean, so this underestimates 1/f
 drift. The contrasts of neighbouring blocks (`monitor.stats.estimate.drift_spectrum`) show more of it. From a
 reference of 10,000 rows on, the larger of both variances counts.
 
-It misleads if the reference does not show the future: a trend that begins later is in no reference. Sampling
-noise gives some variance even without any: intervals of stable streams are a little too wide.
+The result misleads if the reference does not show the future: a trend that begins later is in no reference.
+Sampling noise gives some variance even without any: intervals of stable streams are a little too wide.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Components:
     def of_bias(self, n: int, information: float) -> float:
         """Return the variance of the mean bias of a later window, in logits².
 
-        If there are two estimates, by components and by contrasts of neighbouring blocks, it is the larger
-        one.
+        If there are two estimates, by components and by contrasts of neighbouring blocks, the result is the
+        larger estimate.
 
         Parameters
         ----------
@@ -164,7 +164,7 @@ def variance_components(
         The rows of a group, rising: blocks consist of them, and the result is for windows of the group.
     lasting : bool
         Whether a bias may last for ever: without a calibration, or with one that was not fitted on the rows
-        of this group. Its square counts as a variance.
+        of this group. The square of such a bias counts as a variance.
 
     Returns
     -------

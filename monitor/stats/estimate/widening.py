@@ -59,10 +59,11 @@ def _half_squares(size: int) -> Floats:
 
 
 def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
-    """Return the counts whose mid-p lies within the level: P(less) + P(this) / 2.
+    """Return the mid-p limits of a count: the lowest and the highest count in the central interval.
 
-    Exact limits cover at least the level, these about the level: half of the mass of the counts at the ends
-    belongs inside.
+    A count is in the interval if its mid-p value, P(lower count) + P(this count) / 2, lies in the central
+    part of this level. Exact limits cover at least the level. Mid-p limits cover about the level, because
+    only half of the mass of the count at either end is counted as covered.
 
     Examples
     --------
@@ -84,11 +85,11 @@ def widened_interval(
     """Return the ends of an interval with an added normal variance.
 
     On each side the half-width becomes √(half-width² + z² variance), which is exact for a normal distribution
-    and keeps the skew of any other. On the side of `shift`, its square is added to the variance. Each end
-    stays between 0 and 1, on its side of the value.
+    and keeps the skew of any other. On the side of the sign of `shift`, the square of `shift` is added to the
+    variance. Each end stays between 0 and 1, on its side of the value.
 
-    All arguments are from 0 to 1, except `variance` ≥ 0 and `shift`, which has a sign; `level` is the
-    interval's.
+    All arguments are from 0 to 1, except `variance` ≥ 0 and `shift`, which has a sign; `level` is the level
+    of the interval.
 
     Examples
     --------

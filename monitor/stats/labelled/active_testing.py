@@ -15,8 +15,8 @@ from monitor.stats.labelled.inputs import Bools, LabelledScores, mean_of_models
 def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | None = None) -> Floats:
     """Return weights v of labelled rows with which Σvφ/M is unbiased for the mean of φ over the pool.
 
-    The weights are those of the levelled unbiased risk estimator (LURE): v_m = 1 + (N − M)/(N − m) ·
-    (1/((N − m + 1) q_m) − 1). They are all 1 for uniform draws.
+    The weights are those of the levelled unbiased risk estimator (LURE): v_m = 1 + (N − M)/(N − m) · (1/((N −
+    m + 1) q_m) − 1). All weights are 1 for uniform draws.
 
     Parameters
     ----------

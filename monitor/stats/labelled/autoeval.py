@@ -33,8 +33,8 @@ class AutoEval(LabelEstimator):
     Parameters
     ----------
     annotator : {"self", "mean"}, int or (n, K) array of float
-        The class probabilities that replace labels: each model's own, the models' mean, those of the model in
-        one column, or an array with a row for each row of the scores.
+        The class probabilities that replace labels: each model's own, the models' mean, the probabilities of
+        the model in one column, or an array with a row for each row of the scores.
     lam : float, optional
         Weight of the annotator, from 0 to 1; 1 is plain PPI. By default it is tuned for the least variance.
 

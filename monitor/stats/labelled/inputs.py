@@ -95,11 +95,11 @@ class LabelledScores:
         return mean_of_models(self.scores)
 
     def to_sorted(self, rows: ArrayLike) -> NDArray[np.generic]:
-        """Return an array with an entry for each row, reordered from the caller's order to this one."""
+        """Return an array with an entry for each row, moved from the caller's order to the sorted order."""
         return np.asarray(rows)[self.row_order]
 
     def to_original(self, rows: Floats) -> Floats:
-        """Return an array with an entry for each row, reordered from this order to the caller's."""
+        """Return an array with an entry for each row, moved from the sorted order to the caller's order."""
         returned = np.empty_like(rows)
         returned[self.row_order] = rows
         return returned

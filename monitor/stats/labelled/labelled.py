@@ -23,9 +23,9 @@ class Labelled(LabelEstimator):
     """Metrics over the labelled rows; a subgroup without labels gets the metrics of all labelled rows.
 
     This fallback is the paper's; `Estimate.n` then counts the rows outside the subgroup. The estimator
-    assumes that labelled rows were sampled at random, or that `weights` have the inverse probabilities. It
-    misleads, with any number of labels, if wrong answers are labelled more often. With `weights` it is
-    Hájek's estimator of a mean, and n in the intervals is the effective number of labels.
+    assumes that labelled rows were sampled at random, or that `weights` have the inverse probabilities. The
+    estimates mislead, with any number of labels, if wrong answers are labelled more often. With `weights`
+    they are Hájek's estimator of a mean, and n in the intervals is the effective number of labels.
 
     The intervals are for the population from which the labels are a sample:
 
@@ -35,7 +35,7 @@ class Labelled(LabelEstimator):
     * AUROC has Newcombe's score interval, which keeps a positive width at an AUROC of 1;
     * average precision has Wilson's interval with the number of positive rows as trials;
     * calibration errors, and all means over more than two classes, have a Bayesian bootstrap of the rows,
-      centred on the value. It is too narrow with fewer than about 50 labels.
+      centred on the value. The bootstrap's interval is too narrow with fewer than about 50 labels.
 
     The calibration errors are corrected for the bias from label noise
     (`monitor.stats.estimate.labelled_calibration_error`); with fewer than about 10 rows per bin they are

@@ -306,8 +306,8 @@ class ModelRows:
     def confusion(self, posterior: Floats, weights: Floats | None = None) -> Floats:
         """Return the (M, draws, K, K) expected confusion matrices, true class by predicted class.
 
-        The cells are shares of all rows. The parameters are those of `values`; `metrics` must include one
-        that a confusion matrix gives, such as the accuracy.
+        The cells are shares of all rows. The parameters are those of `values`; `metrics` must include a
+        metric that a confusion matrix gives, such as the accuracy.
         """
         return self._confusion(self._summed(_masses(posterior, weights)))
 

@@ -58,7 +58,7 @@ class PosteriorEstimator(LabelEstimator):
 
     So it contains the uncertainty of labels and fit (the draws), the sampling of the rows (weights of the
     Bayesian bootstrap, centred so that resampling does not shift the mean) and, if the subclass defines it,
-    the error from the shape of the fit. It is an interval for the population of the rows, not for these rows.
+    the error from the shape of the fit. The interval is for the population of the rows, not for these rows.
 
     A subclass defines
 

@@ -63,8 +63,8 @@ def powered_share(
 def effective_trials(right: Floats, expected: Floats, population: Floats, w: Floats, lam: float) -> float:
     """Return the number of equally weighted labels that would give the same variance without an annotator.
 
-    It is above 0. A good annotator makes it larger than the number of labels.
-    `powered_share` explains the two rows that the computation adds.
+    The number is above 0. With a good annotator it is larger than the number of labels. `powered_share`
+    explains the two rows that the computation adds.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def accuracy_of(
     """Return the accuracy of a model on some rows, from their labels and an annotator.
 
     Without weights the unlabelled rows represent the population, as in the paper. With weights all rows
-    represent it, because the unlabelled ones are not a random sample.
+    represent it, because the unlabelled rows are not a random sample.
 
     Parameters
     ----------

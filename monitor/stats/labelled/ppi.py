@@ -28,7 +28,7 @@ class PredictionPowered:
     classical : (M,) float64
         Variance of the mean over labelled rows alone, for comparison.
     lam : (M,) float64
-        Weight of the annotator: 0 ignores it, 1 is plain PPI.
+        Weight of the annotator: 0 means that the annotator is ignored, 1 is plain PPI.
     n, unlabelled : int
         Numbers of labelled and unlabelled rows.
     """
@@ -49,7 +49,7 @@ class PredictionPowered:
     def effective_labels(self) -> Floats:
         """The (M,) numbers of labels with which the plain mean has the same variance.
 
-        They are infinite for a variance of 0.
+        A number is infinite for a variance of 0.
         """
         variance = np.diagonal(self.covariance)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -60,7 +60,8 @@ class PredictionPowered:
         """Return the (M, 2) ends of a normal interval for each mean.
 
         The level, above 0 and below 1, holds for each interval separately. The paper's equation (5) lacks the
-        square root of V/n. With few labels, or equal ones, the normal approximation is too narrow.
+        square root of V/n. With few labels, or if all labels are equal, the normal approximation is too
+        narrow.
         """
         half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * self.error
         return np.stack([self.value - half, self.value + half], axis=1)
@@ -82,7 +83,7 @@ def prediction_powered(
     least variance; any fixed λ leaves the mean unbiased, with any annotator.
 
     The labelled rows must be a random sample of the population of the unlabelled rows. Otherwise pass
-    `weights` w = dP/dQ, the density of the rows of interest over the density of the labelled ones, up to a
+    `weights` w = dP/dQ, the density of the rows of interest over the density of the labelled rows, up to a
     factor. The weight multiplies both terms; in the paper's (7) and (8) it multiplies only φ, which is
     biased.
 

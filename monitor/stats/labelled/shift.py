@@ -69,8 +69,8 @@ def chance_weights(scores: ArrayLike, labels: ArrayLike) -> Floats:
 def imbalance(scores: ArrayLike, labels: ArrayLike, weight: ArrayLike) -> float:
     """Return the distance of the weighted labelled rows from all rows, in standard deviations of all rows.
 
-    The distance is between means of the models' mean score, and the largest over the classes. It is 0 if all
-    scores are equal.
+    The distance is between means of the models' mean score, and the largest over the classes. The result is 0
+    if all scores are equal.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class Corrections:
       make the fitted number of right answers of each model on the labelled rows equal the observed number:
       the correction is prediction-powered inference, shrunk towards 0 with few labels;
     * model, one for each model: its evidence minus the pooled evidence, both of unit size, on the scale of m.
-      It detects a model that is more informative than the others, or uninformative.
+      This feature detects a model that is more informative than the others, or uninformative.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def _length(logits: Floats) -> Floats:
 class CorrectionRows:
     """The l labelled rows from which corrections are fitted, with p features for each of K classes.
 
-    They have (l, K, p) `features`, (l,) `labels` and (l,) `weights`.
+    The fields are the (l, K, p) `features`, the (l,) `labels` and the (l,) `weights`.
     """
 
     features: Floats
@@ -201,7 +201,7 @@ class Adjustment:
     ----------
     rows : CorrectionRows
     modes : tuple
-        One for each factor above 0.
+        The maximum of the posterior for each factor above 0.
     log_weights : (len(FACTORS),) float64
         For each factor, the logarithm of its prior weight times the Bayes factor against no correction.
     """
@@ -216,7 +216,7 @@ class Adjustment:
     ) -> Self:
         """Fit the coefficients for every factor.
 
-        Each fit starts from the one before.
+        Each fit starts from the coefficients of the previous fit.
 
         Parameters
         ----------
@@ -240,7 +240,7 @@ class Adjustment:
 
         A draw is the mode for its own logits, by Newton steps with the curvature at the mode for the mean
         logits, plus normal noise with the inverse of that curvature as covariance. Every second draw has the
-        negative noise of the one before, which makes medians over few draws more stable. `factors` are
+        negative noise of the previous draw, which makes medians over few draws more stable. `factors` are
         indices into `FACTORS`.
         """
         noise = rng.standard_normal((len(logits), self.rows.features.shape[2]))

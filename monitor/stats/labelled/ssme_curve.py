@@ -16,7 +16,7 @@ def distil(scores: Floats, posterior: Floats) -> IsotonicCalibration:
     equal. For two classes the mean calibrated probability over the rows equals the mean of the fit, so the
     mean confidence gives the accuracy of the fit, up to the information that is not in the model's ranking.
 
-    The curve averages over the other models' scores. It is right for later rows as long as the joint
+    The curve averages over the other models' scores. The curve is right for later rows as long as the joint
     distribution of classes and all models' scores stays the same.
 
     Parameters

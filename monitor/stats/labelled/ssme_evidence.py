@@ -116,7 +116,7 @@ def agreement_weights(each: Floats, present: Bools) -> Floats:
     of the models' normal scores, which come from the ranks of the centred log-probabilities. Models that do
     not load on R's first principal component have the weight 0. For the others, w₀ = (R + 0.3·I)⁻¹1 lets
     copies of a model share its weight, λ = R·w₀ is each model's agreement with the rest, and the weights are
-    (R + 0.3·I)⁻¹λ, clipped at 0. They give the best linear estimate of the common component.
+    (R + 0.3·I)⁻¹λ, clipped at 0. These weights give the best linear estimate of the common component.
 
     The weights mislead if most models are wrong in the same way: they then exclude the good models.
 

@@ -201,8 +201,8 @@ class RankBinormal(ParticleFamily):
     Let u be the mid-rank of a row's pooled evidence over n, and π the prevalence of class 1. On a hidden
     scale, class 0 is distributed as N(0, 1) and class 1 as N(d, σ²). The mixture has the distribution
     function G(t) = (1 − π)Φ(t) + πΦ((t − d)/σ), and the row lies at t = G⁻¹(u). Its log-odds are logit π −
-    ((t − d)/σ)²/2 − log σ + t²/2, constant beyond the point where they would fall again (σ ≠ 1). They do not
-    depend on distortions of the scores that keep their order.
+    ((t − d)/σ)²/2 − log σ + t²/2, constant beyond the point where they would fall again (σ ≠ 1). The log-odds
+    do not depend on distortions of the scores that keep their order.
 
     The priors are:
 
@@ -211,7 +211,7 @@ class RankBinormal(ParticleFamily):
       labels), because classifiers exaggerate;
     * log σ ~ N(0, 0.15).
 
-    The numbers in the second and third come from simulated suites.
+    The numbers in the second and third prior come from simulated suites.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ def hypotheses(evidence: Evidence, scores: Floats, heard: Floats, differ: float)
     heard : (M,) float64
         The models' weights in the pooled evidence.
     differ : float
-        The `disagreement` of the models with a weight above 0; not used if there is only one.
+        The `disagreement` of the models with a weight above 0; not used if there is only one such model.
 
     References
     ----------
@@ -176,9 +176,10 @@ def shares_agree(scores: Floats) -> float:
 
     The ratio is above 0 and at most 3. Calibrated models have the same mean scores up to noise. Let s be the
     standard deviation between models of the logits of their mean scores (root mean square over the classes).
-    The result is the ratio of the half-normal densities of s with scales 0.1 and 0.3. It uses one number for
-    any number of models, because models trained on the same rows make similar errors. It misleads if all
-    models have the same error, as after a change of the classes' shares, which only labels can show.
+    The result is the ratio of the half-normal densities of s with scales 0.1 and 0.3. The ratio uses one
+    number for any number of models, because models trained on the same rows make similar errors. The ratio
+    misleads if all models have the same error, as after a change of the classes' shares, which only labels
+    can show.
 
     Parameters
     ----------
@@ -240,7 +241,7 @@ def claimed_error_ratio(scores: Floats, differ: float) -> float:
     scores : (n, M, K) float64
         At least two models; NaN for a missing one.
     differ : float
-        Their `disagreement`.
+        The `disagreement` of the models.
 
     Examples
     --------

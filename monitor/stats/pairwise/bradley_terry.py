@@ -109,8 +109,8 @@ class BradleyTerry:
 
     Intervals are normal with the sandwich covariance: right for many comparisons, too narrow with only a few
     dozen for each model. If the Bradley-Terry model is wrong, they are intervals for the coefficients with
-    the smallest expected loss. They assume independent comparisons, which many verdicts of one person are
-    not.
+    the smallest expected loss. The intervals assume independent comparisons, which many verdicts of one
+    person are not.
 
     Parameters
     ----------

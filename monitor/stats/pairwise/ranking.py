@@ -1,9 +1,9 @@
 """Best and worst possible ranks of models with uncertain means or coefficients.
 
-Two methods control the joint level of all ranks, both from AutoEval's section 2.2: intervals at Bonferroni's
-level, and the joint ellipsoid of all values, which uses the correlation of their errors. The ellipsoid gives
-narrower ranks for few models, or for models that answered the same requests and make similar errors; the
-intervals give narrower ranks for many models with independent errors.
+Two methods, both from section 2.2 of AutoEval, control the joint level of all ranks: intervals at
+Bonferroni's level, and the joint ellipsoid of all values, which uses the correlation of their errors. The
+ellipsoid gives narrower ranks for few models, or for models that answered the same requests and make similar
+errors; the intervals give narrower ranks for many models with independent errors.
 """
 
 from __future__ import annotations

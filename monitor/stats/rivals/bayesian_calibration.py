@@ -70,9 +70,9 @@ class BayesianCalibration(LabelEstimator):
     authors' hierarchy over groups of people is left out: one curve for each model serves all its subgroups.
 
     The estimator assumes a curve of this family, in which a and b above 0 keep the order of the scores, and
-    that a = b = 1, c = 0 (a calibrated model) is the most probable curve before any label. It uses one
-    model's scores only. With few labels it stays near the model's own confidence, which is too high for an
-    overconfident model. The interval contains the posterior of the curve and the sampling of the rows; it
+    that a = b = 1, c = 0 (a calibrated model) is the most probable curve before any label. The estimator uses
+    one model's scores only. With few labels it stays near the model's own confidence, which is too high for
+    an overconfident model. The interval contains the posterior of the curve and the sampling of the rows; it
     covers if the family is right.
 
     Without labels the estimate comes from the prior, and has the flag "no labels". More than two classes are

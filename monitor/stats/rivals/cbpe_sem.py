@@ -13,8 +13,8 @@ STANDARD_ERRORS = 3.0
 def cbpe_sem(result: Result, row_sd: float, standard_errors: float = STANDARD_ERRORS) -> Result:
     """Return an estimate with NannyML's band instead of its interval, for comparison.
 
-    The band is ± `standard_errors` × `row_sd` / √n, clipped to 0 and 1. It has the same width for every
-    window of n rows, whatever its confidences. The band is not a confidence interval: it describes how far
+    The band is ± `standard_errors` × `row_sd` / √n, clipped to 0 and 1. The band has the same width for every
+    window of n rows, whatever the confidences. The band is not a confidence interval: it describes how far
     the realised metric of n rows of the reference lies from the metric of the whole reference. On calibrated
     data it covers 98.9 to 100 % where the exact interval covers 94 to 98 %
     (`tests/fidelity/output/metrics_coverage.txt`).

@@ -69,7 +69,7 @@ class DawidSkene(PosteriorEstimator):
         M-step   π_k ∝ Σ_i r_ik,   θ_m(l | k) = Σ_i r_ik [model m says l on row i] / Σ_i r_ik
         E-step   r_ik ∝ π_k Π_m θ_m(answer of m on i | k),   labelled rows stay on their label
 
-    A model's answer is its most probable class. EM starts from each row's shares of answers. It stops when
+    A model's answer is its most probable class. EM starts from each row's shares of answers. EM stops when
     neither the class shares nor the matrices change by `TOLERANCE` in total, or after `ITERATIONS` (flag "not
     converged"). There is no smoothing: the result is the maximum of the likelihood, as in the paper.
 

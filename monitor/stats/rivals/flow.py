@@ -84,7 +84,7 @@ class Training:
     couplings : int
         Number of coupling layers.
     width : int
-        Hidden units of their networks, which have three fully connected layers.
+        Hidden units of the networks of the coupling layers, which have three fully connected layers.
     epochs : int
         Largest number of passes over the rows.
     """

@@ -26,11 +26,12 @@ _STREAM = 10
 class SSMEFlow(PosteriorEstimator):
     """Gaussian mixture over an invertible map of the scores, with one normal distribution for each class.
 
-    1. The scores are mapped by additive log-ratio to R^(M(K−1)) and standardised. They give the parameters of
-       the mixture, where a row counts for each class with the mean score of the classifiers, and a labelled
-       row for its label.
-    2. Adam fits the map, a RealNVP of affine couplings, by likelihood with the mixture fixed. It stops when
-       the likelihood of the held-out rows (one in ten) no longer rises, after at most `epochs` passes.
+    1. The scores are mapped by additive log-ratio to R^(M(K−1)) and standardised. The mapped scores give
+       the parameters of the mixture, where a row counts for each class with the mean score of the
+       classifiers, and a labelled row for its label.
+    2. Adam fits the map, a RealNVP of affine couplings, by likelihood with the mixture fixed. The training
+       stops when the likelihood of the held-out rows (one in ten) no longer rises, after at most `epochs`
+       passes.
     3. EM fits the mixture again in the space of the map, with labelled rows on their label.
 
     The estimator assumes that one smooth map makes the scores of each class normal, that the classifiers'

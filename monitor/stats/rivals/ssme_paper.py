@@ -56,7 +56,7 @@ class SSMEPaper(PosteriorEstimator):
         E-step   r_ik ∝ π_k f_k(s_i),  labelled rows stay on their label
 
     K_h is a product of Gaussians with one bandwidth for each dimension, chosen once from all rows. EM begins
-    with a random class for each unlabelled row, sampled from the mean of the classifiers. It stops when no
+    with a random class for each unlabelled row, sampled from the mean of the classifiers. EM stops when no
     responsibility changes by more than `TOLERANCE`, or after `epochs` iterations (flag "not converged"). With
     kernels in the M-step the likelihood may fall.
 

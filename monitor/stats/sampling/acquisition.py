@@ -26,9 +26,9 @@ def inclusion_probabilities(confidence: ArrayLike, n: int, *, uniform: float = U
     """Return the (N,) probabilities with which answers are among the n to label; the sum is min(n, N).
 
     The probabilities mix an even share with a share that is proportional to sqrt(c(1 − c) + (c − p)²), the
-    root mean square distance of the outcome (1 or 0) from the accuracy p = mean(c). The latter minimises the
-    variance of the weighted share (`monitor.stats.estimate.hajek`). Probabilities above 1 become 1, and the
-    other answers share the rest.
+    root mean square distance of the outcome (1 or 0) from the accuracy p = mean(c). The second share
+    minimises the variance of the weighted share (`monitor.stats.estimate.hajek`). Probabilities above 1
+    become 1, and the other answers share the rest.
 
     Such draws help if the confidences rank the answers: otherwise the estimate stays unbiased, but its
     interval can be wider than with an even draw.
@@ -160,9 +160,9 @@ def as_if_at_once(probability: ArrayLike, rows: int) -> Floats:
     """Convert the probabilities of draws in turn to inclusion probabilities.
 
     Some estimators weight a label by the inverse of its `probability`, and ignore the order of the draws. The
-    result n / (N v) makes their weights proportional to the weights v of `lure_weights`. They are then as
-    accurate as with other unequal probabilities, but not exactly unbiased, because a result above 1 becomes
-    1.
+    result n / (N v) makes their weights proportional to the weights v of `lure_weights`. The estimates are
+    then as accurate as with other unequal probabilities, but not exactly unbiased, because a result above 1
+    becomes 1.
 
     Parameters
     ----------

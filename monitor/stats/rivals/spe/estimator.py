@@ -199,7 +199,8 @@ class SPE(LabelEstimator):
         """Return the threshold that most probably reaches a precision and a recall.
 
         If several thresholds have the highest probability, the result is the middle one (section 4.4 of the
-        paper). It is Unknown, with that probability in the reason, if the probability is below `probability`.
+        paper). The result is Unknown if the highest probability is below `probability`; the reason states the
+        highest probability.
 
         Raises
         ------

@@ -2,7 +2,7 @@
 
 Positive rows are those of the class. The fit has three steps: it defines the posterior of the mixture's
 parameters (`Pair.log_posterior`), searches for its maximum, and samples the parameters by importance sampling
-around that maximum. It does so for several pairs of families of densities (`fit_mixture`).
+around that maximum. The fit does so for several pairs of families of densities (`fit_mixture`).
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def fit_mixture(
     draws: int,
     seed: Sequence[int],
 ) -> MixtureFit:
-    """Fit all pairs of families, and sample the parameters of the most likely ones.
+    """Fit all pairs of families, and sample the parameters of the most likely pairs.
 
     First it fits every pair on `COARSE` points, from the best of the starts. Then it fits the most likely
     pairs on `POINTS` points: the first `KEPT` of them from their maximum and from all starts, the next ones
