@@ -62,7 +62,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -118,6 +118,7 @@ _SHOWN = 1e-4  # the least weight of a hypothesis in the interval
 _ROUNDS, _PARTS = 3, np.linspace(0.0, 1.0, 17)  # of the search for a quantile, to 1/4096 of its range
 _MERGED_AT_ONCE = 8  # pairs of blocks
 _CACHED = 12  # beliefs after old blocks
+_CACHED_WITHIN = 6  # beliefs after blocks of kept windows; the counts of each take 15 kB
 _SHIFTS = 16  # recalibrations that are kept separately
 _BIAS = 3  # components of the state: s, f₁ and f₂; counts follow
 
@@ -153,6 +154,41 @@ def _loading(rows: int) -> Floats:
     return np.vstack([np.ones(_MANY), shares])
 
 
+class _Run(NamedTuple):
+    """The terms of a run of blocks: loadings on the state at its start, and covariances gained on the way.
+
+    Parameters
+    ----------
+    load : (blocks, 3, hypotheses) float64
+        Share of s, f₁ and f₂ at the middle of the first block in the mean bias of each.
+    left : (3, hypotheses) float64
+        Share of them that is left at the middle of the last block.
+    between : (blocks, blocks, hypotheses) float64
+        Covariance that the biases of two blocks gain on the way.
+    at_end : (blocks, 3, hypotheses) float64
+        Covariance that the bias of each gains with s, f₁ and f₂ at the middle of the last.
+    """
+
+    load: Floats
+    left: Floats
+    between: Floats
+    at_end: Floats
+
+
+@lru_cache(maxsize=256)
+def _run_of(rows: tuple[int, ...]) -> _Run:
+    """Return the terms of a run of blocks without labels, from the rows of each."""
+    middle = np.cumsum(rows) - np.array(rows) / 2
+    apart = np.abs(middle - middle[:, None])
+    left = np.ones((len(rows), len(rows), _BIAS, _MANY))
+    left[:, :, 1:] = np.exp(-apart[:, :, None, None] / _LENGTH)
+    gained = np.stack([_motion(since)[1][range(_BIAS), range(_BIAS)] for since in apart[0].tolist()])
+    both = left * np.minimum(gained[:, None], gained)  # it never falls along the run
+    load = np.stack([_loading(many) for many in rows])
+    between = (load[:, None] * load * both).sum(axis=2)
+    return _Run(load * left[0], left[0, -1], between, load * both[:, -1])
+
+
 class Forecast(NamedTuple):
     """The mean and the standard deviation of the bias of rows to come, in logits."""
 
@@ -181,9 +217,9 @@ class _Belief(NamedTuple):
         before = self.state[:, :_BIAS], self.state[:, _BIAS:][:, 1 - WINDOWS :]
         return self._replace(state=np.concatenate([*before, np.zeros((5, 1, _MANY))], axis=1))
 
-    def with_counts(self, counted: _Belief) -> _Belief:
-        """Return the same belief with the counts of another one at its place."""
-        return self._replace(state=np.concatenate([self.state, counted.state[:, _BIAS:]], axis=1))
+    def with_counts(self, counts: Floats) -> _Belief:
+        """Return the same belief with these counts at its place, (5, counts, hypotheses)."""
+        return self._replace(state=np.concatenate([self.state[:, :_BIAS], counts], axis=1))
 
     def without_counts(self) -> _Belief:
         """Return the same belief of the bias alone."""
@@ -271,6 +307,48 @@ def _after_block(belief: _Belief, rows: int, gains: Ints | None, unlabelled: Int
     return _Belief(belief.at, weight, state)
 
 
+def _after_unlabelled(belief: _Belief, rows: tuple[int, ...], unlabelled: Ints) -> Floats:
+    """Return the counts at the middle of the last of several blocks without labels.
+
+    `_after_block` and `_moved` give the same block by block. Without labels the bias only drifts, so that its
+    mean and its covariance are known at all blocks at once.
+
+    Parameters
+    ----------
+    belief : _Belief
+        At the middle of the first block.
+    rows : tuple of int
+        Of each block.
+    unlabelled : (blocks, 21) int64
+        Right answers expected of them.
+
+    Returns
+    -------
+    (5, counts, hypotheses) float64
+        As in the state of a belief.
+    """
+    run, state = _run_of(rows), belief.state
+    along = (state[:_BIAS, :_BIAS] * run.load[:, :, None]).sum(axis=1)  # covariance with each bias
+    own = run.between[range(len(rows)), range(len(rows))]
+    variance = np.maximum((along * run.load).sum(axis=1) + own, 1e-9)
+    deviation, mean = np.sqrt(variance), (state[3, :_BIAS] * run.load).sum(axis=1)
+    points = mean[:, None] + deviation[:, None] * _POINTS[:, None]
+    values = _read_each(_on_lattice(*unlabelled), points)
+    weighted = values * _STANDARD[:, None]
+    counted = weighted.sum(axis=1)
+    slope = (weighted * _POINTS[:, None]).sum(axis=1) / deviation
+    beside = (weighted * values).sum(axis=1) - counted * counted - slope * slope * variance
+    lean, covariance = (run.load * slope[:, None]).sum(axis=0), (along * slope[:, None]).sum(axis=0)
+    spread = np.maximum(beside, 0.0).sum(axis=0) + (lean * covariance).sum(axis=0)
+    spread += (slope * (run.between * slope[:, None]).sum(axis=0)).sum(axis=0)
+    counts = state[:, _BIAS:].copy()
+    counts[4] += spread + 2 * (counts[:_BIAS] * lean[:, None]).sum(axis=0)
+    counts[3] += counted.sum(axis=0)
+    counts[:_BIAS] *= run.left[:, None]
+    counts[:_BIAS] += (run.left * covariance + (run.at_end * slope[:, None]).sum(axis=0))[:, None]
+    return counts
+
+
 def _forecast(belief: _Belief, rows: int) -> Forecast:
     """Return the bias of a block of `rows`, at whose middle the belief is."""
     load = _loading(rows)
@@ -295,6 +373,20 @@ def _read(values: Floats, points: Floats) -> Floats:
     between: Floats = (values[:, 1:] - values[:, :-1]).take(at, axis=1)
     between *= place
     between += values.take(at, axis=1)
+    return between
+
+
+def _read_each(values: Floats, points: Floats) -> Floats:
+    """Interpolate as `_read` does, each of the values, (sums, 401), at points of its own, (sums, m, ...)."""
+    place = (points + FARTHEST) * (1 / _STEP)
+    place = np.minimum(np.maximum(place, 0.0), len(LATTICE) - 1 - 1e-9)
+    at = place.astype(np.intp)
+    place -= at
+    at += (np.arange(len(values)) * len(LATTICE))[:, None, None]
+    low = values.take(at)
+    at += 1
+    between: Floats = (values.take(at) - low) * place
+    between += low
     return between
 
 
@@ -641,6 +733,7 @@ class CorrectionLogic:
         self._anchor = self._beginning if state.anchor is None else _unpacked(state.anchored, state.anchor)
         self._unsummed: dict[int, NDArray[np.float32]] = {}  # confidences of kept windows, by number
         self._passed: dict[int, _Passed] = {}  # through kept windows, by number
+        self._within: dict[int, _Belief] = {}  # after blocks with labels of kept windows, by start
         self._after_old: dict[int, _Belief] = {}  # from the beginning through blocks, by the last's start
 
     @property
@@ -872,6 +965,7 @@ class CorrectionLogic:
         for window in self._windows:
             if window.first + window.rows > start:
                 self._passed.pop(window.number, None)
+        self._within = {at: belief for at, belief in self._within.items() if at < start}
         self._forget_old(self._starts[bisect_right(self._starts, start) - 1])
         if self._windows and start < self._windows[0].first:
             self._anchor = self._beginning
@@ -915,25 +1009,49 @@ class CorrectionLogic:
         known = self._passed.get(window.number)
         if known is not None and known.counted.state.shape[1] >= _BIAS + counts:
             return known
+        starts = range(window.first, stop, step)
+        rows = tuple(min(step, stop - start) for start in starts)
+        done, labelled, belief = self._begun(index, counts, starts)
+        unlabelled = self._summed(window).unlabelled if counts else None
+        for run in _runs([start in self._blocks for start in starts], done):
+            start, last = starts[run.start], run.stop - 1
+            after = self._beside(labelled, belief, start + rows[run.start] / 2)
+            if start in self._blocks:
+                own = None if unlabelled is None else unlabelled[last]
+                belief = _after_block(after, rows[last], self._blocks[start].gains, own)
+                labelled = self._keep_within(start, belief).without_counts()
+            elif unlabelled is not None:
+                counted = _after_unlabelled(after, rows[run], unlabelled[run])
+                belief = self._drifted(after, starts[last] + rows[last] / 2).with_counts(counted)
+        self._passed[window.number] = _Passed(labelled, belief)
+        return self._passed[window.number]
+
+    def _begun(self, index: int, counts: int, starts: range) -> tuple[int, _Belief, _Belief]:
+        """Return the number of blocks that known beliefs of a window are past, and both as in `_Passed`."""
+        for k in reversed(range(len(starts))):
+            known = self._within.get(starts[k])
+            if known is not None and known.state.shape[1] >= _BIAS + counts:
+                labelled = known.without_counts()
+                return k + 1, labelled, known if counts else labelled
         if index:
             labelled, belief = self._through(index - 1, max(counts - 1, 0))
         else:
-            labelled = belief = self._before_kept(window.first)
-        belief = belief.counting_from_here() if counts else labelled
-        unlabelled = self._summed(window).unlabelled if counts else None
-        for k, start in enumerate(range(window.first, stop, step)):
-            block, end = self._blocks.get(start), min(start + step, stop)
-            if block is None and unlabelled is None:
-                continue
-            after = self._advanced(belief, (start + end) / 2)
-            if labelled.at != belief.at:  # blocks without labels lie between
-                after = self._advanced(labelled, after.at).with_counts(after)
-            gains = None if block is None else block.gains
-            belief = _after_block(after, end - start, gains, None if unlabelled is None else unlabelled[k])
-            if block is not None:
-                labelled = belief.without_counts()
-        self._passed[window.number] = _Passed(labelled, belief)
-        return self._passed[window.number]
+            labelled = belief = self._before_kept(starts.start)
+        return 0, labelled, belief.counting_from_here() if counts else labelled
+
+    def _keep_within(self, start: int, belief: _Belief) -> _Belief:
+        """Keep the belief after a block with labels: the next ones often come a block later."""
+        self._within[start] = belief
+        if len(self._within) > _CACHED_WITHIN:
+            del self._within[next(iter(self._within))]
+        return belief
+
+    def _beside(self, labelled: _Belief, belief: _Belief, at: float) -> _Belief:
+        """Return the belief at a later place, its bias as of the last labels, from which it only drifts."""
+        after = self._advanced(belief, at)
+        if labelled.at == belief.at:
+            return after
+        return self._advanced(labelled, at).with_counts(after.state[:, _BIAS:])
 
     def _before_kept(self, first: int) -> _Belief:
         """Return the belief before the first row of the oldest kept window."""
@@ -980,6 +1098,20 @@ class CorrectionLogic:
     def _drifted(self, belief: _Belief, at: float) -> _Belief:
         share = _KEPT ** ((at - belief.at) / self._settings.block_rows)
         return _moved(belief, at, self._settings.weights, share)
+
+
+def _runs(labelled: list[bool], start: int) -> Iterator[slice]:
+    """Cut blocks, from one on, into labelled ones, one by one, and runs of those without labels.
+
+    Examples
+    --------
+    >>> [(run.start, run.stop) for run in _runs([True, False, False, True, True, False], 1)]
+    [(1, 3), (3, 4), (4, 5), (5, 6)]
+    """
+    for stop in range(start + 1, len(labelled) + 1):
+        if stop == len(labelled) or labelled[stop] or labelled[start]:
+            yield slice(start, stop)
+            start = stop
 
 
 def _interval(belief: _Belief, pooled: int, expected: Floats, level: float) -> tuple[float, float, float]:

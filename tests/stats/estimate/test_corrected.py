@@ -182,6 +182,61 @@ def test_a_fully_labelled_window_is_known():
     assert found.estimate(1) == Estimate(*[right[1].mean()] * 3, 0.95, N)
 
 
+class History:
+    """A correction's random life: windows of several sizes, labels ahead, in time and late, recalibrations."""
+
+    def __init__(self, seed):
+        self.rng, self.settings = np.random.default_rng([seed, 11]), Correction.unknown(100)
+        self.logic, self.closed = self.settings.build(), 0
+        sizes = self.rng.choice((100, 110, 60, 10, 0), 200, p=(0.7, 0.1, 0.1, 0.05, 0.05))
+        self.ends = sizes.cumsum()
+        confidence, right = stream(1, seed, bias=-0.5, n=sizes.sum())
+        self.confidence, self.right, self.open = confidence[0], right[0], np.ones(sizes.sum(), dtype=bool)
+        firsts = np.repeat(self.ends - sizes, sizes)
+        self.block = corrected.block_starts(np.arange(len(firsts)), firsts, self.settings.block_rows)
+
+    def close(self):
+        first, end = np.append(0, self.ends)[self.closed : self.closed + 2]
+        self.logic.close(self.closed, self.confidence[first:end])
+        self.closed += 1
+
+    def label(self):
+        """Label some rows, or all, of one to four blocks: most of them recent, and some not yet closed."""
+        newest = min(self.closed + self.rng.integers(2), 199)
+        window = max(newest - self.rng.choice((0, 1, 2, 4, 9, 30)), 0)
+        first = self.ends[window] - self.rng.integers(1, 101)
+        rows = np.arange(max(first, 0), min(first + self.rng.choice((3, 25, 100)), self.ends[newest]))
+        rows = rows[self.open[rows] & (self.rng.random(len(rows)) < self.rng.choice((0.1, 0.5, 1.0)))]
+        self.open[rows] = False
+        self.logic.push(self.block[rows], self.confidence[rows], self.right[rows])
+
+    def recalibrate(self):
+        self.logic.recalibrated(self.rng.normal(scale=0.3), 0.01)
+
+    def restart(self):
+        self.logic.restarted()
+
+    def ask(self):
+        """Ask for a forecast, or for windows together, and compare with what a resumed correction says."""
+        resumed = self.settings.build(restored(unpack(pack(self.logic.snapshot())), CorrectionState))
+        assert pack(resumed.snapshot()) == pack(self.logic.snapshot())
+        at = self.rng.integers(-1, len(self.logic.windows))
+        if at < 0:
+            assert self.logic.forecast() == resumed.forecast()
+        else:
+            asked = self.logic.windows[at], 0.95, self.rng.integers(1, at + 2)
+            assert self.logic.estimate(*asked) == resumed.estimate(*asked)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_resumed_correction_says_what_the_one_that_lived_on_says_whatever_came_before(seed):
+    life = History(seed)
+    acts = life.close, life.label, life.ask, life.recalibrate, life.restart
+    for act in life.rng.choice(len(acts), 150, p=(0.25, 0.35, 0.34, 0.05, 0.01)):
+        acts[act]()
+    assert life.closed > 4 * WINDOWS
+
+
 def test_a_windows_own_late_labels_revise_it():
     confidence, right = stream(10, bias=np.repeat([0.0, -1.5], 5)[:, None])
     logic = fed(STEADY, confidence[:9], right[:9], picked((9, N), 0.2))
@@ -489,6 +544,69 @@ def test_a_forecast_changes_nothing_of_later_windows():
     assert found[:5] == found[5:]
 
 
+def test_a_forecast_between_late_labels_and_pooled_windows_changes_neither():
+    """It continues after the last block whose belief is known, and counts no block after it."""
+    confidence, right = stream(3)
+    labelled = picked((3, N), 0.2)
+    logic = fed(STEADY, confidence, right, labelled)
+    logic.estimate(2, pooled=3)
+    rows = 2 * N + np.arange(200, 300), confidence[2][200:300], right[2][200:300]
+    logic.push(rows[0] // 100 * 100, *rows[1:])
+    logic.forecast()
+    resumed = STEADY.build(restored(unpack(pack(logic.snapshot())), CorrectionState))
+    assert logic.estimate(2, pooled=3) == resumed.estimate(2, pooled=3)
+
+
 def test_a_chance_is_shifted_in_logits():
     found = shifted(np.array([0.5, 1.0]), np.array([2.0, 1.0]), np.array([1.0, 0.0]))
     assert found == pytest.approx([expit(1.0), 1 - 1e-6])
+
+
+@pytest.mark.parametrize("rows", [(100,), (100, 100, 100), (100, 25, 60)])
+def test_blocks_without_labels_together_are_what_they_are_one_by_one(rows):
+    """Witness: `_after_block` at the middle of each, and the drift between them."""
+    confidence, right = stream(4)
+    logic = fed(
+        Correction.from_reference(*(each.ravel() for each in stream(8, seed=4)), N),
+        confidence,
+        right,
+        picked((4, N), 0.1),
+    )
+    logic.estimate(3, pooled=3)
+    belief = logic._passed[3].counted
+    unlabelled = np.stack(
+        [each.sum(axis=0) for each in np.split(corrected._expected(confidence[0]), [150, 290])]
+    )
+    unlabelled = unlabelled[: len(rows)].astype(np.int64)
+    slow, places = belief, np.cumsum(rows) - np.array(rows) / 2
+    for at, many, expected in zip(places, rows, unlabelled, strict=True):
+        slow = corrected._moved(slow, belief.at + at - places[0], belief.weight, 1.0)
+        slow = corrected._after_block(slow, many, None, expected)
+    counts = corrected._after_unlabelled(belief, rows, unlabelled)
+    assert counts.shape == (5, 3, len(HYPOTHESES))
+    assert counts == pytest.approx(slow.state[:, 3:], rel=1e-9, abs=1e-9)
+
+
+def test_a_revision_works_out_the_blocks_from_its_first_new_label_on_alone(monkeypatch):
+    """Labels of a window that come block by block, each followed by a revision."""
+    confidence, right = stream(4)
+    labelled = picked((4, N), 0.2)
+    labelled[2:] = False
+    logic, worked_out = fed(STEADY, confidence, right, labelled), []
+    block_by_block = corrected._after_block
+
+    def counting(belief, *block):
+        worked_out.append(block)
+        return block_by_block(belief, *block)
+
+    monkeypatch.setattr(corrected, "_after_block", counting)
+    logic.estimate(2)
+    blocks = 2 * N + np.arange(N) // 100 * 100
+    for first in range(0, N, 100):
+        worked_out.clear()
+        rows = slice(first, first + 20)
+        logic.push(blocks[rows], confidence[2][rows], right[2][rows])
+        logic.estimate(2)
+        assert len(worked_out) == 1, first
+    resumed = STEADY.build(restored(unpack(pack(logic.snapshot())), CorrectionState))
+    assert resumed.estimate(2) == logic.estimate(2)
