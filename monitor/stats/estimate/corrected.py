@@ -115,15 +115,17 @@ _LEAST, _LEAST_WEIGHT = 1e-6, 1e-4  # floors relative to the largest likelihood:
 _WIDER = (1.2, 1.1)  # deviations below and above the mean
 _NEAREST = 1e-6  # the least distance of confidences from 0 and 1
 _SHOWN = 1e-4  # the least weight of a hypothesis in the interval
-_ROUNDS, _PARTS = 3, np.linspace(0.0, 1.0, 17)  # of the search for a quantile, to 1/4096 of its range
+_ROUNDS, _INTO = 3, 16  # rounds and parts of the search for a quantile, to 1/4096 of its range
+_CUTS: Floats = np.arange(1, _INTO) / _INTO
 _MERGED_AT_ONCE = 8  # pairs of blocks
 _CACHED = 12  # beliefs after old blocks
-_CACHED_WITHIN = 6  # beliefs after blocks of kept windows; the counts of each take 15 kB
+_CACHED_WITHIN = 2  # beliefs after blocks of kept windows; the counts of each take 15 kB
 _SHIFTS = 16  # recalibrations that are kept separately
 _BIAS = 3  # components of the state: s, f₁ and f₂; counts follow
 
 _RISE: Floats = np.linspace(0.0, 1e-10, len(LATTICE))  # so that counts can be inverted
 _STEP = float(LATTICE[1] - LATTICE[0])
+_BETWEEN_POINTS: Floats = (LATTICE[1:] + LATTICE[:-1]) / 2
 _POINTS: Floats = np.linspace(-3.5, 3.5, 11)
 _POWERS: Floats = np.stack([_POINTS**0, _POINTS, _POINTS**2])
 _STANDARD: Floats = np.exp(-(_POINTS**2) / 2) / np.exp(-(_POINTS**2) / 2).sum()
@@ -165,6 +167,8 @@ class _Run(NamedTuple):
         Share of them that is left at the middle of the last block.
     between : (blocks, blocks, hypotheses) float64
         Covariance that the biases of two blocks gain on the way.
+    own : (blocks, hypotheses) float64
+        Variance that the bias of each gains.
     at_end : (blocks, 3, hypotheses) float64
         Covariance that the bias of each gains with s, f₁ and f₂ at the middle of the last.
     """
@@ -172,6 +176,7 @@ class _Run(NamedTuple):
     load: Floats
     left: Floats
     between: Floats
+    own: Floats
     at_end: Floats
 
 
@@ -186,7 +191,8 @@ def _run_of(rows: tuple[int, ...]) -> _Run:
     both = left * np.minimum(gained[:, None], gained)  # it never falls along the run
     load = np.stack([_loading(many) for many in rows])
     between = (load[:, None] * load * both).sum(axis=2)
-    return _Run(load * left[0], left[0, -1], between, load * both[:, -1])
+    own = between[range(len(rows)), range(len(rows))]
+    return _Run(load * left[0], left[0, -1], between, own, load * both[:, -1])
 
 
 class Forecast(NamedTuple):
@@ -329,11 +335,10 @@ def _after_unlabelled(belief: _Belief, rows: tuple[int, ...], unlabelled: Ints) 
     """
     run, state = _run_of(rows), belief.state
     along = (state[:_BIAS, :_BIAS] * run.load[:, :, None]).sum(axis=1)  # covariance with each bias
-    own = run.between[range(len(rows)), range(len(rows))]
-    variance = np.maximum((along * run.load).sum(axis=1) + own, 1e-9)
+    variance = np.maximum((along * run.load).sum(axis=1) + run.own, 1e-9)
     deviation, mean = np.sqrt(variance), (state[3, :_BIAS] * run.load).sum(axis=1)
     points = mean[:, None] + deviation[:, None] * _POINTS[:, None]
-    values = _read_each(_on_lattice(*unlabelled), points)
+    values = _read_each((unlabelled * UNIT) @ _TO_LATTICE, points)
     weighted = values * _STANDARD[:, None]
     counted = weighted.sum(axis=1)
     slope = (weighted * _POINTS[:, None]).sum(axis=1) / deviation
@@ -801,17 +806,18 @@ class CorrectionLogic:
             raise ValueError(f"block must be one that close returns, 0 or more, got {low}")
         self._labelled += int((block >= self._restart).sum())
         order = np.argsort(block, kind="stable")
-        places, first = np.unique(block[order], return_index=True)
-        gains = np.add.reduceat(_gains(stretched, hits)[order], first)
-        expected = np.add.reduceat(_expected(stretched)[order], first).astype(np.int64)
-        correct = np.add.reduceat(hits[order].astype(np.int64), first)
-        many = np.diff(first, append=len(order))
+        block, stretched, hits = block[order], stretched[order], hits[order]
+        first = np.concatenate([[0], np.flatnonzero(block[1:] != block[:-1]) + 1])
+        gains = np.add.reduceat(_gains(stretched, hits), first)
+        expected = np.add.reduceat(_expected(stretched), first).astype(np.int64)
+        correct = np.add.reduceat(hits, first, dtype=np.int64)
+        many = np.concatenate([first[1:], [len(block)]]) - first
         for at, one, fewer, labels, rights in zip(
-            places.tolist(), gains, expected, many.tolist(), correct.tolist(), strict=True
+            block[first].tolist(), gains, expected, many.tolist(), correct.tolist(), strict=True
         ):
             self._label_block(at, one)
             self._subtract(at, fewer, labels, rights)
-        self._forget_after(int(places[0]))
+        self._forget_after(low)
 
     def recalibrated(self, change: float, variance: float) -> None:
         """Apply another calibration to rows from here on.
@@ -1133,7 +1139,7 @@ def _interval(belief: _Belief, pooled: int, expected: Floats, level: float) -> t
     mean = float(weight @ counts)
     rising = np.maximum.accumulate(expected) + _RISE
     biases = np.interp(np.append(counts, mean), rising, LATTICE)
-    steep = np.interp(biases, (LATTICE[1:] + LATTICE[:-1]) / 2, np.maximum(np.diff(rising), 1e-9) / _STEP)
+    steep = np.interp(biases, _BETWEEN_POINTS, np.maximum(rising[1:] - rising[:-1], 1e-9) / _STEP)
     chance, middle = steep[-1], biases[-1]  # the slope is Σ p(1 − p)
     wider, shares = np.array(_WIDER)[:, None], np.array([(1 - level) / 2, (1 + level) / 2])
     deviations = wider * (np.sqrt(np.maximum(spread, 0.0)) / steep[:-1]) + _RISE[1]
@@ -1146,13 +1152,15 @@ def _interval(belief: _Belief, pooled: int, expected: Floats, level: float) -> t
 def _quantiles(weight: Floats, centres: Floats, deviations: Floats, shares: Floats) -> Floats:
     """Return the quantiles of mixtures of normals, (ends, hypotheses), at their shares."""
     each = centres + deviations * scipy.special.ndtri(shares)[:, None]
-    low, wide = each.min(axis=1), np.ptp(each, axis=1)
+    low = each.min(axis=1)
+    wide = each.max(axis=1) - low
     for _ in range(_ROUNDS):
-        points = low[:, None] + wide[:, None] * _PARTS
-        away = (points[:, :, None] - centres[:, None]) / deviations[:, None]
-        below = scipy.special.ndtr(away) @ weight < shares[:, None]
-        low += wide * _PARTS[np.clip(below.sum(axis=1) - 1, 0, len(_PARTS) - 2)]
-        wide /= len(_PARTS) - 1
+        points = low[:, None] + wide[:, None] * _CUTS
+        away = points[:, :, None] - centres[:, None]
+        away /= deviations[:, None]
+        below = scipy.special.ndtr(away, out=away) @ weight < shares[:, None]
+        low += wide * (below.sum(axis=1) / _INTO)
+        wide /= _INTO
     middle: Floats = low + wide / 2
     return middle
 

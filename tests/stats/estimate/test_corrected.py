@@ -183,7 +183,7 @@ def test_a_fully_labelled_window_is_known():
 
 
 class History:
-    """A correction's random life: windows of several sizes, labels ahead, in time and late, recalibrations."""
+    """A random life of a correction: windows of several sizes, labels ahead, in time and late, and more."""
 
     def __init__(self, seed):
         self.rng, self.settings = np.random.default_rng([seed, 11]), Correction.unknown(100)
