@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,10 +85,11 @@ def _parsed(values: Sequence[str | float | None], faults: Faults) -> Floats:
     if kinds <= {float, type(None)}:
         return _numbers(values, np.arange(len(values)), faults)  # type: ignore[arg-type]
     times = np.full(len(values), np.nan)
-    texts = [i for i, value in enumerate(values) if isinstance(value, str)]
-    numbers = [i for i, value in enumerate(values) if isinstance(value, int | float)]
-    times[texts] = _texts([values[i] for i in texts], np.array(texts, dtype=np.int64), faults)  # type: ignore[misc]
-    times[numbers] = _numbers([values[i] for i in numbers], np.array(numbers, dtype=np.int64), faults)  # type: ignore[misc]
+    for types, parse in ((str, _texts), ((int, float), _numbers)):
+        if any(issubclass(each, types) for each in kinds):
+            own = [isinstance(value, types) for value in values]
+            rows = np.flatnonzero(np.fromiter(own, dtype=np.bool_, count=len(own)))
+            times[rows] = parse(list(compress(values, own)), rows, faults)  # type: ignore[arg-type]
     return times
 
 
