@@ -155,7 +155,7 @@ class OneByOne:
     Parameters
     ----------
     mapping : FieldMapping
-        Its `constants` override the fields of the format.
+        A mapping whose `constants` override the fields of the format.
     """
 
     reads_labels = True  # a value of another form may be a label
