@@ -33,6 +33,7 @@ from monitor.reports.views import AgentView
 from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.none import NoCalibrator, Uncalibrated
 from monitor.stats.charts.shewhart import Shewhart
+from monitor.stats.estimate.reference import ReferenceEstimator
 from monitor.stats.labelled.ensemble import Ensemble
 from tests.daemon import ndjson, write_configuration
 from tests.export.prometheus.scrape import samples, value
@@ -47,7 +48,7 @@ class Boldest(Ensemble):
 
 
 @dataclass(frozen=True, slots=True)
-class Unmoved:
+class Unmoved(ReferenceEstimator):
     """Expects what was right in the reference."""
 
     right: float
@@ -57,8 +58,8 @@ class Unmoved:
     def fit(cls, confidence: Floats, correct: NDArray[np.bool_]) -> Unmoved:
         return cls(float(correct.mean()))
 
-    def estimate(self, confidence: Floats, level: float) -> Estimate:
-        return Estimate(self.right, 0.0, 1.0, level, len(confidence))
+    def _accuracy(self, confidence: Floats) -> float:
+        return self.right
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from monitor.stats.calibration.base import Calibration, confidence_of
 from monitor.stats.estimate.classification import CLASSIFICATION_METRICS
 from monitor.stats.estimate.influence import labelled_row_sd
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf, trimmed_pmf_many
+from monitor.stats.estimate.reference import ReferenceEstimator
 
 _CODE: Classes[Any] = Classes(COMPARISON_ESTIMATORS)
 
@@ -73,7 +74,7 @@ class ComparisonFits(msgspec.Struct, frozen=True):
         bias, threshold = numbers.pop("bias"), numbers.pop("threshold")
         return cls(bias, threshold, _row_sds(reference, task), numbers)
 
-    def fitted(self, code: Any) -> Any:
+    def fitted(self, code: type[ReferenceEstimator]) -> ReferenceEstimator:
         """Return the fitted estimator of this class."""
         kept = {"bias": self.bias, "threshold": self.threshold, **self.others}
         return code(**{each.name: kept[each.name] for each in fields(code)})
@@ -147,8 +148,7 @@ class ComparisonEstimators:
         if self.fits is None:
             return Unknown(Reason.NO_REFERENCE)
         if isinstance(_CODE[tag], type):
-            accuracy: Result = self.fits.fitted(_CODE[tag]).estimate(evaluation.confidence, self._task.level)
-            return accuracy
+            return self.fits.fitted(_CODE[tag]).estimate(evaluation.confidence, self._task.level)
         row_sd = self.fits.row_sd.get(metric)
         if row_sd is None:
             return Unknown(Reason.ONE_CLASS)

@@ -32,7 +32,7 @@ from monitor.engine.arena.arenas import Arenas
 from monitor.engine.arena.engine import ArenaEngine, ArenaState
 from monitor.engine.chunks import Closes, cut, timed
 from monitor.engine.clock import EventClock
-from monitor.engine.inline_refits import InlineRefits
+from monitor.engine.label_fit import LabelFit
 from monitor.engine.labels.columns import Forgotten
 from monitor.engine.labels.join import LabelJoinLogic
 from monitor.engine.reference import Reference
@@ -86,6 +86,11 @@ class EngineSettings:
         """The names of all tasks, in the order of their reports at the end of the input."""
         return [*self.tasks, *self.arenas]
 
+    def task_settings(self, name: str) -> TaskSettings:
+        """Return the settings of the engine of one of the `tasks`."""
+        references = self.references.get(name, {})
+        return TaskSettings(name, self.tasks[name], references, self.numbered, self.refit, self.recalibrate)
+
     def build(self, resume: EngineState | Mapping[str, Any] | None = None) -> Engine:
         """Return the engine, new or resumed from a snapshot, which may consist of plain values.
 
@@ -136,13 +141,9 @@ class Engine:
             raise ValueError(f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {found_format!r}")
         state = restored(resumed, EngineState)
         self._event_time = settings.event_time
-        self._inline = InlineRefits(settings.refit, settings.recalibrate)
         self._now = -np.inf
         self._tasks = {
-            name: TaskSettings(
-                name, task, settings.references.get(name, {}), numbered=settings.numbered
-            ).build(state.tasks.get(name))
-            for name, task in settings.tasks.items()
+            name: settings.task_settings(name).build(state.tasks.get(name)) for name in settings.tasks
         }
         self._arenas = Arenas(settings.arenas, state.arenas)
         self._sequence = state.sequence
@@ -214,7 +215,8 @@ class Engine:
             clock = self._clock.now if self._event_time else now
             piece, rest = cut(rest, self._waited_for(rest), clock, self._event_time)
             reports += self._take(piece, now)
-            self._inline.run_due(self._tasks.values(), self._sequence - 1, self._now)
+            for fit in self._fits():
+                fit.run_due(self._sequence - 1, self._now)
         return reports
 
     def _waited_for(self, chunk: Chunk) -> dict[str, Closes]:
@@ -225,12 +227,12 @@ class Engine:
         confidences from the newest closed window's.
         """
         scored = [batch.task for batch in chunk.batches if batch.task in self._tasks]
-        waiting = [
-            name
+        waiting = {
+            name: task
             for name in scored
-            if self._tasks[name].adapts or self._inline.wait_for(self._tasks[name], chunk)
-        ]
-        return {**self._arenas, **{name: self._tasks[name] for name in waiting}}
+            if (task := self._tasks[name]).adapts or any(fit.may_run_in(chunk) for fit in task.fits)
+        }
+        return {**self._arenas, **waiting}
 
     def _take(self, chunk: Chunk, now: float) -> list[OrderedReport]:
         for partition in chunk.after_others:
@@ -269,7 +271,8 @@ class Engine:
         self._now = time
         outputs = [(task, task.tick(time, live)) for task in self._tasks.values()]
         reports = [*reports_of(outputs, time), *self._arenas.tick(time, live)]
-        self._inline.run_due(self._tasks.values(), self._sequence - 1, self._now)
+        for fit in self._fits():
+            fit.run_due(self._sequence - 1, self._now)
         return [ordered.report for ordered in reports]
 
     def learn(self) -> bool:
@@ -289,12 +292,11 @@ class Engine:
         The jobs use the records absorbed so far. The engine does not wait for their results: the last fit
         stays in use.
         """
-        tasks = self._tasks.values()
-        return [
-            job
-            for task in tasks
-            for job in self._inline.jobs_to_hand_out(task, self._sequence - 1, self._now)
-        ]
+        fits = [fit for fit in self._fits() if not fit.runs_inline]
+        return [job for fit in fits if (job := fit.begin(self._sequence - 1, self._now)) is not None]
+
+    def _fits(self) -> list[LabelFit[Any, Any]]:
+        return [fit for task in self._tasks.values() for fit in task.fits]
 
     def publish(self, result: JobResult, now: float) -> bool:
         """Use the result of a refit for windows that close from now on, or count its refusal.
@@ -312,7 +314,7 @@ class Engine:
             dropped.
         """
         task = self._tasks.get(result.task)
-        return task is not None and task.publish(result, now)
+        return task is not None and any(fit.end(result, now) for fit in task.fits)
 
     def finish(self) -> list[WindowReport]:
         """End the input: close every open window as incomplete, and return all remaining reports.
@@ -464,7 +466,12 @@ class Engine:
             series_dropped=sum(task.dropped for task in tasks.values())
             + sum(arena.dropped for arena in arenas.values()),
             answers_forgotten={name: join.forgotten for name, join in joins.items()},
-            refits={name: task.refits.view() for name, task in tasks.items() if task.refits},
+            refits={
+                name: view
+                for name, task in tasks.items()
+                for fit in task.fits
+                if (view := fit.view()) is not None
+            },
             labels_unrevised={name: task.revisions.missed for name, task in tasks.items()},
             received=dict(self._received),
             labels_received=dict(self._labels_received),

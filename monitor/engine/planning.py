@@ -20,7 +20,6 @@ from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.join import rows_within
 from monitor.engine.partitioning import Partition, Segment
-from monitor.engine.task import TaskSettings
 
 MESSAGES_KEPT = 5
 _SKEWED = 0.5
@@ -295,7 +294,7 @@ def may_close(settings: EngineSettings, name: str, rows: int) -> int:
 
 def kept(settings: EngineSettings, name: str) -> int:
     """Return the number of windows of a task that are kept for late labels."""
-    return TaskSettings(name, settings.tasks[name], {}).revisions.keep
+    return settings.task_settings(name).revisions.keep
 
 
 def remembered(settings: EngineSettings, name: str) -> int:

@@ -29,7 +29,6 @@ from monitor.engine.reference import (
 )
 from monitor.engine.refit.due import RecalibrationState, schedule_of
 from monitor.engine.series_output import LastWindow, NotedRebaseline, OutputState, SavedEstimate, SeriesOutput
-from monitor.engine.task_refits import Published
 from monitor.engine.versions import VersionState, VersionTracker
 from monitor.engine.windows import AnswerRows, ClosedWindow, CountWindow, SeriesName, WindowLogic, WindowState
 from monitor.reports.views import MetricEstimate, SeriesView
@@ -374,22 +373,18 @@ class Series:
         """The open window, and the model's current version."""
         return self._windows, self._versions.current
 
-    def publish(self, fit: Published) -> None:
-        """Use the result of a refit: its estimates, and its calibration if it has a new one.
-
-        A first calibration, after none, begins a new baseline: estimates without a calibration are not
-        comparable.
-        """
+    def take_fitted(self, estimates: tuple[MetricEstimate, ...]) -> None:
+        """Use the estimates of a new refit."""
         self.changed = True
-        self._output.take_fitted(fit.estimates)
-        if fit.calibration is None or fit.calibration.snapshot() == self.active.calibration.snapshot():
-            return
-        self.recalibrate(fit.calibration, fit.time, fit.rests_on)
+        self._output.take_fitted(estimates)
 
     def recalibrate(
         self, calibration: Calibration, time: float, rows: RestsOn | None, epsilon: float | None = None
     ) -> None:
         """Use a new calibration, fitted on answers up to a time.
+
+        A first calibration, after none, begins a new baseline: estimates without a calibration are not
+        comparable.
 
         Parameters
         ----------
@@ -397,7 +392,7 @@ class Series:
         time : float
             The time of the newest answer in the fit, seconds since the epoch.
         rows : RestsOn or None
-            The rows of the fit, which show the calibration's error.
+            The labelled rows of the fit, which show the calibration's error; None if there are too few.
         epsilon : float
             As in `LabelChecks.recalibrated`.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from monitor.config.root import Task
 from monitor.engine.chunks import TimedBatch, first_closing, first_concerned
 from monitor.engine.evaluate import EstimationRequest, Evaluation
 from monitor.engine.label_checks import FirstLabels, compare_with_labels
+from monitor.engine.label_fit import LabelFit
 from monitor.engine.labels.ageing import Ageing, Marks
 from monitor.engine.labels.audit import judge_together
 from monitor.engine.labels.columns import Forgotten, model_code
@@ -27,9 +28,8 @@ from monitor.engine.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLog
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.labels.tally import Cell, Cells
 from monitor.engine.reference import Reference
-from monitor.engine.refit.job import RefitJob
+from monitor.engine.refit.job import RefitJob, RefitResult
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
-from monitor.engine.refit.wire import JobResult
 from monitor.engine.report_order import StreamPosition
 from monitor.engine.series import Series, SeriesSettings, SeriesSnapshot
 from monitor.engine.series_index import SeriesIndex
@@ -55,12 +55,16 @@ class TaskSettings:
         By model.
     numbered : bool
         Whether a source numbers the rows of its requests: see `TaskLayout.numbered`.
+    refit, recalibrate : callable, optional
+        See `EngineSettings`.
     """
 
     name: str
     task: Task
     references: Mapping[str, Reference]
     numbered: bool = False
+    refit: Callable[[RefitJob], RefitResult] | None = None
+    recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None
 
     @property
     def revisions(self) -> Revisions:
@@ -135,17 +139,12 @@ class TaskEngine:
             numbered=settings.numbered,
         )
         self.join: LabelJoinLogic = join.build(state.join)
-        self.refits: TaskRefits | None = None
+        self.series: list[Series] = []
+        self.fits = tuple(self._label_fits(state))
+        """The kinds of fit on labels that the task has."""
         self._old_pool = bool(state.refits) and not task.refits  # saved, but no longer used
-        shared = settings.name, task, self.join.rings["answers"], settings.references
-        if task.refits:
-            self.refits = TaskRefits(*shared, state.refits or None)
-        self.recalibrations: TaskRecalibrations | None = None
-        if task.recalibrates:
-            self.recalibrations = TaskRecalibrations(*shared, state.recalibrations)
         self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.ageing)
         self.revisions: RevisionsLogic = settings.revisions.build(state.revisions)
-        self.series: list[Series] = []
         self.models: Ints = np.zeros(0, dtype=np.int64)
         """The keys of all watched models."""
         self._of_group: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)  # by series
@@ -161,6 +160,14 @@ class TaskEngine:
             self._index.series_of(model, "")  # a model that never answers must show as silent
         self._add_new_series()
 
+    def _label_fits(self, state: TaskState) -> Iterator[LabelFit[Any, Any]]:
+        settings, task = self._settings, self._settings.task
+        shared = settings.name, task, self.join.rings["answers"], settings.references, self.series
+        if task.refits:
+            yield TaskRefits(*shared, settings.refit, state.refits or None)
+        if task.recalibrates:
+            yield TaskRecalibrations(*shared, settings.recalibrate, state.recalibrations)
+
     def snapshot(self) -> TaskState:
         """Return the whole state, without the settings."""
         return msgspec.structs.replace(
@@ -171,13 +178,13 @@ class TaskEngine:
 
     def _counts(self, rings: bool = False) -> TaskState:
         """Return the snapshot without revisions and series, and with or without rings."""
+        fits: dict[str, Any] = {fit.kind: fit.snapshot(rings) for fit in self.fits}
         return TaskState(
             self.join.snapshot(rings),
             self._index.dropped_names,
             self._index.dropped,
-            msgspec.UNSET if self.refits is None else self.refits.snapshot(rings),
-            None if self.recalibrations is None else self.recalibrations.snapshot(),
-            self._ageing.snapshot(),
+            ageing=self._ageing.snapshot(),
+            **fits,
         )
 
     @property
@@ -193,7 +200,7 @@ class TaskEngine:
     @property
     def _rings(self) -> dict[str, BoundedTable]:
         """The ring tables of rows, by kind."""
-        return self.join.rings | ({} if self.refits is None else self.refits.rings)
+        return self.join.rings | {kind: ring for fit in self.fits for kind, ring in fit.rings.items()}
 
     def changes(self, name: str) -> tuple[dict[str, Any], list[RingChange]]:
         """Return the parts of the state that changed since the last call, by name, and the rings' changes.
@@ -306,8 +313,8 @@ class TaskEngine:
             alone=batch.alone[kept],
             block=np.stack(blocks, axis=1),
         )
-        if self.refits is not None:
-            self.refits.answers_came(joined)
+        for fit in self.fits:
+            fit.answers_came(joined)
         direct = match_directly(batch, kept, joined)
         without_id = (batch.label[kept] >= 0) & (batch.key[kept] == NO_ID)
         self.join.outcomes[LabelOutcome.MATCHED] += int(without_id.sum())
@@ -315,8 +322,8 @@ class TaskEngine:
 
     def _take_labels(self, labels: LabelBatch, sequence: Ints) -> Matches:
         codes = np.array([*map(model_code, labels.models), -1], dtype=np.int64)  # -1 for every model
-        if self.refits is not None:
-            self.refits.draws.add(labels)
+        for fit in self.fits:
+            fit.labels_received(labels)
         return self.join.add_labels(labels, codes[labels.model], self.models, sequence)
 
     def names(self, series: int) -> tuple[str, str, str]:
@@ -356,32 +363,25 @@ class TaskEngine:
         )
 
     def audit(self, matches: Matches) -> None:
-        """Test the series of all matched answers on their labels, and count labels for refits.
+        """Test the series of all matched answers on their labels, and pass the labels to the fits.
 
         The matches are sorted by sequence.
         """
-        if self.refits is not None:
-            self.refits.labels_came(matches)
-        matches = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
-        group = self._of_group[matches.series]
-        if not group.any():
-            self._audit_models(matches)
-            return
-        self._audit_models(matches.take(np.flatnonzero(~group)))
-        codes, renumbered = _renumbered(matches.take(np.flatnonzero(group)))
-        compare_with_labels([self.series[code].checks for code in codes], renumbered, audited=False)
+        by_series = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
+        group = self._of_group[by_series.series]
+        if group.any():
+            lost = self._compare(by_series.take(np.flatnonzero(~group)), audited=True)
+            self._compare(by_series.take(np.flatnonzero(group)), audited=False)
+        else:
+            lost = self._compare(by_series, audited=True)
+        for fit in self.fits:
+            fit.labels_came(matches, lost)
 
-    def _audit_models(self, matches: Matches) -> None:
-        codes, renumbered = _renumbered(matches)
-        lost = compare_with_labels([self.series[code].checks for code in codes], renumbered, audited=True)
-        if self.recalibrations is None:
-            return
-        labels = np.bincount(renumbered.series, renumbered.labelled, minlength=len(codes)).tolist()
-        for place, (code, count) in enumerate(zip(codes, labels, strict=True)):
-            schedule = self.series[code].recalibration
-            if schedule is not None:
-                schedule.labels_came(int(count), place in lost)
-            self.recalibrations.look(code, self.series[code])
+    def _compare(self, matches: Matches, audited: bool) -> set[int]:
+        """Return the series whose confidences these labels newly contradict: see `compare_with_labels`."""
+        codes, place = np.unique(matches.series, return_inverse=True)
+        checks = [self.series[code].checks for code in codes.tolist()]
+        return set(codes[compare_with_labels(checks, replace(matches, series=place), audited)].tolist())
 
     def learn(self) -> bool:
         """Compute one calibration error in advance; return False if there is nothing to compute."""
@@ -405,10 +405,8 @@ class TaskEngine:
         number = self._number(window)
         report = self.series[number].close(window, evaluation, self._group_name)
         if not window.series.group:
-            if self.refits is not None:
-                self.refits.close_window(now)
-            if self.recalibrations is not None:
-                self.recalibrations.close_window(number)
+            for fit in self.fits:
+                fit.close_window(number, now)
         return [report, *self.revisions.closed(number, report, window.closed_at)]
 
     def _group_name(self, number: int) -> str:
@@ -416,25 +414,6 @@ class TaskEngine:
 
     def _number(self, window: ClosedWindow) -> int:
         return self._index.series_of(window.series.model, window.series.group)
-
-    def begin_refit(self, sequence: int, now: float) -> RefitJob | None:
-        """Return the refit that is due, or None: see `TaskRefits.begin`."""
-        return None if self.refits is None else self.refits.begin(sequence, now)
-
-    def begin_recalibration(self, among: Collection[int] | None = None) -> RecalibrationJob | None:
-        """Return the recalibration that is due, or None: see `TaskRecalibrations.begin`."""
-        return None if self.recalibrations is None else self.recalibrations.begin(self.series, among)
-
-    def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of the job under way, and return False if no job waits for it."""
-        if isinstance(result, RecalibrationResult):
-            return self.recalibrations is not None and self.recalibrations.end(result, self.series)
-        published = None if self.refits is None else self.refits.end(result, now)
-        for series in self.series:
-            newest = (published or {}).get(series.settings.model)
-            if newest is not None:
-                series.publish(newest)
-        return published is not None
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
         """Return the place of the first record that must wait for a window, or the number of records.
@@ -453,14 +432,14 @@ class TaskEngine:
         """
         known = {s.settings.model: s.open_window for s in self.series if not s.settings.group}
         window = self._settings.task.window
-        if self.refits is not None:
+        if any(fit.changes_all_models for fit in self.fits):
             return first_closing(batch, arrival, now, known, window)
         return first_concerned(batch, labels, arrival, now, known, window, self.join.may_know)
 
     def forget(self, ids: Keys) -> Forgotten:
         """Delete all records that are stored under these ids."""
-        if self.refits is not None:
-            self.refits.wipe(ids)
+        for fit in self.fits:
+            fit.wipe(ids)
         return self.join.forget(ids, self.models)
 
     def tick(self, now: float, live: bool = True) -> TaskOutput:
@@ -468,8 +447,8 @@ class TaskEngine:
         if live:
             for kind, rows in self._ageing.step(now):
                 self.join.expire(kind, rows)
-        if self.refits is not None:
-            self.refits.schedule.tick(now)
+        for fit in self.fits:
+            fit.tick(now)
         closed = [series.tick(now) for series in self.series]
         return TaskOutput(_in_order(window for window in closed if window))
 
@@ -540,10 +519,8 @@ class TaskEngine:
         self._of_group = np.append(self._of_group, bool(group))
         self.models = self.models if group else np.append(self.models, model_code(model))
         self.revisions.add_series(series.tally, series.corrected)
-        if self.refits is not None:
-            self.refits.add_series(model, group)
-        if self.recalibrations is not None:
-            self.recalibrations.look(len(self.series) - 1, series)
+        for fit in self.fits:
+            fit.add_series(len(self.series) - 1)
         if group:
             whole = self.series[self._index.series_of(model, "")]
             if saved is None:
@@ -600,12 +577,6 @@ def _names(version: Ints, pieces: list[tuple[int, slice]], names: tuple[str, ...
     starts = [piece.start for _, piece in pieces]
     least, most = np.minimum.reduceat(version, starts).tolist(), np.maximum.reduceat(version, starts).tolist()
     return [names[low : low + 1] if low == high else names for low, high in zip(least, most, strict=True)]
-
-
-def _renumbered(matches: Matches) -> tuple[list[int], Matches]:
-    """Return the series with matches, and the matches with series renumbered by their index in that list."""
-    codes, place = np.unique(matches.series, return_inverse=True)
-    return codes.tolist(), replace(matches, series=place)
 
 
 def _in_order(windows: Iterable[ClosedWindow]) -> list[ClosedWindow]:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from monitor.base.records import NO_ID, Ints
+from monitor.base.records import NO_ID, Chunk, Ints
 from monitor.config.root import Task
-from monitor.engine.labels.columns import weights
+from monitor.engine.label_fit import LabelFit
+from monitor.engine.labels.columns import Matches, weights
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
 from monitor.engine.refit.due import too_many_replaced
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.series import Series
-from monitor.stats.calibration import calibration_from_snapshot
-from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.refit import FEWEST_LABELS, LabelledRows
 from monitor.stats.calibration.rests_on import rests_on
 
@@ -48,26 +46,26 @@ class RecalibrationsState(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-class TaskRecalibrations:
+class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
     """The recalibrations of a task's models, which are fitted one at a time.
 
-    The first that became due is the next.
-    A fit uses labelled answers whose windows are closed in all their series, so that no window is estimated
-    by a calibration that was fitted on one of its rows.
+    The first that became due is the next. A fit uses labelled answers whose windows are closed in all their
+    series, so that no window is estimated by a calibration that was fitted on one of its rows.
 
     Parameters
     ----------
-    name : str
-        The name of the task.
-    task : Task
-        Its configuration, with recalibrations.
+    name, task, run
+        See `LabelFit`.
     answers : BoundedTable
         The table of answers of the task's label join, with ids and scores.
     references : mapping of str to Reference
         By model.
-    resume : RecalibrationsState, optional
-        A snapshot.
+    series : sequence of Series
+        The task's list of all its series, by number, to which the task adds new ones.
     """
+
+    kind = "recalibrations"
+    result_type = RecalibrationResult
 
     def __init__(
         self,
@@ -75,137 +73,93 @@ class TaskRecalibrations:
         task: Task,
         answers: BoundedTable,
         references: Mapping[str, Reference],
+        series: Sequence[Series],
+        run: Callable[[RecalibrationJob], RecalibrationResult] | None,
         resume: RecalibrationsState | None = None,
     ) -> None:
-        self._name = name
-        self._task = task
+        super().__init__(name, task, run)
         self._answers = answers
         self._references = references
+        self._series = series
         self._number = resume.number if resume else 0
-        self._under_way: int | None = None  # the series
-        self._job: RecalibrationJob | None = None
+        self._under_way = -1  # the series of the job under way
         self._due: dict[int, None] = {}  # in order
-        self._closed: dict[int, None] = {}  # in order
 
-    @property
-    def any_due(self) -> bool:
-        """True if a recalibration of any model is due."""
-        return bool(self._due)
+    def may_run_in(self, chunk: Chunk) -> bool:
+        """Return whether a job may have to be done inside this chunk: only labels make one due."""
+        has_labels = bool(chunk.labels) or any((batch.label >= 0).any() for batch in chunk.batches)
+        return self.runs_inline and (has_labels or bool(self._due))
 
-    def close_window(self, code: int) -> None:
-        """Remember that a window of a model's series has closed, until `take_closed`.
+    def add_series(self, code: int) -> None:
+        """Add a series, whose recalibration may be due by its state."""
+        self._queue_if_due(code)
 
-        Parameters
-        ----------
-        code : int
-            The number of the series.
-        """
-        self._closed.setdefault(code)
+    def labels_came(self, matches: Matches, lost: Collection[int]) -> None:
+        """Count the first labels of each series, and queue the recalibrations that they make due."""
+        labels = np.bincount(matches.series, matches.labelled)
+        for code in np.flatnonzero(np.bincount(matches.series)).tolist():
+            schedule = self._series[code].recalibration
+            if schedule is not None:
+                schedule.labels_came(int(labels[code]), code in lost)
+            self._queue_if_due(code)
 
-    def take_closed(self) -> list[int]:
-        """Return the numbers of the series with windows closed since the last call, in order."""
-        closed, self._closed = list(self._closed), {}
-        return closed
-
-    def look(self, code: int, series: Series) -> None:
-        """Put a series at the end of the queue if its recalibration is due.
-
-        Call it for each new series, and after labels came.
-
-        Parameters
-        ----------
-        code : int
-            The number of the series.
-        series : Series
-        """
-        if series.recalibration is not None and series.recalibration.due:
+    def _queue_if_due(self, code: int) -> None:
+        schedule = self._series[code].recalibration
+        if schedule is not None and schedule.due:
             self._due.setdefault(code)
 
-    def begin(
-        self, series: Sequence[Series], among: Collection[int] | None = None
-    ) -> RecalibrationJob | None:
-        """Begin the next recalibration, and return its job.
+    def snapshot(self, rings: bool = True) -> RecalibrationsState:
+        """Return the state to store: how many recalibrations the task has begun."""
+        return RecalibrationsState(self._number)
 
-        Return None if none is due or possible, or if one is under way.
-
-        Parameters
-        ----------
-        series : sequence of Series
-            All series of the task, by number.
-        among : collection of int, optional
-            The numbers of series that may begin; all by default.
-        """
-        while self._under_way is None:
-            code = next((due for due in self._due if among is None or due in among), None)
-            if code is None:
-                return None
-            del self._due[code]
-            schedule = series[code].recalibration
+    def _next_job(self, sequence: int, now: float, code: int | None) -> RecalibrationJob | None:
+        """Return the job of the first series in the queue, or of this one, that has enough good labels."""
+        while (due := next((each for each in self._due if code in (None, each)), None)) is not None:
+            del self._due[due]
+            series = self._series[due]
+            schedule = series.recalibration
             if schedule is None or not schedule.due:  # dropped for a new version of the model
                 continue
-            rows = self._rows(code, series)
+            rows = self._rows(due)
             held = too_many_replaced(self._answers["replaced"][rows], self._task.labels.max_replaced)
             if held or len(rows) < FEWEST_LABELS:
                 too_few = f"{len(rows)} labelled answers in closed windows, {FEWEST_LABELS} are needed; "
                 schedule.wait(held or f"{too_few}wait for more labels", held is not None)
-                series[code].changed = True
+                series.changed = True
                 continue
-            self._under_way = code
+            self._under_way = due
             self._number += 1
             schedule.begin(len(rows))
-            series[code].invalidate_view()
-            job = self._make_job(series[code], rows)
-            self._job = job
-            return job
+            series.invalidate_view()
+            return self._make_job(series, rows)
         return None
 
-    def end(self, result: RecalibrationResult, series: Sequence[Series]) -> bool:
-        """Use the result of the recalibration under way, and return False if no job waits for it.
-
-        Parameters
-        ----------
-        result : RecalibrationResult
-        series : sequence of Series
-            All series of the task, by number. The groups of the model get its new calibration too.
-        """
-        code, job = self._under_way, self._job
-        if code is None or job is None or result.number != self._number:
-            return False
-        self._under_way = self._job = None
-        schedule = series[code].recalibration
+    def _use(self, job: RecalibrationJob, result: RecalibrationResult, now: float) -> bool:
+        """Use a new calibration for the model and its groups, or count why there is none."""
+        series = self._series[self._under_way]
+        schedule = series.recalibration
         if schedule is None or not schedule.under_way:  # dropped for a new version of the model
             return False
-        series[code].changed = True
-        refused, calibration = result.refused, None
-        if refused is None and result.calibration is not None:
-            try:
-                calibration = self._read(result.calibration)
-            except (ValueError, KeyError, TypeError, IndexError) as error:
-                refused = f"what the fit brought cannot be read: {error}"
+        series.changed = True
+        snapshot = result.calibration
+        calibration, refused = self._read(
+            result, lambda: None if snapshot is None else self._calibration(job.model, snapshot)
+        )
         if calibration is None:
             schedule.end("kept" if refused is None else "refused", refused)
             return True
         schedule.end("taken", seen=result.sequence)
         rows = rests_on(job.labelled, job.reference, result.weight)
-        series[code].recalibrate(calibration, result.time, rows, result.epsilon)
-        for each in series:
+        series.recalibrate(calibration, result.time, rows, result.epsilon)
+        for each in self._series:
             if each.settings.group and each.settings.model == result.model:
-                each.follow(series[code])
+                each.follow(series)
         return True
 
-    def snapshot(self) -> RecalibrationsState:
-        """Return the state to store: how many recalibrations the task has begun."""
-        return RecalibrationsState(self._number)
-
-    def _read(self, snapshot: Mapping[str, Any]) -> Calibration:
-        calibration, width = calibration_from_snapshot(snapshot), max(len(self._task.classes), 1)
-        if calibration.width != width:
-            raise ValueError(f"the calibration is for {calibration.width} classes, the task has {width}")
-        return calibration
-
-    def _rows(self, code: int, series: Sequence[Series]) -> Ints:
+    def _rows(self, code: int) -> Ints:
         """Return the answers of the join to fit on, in order of time."""
-        answers, schedule = self._answers, series[code].recalibration
+        answers, series = self._answers, self._series
+        schedule = series[code].recalibration
         assert schedule is not None
         held = slice(len(answers))
         live = answers.live((answers["label"][held] >= 0) & (answers["series"][held, 0] == code))

@@ -5,15 +5,16 @@ A refit fits the estimators that use labels again. The pool holds the labelled a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
 
-from monitor.base.records import NO_ID, Keys
+from monitor.base.records import NO_ID, Keys, LabelBatch
 from monitor.base.state_changes import DRAWS, POOL, RingState
 from monitor.config.root import Task
+from monitor.engine.label_fit import LabelFit
 from monitor.engine.labels.columns import Answers, Matches
 from monitor.engine.labels.draws import Draws, Round
 from monitor.engine.labels.pool import PoolRows, ScorePool, ScorePoolSettings
@@ -22,8 +23,8 @@ from monitor.engine.reference import Reference
 from monitor.engine.refit.due import too_many_replaced
 from monitor.engine.refit.job import RefitJob, RefitResult
 from monitor.engine.refit.schedule import RefitSchedule, RefitScheduleLogic, ScheduleState
+from monitor.engine.series import Series
 from monitor.reports.views import MetricEstimate, RefitView
-from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.refit import FEWEST_LABELS, LabelledRows
 from monitor.stats.calibration.rests_on import RestsOn, rests_on
@@ -32,25 +33,8 @@ FEWEST_ROWS = 100
 """The least number of requests in a refit: fewer do not show how the scores of several models are related."""
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """The results of a refit that one model uses from now on.
-
-    Parameters
-    ----------
-    estimates : tuple of MetricEstimate
-    calibration : Calibration or None
-        None if there is no new one: the present calibration stays.
-    time : float
-        The time of the newest answer in the fit, seconds since the epoch.
-    rests_on : RestsOn or None
-        The labelled rows that the calibration was fitted on; None if there are too few to estimate its error.
-    """
-
-    estimates: tuple[MetricEstimate, ...]
-    calibration: Calibration | None
-    time: float
-    rests_on: RestsOn | None = None
+_Published = tuple[tuple[MetricEstimate, ...], Calibration | None, RestsOn | None]
+"""A model's estimates, its new calibration if it has one, and the labelled rows of that calibration's fit."""
 
 
 class RefitsState(msgspec.Struct, frozen=True):
@@ -66,19 +50,24 @@ class RefitsState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, schedule=msgspec.structs.replace(self.schedule, due=True))
 
 
-class TaskRefits:
-    """The refits of a task's estimators that use labels, one at a time.
+class TaskRefits(LabelFit[RefitJob, RefitResult]):
+    """The refits of a task's estimators that use labels.
 
     Parameters
     ----------
-    name : str
-    task : Task
-        A task with refits.
+    name, task, run
+        See `LabelFit`.
     answers : BoundedTable
         The table of answers of the task's label join, with ids and scores.
     references : mapping of str to Reference
         By model.
+    series : sequence of Series
+        The task's list of all its series, by number, to which the task adds new ones.
     """
+
+    kind = "refits"
+    result_type = RefitResult
+    changes_all_models = True
 
     def __init__(
         self,
@@ -86,11 +75,13 @@ class TaskRefits:
         task: Task,
         answers: BoundedTable,
         references: Mapping[str, Reference],
+        series: Sequence[Series],
+        run: Callable[[RefitJob], RefitResult] | None,
         resume: RefitsState | None = None,
     ) -> None:
+        super().__init__(name, task, run)
         state = resume or RefitsState()
-        self._name = name
-        self._task = task
+        self._series = series
         ssme = task.ssme
         pool = ScorePoolSettings(
             models=task.refit_models,
@@ -107,8 +98,6 @@ class TaskRefits:
         self.schedule: RefitScheduleLogic = schedule.build(state.schedule)
         self._view = state.view
         self._pooled = np.zeros(0, dtype=np.int64)  # each series' index among the pool's models; -1 for none
-        self._closed = False
-        self._job: RefitJob | None = None  # the job under way; it is lost at a restart, which begins another
         self._calibrate = task.calibration.method == "ssme"
         method = task.calibration.reference_method
         # Fitted only if a refit must beat them: otherwise a start from a store needs no fit.
@@ -122,10 +111,11 @@ class TaskRefits:
         """The ring tables of rows, by kind."""
         return {POOL: self.pool.labelled, DRAWS: self.draws.ring}
 
-    def add_series(self, model: str, group: str) -> None:
-        """Add the number of a new series, which is the next one, with its model and group."""
-        models = () if group else self._task.refit_models
-        place = models.index(model) if model in models else -1
+    def add_series(self, code: int) -> None:
+        """Add a series, whose model may be one of the pool's."""
+        settings = self._series[code].settings
+        models = () if settings.group else self._task.refit_models
+        place = models.index(settings.model) if settings.model in models else -1
         self._pooled = np.append(self._pooled, place)
 
     def answers_came(self, answers: Answers) -> None:
@@ -134,7 +124,11 @@ class TaskRefits:
         if lost:
             self._view = replace(self._view, without_id=self._view.without_id + lost)
 
-    def labels_came(self, matches: Matches) -> None:
+    def labels_received(self, labels: LabelBatch) -> None:
+        """Keep the probabilities of answers that were drawn in succession for labelling."""
+        self.draws.add(labels)
+
+    def labels_came(self, matches: Matches, lost: Collection[int]) -> None:
         """Add answers that got labels to the pool, in this order."""
         self.schedule.labels_came(self.pool.add(matches, self._pooled[matches.series]))
 
@@ -143,27 +137,18 @@ class TaskRefits:
         self.pool.wipe(ids)
         self.draws.wipe(ids)
 
-    def close_window(self, now: float) -> None:
+    def tick(self, now: float) -> None:
+        """Set the time, which may make a refit due."""
+        self.schedule.tick(now)
+
+    def close_window(self, code: int, now: float) -> None:
         """Record that a window of a whole model has closed, which may make a refit due."""
-        self._closed = True
+        super().close_window(code, now)
         self.schedule.window_closed(now)
 
-    def take_closed(self) -> bool:
-        """Return whether a window of a whole model has closed since the last call."""
-        closed, self._closed = self._closed, False
-        return closed
-
-    def begin(self, sequence: int, now: float) -> RefitJob | None:
-        """Return the job of the refit that is due; None if none is due or possible, or one is under way.
-
-        Parameters
-        ----------
-        sequence : int
-            The sequence number of the newest absorbed record.
-        now : float
-            Seconds since the epoch.
-        """
-        if not self.schedule.due or self.schedule.under_way:
+    def _next_job(self, sequence: int, now: float, code: int | None) -> RefitJob | None:
+        """Return the job of the refit that is due, which concerns all models, or None."""
+        if not self.schedule.due:
             return None
         why = too_many_replaced(self.pool.replaced, self._task.labels.max_replaced)
         if why is not None:
@@ -176,7 +161,7 @@ class TaskRefits:
         if self._view.held:
             self._view = replace(self._view, held=False, refused=None)
         task, draws = self._task, self._rounds_of(rows)
-        self._job = RefitJob(
+        return RefitJob(
             task=self._name,
             number=number,
             sequence=sequence,
@@ -199,7 +184,6 @@ class TaskRefits:
             draw_probability=draws.probability,
             draw_pool=draws.pool,
         )
-        return self._job
 
     def _rounds_of(self, rows: PoolRows) -> Round:
         """Return which rows were drawn in succession for labelling, in the round to estimate from."""
@@ -209,29 +193,22 @@ class TaskRefits:
         rounds.number[known], rounds.probability[known] = of_known.number, of_known.probability
         return replace(rounds, pool=of_known.pool)
 
-    def end(self, result: RefitResult, now: float) -> dict[str, Published] | None:
-        """Use the result of the refit under way, and return its estimates and calibrations by model.
-
-        Returns
-        -------
-        dict of str to Published, or None
-            Empty if the result is refused, which is counted; None if no job waits for it.
-        """
-        if not self.schedule.under_way or result.number != self.schedule.number:
-            return None
+    def _use(self, job: RefitJob, result: RefitResult, now: float) -> bool:
+        """Publish the estimates and calibrations of all models, or count the refusal."""
         self.schedule.end()
-        job, self._job = self._job, None
-        refused, published, view = result.refused, {}, self._view
-        if refused is None:
-            try:
-                published, view = self._published(result, job), self._after(result, now)
-            except (ValueError, KeyError, TypeError, IndexError) as error:
-                refused = f"what the fit brought cannot be read: {error}"
-        if refused is not None:
+        read, refused = self._read(result, lambda: (self._published(result, job), self._after(result, now)))
+        if read is None:
             self._view = replace(self._view, failures=self._view.failures + 1, refused=refused)
-            return {}
-        self._view = view
-        return published
+            return True
+        published, self._view = read
+        for series in self._series:
+            newest = published.get(series.settings.model)
+            if newest is not None:
+                estimates, calibration, rows = newest
+                series.take_fitted(estimates)
+                if calibration is not None and calibration.snapshot() != series.active.calibration.snapshot():
+                    series.recalibrate(calibration, result.time, rows)
+        return True
 
     def view(self) -> RefitView:
         """Return the view for exporters."""
@@ -267,7 +244,7 @@ class TaskRefits:
             missing_draws=result.missing_draws,
         )
 
-    def _published(self, result: RefitResult, job: RefitJob | None) -> dict[str, Published]:
+    def _published(self, result: RefitResult, job: RefitJob) -> dict[str, _Published]:
         """Return the results for all models, or raise.
 
         Raises
@@ -275,18 +252,11 @@ class TaskRefits:
         ValueError, KeyError, TypeError, IndexError
             A calibration cannot be read.
         """
-        published = {}
+        published: dict[str, _Published] = {}
         for model, fit in result.models.items():
-            calibration = None if fit.calibration is None else calibration_from_snapshot(fit.calibration)
-            if calibration is not None and calibration.width != len(self._task.classes):
-                raise ValueError(
-                    f"the calibration of {model} is for {calibration.width} classes, the task has "
-                    f"{len(self._task.classes)}"
-                )
-            rows = None if job is None or calibration is None else _labelled_rows(job, model)
-            published[model] = Published(
-                tuple(e.read() for e in fit.estimates), calibration, result.time, rows
-            )
+            calibration = None if fit.calibration is None else self._calibration(model, fit.calibration)
+            rows = None if calibration is None else _labelled_rows(job, model)
+            published[model] = tuple(e.read() for e in fit.estimates), calibration, rows
         return published
 
 

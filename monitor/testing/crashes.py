@@ -19,7 +19,6 @@ from monitor.base.state_changes import Changes
 from monitor.config.layouts import layouts
 from monitor.engine.engine import EngineSettings
 from monitor.export.sinks.follower import ReportFollower
-from monitor.export.sinks.line_file import rotate
 from monitor.export.sinks.reports_file import ReportsFile
 from monitor.reports.window_report import WindowReport
 from monitor.store import Store, StoreReader
@@ -133,22 +132,21 @@ class _CrashingFile(ReportsFile):
         super().__init__(path, max_bytes, keep)
         self.crash = crash
 
-    def _rotate(self) -> None:
-        if self.crash.is_due(CrashPoint.RENAMED):
-            rotate(self._path, self._keep)
-            os._exit(KILLED)
-        super()._rotate()
+    def rotate(self) -> None:
+        super().rotate()
+        self.crash.reach(CrashPoint.RENAMED)
 
-    def _append(self, data: bytes) -> None:
+    def write(self, data: bytes) -> int:
         if self.crash.point is CrashPoint.ACKNOWLEDGED_NOT_WRITTEN:
             self.crash.acknowledged.wait(_WAIT_SECONDS)
             for _ in range(data.count(b"\n")):  # on a busy machine all lines may come at once
                 self.crash.reach(CrashPoint.ACKNOWLEDGED_NOT_WRITTEN)
         if self.crash.is_due(CrashPoint.IN_LINE):
-            os.write(self._file, data[: len(data) // 2])
+            super().write(data[: len(data) // 2])
             os._exit(KILLED)
-        super()._append(data)
+        written = super().write(data)
         self.crash.written.set()
+        return written
 
 
 class _FileSinks(ListSinks):

@@ -14,7 +14,6 @@ from monitor.base.results import Estimate, Result, Unknown
 from monitor.config.root import Task
 from monitor.engine.comparators import ComparisonFits
 from monitor.engine.reference import Reference
-from monitor.engine.task_refits import Published
 from monitor.export.page import render_page
 from monitor.reports.views import AgentView
 from monitor.reports.window_report import WindowReport
@@ -241,7 +240,7 @@ def test_another_calibration_has_them_fitted_anew_on_the_same_rows() -> None:
     found = rig(known)
     found.feed(records[:100])
     platt = CALIBRATORS["platt"]().fit(known.scores, known.predicted, known.labels)
-    found.engine._tasks["t"].series[0].publish(Published((), platt, 1.7e9))  # type: ignore[attr-defined]
+    found.engine._tasks["t"].series[0].recalibrate(platt, 1.7e9, None)  # type: ignore[attr-defined]
     [report] = found.feed(records[100:])
     scores = scores_of(records[100:])
     confidence = confidence_of(platt.apply(scores), scores.argmax(axis=1))

@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connectors.formats.decode.structs import Fault, Record
-from connectors.formats.messages.explain import explain_text
-from connectors.formats.wires.responses import constants_of, row_records, row_scores
-from connectors.formats.wires.wire import PLAIN, OneByOne, Outcome, WithoutHeaders
+from connectors.formats.wires.responses import row_records, row_scores
+from connectors.formats.wires.wire import OneByOne, WithoutHeaders
 from monitor.base.records import RejectReason
-from monitor.config.mapping import FieldMapping
 
 _FINE = 200.0
 _NO_OFFSET = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?")
@@ -39,6 +37,7 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
 
     Examples
     --------
+    >>> from monitor.config.mapping import FieldMapping
     >>> wire = InferenceTableWire(FieldMapping(format="inference_table"))
     >>> row = {"databricks_request_id": "d", "response": '{"predictions": [[0.25, 0.75]]}'}
     >>> row["request_metadata"] = {"model_name": "erm", "model_version": "3"}
@@ -46,26 +45,12 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
     [('d:0', 'erm', [0.25, 0.75])]
     """
 
-    reads_labels = True
-
-    def __init__(self, mapping: FieldMapping) -> None:
-        self._constants = constants_of(mapping)
-
-    def passes_over(self, line: bytes) -> bool:
-        """Return whether a line is a failed request."""
-        return self.one(line)[0][1] is None
-
-    def _read(self, data: bytes) -> list[Outcome]:
+    def _rows_of(self, value: Mapping[str, Any]) -> Sequence[Record | Fault | None] | None:
         """Return an outcome for each row of a response, None for a failed request."""
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            return [(data, explain_text(data, error))]
-        if not isinstance(value, dict) or "response" not in value:
-            return PLAIN.one(data)
-        if _number(value.get("status_code")) not in (None, _FINE):
-            return [(data, None)]
-        return [(data, outcome) for outcome in self._rows(value)]
+        if "response" not in value:
+            return None
+        failed = _number(value.get("status_code")) not in (None, _FINE)
+        return [None] if failed else self._rows(value)
 
     def missing(self, fault: Fault, data: bytes) -> str:
         """Return a clause about a missing model, which some tables do not name, or "" for another fault."""

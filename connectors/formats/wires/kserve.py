@@ -9,19 +9,17 @@ Protocol and Seldon's own.
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from connectors.formats.decode.structs import Fault, Record
-from connectors.formats.messages.explain import explain_text
 from connectors.formats.messages.wording import shown
 from connectors.formats.wires.cloudevents import Headers, event, http_attributes, is_json, kafka_attributes
-from connectors.formats.wires.responses import constants_of, row_records, row_scores
+from connectors.formats.wires.responses import row_records, row_scores
 from connectors.formats.wires.tensors import read_body
-from connectors.formats.wires.wire import ERRORS, PLAIN, OneByOne, Outcome
+from connectors.formats.wires.wire import ERRORS, OneByOne, Outcome
 from monitor.base.records import RejectReason
 from monitor.config.mapping import FieldMapping
 
@@ -95,27 +93,22 @@ class KserveWire(OneByOne):
     [('e:0', 'erm', [0.1, 0.9]), ('e:1', 'erm', [0.8, 0.2])]
     """
 
-    reads_labels = True  # a value that is no event may be a label
-
     def __init__(self, mapping: FieldMapping) -> None:
-        self._constants = constants_of(mapping)
+        super().__init__(mapping)
         self._by_body = mapping.id == "body"
 
     def _read(self, data: bytes) -> list[Outcome]:
         """Return an outcome for each row of a response, None for another event."""
-        if passed_over(data):
-            return [(data, None)]
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            return [(data, explain_text(data, error))]
-        if isinstance(value, dict) and "specversion" in value:
-            return [(data, outcome) for outcome in self._rows_of_event(value)]
-        if isinstance(value, dict) and any(isinstance(value.get(name), list) for name in _BARE):
-            return [(data, outcome) for outcome in self._rows(value, "$", value.get("id"), {})]
-        if isinstance(value, dict) and isinstance(value.get("data"), dict) and "meta" in value:
-            return [(data, outcome) for outcome in self._rows_of_seldon(value)]
-        return PLAIN.one(data)
+        return [(data, None)] if passed_over(data) else super()._read(data)
+
+    def _rows_of(self, value: Mapping[str, Any]) -> Sequence[Record | Fault | None] | None:
+        """Return an outcome for each row of a response."""
+        if "specversion" in value:
+            return self._rows_of_event(value)
+        if any(isinstance(value.get(name), list) for name in _BARE):
+            return self._rows(value, "$", value.get("id"), {})
+        is_seldon = isinstance(value.get("data"), dict) and "meta" in value
+        return self._rows_of_seldon(value) if is_seldon else None
 
     def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
         """Return a message if a record that looks like this format may be something else, otherwise "".

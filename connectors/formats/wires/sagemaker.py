@@ -9,17 +9,16 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connectors.formats.decode.structs import Fault, Record
-from connectors.formats.messages.explain import explain_text, text_fault
+from connectors.formats.messages.explain import text_fault
 from connectors.formats.messages.wording import shown
-from connectors.formats.wires.responses import constants_of, row_records, row_scores
+from connectors.formats.wires.responses import row_records, row_scores
 from connectors.formats.wires.tensors import read_body
-from connectors.formats.wires.wire import PLAIN, OneByOne, Outcome, WithoutHeaders
+from connectors.formats.wires.wire import OneByOne, WithoutHeaders
 from monitor.base.records import RejectReason
-from monitor.config.mapping import FieldMapping
 
 _OUTPUT = "$.captureData.endpointOutput.data"
 _SUM_TOLERANCE = 1e-3
@@ -39,6 +38,7 @@ class SagemakerWire(OneByOne, WithoutHeaders):
 
     Examples
     --------
+    >>> from monitor.config.mapping import FieldMapping
     >>> wire = SagemakerWire(FieldMapping(format="sagemaker", constants={"model": "erm"}))
     >>> output = {"observedContentType": "text/csv", "mode": "OUTPUT", "data": "0.12,0.88", "encoding": "CSV"}
     >>> line = {"captureData": {"endpointOutput": output}, "eventMetadata": {"eventId": "e"}}
@@ -46,33 +46,16 @@ class SagemakerWire(OneByOne, WithoutHeaders):
     [('e:0', [0.12, 0.88])]
     """
 
-    reads_labels = True
-
-    def __init__(self, mapping: FieldMapping) -> None:
-        self._constants = constants_of(mapping)
-
-    def passes_over(self, line: bytes) -> bool:
-        """Return whether a line holds the input of a request without its output, and so no answer."""
-        return self.one(line)[0][1] is None
-
-    def _read(self, data: bytes) -> list[Outcome]:
+    def _rows_of(self, value: Mapping[str, Any]) -> Sequence[Record | Fault | None] | None:
         """Return an outcome for each row of an output or for a label; None for a capture without output."""
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            return [(data, explain_text(data, error))]
-        if not isinstance(value, dict):
-            return PLAIN.one(data)
         about = value.get("eventMetadata")
         about = about if isinstance(about, dict) else {}
         if isinstance(truth := value.get("groundTruthData"), dict):
-            return [(data, self._label(truth, about))]
+            return [self._label(truth, about)]
         if not isinstance(captured := value.get("captureData"), dict):
-            return PLAIN.one(data)
+            return None
         output = captured.get("endpointOutput")
-        if output is None:
-            return [(data, None)]
-        return [(data, outcome) for outcome in self._rows(output, captured.get("endpointInput"), about)]
+        return [None] if output is None else self._rows(output, captured.get("endpointInput"), about)
 
     def missing(self, fault: Fault, data: bytes) -> str:
         """Return a clause about the model, which data capture does not name, or "" for another fault."""

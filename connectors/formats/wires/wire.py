@@ -6,18 +6,22 @@ makes decoding fast, and `one` finds the fault of a record.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import msgspec
 
 from connectors.formats.decode.reread import read_again
 from connectors.formats.decode.structs import Fault, Record, RowRecord, record_without
+from connectors.formats.messages.explain import explain_text
 from connectors.formats.wires.cloudevents import Headers
 from connectors.formats.wires.marks import formats_of_table
+from connectors.formats.wires.responses import constants_of
 from monitor.base.records import TaskLayout
+from monitor.config.mapping import FieldMapping
 
 Outcome = tuple[bytes, Record | Fault | None]
 """The bytes of a value, with its record or its fault; or with None for a valid value without a record."""
@@ -145,10 +149,20 @@ class WithoutHeaders:
 class OneByOne:
     """The base of wires that read one value at a time, with a record for each row of the value.
 
-    If the only task lists one model, answers that name no model belong to it.
+    If the only task lists one model, answers that name no model belong to it. Values of another form are
+    records with the fields of SPEC section 3. A subclass defines `_rows_of`.
+
+    Parameters
+    ----------
+    mapping : FieldMapping
+        A mapping whose `constants` override the fields of the format.
     """
 
+    reads_labels = True  # a value of another form may be a label
     _layouts: Sequence[TaskLayout] = ()
+
+    def __init__(self, mapping: FieldMapping) -> None:
+        self._constants = constants_of(mapping)
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
         """Return a wire of the same kind that knows these tasks."""
@@ -167,7 +181,20 @@ class OneByOne:
         return outcomes
 
     def _read(self, data: bytes) -> list[Outcome]:
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            return [(data, explain_text(data, error))]
+        rows = self._rows_of(value) if isinstance(value, dict) else None
+        return PLAIN.one(data) if rows is None else [(data, row) for row in rows]
+
+    def _rows_of(self, value: Mapping[str, Any]) -> Sequence[Record | Fault | None] | None:
+        """Return the outcome of each row of an object, or None for an object of another form."""
         raise NotImplementedError
+
+    def passes_over(self, line: bytes) -> bool:
+        """Return whether a line is valid and holds no answer."""
+        return self.one(line)[0][1] is None
 
     def lines(self, data: bytes) -> list[Record] | None:
         """Return None: `one` reads each line."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.base.columns import ColumnarRows
 from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, id_keys
 from monitor.config.root import Task
 from monitor.engine.labels.columns import answer_keys
@@ -19,7 +20,7 @@ _SECONDS_A_DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(ColumnarRows):
     """The columns of n answers of one series.
 
     Parameters
@@ -73,12 +74,7 @@ class Rows:
             none,
             np.zeros((0, features)),
         )
-        columns = [[getattr(part, each.name) for part in (nothing, *parts)] for each in fields(cls)]
-        return cls(*map(np.concatenate, columns))
-
-    def take(self, which: NDArray[Any]) -> Rows:
-        """Return the rows with these indices, or the rows that a mask selects."""
-        return Rows(*(getattr(self, each.name)[which] for each in fields(self)))
+        return cls.concatenate([nothing, *parts])
 
 
 def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, Rows]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from monitor.base.columns import ColumnarRows
 from monitor.base.records import NO_ID, Floats, Ints, Keys, id_keys, mix
 
 _MODEL_SALT = np.uint64(0xD6E8FEB86659FD93)
@@ -114,7 +115,7 @@ def keys_of(ids: Keys, models: Ints) -> tuple[Keys, Keys]:
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class Matches(ColumnarRows):
     """The effect of labels on windows: one row for each window of a series that a label reached.
 
     Parameters
@@ -170,21 +171,16 @@ class Matches:
             empty, empty, empty, empty, empty, numbers, numbers, flags, ids, empty, flags, empty, empty
         )
 
-    def take(self, index: Ints | slice) -> Matches:
-        """Return the matches at these indices."""
-        return Matches(*(getattr(self, column.name)[index] for column in fields(self)))
-
     @classmethod
     def join(cls, parts: list[Matches]) -> Matches:
         """Return the matches of several steps together."""
         if len(parts) < 2:
             return parts[0] if parts else cls.none()
-        names = [column.name for column in fields(cls)]
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        return cls.concatenate(parts)
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(ColumnarRows):
     """Answers to join, n rows; each counts in the windows of one or more series.
 
     Parameters
@@ -230,10 +226,6 @@ class Answers:
             object.__setattr__(self, "alone", np.zeros(len(self.key), dtype=bool))
         if not len(self.block):
             object.__setattr__(self, "block", np.full(self.series.shape, -1))
-
-    def take(self, index: Ints) -> Answers:
-        """Return the answers at these indices."""
-        return Answers(*(getattr(self, column.name)[index] for column in fields(self)))
 
     def to_columns(self, scored: int, numbered: bool = False) -> dict[str, NDArray[Any]]:
         """Return the columns of `answer_columns`, without labels."""
@@ -307,7 +299,7 @@ class Horizon:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(ColumnarRows):
     """Labels to join; `model` is -1 for a label that applies to all answers with its id."""
 
     key: Keys
@@ -318,13 +310,9 @@ class Labels:
     sequence: Ints
     probability: Floats
 
-    def take(self, index: slice) -> Labels:
-        """Return the labels at these indices."""
-        return Labels(*(getattr(self, column.name)[index] for column in fields(self)))
-
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(ColumnarRows):
     """Pairs of an answer, by its row in the ring, and a label; `row` is the label's row, -1 if it is settled.
 
     `sequence` is the label's; `first_sequence` is that of the first label for its id, which also gives the
@@ -340,7 +328,3 @@ class Pairs:
     first_sequence: Ints
     probability: NDArray[np.floating]
     several: NDArray[np.bool_]
-
-    def take(self, index: NDArray[np.bool_] | Ints) -> Pairs:
-        """Return the pairs at these indices."""
-        return Pairs(*(getattr(self, column.name)[index] for column in fields(self)))

@@ -6,9 +6,11 @@ for its destination, and retries what failed; nothing waits for the thread.
 
 from __future__ import annotations
 
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from monitor.reports.views import SinkView
 
@@ -114,17 +116,75 @@ class ReportStore(Protocol):
 
 
 class Sink(ABC):
-    """The interface of a delivering thread to the rest of the agent."""
+    """A thread that delivers to a destination, and its interface to the rest of the agent.
 
-    @abstractmethod
+    A subclass is the place where items wait, and defines what the thread runs.
+
+    Parameters
+    ----------
+    destination : Destination
+    """
+
+    def __init__(self, destination: Destination[Any]) -> None:
+        self._destination = destination
+        self._delivered = self._lost = 0
+        self._failing: str | None = None
+        self._failing_since: float | None = None
+        name = f"blindsight-{destination.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
     def start(self) -> None:
-        """Start to deliver; raise `SinkError` if the destination cannot be used."""
+        """Open the destination and start to deliver.
+
+        Raises
+        ------
+        SinkError
+            The destination cannot be opened; the message says why and what to do.
+        """
+        self._destination.open()
+        self._thread.start()
 
     @abstractmethod
     def close(self, timeout: float) -> bool:
         """Deliver what waits within `timeout` seconds and stop; return whether everything was delivered."""
 
     @property
-    @abstractmethod
     def view(self) -> SinkView:
         """The state of the sink."""
+        return SinkView(
+            name=self._destination.name,
+            waiting=self._waiting(),
+            delivered=self._delivered - self._destination.refused,
+            lost=self._lost + self._destination.refused,
+            trouble=self._failing,
+            failing_since=self._failing_since,
+        )
+
+    @abstractmethod
+    def _waiting(self) -> int:
+        """Return the number of items that wait."""
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Deliver until `close` ends it."""
+
+    def _join(self, timeout: float) -> None:
+        """Wait for the thread, if it was started, and end its wait for the destination after a timeout."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                self._destination.interrupt()
+
+    def _fails(self, why: str) -> bool:
+        """Record the reason of a failure, and return whether the last delivery had succeeded."""
+        is_new = self._failing is None
+        if is_new:
+            self._failing_since = time.time()
+        self._failing = why
+        return is_new
+
+    def _works(self) -> bool:
+        """Record a success, and return whether the last delivery had failed."""
+        had_failed = self._failing is not None
+        self._failing = self._failing_since = None
+        return had_failed

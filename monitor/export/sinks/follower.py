@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Mapping
 
 from monitor.base.errors import SinkError, StoreError
 from monitor.export.sinks.destination import FollowedDestination, Mark, ReportStore, Row, Sink
-from monitor.reports.views import SinkView
 
 log = logging.getLogger("blindsight")
 
@@ -36,39 +34,24 @@ class ReportFollower(Sink):
         The destination's `marks` at the last checkpoint.
     """
 
+    _destination: FollowedDestination
+
     def __init__(
         self, destination: FollowedDestination, store: ReportStore, saved: Mapping[str, Mark]
     ) -> None:
-        self._destination = destination
+        super().__init__(destination)
         self._store = store
         self._saved = saved
         self._resumed = False
         self._rows: list[Row] = []  # under delivery; the store may drop them meanwhile
         self._last = self._newest = destination.last_of(saved)
-        self._delivered = self._lost = 0
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._failing: str | None = None
-        self._failing_since: float | None = None
-        name = f"blindsight-{destination.name}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
     def marks(self) -> Mapping[str, Mark]:
         """The position up to which the destination is written, for the next checkpoint."""
         return self._destination.marks
-
-    @property
-    def view(self) -> SinkView:
-        """The state of the sink; `waiting` is as of the newest reading of the store."""
-        return SinkView(
-            name=self._destination.name,
-            waiting=max(0, self._newest - self._last),
-            delivered=self._delivered - self._destination.refused,
-            lost=self._lost + self._destination.refused,
-            trouble=self._failing,
-            failing_since=self._failing_since,
-        )
 
     def start(self) -> None:
         """Open the destination, and begin to deliver the reports that it lacks.
@@ -78,8 +61,7 @@ class ReportFollower(Sink):
         SinkError
             The destination cannot be opened.
         """
-        self._destination.open()
-        self._thread.start()
+        super().start()
         self.wake()
 
     def wake(self) -> None:
@@ -93,11 +75,12 @@ class ReportFollower(Sink):
         """
         self._stop.set()
         self._wake.set()
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                self._destination.interrupt()
+        self._join(timeout)
         return self._thread.ident is not None and not self._thread.is_alive() and self._failing is None
+
+    def _waiting(self) -> int:
+        """Return the number of waiting reports, as of the newest reading of the store."""
+        return max(0, self._newest - self._last)
 
     def _run(self) -> None:
         while True:
@@ -151,17 +134,18 @@ class ReportFollower(Sink):
                 )
         return bool(self._rows)
 
-    def _fails(self, why: str) -> None:
-        if self._failing is None:
-            self._failing_since = time.time()
+    def _fails(self, why: str) -> bool:
+        is_new = super()._fails(why)
+        if is_new:
             log.error("%s: %s. It is tried again.", self._destination.setting, why)
-        self._failing = why
         try:
             self._newest = max(self._newest, self._store.newest_report())
         except StoreError as error:
             log.debug("How much waits is not known: %s.", error)
+        return is_new
 
-    def _works(self) -> None:
-        if self._failing is not None:
+    def _works(self) -> bool:
+        had_failed = super()._works()
+        if had_failed:
             log.info("%s: %s takes windows again.", self._destination.setting, self._destination.where)
-        self._failing = self._failing_since = None
+        return had_failed

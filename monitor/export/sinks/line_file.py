@@ -146,6 +146,8 @@ class LineFile(Destination[Item]):
     the last seconds, and a crash of the agent loses the queue. A named pipe receives lines while a program
     reads it.
 
+    A subclass may override `write` and `rotate`, the two steps that change files, to let them fail in a test.
+
     Parameters
     ----------
     path : str
@@ -161,6 +163,13 @@ class LineFile(Destination[Item]):
         Number of renamed files to keep, at least 1.
     mode : int
         Permissions of a new file, which the umask restricts.
+    locks : bool
+        Whether to lock the file while lines are written, because another process may remove lines from it.
+
+    Attributes
+    ----------
+    end : int
+        The size of the file after the last line that was written; 0 before it is known.
     """
 
     def __init__(
@@ -173,16 +182,20 @@ class LineFile(Destination[Item]):
         max_bytes: int | None = None,
         keep: int = 1,
         mode: int = 0o666,
+        locks: bool = False,
     ) -> None:
         self.name = name
         self.setting = setting
         self.where = path
+        self.end = 0
         self._path = path
         self._mode = mode
         self._encode = encode
         self._max_bytes = max_bytes
         self._keep = keep
+        self._locks = locks
         self._file = -1
+        self._torn = False  # a part of a line, which could not be cut off, follows the end
         self._pipe = PipeWriter(path)
 
     def open(self) -> None:
@@ -192,7 +205,6 @@ class LineFile(Destination[Item]):
         try:
             self._open()
         except OSError as error:
-            self._shut()
             raise SinkError(f"{self.setting}: {cannot_write(self._path, error)}") from error
 
     def deliver(self, items: Sequence[Item]) -> int:
@@ -201,7 +213,8 @@ class LineFile(Destination[Item]):
         try:
             return self._pipe.write(lines) if is_pipe(self._path) else self._append(lines)
         except OSError as error:
-            self._shut()
+            if not self._torn:
+                self._shut()
             raise SinkError(cannot_write(self._path, error)) from error
 
     def close(self, timeout_seconds: float) -> None:
@@ -209,50 +222,73 @@ class LineFile(Destination[Item]):
         self._pipe.close()
         self._shut()
 
+    def write(self, data: bytes) -> int:
+        """Append lines to the open file, and return how many of their bytes were written."""
+        return os.write(self._file, data)
+
+    def rotate(self) -> None:
+        """Rename the full file and its predecessors: see `rotate`."""
+        rotate(self._path, self._keep)
+
     def _append(self, lines: Sequence[bytes]) -> int:
-        size = self._ready_file(len(lines[0]))
-        ends = list(accumulate(map(len, lines)))
+        self._make_room(len(lines[0]))
+        ends = [0, *accumulate(map(len, lines))]
         fitting = len(lines)
         if self._max_bytes is not None:
-            fitting = max(1, sum(size + end <= self._max_bytes for end in ends))
-        data = memoryview(b"".join(lines[:fitting]))
+            fitting = max(1, sum(self.end + end <= self._max_bytes for end in ends[1:]))
+        data = b"".join(lines[:fitting])
         done = 0
         try:
             while done < len(data):
-                done += os.write(self._file, data[done:])
+                done += self.write(data[done:])
         except OSError:
-            whole = sum(end <= done for end in ends)
-            with suppress(OSError):
-                os.ftruncate(self._file, size + (ends[whole - 1] if whole else 0))
-            if not whole:
+            fitting = sum(end <= done for end in ends[1:])
+            self._torn = done > ends[fitting]
+            if not fitting:
                 raise
-            return whole
         finally:
-            if self._max_bytes is not None:
+            self.end += ends[fitting]
+            with suppress(OSError):  # the next call tries again
+                self._cut()
+            if self._locks:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
         return fitting
 
-    def _ready_file(self, line_bytes: int) -> int:
-        """Make sure that the right file is open and has room for the next line; return its size."""
+    def _make_room(self, line_bytes: int) -> None:
+        """Make sure that the right file is open, ends with a whole line and has room for the next one."""
         while True:
-            if self._file >= 0 and not is_in_place(self._path, self._file):
-                self._shut()
-            if self._file < 0:
-                self._open()
-            if self._max_bytes is None:
-                return end_line(self._file)
-            # Locked until the lines are written: `blindsight forget` removes lines in another process.
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            if not is_in_place(self._path, self._file):
-                continue
-            size = end_line(self._file)
-            if not size or size + line_bytes <= self._max_bytes:
-                return size
-            rotate(self._path, self._keep)
+            self._follow_rotation()
+            if self._locks:  # until the lines are written
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+                if not is_in_place(self._path, self._file):
+                    continue
+            self._end_line()
+            if self._max_bytes is None or not self.end or self.end + line_bytes <= self._max_bytes:
+                return
+            self.rotate()
+
+    def _follow_rotation(self) -> None:
+        """Begin a new file if the present one was renamed or removed."""
+        if self._file >= 0 and not is_in_place(self._path, self._file):
+            self._shut()
+        if self._file < 0:
+            self._open()
+
+    def _end_line(self) -> None:
+        """Go to the end of the file, behind whole lines."""
+        self._cut()
+        self.end = end_line(self._file)
+
+    def _cut(self) -> None:
+        """Cut off the part of a line that a failed write left, unless the file was emptied since."""
+        if self._torn:
+            os.ftruncate(self._file, min(self.end, os.fstat(self._file).st_size))
+            self._torn = False
 
     def _open(self) -> None:
         # Reading is for the last byte. Appending puts each write at the end, even if others write too.
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, self._mode)
+        self._torn = False
 
     def _shut(self) -> None:
         if self._file >= 0:

@@ -11,7 +11,6 @@ from typing import Generic
 
 from monitor.base.errors import SinkError
 from monitor.export.sinks.destination import Destination, Item, Sink
-from monitor.reports.views import SinkView
 
 log = logging.getLogger("blindsight")
 
@@ -46,7 +45,7 @@ class QueuedSink(Sink, Generic[Item]):
     """
 
     def __init__(self, destination: Destination[Item], capacity: int, drop_oldest: bool = False) -> None:
-        self._destination = destination
+        super().__init__(destination)
         self._capacity = capacity
         self._drop_oldest = drop_oldest
         self._most_at_once = max(1, min(_BATCH, capacity // 2))
@@ -55,50 +54,23 @@ class QueuedSink(Sink, Generic[Item]):
         self._lock = threading.Lock()
         self._filled = threading.Condition(self._lock)
         self._emptied = threading.Condition(self._lock)
-        self._lost = self._written = self._failures = 0
-        self._failing: str | None = None
-        self._failing_since: float | None = None
+        self._failures = 0
         self._give_up: float | None = None  # monotonic time at which closing gives up
-        name = f"blindsight-{destination.name}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
     def lost(self) -> int:
         """The number of dropped items: the queue was full, they were refused, or `close` ran out of time."""
-        return self._lost + self._destination.refused
+        return self.view.lost
 
     @property
     def written(self) -> int:
         """The number of items delivered since the start."""
-        return self._written - self._destination.refused
+        return self.view.delivered
 
     @property
     def failures(self) -> int:
         """The number of deliveries that failed and were tried again."""
         return self._failures
-
-    @property
-    def view(self) -> SinkView:
-        """The state of the sink."""
-        return SinkView(
-            name=self._destination.name,
-            waiting=len(self._queue) + len(self._under_way),
-            delivered=self.written,
-            lost=self.lost,
-            trouble=self._failing,
-            failing_since=self._failing_since,
-        )
-
-    def start(self) -> None:
-        """Open the destination and start to deliver.
-
-        Raises
-        ------
-        SinkError
-            The destination cannot be opened; the message says why and what to do.
-        """
-        self._destination.open()
-        self._thread.start()
 
     def write(self, item: Item, wait_seconds: float = 0.0) -> bool:
         """Queue one item, and return whether the queue accepted it.
@@ -138,19 +110,19 @@ class QueuedSink(Sink, Generic[Item]):
                 self._give_up = time.monotonic() + timeout
             self._filled.notify()
             self._emptied.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                self._destination.interrupt()
+        self._join(timeout)
         with self._lock:
-            left = len(self._queue) + len(self._under_way)
+            left = self._waiting()
             self._lost += left
             self._queue.clear()
             self._under_way = []
         return left == 0
 
     def _has_room(self) -> bool:
-        return self._give_up is None and len(self._queue) + len(self._under_way) < self._capacity
+        return self._give_up is None and self._waiting() < self._capacity
+
+    def _waiting(self) -> int:
+        return len(self._queue) + len(self._under_way)
 
     def _run(self) -> None:
         while items := self._next():
@@ -180,10 +152,8 @@ class QueuedSink(Sink, Generic[Item]):
 
     def _failed(self, why: str) -> None:
         self._failures += 1
-        if self._failing is None:
-            self._failing_since = time.time()
+        if self._fails(why):
             log.warning("%s; up to %d lines wait meanwhile", why, self._capacity)
-        self._failing = why
         with self._lock:
             self._filled.wait_for(lambda: self._give_up is not None, _RETRY_SECONDS)
             closing = self._give_up is not None
@@ -192,11 +162,10 @@ class QueuedSink(Sink, Generic[Item]):
             time.sleep(0.05)
 
     def _succeeded(self, done: int) -> None:
-        if self._failing is not None:
+        if self._works():
             log.warning("%s is written again; %d lines were lost so far", self._destination.where, self.lost)
-        self._failing = self._failing_since = None
         with self._lock:
             if self._under_way:  # otherwise `close` has given them up
                 self._under_way = self._under_way[done:]
-                self._written += done
+                self._delivered += done
             self._emptied.notify_all()

@@ -84,6 +84,7 @@ class RejectWriter(QueuedSink[Rejected]):
             encode=reject_line if clock is None else lambda item: reject_line(item, clock()),
             max_bytes=max_bytes,
             mode=0o640,
+            locks=True,
         )
         super().__init__(file, capacity)
 

@@ -5,23 +5,12 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import stat
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 
 from monitor.base.errors import SinkError
 from monitor.export.sinks.arrived import arrived
 from monitor.export.sinks.destination import FollowedDestination, Mark, ReportsAfter, Row
-from monitor.export.sinks.line_file import (
-    LineFile,
-    PipeWriter,
-    cannot_write,
-    end_line,
-    files_of,
-    is_in_place,
-    is_pipe,
-    rotate,
-)
+from monitor.export.sinks.line_file import LineFile, cannot_write, files_of, is_pipe
 from monitor.export.sinks.queued import QueuedSink
 
 QUEUED_REPORTS = 10_000
@@ -100,51 +89,35 @@ MARK = "reports"
 """The key under which the store keeps the file's mark."""
 
 
-class ReportsFile(FollowedDestination):
+class ReportsFile(LineFile[Row], FollowedDestination):
     """A destination that appends the store's reports to a file, a line each, with optional rotation.
 
     Its mark is the file's size after the last report. After a crash, the content beyond the mark, and in
-    files begun since, is compared with the reports that should follow. A partial line at the end, left by a
-    crash or another program, gets a newline before the next line. A named pipe receives lines while a program
-    reads it; after a crash it receives the lines since the last checkpoint again.
+    files begun since, is compared with the reports that should follow. A named pipe receives lines while a
+    program reads it; after a crash it receives the lines since the last checkpoint again.
 
     Parameters
     ----------
-    path : str
-    max_bytes : int or None
-        A file that would become larger is renamed to `<path>.1`, and a new one begins. A single longer line
-        is still written. None: never.
-    keep : int
-        Number of renamed files to keep, at least 1. After a crash they are searched, also if another
-        program renamed them.
+    path, max_bytes, keep
+        See `LineFile`. After a crash the renamed files are searched, also if another program renamed them.
     """
 
-    name = "reports_file"
-    setting = "reports.path"
-
     def __init__(self, path: str, max_bytes: int | None = None, keep: int = 1) -> None:
-        self.where = self._path = path
-        self._max_bytes = max_bytes
-        self._keep = keep
-        self._file = -1
-        self._pipe = PipeWriter(path)
-        self._broken = False
-        self._last = self._place = 0
+        super().__init__(
+            path,
+            name="reports_file",
+            setting="reports.path",
+            encode=lambda row: row[1] + b"\n",
+            max_bytes=max_bytes,
+            keep=keep,
+        )
+        self._last = 0
         self._marks: Mapping[str, Mark] = {}
 
     @property
     def marks(self) -> Mapping[str, Mark]:
         """The last report in the file, and the file's size after it; empty until they are known."""
         return self._marks
-
-    def open(self) -> None:
-        """Open the file; raise `SinkError` with the reason if it cannot be written."""
-        if is_pipe(self._path):  # a reader may still come
-            return
-        try:
-            self._open()
-        except OSError as error:
-            raise SinkError(f"{self.setting}: {cannot_write(self._path, error)}") from error
 
     def last_of(self, saved: Mapping[str, Mark]) -> int:
         """Return the id of the last report that had arrived when these marks were saved."""
@@ -154,106 +127,33 @@ class ReportsFile(FollowedDestination):
         """Continue after the reports that are already in the file; return the id of the last of them."""
         if is_pipe(self._path):  # it is unknown what its reader has read
             self._last = self.last_of(saved)
-            self._note()
-            return self._last
-        try:
-            self._follow_rotation()
-            # A kill may have followed the first written windows, before the first mark was saved.
-            unmarked = (0, os.fstat(self._file).st_size)
-            self._reconcile(saved.get(MARK, unmarked), reports_after)
-        except OSError as error:
-            raise SinkError(cannot_write(self._path, error)) from error
+        else:
+            try:
+                self._follow_rotation()
+                # A kill may have followed the first written windows, before the first mark was saved.
+                unmarked = (0, os.fstat(self._file).st_size)
+                self._reconcile(saved.get(MARK, unmarked), reports_after)
+            except OSError as error:
+                raise SinkError(cannot_write(self._path, error)) from error
         self._note()
         return self._last
 
     def deliver(self, items: Sequence[Row]) -> int:
-        """Append as many lines as fit in the file, or none if writing fails; return how many."""
-        lines = [line + b"\n" for _, line in items]
-        try:
-            if is_pipe(self._path):
-                fitting = self._pipe.write(lines)
-            else:
-                self._follow_rotation()
-                self._end_line()
-                fitting = self._fitting(lines)
-                self._append(b"".join(lines[:fitting]))
-        except OSError as error:
-            raise SinkError(cannot_write(self._path, error)) from error
-        self._last = items[fitting - 1][0]
+        """Append as many lines as fit in the file and on the disk; return how many."""
+        done = super().deliver(items)
+        self._last = items[done - 1][0]
         self._note()
-        return fitting
-
-    def close(self, timeout_seconds: float) -> None:
-        """Close the file."""
-        self._pipe.close()
-        self._shut()
+        return done
 
     def _note(self) -> None:
-        self._marks = {MARK: (self._last, self._place)}
-
-    def _end_line(self) -> None:
-        """Go to the end of the file, behind whole lines."""
-        if self._broken:
-            self._cut()
-        self._place = end_line(self._file)
-
-    def _append(self, data: bytes) -> None:
-        done = 0
-        try:
-            while done < len(data):
-                done += os.write(self._file, data[done:])
-        except OSError:
-            self._broken = done > 0
-            if self._broken:
-                self._cut()
-            raise
-        self._place += len(data)
-
-    def _cut(self) -> None:
-        """Cut off what a failed write left; if that fails too, the next write tries again."""
-        os.ftruncate(self._file, self._place)
-        self._broken = False
-
-    def _open(self) -> None:
-        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-
-    def _shut(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def _follow_rotation(self) -> None:
-        """Begin a new file if the present one was renamed or removed; continue with one that was emptied."""
-        if self._file >= 0 and not is_in_place(self._path, self._file):
-            self._shut()
-        if self._file < 0:
-            self._begin()
-        self._place = min(self._place, os.fstat(self._file).st_size)
-
-    def _begin(self) -> None:
-        self._open()
-        self._broken = False
-        self._place = os.fstat(self._file).st_size
-
-    def _fitting(self, lines: Sequence[bytes]) -> int:
-        """Return how many lines fit in the file; rename a full file first."""
-        if self._max_bytes is None or not stat.S_ISREG(os.fstat(self._file).st_mode):
-            return len(lines)
-        if self._place and self._place + len(lines[0]) > self._max_bytes:
-            self._rotate()
-        return max(1, sum(self._place + end <= self._max_bytes for end in accumulate(map(len, lines))))
-
-    def _rotate(self) -> None:
-        rotate(self._path, self._keep)
-        self._shut()
-        self._begin()
+        self._marks = {MARK: (self._last, self.end)}
 
     def _reconcile(self, mark: Mark, reports_after: ReportsAfter) -> None:
         """Continue after a crash behind the reports that are already in the files."""
         result = arrived(files_of(self._path, self._keep), mark, reports_after)
-        self._last, self._place = result.last, result.place
+        self._last, self.end = result.last, result.place
         if result.torn:  # the partial line is written again in full
-            os.ftruncate(self._file, self._place)
+            os.ftruncate(self._file, self.end)
         if result.foreign:
             log.warning("reports.path: something else was written to %s; it stays.", self._path)
             self._end_line()

@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from monitor.base.columns import ColumnarRows
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
 from monitor.stats.pairwise.bradley_terry import BradleyTerry, corrected_by
@@ -27,7 +28,7 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Comparisons:
+class Comparisons(ColumnarRows):
     """The columns of n comparisons.
 
     Parameters
@@ -45,10 +46,6 @@ class Comparisons:
     human: Floats
     judge: Floats
     weight: Floats
-
-    def take(self, rows: Bools) -> Comparisons:
-        """Return the comparisons of some rows."""
-        return Comparisons(self.a[rows], self.b[rows], self.human[rows], self.judge[rows], self.weight[rows])
 
     def used(self) -> Comparisons:
         """Return the comparisons with only the verdicts that a fit uses: see `corrected_by`."""

@@ -8,13 +8,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from monitor.base.results import Result
-from monitor.stats.estimate._reference import binomial_estimate, checked_reference
-from monitor.stats.estimate.poisson_binomial import checked_probabilities
+from monitor.base.records import Floats
+from monitor.stats.estimate.reference import ReferenceEstimator, checked_reference
 
 
 @dataclass(frozen=True, slots=True)
-class ATC:
+class ATC(ReferenceEstimator):
     """Accuracy as the share of confidences above a threshold, which a labelled reference determines.
 
     The threshold is such that the share of the reference's confidences below it is the reference's error
@@ -29,11 +28,6 @@ class ATC:
     ----------
     threshold : float
         The result of `fit`; below 0 if the reference had no wrong answer.
-
-    Attributes
-    ----------
-    is_share : bool
-        True: the estimate is a share of the rows.
 
     References
     ----------
@@ -56,24 +50,10 @@ class ATC:
 
         The threshold is the confidence of rank n × error rate from below: the share strictly above it is the
         accuracy, or less with ties.
-
-        Raises
-        ------
-        ValueError
-            The arrays differ in length or are empty, or a value is out of range.
         """
         confidences, outcomes = checked_reference(confidence, correct)
         wrong = len(outcomes) - int(outcomes.sum())
         return cls(float(np.sort(confidences)[wrong - 1]) if wrong else -1.0)
 
-    def estimate(self, confidence: ArrayLike, level: float = 0.95) -> Result:
-        """Return the accuracy of a window of confidences (n,), 0 to 1; Unknown for no rows.
-
-        Raises
-        ------
-        ValueError
-            A confidence or the level is out of range.
-        """
-        window = checked_probabilities(confidence, 1, "confidence")
-        above = float((window > self.threshold).mean()) if len(window) else 0.0
-        return binomial_estimate(above, len(window), level)
+    def _accuracy(self, confidence: Floats) -> float:
+        return float((confidence > self.threshold).mean())

@@ -7,13 +7,12 @@ from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
-from monitor.base.results import Result
-from monitor.stats.estimate._reference import binomial_estimate, checked_reference
-from monitor.stats.estimate.poisson_binomial import checked_probabilities
+from monitor.base.records import Floats
+from monitor.stats.estimate.reference import ReferenceEstimator, checked_reference
 
 
 @dataclass(frozen=True, slots=True)
-class DoCFeat:
+class DoCFeat(ReferenceEstimator):
     """Accuracy as the reference's accuracy plus the difference of the mean confidences.
 
     The estimate equals Average Confidence if the confidences are calibrated on the reference. Otherwise it
@@ -24,11 +23,6 @@ class DoCFeat:
     ----------
     bias : float
         Accuracy minus mean confidence on the reference, −1 to 1; the result of `fit`.
-
-    Attributes
-    ----------
-    is_share : bool
-        False: the estimate is not a share of the rows.
 
     References
     ----------
@@ -51,24 +45,9 @@ class DoCFeat:
 
     @classmethod
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> DoCFeat:
-        """Compute the bias from confidences (n,) and the correctness (n,) of each prediction.
-
-        Raises
-        ------
-        ValueError
-            The arrays differ in length or are empty, or a value is out of range.
-        """
+        """Compute the bias from confidences (n,) and the correctness (n,) of each prediction."""
         confidences, outcomes = checked_reference(confidence, correct)
         return cls(float(outcomes.mean() - confidences.mean()))
 
-    def estimate(self, confidence: ArrayLike, level: float = 0.95) -> Result:
-        """Return the accuracy of a window of confidences (n,), 0 to 1; Unknown for no rows.
-
-        Raises
-        ------
-        ValueError
-            A confidence or the level is out of range.
-        """
-        window = checked_probabilities(confidence, 1, "confidence")
-        value = float(window.mean()) + self.bias if len(window) else 0.0
-        return binomial_estimate(min(max(value, 0.0), 1.0), len(window), level)
+    def _accuracy(self, confidence: Floats) -> float:
+        return float(confidence.mean()) + self.bias

@@ -13,7 +13,6 @@ from monitor.base.codec import pack, restored, unpack
 from monitor.base.results import Estimate
 from monitor.engine.labels.correcting import Correcting, CorrectingState
 from monitor.engine.task import blocks_of
-from monitor.engine.task_refits import Published
 from monitor.reports.reader import from_json
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import WindowReport, to_json
@@ -227,7 +226,7 @@ def test_another_calibration_moves_it_by_what_it_changes_and_no_label_counts_twi
     odds = np.random.default_rng(1).random(len(known.labels)) < 0.88
     worse = np.where(odds, known.labels, 1 - known.labels)
     calibration = CALIBRATORS["isotonic"]().fit(known.scores, known.predicted, worse)
-    series.publish(Published((), calibration, 1.7e9))
+    series.recalibrate(calibration, 1.7e9, None)
     found.restart()
     said, expected = (corrected(each.feed(records[place:])) for each in (found, unchanged))
     for one, other in zip(said, expected, strict=True):
@@ -245,7 +244,7 @@ def test_the_calibration_of_before_the_open_window_is_read_as_an_older_version_w
     both = rig(), rig()
     for each in both:
         each.feed(stream(250))
-        each.engine.series["t"][0].publish(Published((), calibration, 1.7e9))
+        each.engine.series["t"][0].recalibrate(calibration, 1.7e9, None)
     older, present = both
     snapshot = older.engine.snapshot()
     state = unpack(pack(snapshot))

@@ -132,7 +132,7 @@ def test_it_holds_the_rows_of_a_witness_however_the_stream_is_cut(
     rig.feed_in_pieces(records, [min(cut, len(records)) for cut in cuts])
     if bounds == (5000, 5000):
         assert near(job_rows(rig.engine)) == near(expected(records, *bounds))
-        assert int(rig.engine._tasks["t"].refits.pool.replaced.sum()) == replaced_labels(records)
+        assert int(rig.engine._tasks["t"].fits[0].pool.replaced.sum()) == replaced_labels(records)
     else:
         [job] = rig.engine.refits()
         labelled = int((job.labels >= 0).sum())

@@ -10,7 +10,6 @@ import pytest
 
 from monitor.cli.journal import Journal
 from monitor.engine.labels.trust import ALARM, TrustState
-from monitor.engine.task_refits import Published
 from monitor.export.page import render_page
 from monitor.reports.reader import from_json
 from monitor.reports.trust import sentence
@@ -113,7 +112,7 @@ def test_a_recalibration_begins_a_fresh_test_of_the_confidences():
     found.feed(stream())
     (series,) = found.engine.series["t"]
     assert not series.checks.test.trusted
-    series.publish(Published((), another(), 1.7e9))
+    series.recalibrate(another(), 1.7e9, None)
     found.restart()
     (series,) = found.engine.series["t"]
     assert (series.checks.test.lost, series.checks.test.trust().labels) == (False, 0)
@@ -130,7 +129,7 @@ def test_of_the_window_that_was_open_at_a_recalibration_only_rows_of_before_are_
     found.feed(pending)
     (series,) = found.engine.series["t"]
     before = series.view().trust.labels
-    series.publish(Published((), another(), 1.7e9))
+    series.recalibrate(another(), 1.7e9, None)
     after = answers(np.random.default_rng(9), 20, start=1.7e9 + 9500)
     found.feed([*after, *labels_of(after, [False] * 20)])
     assert found.engine.view().series[0].trust.labels == before
@@ -146,7 +145,7 @@ def test_answers_of_before_a_recalibration_are_held_against_what_it_changed():
     found.feed([*records, *labels[:300]])
     (series,) = found.engine.series["t"]
     half = IsotonicCalibrator().fit(*_half(reference(SETTINGS, 1000, seed=6)["t"]["erm"]))
-    series.publish(Published((), half, 1.7e9))
+    series.recalibrate(half, 1.7e9, None)
     found.feed(answers(np.random.default_rng(9), 100, start=1.7e9 + 9000))
     before = series.view().trust
     found.feed(labels[300:])
@@ -266,7 +265,7 @@ def test_a_groups_confidences_are_tested_anew_after_a_recalibration(grouped):
     found = regions()
     found.feed(of_regions())
     for series in found.engine.series["t"]:
-        series.publish(Published((), another(), 1.7e9))
+        series.recalibrate(another(), 1.7e9, None)
     found.feed(of_regions(start=1.7e9 + 9000, bad=9999))
     us = {one.group: one for one in found.engine.view().series}["region=us"]
     assert us.trust.confidences is None

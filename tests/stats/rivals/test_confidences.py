@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from monitor import ATC, DoCFeat, Estimate, Unknown, average_confidence, cbpe_sem, classification_details
-from monitor.stats.estimate._reference import binomial_estimate
+from monitor.stats.estimate.reference import binomial_estimate
 from tests.fidelity.simulated import ORIGINAL, SHIFTED, confidences, outcomes
 from tests.nearly import nearly
 

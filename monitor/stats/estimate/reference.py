@@ -1,6 +1,10 @@
-"""The common part of DoC-Feat and ATC: labelled confidences for the fit, and an interval."""
+"""The base class of estimators that are fitted on labelled confidences, with their checks and interval."""
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import numpy as np
 import scipy
@@ -9,6 +13,48 @@ from numpy.typing import ArrayLike
 from monitor.base.records import Floats
 from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.stats.estimate.poisson_binomial import checked_level, checked_probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceEstimator(ABC):
+    """An estimator of the accuracy that is fitted on the confidences of a labelled reference.
+
+    A subclass is a frozen dataclass of the numbers that the fit gives, of which a store keeps a copy.
+
+    Attributes
+    ----------
+    is_share : bool
+        Whether the estimate is a share of the rows.
+    """
+
+    is_share: ClassVar[bool]
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> Self:
+        """Fit the numbers on confidences (n,) and the correctness (n,) of each prediction.
+
+        Raises
+        ------
+        ValueError
+            The arrays differ in length or are empty, or a value is out of range.
+        """
+
+    def estimate(self, confidence: ArrayLike, level: float = 0.95) -> Result:
+        """Return the accuracy of a window of confidences (n,), 0 to 1; Unknown for no rows.
+
+        Raises
+        ------
+        ValueError
+            A confidence or the level is out of range.
+        """
+        window = checked_probabilities(confidence, 1, "confidence")
+        value = self._accuracy(window) if len(window) else 0.0
+        return binomial_estimate(min(max(value, 0.0), 1.0), len(window), level)
+
+    @abstractmethod
+    def _accuracy(self, confidence: Floats) -> float:
+        """Return the accuracy of a window with at least one row; a value outside 0 to 1 is clipped."""
 
 
 def checked_reference(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:

@@ -1,0 +1,197 @@
+"""A fit that a task repeats as labels come: its jobs, one at a time, and the use of their results."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from monitor.base.records import Chunk, Keys, LabelBatch
+from monitor.config.root import Task
+from monitor.engine.labels.columns import Answers, Matches
+from monitor.engine.labels.table import BoundedTable
+from monitor.engine.refit.job import RefitJob, RefitResult
+from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
+from monitor.engine.refit.wire import JobResult
+from monitor.reports.views import RefitView
+from monitor.stats.calibration import calibration_from_snapshot
+from monitor.stats.calibration.base import Calibration
+
+JobT = TypeVar("JobT", RefitJob, RecalibrationJob)
+ResultT = TypeVar("ResultT", RefitResult, RecalibrationResult)
+_T = TypeVar("_T")
+
+
+class LabelFit(ABC, Generic[JobT, ResultT]):
+    """The base class of a task's refits and recalibrations.
+
+    A task passes what happens in it to each of its fits. A fit decides when its next job is due, and uses the
+    result. One job is under way at a time. A restart loses it, and another one begins.
+
+    Parameters
+    ----------
+    name : str
+        The name of the task.
+    task : Task
+    run : callable or None
+        Does a job in the same thread as the records, right after the window that makes it due, so that the
+        same records give the same reports, byte for byte. With None, jobs are handed out, and nothing waits
+        for their results.
+
+    Attributes
+    ----------
+    kind : str
+        The field of `TaskState` that stores its state.
+    result_type : type
+    changes_all_models : bool
+        Whether a result changes all models of the task, or only one.
+    """
+
+    kind: ClassVar[str]
+    result_type: type[ResultT]
+    changes_all_models: ClassVar[bool] = False
+
+    def __init__(self, name: str, task: Task, run: Callable[[JobT], ResultT] | None) -> None:
+        self._name = name
+        self._task = task
+        self._run: Callable[[JobT], ResultT] | None = run
+        self._job: JobT | None = None
+        self._closed: dict[int, None] = {}  # series with windows closed since the last run, in order
+
+    @property
+    def runs_inline(self) -> bool:
+        """True if jobs are done in the same thread as the records."""
+        return self._run is not None
+
+    @property
+    def rings(self) -> dict[str, BoundedTable]:
+        """The ring tables of rows, by kind."""
+        return {}
+
+    def may_run_in(self, chunk: Chunk) -> bool:
+        """Return whether a job may have to be done inside this chunk, where a window closes."""
+        return self.runs_inline
+
+    def add_series(self, code: int) -> None:
+        """Add the series with this number, which is a new one or read from a state."""
+        return
+
+    def answers_came(self, answers: Answers) -> None:
+        """Process new answers."""
+        return
+
+    def labels_received(self, labels: LabelBatch) -> None:
+        """Process labels before they are matched to answers."""
+        return
+
+    def labels_came(self, matches: Matches, lost: Collection[int]) -> None:
+        """Process answers that got labels.
+
+        Parameters
+        ----------
+        matches : Matches
+            Sorted by sequence.
+        lost : collection of int
+            The numbers of the series that these labels cost the trust.
+        """
+        return
+
+    def wipe(self, ids: Keys) -> None:
+        """Delete the stored rows of these ids."""
+        return
+
+    def tick(self, now: float) -> None:
+        """Set the time, in seconds."""
+        return
+
+    def close_window(self, code: int, now: float) -> None:
+        """Record that a window of a whole model has closed.
+
+        Parameters
+        ----------
+        code : int
+            The number of the series.
+        now : float
+            Seconds since the epoch.
+        """
+        self._closed.setdefault(code)
+
+    def begin(self, sequence: int, now: float, code: int | None = None) -> JobT | None:
+        """Begin the job that is due and return it; None if none is due or possible, or one is under way.
+
+        Parameters
+        ----------
+        sequence : int
+            The sequence number of the newest absorbed record.
+        now : float
+            Seconds since the epoch.
+        code : int, optional
+            The number of the series that may begin a job of its own; all by default.
+        """
+        if self._job is not None:
+            return None
+        self._job = self._next_job(sequence, now, code)
+        return self._job
+
+    def end(self, result: JobResult, now: float) -> bool:
+        """Use the result of the job under way, or count its refusal; return False if no job waits for it."""
+        job = self._job
+        if job is None or not isinstance(result, self.result_type) or result.number != job.number:
+            return False
+        self._job = None
+        return self._use(job, result, now)
+
+    def run_due(self, sequence: int, now: float) -> None:
+        """Do the jobs that a closed window made due, unless they are handed out.
+
+        A job of one model waits until a window of this model closes, so that a model's results depend only
+        on its own answers and labels, not on other models.
+        """
+        if self._run is None:
+            return
+        closed, self._closed = self._closed, {}
+        for code in closed:
+            while (job := self.begin(sequence, now, code)) is not None:
+                self.end(self._run(job), now)
+
+    def view(self) -> RefitView | None:
+        """Return the view for exporters; None if the views of the series show it."""
+        return None
+
+    @abstractmethod
+    def snapshot(self, rings: bool = True) -> msgspec.Struct:
+        """Return the whole state, with or without the rings."""
+
+    @abstractmethod
+    def _next_job(self, sequence: int, now: float, code: int | None) -> JobT | None:
+        """Return the job that is due, or None; the parameters are those of `begin`."""
+
+    @abstractmethod
+    def _use(self, job: JobT, result: ResultT, now: float) -> bool:
+        """Use the result of a job, and return False if nothing waits for it."""
+
+    def _read(self, result: ResultT, read: Callable[[], _T]) -> tuple[_T | None, str | None]:
+        """Return the outcome of `read`, and the reason if the result is refused or cannot be read."""
+        if result.refused is not None:
+            return None, result.refused
+        try:
+            return read(), None
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            return None, f"what the fit brought cannot be read: {error}"
+
+    def _calibration(self, model: str, snapshot: Mapping[str, Any]) -> Calibration:
+        """Return the calibration of a model from its snapshot.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError, IndexError
+            The snapshot cannot be read, or is for another number of classes.
+        """
+        calibration, width = calibration_from_snapshot(snapshot), max(len(self._task.classes), 1)
+        if calibration.width != width:
+            raise ValueError(
+                f"the calibration of {model} is for {calibration.width} classes, the task has {width}"
+            )
+        return calibration
