@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.http import segment
 from connectors.http import spool as spool_module
 from connectors.http.segment import FRAME_BYTES, name_of, pack
 from connectors.http.spool import Spool
@@ -182,6 +183,29 @@ def test_damage_before_the_end_is_told_and_nothing_is_cut(folder: Path, spool: S
     with pytest.raises(SourceError, match="is damaged at byte 0; restore it from a backup, or move the"):
         again(folder)
     assert path.read_bytes() == data
+
+
+def test_a_torn_post_that_holds_the_bytes_of_frames_is_cut_off(
+    folder: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(spool, b"one\n")
+    spool.close()
+    forged = b"".join(pack(start, 1, b"x" * 50) for start in range(0, 1 << 40, 1 << 30))
+    with files(folder)[0].open("ab") as file:
+        file.write(pack(4, 1, forged + b"\n")[:-5])
+    checked: list[int] = []
+
+    def unpack(data: bytes | memoryview, offset: int, place: int) -> object:
+        checked.append(place)
+        return segment.unpack_head(data, offset, place) if place == 0 else None
+
+    monkeypatch.setattr(segment, "unpack", unpack)
+    found = again(folder, 0)
+    monkeypatch.undo()
+    assert all_of(found) == b"one\n"
+    assert put(found, b"next\n") == 9
+    found.close()
+    assert checked == [0, FRAME_BYTES + 4]  # no checksum of what lies where no frame can
 
 
 def test_a_file_that_is_missing_in_the_middle_is_told(folder: Path, spool: Spool) -> None:
