@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -267,6 +268,22 @@ def test_a_full_disk_fails_the_request_and_the_next_goes_on(
     spool.close()
     found = again(folder, 0)
     assert all_of(found) == b"one\nthree\n"
+    found.close()
+
+
+def test_posts_are_not_acknowledged_while_the_folder_is_deleted(folder: Path, spool: Spool) -> None:
+    put(spool, b"one\n")
+    shutil.rmtree(folder)
+    with pytest.raises(SpoolWriteError, match="the spool could not be written: its file was deleted"):
+        put(spool, b"two\n")
+    with pytest.raises(SpoolWriteError, match="the spool could not be written: No such file or directory"):
+        put(spool, b"three\n")
+    assert spool.trouble is not None
+    folder.mkdir()
+    assert put(spool, b"four\n") == 9
+    spool.close()
+    found = again(folder, 4)
+    assert all_of(found) == b"four\n"
     found.close()
 
 
