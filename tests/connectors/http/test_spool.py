@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -271,20 +271,35 @@ def test_a_full_disk_fails_the_request_and_the_next_goes_on(
     found.close()
 
 
-def test_posts_are_not_acknowledged_while_the_folder_is_deleted(folder: Path, spool: Spool) -> None:
+@pytest.mark.parametrize(
+    ("take_away", "why"),
+    [
+        (shutil.rmtree, "No such file or directory"),
+        (lambda folder: folder.rename(folder.with_name("moved")), "No such file or directory"),
+        (lambda folder: _put_copies_in_place(folder), "its file was replaced"),
+    ],
+)
+def test_posts_are_not_acknowledged_into_a_file_that_is_not_in_its_place(
+    take_away: Callable[[Path], object], why: str, folder: Path, spool: Spool
+) -> None:
     put(spool, b"one\n")
-    shutil.rmtree(folder)
-    with pytest.raises(SpoolWriteError, match="the spool could not be written: its file was deleted"):
+    take_away(folder)
+    with pytest.raises(SpoolWriteError, match=f"the spool could not be written: {why}"):
         put(spool, b"two\n")
-    with pytest.raises(SpoolWriteError, match="the spool could not be written: No such file or directory"):
-        put(spool, b"three\n")
-    assert spool.trouble is not None
-    folder.mkdir()
+    assert str(spool.trouble).endswith(why)
+    folder.mkdir(exist_ok=True)
     assert put(spool, b"four\n") == 9
     spool.close()
     found = again(folder, 4)
     assert all_of(found) == b"four\n"
     found.close()
+
+
+def _put_copies_in_place(folder: Path) -> None:
+    """Replace each file of a folder by a copy, as a backup does that is restored."""
+    for path in files(folder):
+        path.with_suffix(".copy").write_bytes(path.read_bytes())
+        path.with_suffix(".copy").replace(path)
 
 
 def test_a_disk_that_stays_full_is_logged_once_until_a_post_is_written(
