@@ -324,6 +324,8 @@ class Spool(PostSpool):
         while written < len(data):
             written += os.write(self._file, data[written:])
         _sync(self._file)
+        if not os.path.samestat(os.stat(last.path), os.fstat(self._file)):
+            raise FileNotFoundError(errno.ENOENT, "its file was replaced")
         self._failure_logged = False
         with self._lock:
             last.end, last.size = frames[-1].end, last.size + len(data)

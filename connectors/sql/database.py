@@ -176,7 +176,6 @@ class SqlDatabase:
         self._cursors: list[Any] = []
         self._request_time: float | None = None
         self._was_cut = False
-        self._file: tuple[int, int] | None = None  # see `_current_file`; its value at connection
 
     @property
     def waited_seconds(self) -> float:
@@ -230,21 +229,6 @@ class SqlDatabase:
             ) is not None:
                 interrupt()
 
-    def leave_replaced_file(self) -> None:
-        """Disconnect from a SQLite file if it was replaced, because new rows are written to the new file."""
-        if self._connection is not None and self._file != self._current_file():
-            self.close()
-
-    def _current_file(self) -> tuple[int, int] | None:
-        """Return the device and inode of the SQLite file; None for a missing file and for other drivers."""
-        if self._kind != "sqlite3" or self._settings.dsn is None:
-            return None
-        try:
-            status = os.stat(self._settings.dsn)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
-
     def connect(self) -> None:
         """Connect to the database if there is no connection.
 
@@ -271,7 +255,6 @@ class SqlDatabase:
         if self._kind == "psycopg":
             named = self._driver.conninfo.conninfo_to_dict(dsn or "")
             options = {**{key: value for key, value in _TIMEOUTS.items() if key not in named}, **options}
-        self._file = self._current_file()
         try:
             connection = self._driver.connect(*([] if dsn is None else [dsn]), **options)
         except (TypeError, ValueError) as error:  # an unknown keyword
@@ -295,7 +278,13 @@ class SqlDatabase:
                 each.close()
 
     def end_transaction(self) -> None:
-        """Roll the transaction back, so that the database can release its snapshot."""
+        """Roll the transaction back, so that the database can release its snapshot.
+
+        SQLite is disconnected: its write-ahead log stays as long as a process has the file open, and would
+        become part of a file that replaces it.
+        """
+        if self._kind == "sqlite3":
+            self.close()
         if self._connection is not None:
             self._connection.rollback()
             self._cursors.clear()

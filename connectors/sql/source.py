@@ -240,8 +240,6 @@ class SqlSource(Source[Position]):
         """Connect and start a poll if necessary, and do the work of `_step`."""
         assert self._database is not None
         with self._database.limited():
-            if self._poll is None:
-                self._database.leave_replaced_file()
             self._database.connect()
             if self._poll is None:
                 self._poll = self._begin()

@@ -613,6 +613,20 @@ def test_a_file_of_a_pattern_that_has_gone_is_let_go_and_its_position_with_it(tm
     assert reading.gaps == 0
 
 
+@pytest.mark.parametrize(("most_open", "read", "gaps"), [(64, line(9).rstrip(), 0), (0, b"", 1)])
+def test_the_last_line_of_a_file_that_has_gone_is_used_or_counted_without_a_newline(
+    most_open: int, read: bytes, gaps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "MOST_OPEN", most_open)
+    append(worker(tmp_path, 0), line(0))
+    append(worker(tmp_path, 1), line(1) + line(9).rstrip())
+    reading = Reading(tmp_path / "data.*.log", late_seconds=0.1)
+    reading.until(lines(0, 2))
+    worker(tmp_path, 1).unlink()
+    reading.wait(lambda: len(reading.positions) == 1)
+    assert (reading.text, reading.gaps) == (lines(0, 2) + read, gaps)
+
+
 def test_a_file_of_a_pattern_goes_on_under_another_name_of_it(tmp_path: Path) -> None:
     append(tmp_path / "app.log", lines(0, 10))
     for down in (False, True):

@@ -121,6 +121,36 @@ def test_a_file_that_was_read_in_part_goes_on_behind_the_last_row(
     Reader(new(tmp_path / "*.csv"), reader.positions).until(*ids[4:])
 
 
+def test_a_file_that_is_overwritten_while_it_is_read_counts_as_a_gap(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.formats.files.tables.ROWS", 2)
+    monkeypatch.setattr("connectors.formats.files.folder.ROWS", 2)
+    path = csv(tmp_path / "a.csv", *(f"{number:0500}" for number in range(1000)))
+    reader = Reader(new(tmp_path / "*.csv"))
+    wait_until(lambda: reader.once() is None and len(reader.ids) >= 2, "the first rows came")
+    csv(path, "other")
+    wait_until(lambda: reader.once() is None and reader.ids[-1] == "other", "the other row came")
+    assert len(reader.ids) < 1000
+    wait_until(lambda: reader.once() is None and reader.positions[str(path)]["done"], "it is read")
+    assert reader.source.counts == SourceCounts(1)
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_on(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.formats.files.tables.ROWS", 2)
+    monkeypatch.setattr("connectors.formats.files.folder.ROWS", 2)
+    ids = [str(number) for number in range(7)]
+    path = csv(tmp_path / "a.csv", *ids)
+    reader = Reader(new(tmp_path / "*.csv"))
+    wait_until(lambda: reader.once() is None and len(reader.ids) >= 2, "the first rows came")
+    with path.open("a") as file:
+        file.write("7,yes\n")
+    reader.until(*ids, "7")
+    assert reader.source.counts == SourceCounts(0)
+
+
 def test_a_file_is_read_once_it_has_not_changed_for_a_while(tmp_path: Path, new: New) -> None:
     path = csv(tmp_path / "a.csv", "1")
     reader = Reader(new(tmp_path / "*.csv", complete_seconds=0.5))

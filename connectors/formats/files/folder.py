@@ -387,7 +387,8 @@ class Folder:
         if table is None:
             self._leave()
             self._failing.pop(name, None)
-            self._places[name] = {**place, "done": True}
+            # A file that was changed while it was read may have lost rows, and is looked at again.
+            self._places[name] = {**place, "done": self._files.mark(name) in (None, place["mark"])}
             return [RawPosition(name, self._places[name])]
         self._places[name] = {**place, "at": table.after}
         return [replace(table, position=self._places[name])]

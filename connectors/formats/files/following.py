@@ -458,7 +458,7 @@ class Following:
         main, seen = self._main, self._look()  # read first: later additions change it
         if main is None:
             return
-        self._complete = self._is_there(main) and not main.left
+        self._complete = self._is_there(main) and not main.left and not main.cutter.head.strip()
         self._place = main.place()
         self._late_place = None if self._late is None else self._late.place()
         self._seen = seen if self._complete and self._late is None else None
@@ -496,6 +496,10 @@ class Following:
             self.gaps += 1
             log.warning(_GONE, self.path, self._place.at)
         return True
+
+    def finish(self) -> list[Raw]:
+        """Return the last line of a removed file if no newline ends it."""
+        return [] if self._main is None else self._with_positions(self._main.cutter.finish(), self._main)
 
     def hand_over(self, path: Path, inode: tuple[int, int]) -> dict[str, Any] | None:
         """Return the position of a renamed file, from which a reader of its new name continues.
@@ -715,6 +719,7 @@ class FollowingPattern:
         for name in [name for name, file in self._files.items() if file.has_ended(name in there)]:
             file = self._files.pop(name)
             self._open.pop(name, None)
+            changed += file.finish()
             self._gaps += file.gaps
             file.close()
             changed.append(RawPosition(name, None))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.http import segment
 from connectors.http import spool as spool_module
 from connectors.http.segment import FRAME_BYTES, name_of, pack
 from connectors.http.spool import Spool
@@ -184,6 +186,29 @@ def test_damage_before_the_end_is_told_and_nothing_is_cut(folder: Path, spool: S
     assert path.read_bytes() == data
 
 
+def test_a_torn_post_that_holds_the_bytes_of_frames_is_cut_off(
+    folder: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(spool, b"one\n")
+    spool.close()
+    forged = b"".join(pack(start, 1, b"x" * 50) for start in range(0, 1 << 40, 1 << 30))
+    with files(folder)[0].open("ab") as file:
+        file.write(pack(4, 1, forged + b"\n")[:-5])
+    checked: list[int] = []
+
+    def unpack(data: bytes | memoryview, offset: int, place: int) -> object:
+        checked.append(place)
+        return segment.unpack_head(data, offset, place) if place == 0 else None
+
+    monkeypatch.setattr(segment, "unpack", unpack)
+    found = again(folder, 0)
+    monkeypatch.undo()
+    assert all_of(found) == b"one\n"
+    assert put(found, b"next\n") == 9
+    found.close()
+    assert checked == [0, FRAME_BYTES + 4]  # no checksum of what lies where no frame can
+
+
 def test_a_file_that_is_missing_in_the_middle_is_told(folder: Path, spool: Spool) -> None:
     put(spool, *[b"x" * 199_999 + b"\n"] * 4)
     spool.close()
@@ -244,6 +269,37 @@ def test_a_full_disk_fails_the_request_and_the_next_goes_on(
     found = again(folder, 0)
     assert all_of(found) == b"one\nthree\n"
     found.close()
+
+
+@pytest.mark.parametrize(
+    ("take_away", "why"),
+    [
+        (shutil.rmtree, "No such file or directory"),
+        (lambda folder: folder.rename(folder.with_name("moved")), "No such file or directory"),
+        (lambda folder: _put_copies_in_place(folder), "its file was replaced"),
+    ],
+)
+def test_posts_are_not_acknowledged_into_a_file_that_is_not_in_its_place(
+    take_away: Callable[[Path], object], why: str, folder: Path, spool: Spool
+) -> None:
+    put(spool, b"one\n")
+    take_away(folder)
+    with pytest.raises(SpoolWriteError, match=f"the spool could not be written: {why}"):
+        put(spool, b"two\n")
+    assert str(spool.trouble).endswith(why)
+    folder.mkdir(exist_ok=True)
+    assert put(spool, b"four\n") == 9
+    spool.close()
+    found = again(folder, 4)
+    assert all_of(found) == b"four\n"
+    found.close()
+
+
+def _put_copies_in_place(folder: Path) -> None:
+    """Replace each file of a folder by a copy, as a backup does that is restored."""
+    for path in files(folder):
+        path.with_suffix(".copy").write_bytes(path.read_bytes())
+        path.with_suffix(".copy").replace(path)
 
 
 def test_a_disk_that_stays_full_is_logged_once_until_a_post_is_written(

@@ -163,6 +163,22 @@ def test_a_file_that_replaces_that_of_sqlite_is_read(table: Table, new: New, tmp
     assert reader.until(3)[-1] == "c"
 
 
+def test_a_file_of_sqlite_that_was_replaced_beside_its_write_ahead_log_is_read(
+    table: Table, new: New, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(table.path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute("INSERT INTO labels VALUES ('a', 'yes', 1)")
+        reader = Reader(new())
+        reader.until(1)
+    other = Table(tmp_path / "other.db")
+    other.add(("b", 2))
+    other.path.rename(table.path)
+    assert reader.until(2) == ["a", "b"]
+    with closing(sqlite3.connect(table.path)) as connection:
+        assert connection.execute("SELECT id FROM labels").fetchall() == [("b",)]
+
+
 def raises(reader: Reader) -> bool:
     """Return whether reading fails."""
     try:
