@@ -27,7 +27,10 @@ _SHORTEST_SECRET = 4  # characters; shorter values of variables are shown in mes
 def load_config(path: str | Path) -> Config:
     r"""Read and validate a configuration file.
 
-    Relative paths are resolved from the folder of the file, not from the working directory.
+    Relative paths are resolved from the folder of the file, not from the working directory. In a value,
+    `${NAME}` stands for an environment variable, `${NAME:-default}` for one that may be unset or empty, and
+    `$${` for the text `${`. A value without quotes is then read as any other, for example as a number. No
+    error shows the value of a variable, unless it is shorter than four characters.
 
     Parameters
     ----------
@@ -203,8 +206,8 @@ def _line(node: yaml.Node, path: KeyPath) -> int:
     return line
 
 
-def _mappings(root: yaml.Node) -> Iterator[yaml.MappingNode]:
-    """Yield each mapping of a document once, even if aliases refer to it."""
+def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
+    """Yield each node of a document that is no key once, even if aliases refer to it."""
     waiting, done = [root], set()
     while waiting:
         node = waiting.pop()
@@ -215,7 +218,12 @@ def _mappings(root: yaml.Node) -> Iterator[yaml.MappingNode]:
             waiting += node.value
         if isinstance(node, yaml.MappingNode):
             waiting += (value for _, value in node.value)
-            yield node
+        yield node
+
+
+def _mappings(root: yaml.Node) -> Iterator[yaml.MappingNode]:
+    """Yield each mapping of a document once, even if aliases refer to it."""
+    return (node for node in _nodes(root) if isinstance(node, yaml.MappingNode))
 
 
 def _refuse_duplicates(root: yaml.Node) -> None:
@@ -233,31 +241,17 @@ def _refuse_duplicates(root: yaml.Node) -> None:
             lines[key.value] = key.start_mark.line + 1
 
 
-def _values(root: yaml.Node) -> Iterator[yaml.ScalarNode]:
-    """Yield each scalar of a document that is no key."""
-    lists: list[yaml.Node] = [root]
-    for mapping in _mappings(root):
-        lists += (value for _, value in mapping.value)
-    done = set()
-    while lists:
-        node = lists.pop()
-        if id(node) in done:  # an alias
-            continue
-        done.add(id(node))
-        if isinstance(node, yaml.ScalarNode):
-            yield node
-        elif isinstance(node, yaml.SequenceNode):
-            lists += node.value
-
-
 def _substitute(root: yaml.Node, loader: _Loader, variables: dict[str, str]) -> None:
-    """Replace the variables in all values by what the environment has for them.
+    """Replace the variables in all values by the values of the environment.
 
-    It changes values of the parsed document, so that no variable can add a key.
+    The document is parsed before, so that no variable can add a key.
     """
-    for node in _values(root):
+    for node in _nodes(root):
+        if not isinstance(node, yaml.ScalarNode):
+            continue
         text = _VARIABLE.sub(partial(_value_of, node, variables), node.value)
         if text != node.value:
+            loader.written[id(node)] = node.value
             node.value = text
             if node.style is None:
                 node.tag = loader.tag_of(text)
@@ -326,12 +320,25 @@ def _refusal(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
 class _Loader(yaml.SafeLoader):
     """A SafeLoader that refuses numbers with a surprising meaning in YAML 1.1, such as octal numbers."""
 
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.written: dict[int, str] = {}  # text with variables in the file, by the id of the node
+
     def tag_of(self, text: str) -> str:
         """Return the type of a value without quotes."""
         return str(super().resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Return the value of a node; raise a yaml.MarkedYAMLError if it is refused."""
+        try:
+            return self._construct(node, deep)
+        except yaml.MarkedYAMLError:
+            if id(node) not in self.written:
+                raise
+        text = self.written[id(node)][:40]  # the error above shows the value
+        raise _refusal(f"{text!r}: the environment has a value that YAML refuses: put it in quotes", node)
+
+    def _construct(self, node: yaml.Node, deep: bool) -> Any:
         if isinstance(node, yaml.ScalarNode):
             _refuse_null_character(node)
             if node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):

@@ -175,6 +175,20 @@ def test_no_message_shows_the_value_of_a_variable(tmp_path, monkeypatch):
     assert "hunter" not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.parametrize("secret", ["0777111222", "12:34:56", "2026-02-31", "9" * 5000])
+def test_a_value_of_a_variable_that_yaml_refuses_is_not_shown(tmp_path, monkeypatch, secret):
+    monkeypatch.setenv("BLINDSIGHT_WORD", secret)
+    file = tmp_path / "c.yaml"
+    file.write_text("tasks:\n  t:\n    level: ${BLINDSIGHT_WORD}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert str(caught.value) == (
+        f"{file}: line 3, column 12: '${{BLINDSIGHT_WORD}}': the environment has a value that YAML refuses: "
+        "put it in quotes"
+    )
+    assert secret[:10] not in "".join(traceback.format_exception(caught.value))
+
+
 def test_merged_keys_may_be_overridden(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text("tasks:\n  a: &a {level: 0.9, window: {size: 60}}\n  b: {<<: *a, level: 0.8}\n")
