@@ -128,6 +128,12 @@ def nearest(name: str, allowed: Sequence[str]) -> str | None:
     return lower[close[0]] if close else None
 
 
+def _likely(name: str, allowed: Sequence[str]) -> str | None:
+    """Return our name of a metric that another library names so, otherwise the `nearest` name."""
+    other = OTHER_NAMES.get(name.lower().replace("-", "_"))
+    return other if other in allowed else nearest(name, allowed)
+
+
 def _resolve(node: Schema, root: Schema) -> Schema:
     """Follow the references of a node; for an optional value, return the alternative that is not null."""
     while True:
@@ -262,8 +268,7 @@ def _hint(node: Schema, value: Any, path: Path) -> str:
         return f": write it as a list, [{text}]" if len(text) < _LONGEST_VALUE else ": write it as a list"
     if "enum" in node and isinstance(value, str):
         known = [str(name) for name in node["enum"]]
-        other = OTHER_NAMES.get(value.lower().replace("-", "_"))
-        close = other if other in known else nearest(value, known)
+        close = _likely(value, known)
         return f"; did you mean {close!r}?" if close else ""
     if value is None and path:
         empty = "properties" in node and "required" not in node
@@ -308,8 +313,7 @@ def _missing(place: _Place) -> Finding:
 
 def _unknown_key(place: _Place) -> Finding:
     name, allowed = str(place.path[-1]), list(place.parent.get("properties", {}))
-    other = OTHER_NAMES.get(name.lower().replace("-", "_"))
-    close = other if other in allowed else nearest(name, allowed)
+    close = _likely(name, allowed)
     text = f"unknown key; did you mean {close!r}?" if close else "unknown key."
     if home := _section_that_has(name, place):
         text = f"unknown key here; it belongs under {home!r}."
