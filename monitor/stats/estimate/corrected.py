@@ -371,28 +371,31 @@ def _on_lattice(*units: Ints) -> Floats:
 
 def _read(values: Floats, points: Floats) -> Floats:
     """Return values on `LATTICE`, (sums, 401), interpolated at points, (m, hypotheses); flat beyond it."""
-    place = (points + FARTHEST) * (1 / _STEP)
-    place = np.minimum(np.maximum(place, 0.0), len(LATTICE) - 1 - 1e-9)  # np.clip takes three times as long
-    at = place.astype(np.intp)
-    place -= at
+    at, share = _place_on_lattice(points)
     between: Floats = (values[:, 1:] - values[:, :-1]).take(at, axis=1)
-    between *= place
+    between *= share
     between += values.take(at, axis=1)
     return between
 
 
 def _read_each(values: Floats, points: Floats) -> Floats:
     """Interpolate as `_read` does, each of the values, (sums, 401), at points of its own, (sums, m, ...)."""
-    place = (points + FARTHEST) * (1 / _STEP)
-    place = np.minimum(np.maximum(place, 0.0), len(LATTICE) - 1 - 1e-9)
-    at = place.astype(np.intp)
-    place -= at
+    at, share = _place_on_lattice(points)
     at += (np.arange(len(values)) * len(LATTICE))[:, None, None]
     low = values.take(at)
     at += 1
-    between: Floats = (values.take(at) - low) * place
+    between: Floats = (values.take(at) - low) * share
     between += low
     return between
+
+
+def _place_on_lattice(points: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """Return the index of the lattice point below each point, and the share of the step from there."""
+    place = (points + FARTHEST) * (1 / _STEP)
+    place = np.minimum(np.maximum(place, 0.0), len(LATTICE) - 1 - 1e-9)  # np.clip takes three times as long
+    at = place.astype(np.intp)
+    place -= at
+    return at, place
 
 
 def _peak(gains: Floats) -> tuple[float, float]:
