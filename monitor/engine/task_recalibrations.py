@@ -99,9 +99,9 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
         labels = np.bincount(matches.series, matches.labelled)
         for code in np.flatnonzero(np.bincount(matches.series)).tolist():
             schedule = self._series[code].recalibration
-            if schedule is not None:
+            if schedule is not None:  # a group has none
                 schedule.labels_came(int(labels[code]), code in lost)
-            self._queue_if_due(code)
+                self._queue_if_due(code)
 
     def _queue_if_due(self, code: int) -> None:
         schedule = self._series[code].recalibration
