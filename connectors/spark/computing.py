@@ -19,9 +19,9 @@ from connectors.spark.job import (
     unpacked,
 )
 from monitor.engine.engine import Engine
-from monitor.engine.partitioning import Begin, Partition, joined
-from monitor.engine.planning import settings_of
 from monitor.engine.report_order import OrderedReport
+from monitor.parallel.partitioning import Begin, Partition, joined
+from monitor.parallel.planning import settings_of
 from monitor.reports.views import EngineView
 from monitor.reports.window_report import to_json
 

@@ -19,8 +19,8 @@ from connectors.splits import Split
 from monitor.base.collector import tune_collector
 from monitor.config.root import Config
 from monitor.engine.engine import EngineSettings
-from monitor.engine.partitioning import Begin
-from monitor.engine.planning import Unit
+from monitor.parallel.partitioning import Begin
+from monitor.parallel.planning import Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Block(NamedTuple):
     ----------
     kind : BlockKind
     task, model, besides : str
-        See `monitor.engine.partitioning.Partition`; ``""`` in a block that is not a share.
+        See `monitor.parallel.partitioning.Partition`; ``""`` in a block that is not a share.
     split : int
     number : int
         The number of the chunk in the split; the shares of one chunk belong together.

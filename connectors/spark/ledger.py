@@ -26,8 +26,8 @@ from monitor.base.codec import pack, unpack
 from monitor.base.errors import ClusterError, ConfigError
 from monitor.base.files import put
 from monitor.config.root import Config
-from monitor.engine.planning import Facts, Unit
 from monitor.export.sinks.line_file import cannot_write
+from monitor.parallel.planning import Facts, Unit
 
 _FILE = "committed.json"
 _TURN = "turn.json"

@@ -20,8 +20,8 @@ from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSourceConfig
 from monitor.engine.engine import EngineSettings
-from monitor.engine.partitioning import Partition, StreamPartitioner
-from monitor.engine.planning import Facts, most_groups, note_share
+from monitor.parallel.partitioning import Partition, StreamPartitioner
+from monitor.parallel.planning import Facts, most_groups, note_share
 
 MESSAGES = (
     "concat(topic, '-', partition) AS partition",

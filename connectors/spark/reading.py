@@ -13,8 +13,8 @@ from connectors.spark.job import BLOCKS, Block, BlockKind, Job, as_arrow, begin_
 from connectors.splits import read_split
 from monitor.base.source import RawTable
 from monitor.config.layouts import layouts
-from monitor.engine.partitioning import StreamPartitioner
-from monitor.engine.planning import Facts, most_groups, note_share
+from monitor.parallel.partitioning import StreamPartitioner
+from monitor.parallel.planning import Facts, most_groups, note_share
 
 _BLOCKS_AT_ONCE = 4  # MiB of lines, or tables of 8,192 rows: with a thousand models each share has some rows
 _BYTES_AT_ONCE = 8 << 20

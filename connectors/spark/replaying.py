@@ -22,8 +22,9 @@ from typing import Any
 from connectors.spark.computing import Ended, compute_units
 from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, BlockKind, Computing, Job, unpacked
 from connectors.spark.reading import read_splits
-from monitor.engine.partitioning import begins
-from monitor.engine.planning import (
+from monitor.export.sinks.rejects_file import Rejected
+from monitor.parallel.partitioning import begins
+from monitor.parallel.planning import (
     Facts,
     Unit,
     kept,
@@ -34,7 +35,6 @@ from monitor.engine.planning import (
     units_of,
     why_whole,
 )
-from monitor.export.sinks.rejects_file import Rejected
 
 _LINES_AT_ONCE = 64 << 20  # bytes that the driver fetches at once
 _BLOCKS_AT_ONCE = 32 << 20  # bytes that an executor's Python gets at once

@@ -20,8 +20,8 @@ from connectors.spark.ledger import read_state, write_state
 from connectors.spark.messages import MessagePart, Stream
 from monitor.base.records import Chunk
 from monitor.engine.engine import Engine
-from monitor.engine.partitioning import Begin, joined
-from monitor.engine.planning import Unit, settings_of
+from monitor.parallel.partitioning import Begin, joined
+from monitor.parallel.planning import Unit, settings_of
 from monitor.reports.views import EngineView
 from monitor.reports.window_report import to_json
 

@@ -28,9 +28,9 @@ from connectors.spark.messages import MESSAGES, Stream, read_messages
 from connectors.spark.reader_options import reader_options
 from connectors.spark.replaying import ROWS_AT_ONCE, by_unit
 from connectors.spark.stepping import Stepped, Stepping, engine_of, step_units
-from monitor.engine.planning import Facts, Unit, rows_of, why_together
 from monitor.export.sinks.destination import Mark
 from monitor.export.sinks.rejects_file import Rejected
+from monitor.parallel.planning import Facts, Unit, rows_of, why_together
 from monitor.reports.views import EngineView
 
 SEED = "\0"

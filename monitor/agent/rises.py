@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.base.records import Chunk
-from monitor.engine.planning import certain_rows
+from monitor.base.records import Chunk, certain_rows
 from monitor.reports.views import EngineView, LabelOutcome
 
 log = logging.getLogger("blindsight")

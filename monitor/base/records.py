@@ -398,6 +398,23 @@ Hashing a batch takes one step over all ids for each eight bytes of the longest 
 """
 
 
+def certain_rows(scores: Floats) -> NDArray[np.bool_]:
+    """Return an (n,) mask of rows with a largest score of exactly 1, or a confidence of exactly 0 or 1.
+
+    A score of exactly 0 among three or more classes does not count: a forest gives many of them, whatever the
+    largest score is.
+
+    Examples
+    --------
+    >>> certain_rows(np.array([[1.0, 0.0, 0.0], [0.75, 0.25, 0.0]])).tolist()
+    [True, False]
+    >>> certain_rows(np.array([[0.0], [0.5]])).tolist()
+    [True, False]
+    """
+    certain: NDArray[np.bool_] = (scores == 1).any(axis=1)
+    return certain | (scores[:, 0] == 0) if scores.shape[1] == 1 else certain
+
+
 def mix(x: Keys) -> Keys:
     """Map 64-bit integers one to one to 64-bit integers, so that close integers become far apart.
 

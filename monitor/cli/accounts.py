@@ -10,7 +10,7 @@ import numpy as np
 
 from monitor.base.records import Keys, RejectReason
 from monitor.config.root import Config
-from monitor.engine.planning import Facts
+from monitor.parallel.planning import Facts
 from monitor.reports.views import EngineView, LabelOutcome
 
 FEW = 0.05

@@ -37,10 +37,9 @@ from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.marks import ONE_IS_OURS, formats_of
 from connectors.formats.wires.payloads import odd_payloads
 from connectors.formats.wires.wire import Wire
-from monitor.base.records import NO_ID, Batch, Chunk, TaskLayout
+from monitor.base.records import NO_ID, Batch, Chunk, TaskLayout, certain_rows
 from monitor.base.source import Raw, RawBlock, RawMessages, RawTable, records_in
 from monitor.config.mapping import FieldMapping, lookup, parse_field_path
-from monitor.engine.planning import certain_rows
 from monitor.engine.reference import Reference, refuse_reversed_classes
 
 _FEWEST = 5  # vectors of scores that are needed to judge whether they are probabilities

@@ -41,7 +41,17 @@ from connectors.formats.messages.wording import nearest
 from connectors.formats.wires.choice import RECOGNISED, columns_of, compiled
 from connectors.formats.wires.wire import Wire
 from monitor.base.errors import ConfigError, SourceError
-from monitor.base.records import NO_ID, Batch, Chunk, Floats, Ints, Keys, Reject, TaskLayout
+from monitor.base.records import (
+    NO_ID,
+    Batch,
+    Chunk,
+    Floats,
+    Ints,
+    Keys,
+    Reject,
+    TaskLayout,
+    certain_rows,
+)
 from monitor.base.source import Raw, records_in
 from monitor.cli.examine import (
     Examination,
@@ -60,7 +70,6 @@ from monitor.config.mapping import (
     parse_field_path,
 )
 from monitor.config.task import MOST_FEATURES, Window
-from monitor.engine.planning import certain_rows
 from monitor.reports.window_report import rfc3339
 
 LOOKED_AT = 1000

@@ -34,7 +34,7 @@ from monitor.reports.window_report import WindowReport, to_json
 from monitor.stats.estimate.hajek import WeightedCounts
 
 if TYPE_CHECKING:
-    from monitor.engine.planning import Facts
+    from monitor.parallel.planning import Facts
 
 REPORTS = "windows.ndjson"
 REJECTS = "rejects.ndjson"
@@ -131,7 +131,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     SinkError
         The disk did not accept all lines.
     """
-    from monitor.engine.planning import Facts
+    from monitor.parallel.planning import Facts
 
     config = load_config(config_path)
     engine = engine_settings(config, event_time=True).build()
@@ -165,7 +165,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
 
 def order_notes(facts: Sequence[Facts], accounts: Accounts) -> tuple[str, ...]:
     """Return notes on the order of the files; empty unless a label joined its answer."""
-    from monitor.engine.planning import notes_of_order
+    from monitor.parallel.planning import notes_of_order
 
     return tuple(notes_of_order(facts)) if accounts.labels.matched else ()
 
@@ -192,7 +192,7 @@ class Written:
     """
 
     def __init__(self, config: Config, out: Path) -> None:
-        self.period = period_of(config)
+        self.period = Period.from_config(config)
         self.windows = 0
         self._reports = ReportWriter(str(out / REPORTS))
         self._rejects: RejectWriter | None = None
@@ -229,12 +229,6 @@ class Written:
         if self._rejects is None:
             return complete
         return self._rejects.close(_WRITE_SECONDS) and not self._rejects.lost and complete
-
-
-def period_of(config: Config) -> Period:
-    """Return an empty period for the windows of a configuration, from which pictures are drawn."""
-    judged = {name: task.chart.estimator for name, task in config.scored_tasks.items()}
-    return Period(judged, external_url=config.export.external_url or "")
 
 
 def check_files(files: Sequence[Path], out: Path) -> None:
@@ -338,7 +332,7 @@ def arenas_of(config: Config, views: Sequence[EngineView]) -> tuple[ArenaView, .
 
 def unused_of(facts: Sequence[Facts]) -> Unused:
     """Return the records that could not be used; `facts` are about the parts of the stream, in order."""
-    from monitor.engine.planning import MESSAGES_KEPT
+    from monitor.parallel.planning import MESSAGES_KEPT
 
     unused = Unused()
     for each in facts:

@@ -25,9 +25,9 @@ from monitor.cli.replay import (
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.root import Config
-from monitor.engine.planning import rows_of
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
+from monitor.parallel.planning import rows_of
 from monitor.reports.reader import from_json
 from monitor.reports.views import EngineView
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import pickle
 import signal
-import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
@@ -25,20 +24,17 @@ from connectors.formats.wires.choice import columns_of, wire_for
 from connectors.splits import Split, is_plain, read_split
 from monitor.base.collector import tune_collector
 from monitor.base.errors import SinkError, SourceError
-from monitor.base.records import Batch, Reject
+from monitor.base.records import Batch
 from monitor.base.source import Raw, RawBlock, RawTable
-from monitor.cli.accounts import Waiting
 from monitor.cli.process import one_heap
-from monitor.cli.replay import period_of
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
-from monitor.engine.engine import Engine, EngineSettings
-from monitor.engine.partitioning import Begin, Partition, StreamPartitioner, joined
-from monitor.engine.planning import Facts, Unit, most_groups, note_share, settings_of, with_models
-from monitor.engine.report_order import OrderedReport, StreamPosition
+from monitor.engine.engine import EngineSettings
 from monitor.export.page.period import Period
-from monitor.reports.views import EngineView
-from monitor.reports.window_report import to_json
+from monitor.parallel.computing import Computer
+from monitor.parallel.orders import Answer, ComputePieces, Order, Piece, ReadPiece, Slice
+from monitor.parallel.partitioning import Partition, StreamPartitioner
+from monitor.parallel.planning import Facts, most_groups, note_share
 
 PIECE_BYTES = BLOCK_BYTES
 """The size of a piece, which is also the size that a single process reads at once.
@@ -49,8 +45,6 @@ chunk, decoding takes a fifth longer for each record.
 """
 
 _READS_OF_PIECE = 3  # a piece ends at the end of a line, so it may be longer than a read
-
-Labelled = Mapping[tuple[str, str, str], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,169 +66,6 @@ class WorkerJob:
     settings: EngineSettings
     splits: tuple[Split, ...]
     folder: Path
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPiece:
-    """An order to decode the next piece of a split, and to write its shares to a file, which may exist.
-
-    Answers of models that the worker owns stay in its memory until it computes them.
-
-    Parameters
-    ----------
-    split : int
-    path : Path
-    own : tuple of (task, model)
-        Models that were assigned to the worker since its last order.
-    """
-
-    split: int
-    path: Path
-    own: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """The place of a share in a piece's file; see `Partition` for `task`, `model` and `besides`.
-
-    The length is zero if the worker that read the share keeps the share in memory.
-    """
-
-    task: str
-    model: str
-    besides: str
-    start: int
-    stop: int
-
-    def read(self, file: BinaryIO) -> Any:
-        """Return the value that was written at the place."""
-        file.seek(self.start)
-        return pickle.loads(file.read(self.stop - self.start))
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The answer to `ReadPiece`.
-
-    Parameters
-    ----------
-    split : int
-    last : bool
-        Whether the piece is the last of its split.
-    path : Path
-        The file with the piece's shares.
-    facts : Facts
-        Facts on the piece, with the whole piece as their `stretch`.
-    shares : tuple of Slice
-    times : Slice
-        Place of the records' times.
-    size : int
-        The number of bytes read, if the file has lines.
-    rejects : tuple of Reject
-        Empty if the configuration has no `rejects`.
-    source : str
-        Name of the rejects' source.
-    """
-
-    split: int
-    last: bool
-    path: Path
-    facts: Facts
-    shares: tuple[Slice, ...]
-    times: Slice
-    size: int
-    rejects: tuple[Reject, ...]
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedShares:
-    """The shares of a piece that one worker computes.
-
-    Parameters
-    ----------
-    path : Path
-    begin : Begin
-        The beginning of the piece in the stream.
-    shares : tuple of Slice
-    """
-
-    path: Path
-    begin: Begin
-    shares: tuple[Slice, ...]
-
-
-class ComputedLine(NamedTuple):
-    """A line of the reports, with the data by which lines are sorted; the report stays in the worker."""
-
-    position: StreamPosition
-    line: bytes
-    window: int
-    revision: int
-    series: tuple[str, str, str]
-
-    @classmethod
-    def from_report(cls, ordered: OrderedReport) -> ComputedLine:
-        """Return the line of a report."""
-        report = ordered.report
-        names = report.task, report.model, report.group
-        return cls(ordered.position, to_json(report), report.window, report.revision, names)
-
-
-@dataclass(frozen=True, slots=True)
-class ComputePieces:
-    """An order to compute shares in the order of the stream; the answer is a list of `ComputedLine`.
-
-    Parameters
-    ----------
-    pieces : tuple of PlacedShares
-    one_by_one : frozenset of str
-        Tasks whose pieces the engine absorbs one after another, as in a single process. The engine absorbs
-        all pieces of any other task at once.
-    """
-
-    pieces: tuple[PlacedShares, ...]
-    one_by_one: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class EndStream:
-    """An order to close the open windows and return the results; the answer is an `EndedStream`."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndedStream:
-    """The results of a worker.
-
-    Parameters
-    ----------
-    lines : list of ComputedLine
-        Lines of the windows that were closed at the end of the stream.
-    period : Period
-        All windows of this worker.
-    views : list of EngineView
-        The states of the worker's engines.
-    waiting : list of mapping
-        The result of `Engine.waiting_labels` for each engine.
-    labelled : mapping
-        The results of `Engine.labelled` for all engines.
-    resident : int
-        The largest number of bytes of memory that the worker held; 0 if the system does not report it.
-    seconds : float
-        Processor time.
-    """
-
-    lines: list[ComputedLine]
-    period: Period
-    views: list[EngineView]
-    waiting: Sequence[Waiting]
-    labelled: Labelled
-    resident: int
-    seconds: float
-
-
-Order = ReadPiece | ComputePieces | EndStream
-Answer = Piece | list[ComputedLine] | EndedStream
 
 
 def serve(connection: Connection, job: WorkerJob, models: Mapping[str, Sequence[str]]) -> None:
@@ -270,67 +101,27 @@ class ReplayWorker:
 
     def __init__(self, job: WorkerJob, models: Mapping[str, Sequence[str]]) -> None:
         self._job = job
-        self._models = models
+        self._computer = Computer(job.settings, models, Period.from_config(job.config))
         self._reading: SplitReader | None = None
-        self._engines: dict[str, Engine] = {}
-        self._period = period_of(job.config)
         self._own: set[tuple[str, str]] = set()
-        self._kept: dict[tuple[Path, str, str], Partition] = {}
 
     def do(self, order: Order) -> Answer:
         """Carry out one order, and return its answer."""
         if isinstance(order, ReadPiece):
             return self._read(order)
         if isinstance(order, ComputePieces):
-            return self._compute(order)
-        return self._end()
+            return self._computer.compute(order)
+        return self._computer.end()
 
     def _read(self, order: ReadPiece) -> Piece:
         if self._reading is None:
             self._reading = SplitReader(self._job, order.split)
         self._own.update(order.own)
         piece, kept = self._reading.next_piece(order.path, self._own)
-        self._kept.update(((order.path, *name), share) for name, share in kept.items())
+        self._computer.keep(order.path, kept)
         if piece.last:
             self._reading = None
         return piece
-
-    def _compute(self, order: ComputePieces) -> list[ComputedLine]:
-        together: dict[tuple[str, int], list[tuple[Partition, Begin]]] = {}
-        for number, piece in enumerate(order.pieces):
-            with piece.path.open("rb") as file:
-                for share in piece.shares:
-                    name = piece.path, share.task, share.model
-                    partition = share.read(file) if share.stop else self._kept.pop(name)
-                    step = share.task, number if share.task in order.one_by_one else 0
-                    together.setdefault(step, []).append((partition, piece.begin))
-        return [
-            line
-            for (task, _), shares in together.items()
-            for line in self._lines(self._engine(task).take(joined(shares, "replay"), 0.0))
-        ]
-
-    def _lines(self, reports: Sequence[OrderedReport]) -> list[ComputedLine]:
-        self._period.add([ordered.report for ordered in reports])
-        return [ComputedLine.from_report(ordered) for ordered in reports]
-
-    def _engine(self, name: str) -> Engine:
-        if name not in self._engines:
-            settings = settings_of(self._job.settings, Unit(name, None, 0))
-            own = with_models(settings.tasks, self._models[name])
-            self._engines[name] = replace(settings, tasks=own).build()
-        return self._engines[name]
-
-    def _end(self) -> EndedStream:
-        for name, own in self._models.items():
-            if own:
-                self._engine(name)  # so that models that never answered are listed as silent
-        engines = self._engines.values()
-        lines = [line for engine in engines for line in self._lines(engine.end())]
-        labelled = {series: rows for engine in engines for series, rows in engine.labelled().items()}
-        waiting = [engine.waiting_labels() for engine in engines]
-        views = [engine.view() for engine in engines]
-        return EndedStream(lines, self._period, views, waiting, labelled, *used())
 
 
 def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:
@@ -402,14 +193,3 @@ def _written(file: BinaryIO, value: object, task: str = "", model: str = "", bes
     start = file.tell()
     pickle.dump(value, file, protocol=5)
     return Slice(task, model, besides, start, file.tell())
-
-
-def used() -> tuple[int, float]:
-    """Return the largest number of bytes of memory that this process held, and its processor time."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0, 0.0
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return usage.ru_maxrss * unit, usage.ru_utime + usage.ru_stime

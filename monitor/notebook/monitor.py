@@ -29,12 +29,12 @@ from monitor.config.layouts import layouts
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import Config
 from monitor.engine.engine import EngineSettings
-from monitor.engine.planning import Facts
 from monitor.engine.reference import split_by_model
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
 from monitor.notebook.estimates import MonitorResult
 from monitor.notebook.frames import Cells, ReadFrame, with_nan
+from monitor.parallel.planning import Facts
 from monitor.reports.window_report import WindowReport
 
 _CORRECT = "correct"
@@ -215,7 +215,7 @@ class Monitor:
             self._refuse(columns, places)
             raise ConfigError(f"frame: no row can be used: {'; '.join(unused.first) or 'it has none'}")
         reports += engine.finish()
-        period = Period({name: task.chart.estimator for name, task in fitted.config.scored_tasks.items()})
+        period = Period.from_config(fitted.config)
         period.add(reports)
         return MonitorResult(
             fitted.to_config, tuple(reports), engine.view(), period, engine.labelled(), unused

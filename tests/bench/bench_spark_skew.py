@@ -32,8 +32,8 @@ from monitor.cli.process import one_thread_for_matrices
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
-from monitor.engine.partitioning import begins
-from monitor.engine.planning import Unit, rows_of
+from monitor.parallel.partitioning import begins
+from monitor.parallel.planning import Unit, rows_of
 from tests.bench.bench_replay import MODELS, write_inputs
 from tests.harness import apart, resident, run
 from tests.services.spark_cluster import descendants, is_executor, words_of

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from monitor.base.errors import ConfigError
+from monitor.base.records import certain_rows
 from monitor.cli.check.warnings import figure
 from monitor.config.root import Task
-from monitor.engine.planning import certain_rows
 from monitor.reports.window_view import PREDICTIVE
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import numpy as np
 from monitor import __version__
 from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.results import Estimate
+from monitor.config.root import Config
 from monitor.config.task import CALIBRATION_ERRORS
 from monitor.export.charts.pictures import MOST_KEPT, Alarm, Histories
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
@@ -70,6 +71,12 @@ class Period:
     >>> "No window closed in this period." in Period({}).html({})
     True
     """
+
+    @classmethod
+    def from_config(cls, config: Config) -> Period:
+        """Return an empty period for the windows of a configuration."""
+        judged = {name: task.chart.estimator for name, task in config.scored_tasks.items()}
+        return cls(judged, external_url=config.export.external_url or "")
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connectors.spark.job import Block, BlockKind
-from monitor.engine.planning import Unit
+from monitor.parallel.planning import Unit
 
 
 def wanted(block: Block, unit: Unit) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.daemon import ndjson
 from tests.engine.arena.test_engine import stream as comparisons
-from tests.engine.test_partitioning import MODELS, stream
+from tests.parallel.test_partitioning import MODELS, stream
 from tests.streams import CLASSES, confidences
 
 SETTINGS: dict[str, Any] = {

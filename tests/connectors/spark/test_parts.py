@@ -47,8 +47,8 @@ from monitor.base.records import DRAW  # noqa: E402
 from monitor.cli.replay import replay  # noqa: E402
 from monitor.cli.settings import engine_settings  # noqa: E402
 from monitor.config.file import load_config  # noqa: E402
-from monitor.engine.partitioning import begins  # noqa: E402
-from monitor.engine.planning import (  # noqa: E402
+from monitor.parallel.partitioning import begins  # noqa: E402
+from monitor.parallel.planning import (  # noqa: E402
     Facts,
     Unit,
     notes_of,

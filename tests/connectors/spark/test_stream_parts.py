@@ -36,14 +36,14 @@ from monitor.cli.settings import engine_settings
 from monitor.cli.spark_outputs import OutFolder
 from monitor.config.file import load_config
 from monitor.config.mapping import FieldMapping
-from monitor.engine.planning import Facts, Unit, rows_of
+from monitor.parallel.planning import Facts, Unit, rows_of
 from monitor.reports.views import LabelOutcome
 from tests.accounting import answers_account, scraped
 from tests.connectors.spark.messages import Message, by_model, in_batches, messages, one_engine, stream_config
 from tests.connectors.spark.routing import wanted
 from tests.connectors.spark.streams import TASKS, records
 from tests.daemon import command
-from tests.engine.test_partitioning import MODELS
+from tests.parallel.test_partitioning import MODELS
 from tests.streams import compared
 
 

@@ -10,11 +10,11 @@ import pytest
 from monitor.base.records import id_keys
 from monitor.base.results import Estimate
 from monitor.config.root import Arena, Config
-from monitor.engine.partitioning import StreamPartitioner, begins, joined
+from monitor.parallel.partitioning import StreamPartitioner, begins, joined
 from monitor.reports.arena_report import ArenaReport
 from monitor.reports.reader import from_json
 from monitor.reports.views import LabelOutcome
-from tests.engine.test_partitioning import chunks, in_one, in_shares
+from tests.parallel.test_partitioning import chunks, in_one, in_shares
 from tests.streams import Record, Rig, answers, compared, lines, task
 
 

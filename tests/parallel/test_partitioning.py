@@ -16,10 +16,10 @@ from monitor.base.source import RawBlock
 from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
-from monitor.engine.partitioning import Begin, Partition, Segment, StreamPartitioner, begins, joined
-from monitor.engine.planning import Unit, settings_of
 from monitor.engine.refit.recalibration import recalibrate
 from monitor.engine.report_order import OrderedReport
+from monitor.parallel.partitioning import Begin, Partition, Segment, StreamPartitioner, begins, joined
+from monitor.parallel.planning import Unit, settings_of
 from monitor.reports.window_report import to_json
 from tests.engine.test_engine import reference
 from tests.streams import CLASSES, Record, answers, task

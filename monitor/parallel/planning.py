@@ -13,13 +13,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from monitor.base.records import Batch, Chunk, Floats
+from monitor.base.records import Batch, Chunk, certain_rows
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.join import rows_within
-from monitor.engine.partitioning import Partition, Segment
+from monitor.parallel.partitioning import Partition, Segment
 
 MESSAGES_KEPT = 5
 _SKEWED = 0.5
@@ -159,23 +158,6 @@ class Facts:
     def rows(self, task: str) -> int:
         """Return the number of answers of a task."""
         return sum(rows for (name, _), (_, rows) in self.models.items() if name == task)
-
-
-def certain_rows(scores: Floats) -> NDArray[np.bool_]:
-    """Return an (n,) mask of rows with a largest score of exactly 1, or a confidence of exactly 0 or 1.
-
-    A score of exactly 0 among three or more classes does not count: a forest gives many of them, whatever the
-    largest score is.
-
-    Examples
-    --------
-    >>> certain_rows(np.array([[1.0, 0.0, 0.0], [0.75, 0.25, 0.0]])).tolist()
-    [True, False]
-    >>> certain_rows(np.array([[0.0], [0.5]])).tolist()
-    [True, False]
-    """
-    certain: NDArray[np.bool_] = (scores == 1).any(axis=1)
-    return certain | (scores[:, 0] == 0) if scores.shape[1] == 1 else certain
 
 
 @dataclass(frozen=True, slots=True)

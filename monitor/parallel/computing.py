@@ -1,0 +1,88 @@
+"""Computes the models that a worker process of a replay owns, by one engine for each task."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from monitor.engine.engine import Engine, EngineSettings
+from monitor.engine.report_order import OrderedReport
+from monitor.export.page.period import Period
+from monitor.parallel.orders import ComputedLine, ComputePieces, EndedStream
+from monitor.parallel.partitioning import Begin, Partition, joined
+from monitor.parallel.planning import Unit, settings_of, with_models
+
+
+class Computer:
+    """The engines of a worker process, and the shares that it has read and not yet computed.
+
+    Parameters
+    ----------
+    settings : EngineSettings
+        Settings of all tasks.
+    models : mapping of str to sequence of str
+        The configured models that the worker owns, by task.
+    period : Period
+        Collects the worker's windows.
+    """
+
+    def __init__(self, settings: EngineSettings, models: Mapping[str, Sequence[str]], period: Period) -> None:
+        self._settings, self._models, self._period = settings, models, period
+        self._engines: dict[str, Engine] = {}
+        self._kept: dict[tuple[Path, str, str], Partition] = {}
+
+    def keep(self, path: Path, shares: Mapping[tuple[str, str], Partition]) -> None:
+        """Keep shares of a piece, by task and model, that are not written to the piece's file."""
+        self._kept.update(((path, *name), share) for name, share in shares.items())
+
+    def compute(self, order: ComputePieces) -> list[ComputedLine]:
+        """Carry out an order, and return the lines of the windows that closed."""
+        together: dict[tuple[str, int], list[tuple[Partition, Begin]]] = {}
+        for number, piece in enumerate(order.pieces):
+            with piece.path.open("rb") as file:
+                for share in piece.shares:
+                    name = piece.path, share.task, share.model
+                    partition = share.read(file) if share.stop else self._kept.pop(name)
+                    step = share.task, number if share.task in order.one_by_one else 0
+                    together.setdefault(step, []).append((partition, piece.begin))
+        return [
+            line
+            for (task, _), shares in together.items()
+            for line in self._lines(self._engine(task).take(joined(shares, "replay"), 0.0))
+        ]
+
+    def _lines(self, reports: Sequence[OrderedReport]) -> list[ComputedLine]:
+        self._period.add([ordered.report for ordered in reports])
+        return [ComputedLine.from_report(ordered) for ordered in reports]
+
+    def _engine(self, name: str) -> Engine:
+        if name not in self._engines:
+            settings = settings_of(self._settings, Unit(name, None, 0))
+            own = with_models(settings.tasks, self._models[name])
+            self._engines[name] = replace(settings, tasks=own).build()
+        return self._engines[name]
+
+    def end(self) -> EndedStream:
+        """Close the open windows, and return the results."""
+        for name, own in self._models.items():
+            if own:
+                self._engine(name)  # so that models that never answered are listed as silent
+        engines = self._engines.values()
+        lines = [line for engine in engines for line in self._lines(engine.end())]
+        labelled = {series: rows for engine in engines for series, rows in engine.labelled().items()}
+        waiting = [engine.waiting_labels() for engine in engines]
+        views = [engine.view() for engine in engines]
+        return EndedStream(lines, self._period, views, waiting, labelled, *used())
+
+
+def used() -> tuple[int, float]:
+    """Return the largest number of bytes of memory that this process held, and its processor time."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0, 0.0
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return usage.ru_maxrss * unit, usage.ru_utime + usage.ru_stime
