@@ -125,8 +125,8 @@ def names_in(state: EngineView) -> Iterator[str]:
     """Yield the names of models, versions and values of groups in a state; a name may occur repeatedly."""
     for one in state.series:
         yield from (one.model, one.version, one.group.partition("=")[2])
-    for arena in state.arenas:
-        yield from (one.model for one in (arena.standing.models if arena.standing else ()))
+    for one_task in state.tasks:
+        yield from one_task.models
 
 
 def long_names(names: Iterable[str]) -> frozenset[str]:

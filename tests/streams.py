@@ -14,7 +14,7 @@ from connectors.formats.decode.decoder import Decoder
 from monitor.base.records import TaskLayout
 from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
-from monitor.config.root import Arena, Task, TaskConfig
+from monitor.config.root import Task, TaskConfig
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.engine.reference import Reference, split_by_model
 from monitor.engine.refit.job import RefitJob, RefitResult
@@ -120,9 +120,7 @@ class Rig:
         recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None,
     ) -> None:
         tasks = settings if isinstance(settings, dict) else {"t": settings or task()}
-        scored = {name: one for name, one in tasks.items() if isinstance(one, Task)}
-        arenas = {name: one for name, one in tasks.items() if isinstance(one, Arena)}
-        self.settings = EngineSettings(scored, references or {}, event_time, refit, recalibrate, arenas)
+        self.settings = EngineSettings(tasks, references or {}, event_time, refit, recalibrate)
         self.engine: Engine = self.settings.build()
         self.decode: Callable[..., Any] = Decoder(layouts(tasks), "test").decode
         self.offset = 0

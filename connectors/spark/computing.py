@@ -98,7 +98,7 @@ def lines_of(
     """
     unit = computing.units[number]
     engine = settings_of(job.settings, unit).build()
-    tasks = job.settings.names
+    tasks = list(job.settings.tasks)
     windows = size = 0
     for place, line in enumerate(_lines(engine, _steps(blocks, computing.begins))):
         row = _row(line, tasks, place)

@@ -168,7 +168,7 @@ def _targets(
         i = number[(task, None) if (task, None) in number else (task, model)]
         answers.append((task, model, "", i, keys[i]))
     labels = [(unit.task, "", unit.model or "", i, keys[i]) for i, unit in enumerate(units)]
-    return list(dict.fromkeys(answers + labels))  # answers and labels of an arena have no model
+    return list(dict.fromkeys(answers + labels))  # answers of a whole task have no model either
 
 
 def keys_of(parts: int) -> list[int]:

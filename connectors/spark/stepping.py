@@ -129,9 +129,8 @@ def due_of(engine: Engine, clock: float) -> float:
     At that time a window closes by age, or a model may count as silent.
     """
     states = {(one.model, one.group): one.state for one in engine.view().series}
-    times = [np.inf, *(arena.closes_at for arena in engine.arenas.values())]
+    times = [engine.closes_at]
     for series in (each for of_task in engine.series.values() for each in of_task):
-        times.append(series.open_window[0].closes_at)
         if states[series.settings.model, series.settings.group] != "silent":
             times.append(clock + series.settings.task.window.max_age_seconds)
     return min(times)

@@ -30,7 +30,7 @@ from connectors.spark.replaying import ROWS_AT_ONCE, by_unit
 from connectors.spark.stepping import Stepped, Stepping, engine_of, step_units
 from monitor.export.sinks.destination import Mark
 from monitor.export.sinks.rejects_file import Rejected
-from monitor.parallel.planning import Facts, Unit, rows_of, why_together
+from monitor.parallel.planning import Facts, Unit, rows_of
 from monitor.reports.views import EngineView
 
 SEED = "\0"
@@ -317,11 +317,11 @@ def _beyond(
     """Return the new models for which a task has no room; the engine of a whole task drops its own."""
     dropped = set()
     for task, settings in stream.settings.tasks.items():
-        if settings.refits:
+        if settings.together:
             continue
         held = sum(1 for name, model in known if name == task and model != SEED)
         new = [name for name in rows if name[0] == task and name not in known]
-        dropped |= set(new[max(settings.max_series - held, 0) :])
+        dropped |= set(new[max(settings.most_series - held, 0) :])
     return dropped
 
 
@@ -337,10 +337,10 @@ def _touched(
     """
     rows_of_unit: dict[tuple[str, str | None], int] = {}
     for (task, model), count in rows.items():
-        key = (task, None if why_together(stream.settings, task) else model)
+        key = (task, None if stream.settings.tasks[task].together else model)
         rows_of_unit[key] = rows_of_unit.get(key, 0) + count
     for task in sorted(labelled):
-        to_come = None if why_together(stream.settings, task) else SEED
+        to_come = None if stream.settings.tasks[task].together else SEED
         for key in [name for name in known if name[0] == task] + [(task, to_come)]:
             rows_of_unit.setdefault(key, 0)
     return [Unit(task, model, count) for (task, model), count in rows_of_unit.items()]

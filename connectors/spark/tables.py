@@ -198,7 +198,7 @@ SCHEMA = pyarrow.schema(
             others=_REAL,
             remainder=_REAL,
         ),
-        # The columns of arenas, whose lines omit the fields of single models.
+        # The columns of kinds of tasks whose lines omit the fields of single models.
         "kind": _TEXTS,
         "pooled": _WHOLE,
         "comparisons": pyarrow.struct([(name, _WHOLE) for name in ("human", "judge", "both", "none")]),

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from monitor.base.errors import StoreError
+from monitor.base.registry import WHOLE_TASKS
 from monitor.base.state_changes import assemble, piece_names
 from monitor.config.reload import classify
-from monitor.config.root import Config, Task, TaskConfig
+from monitor.config.root import Config, Task, TaskSection
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.reports.window_report import RestoreMark, WindowReport
 from monitor.store import Saved
@@ -30,8 +31,8 @@ class Resumed:
     reports : list of WindowReport
         Reports of the windows that were closed because the configuration changed.
     forgotten : list of str
-        The names of saved parts of the state that the agent must delete, because their task or arena is no
-        longer configured or has a different layout.
+        The names of saved parts of the state that the agent must delete, because their task is no longer
+        configured or has a different layout.
     """
 
     engine: Engine
@@ -51,16 +52,17 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     StoreError
         The state was written in a format that this version does not read.
     """
-    before = tasks_of(saved)
-    lost = [name for name, task in before.items() if not _fits(task, settings.tasks.get(name))]
+    before, now = tasks_of(saved), settings.scored_tasks
+    lost = [name for name, task in before.items() if not _fits(task, now.get(name))]
     for name in lost:
         changed = "its classes, groups or features changed"
-        why = changed if name in settings.tasks else "it is not configured any more"
+        why = changed if name in now else "it is not configured any more"
         log.warning("Task %s does not continue from the store: %s.", name, why)
-    arenas = [name.partition("/")[2] for name in saved.parts if name.startswith("arena/")]
-    gone = [name for name in arenas if name not in settings.arenas]
+    kinds = {name: task.kind for name, task in settings.tasks.items()}
+    gone = [name for name, kind in _whole_tasks(saved).items() if kinds.get(name) != kind]
     for name in gone:
-        log.warning("Arena %s does not continue from the store: it is no longer configured.", name)
+        kind = _whole_tasks(saved)[name].capitalize()
+        log.warning("%s %s does not continue from the store: it is no longer configured.", kind, name)
     pieces = [piece for name in (*lost, *gone) for piece in piece_names(name, saved.parts)]
     parts = {name: state for name, state in saved.parts.items() if name not in pieces}
     rings = {name: state for name, state in saved.rings.items() if name not in pieces}
@@ -72,7 +74,7 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
             "start afresh, or run the version that wrote it"
         ) from error
     known = {name: task for name, task in before.items() if name not in lost}
-    plan = classify(_config(known), _config({name: settings.tasks[name] for name in known}))
+    plan = classify(_config(known), _config({name: now[name] for name in known}))
     if not plan.fresh_tasks:
         return Resumed(engine, [], pieces)
     log.warning("A new baseline begins, because the configuration changed: %s.", ", ".join(plan.new_baseline))
@@ -92,13 +94,14 @@ def restore_marks(saved: Saved) -> list[RestoreMark]:
         The state was written in a format that this version does not read.
     """
     numbers = []
+    whole = {entry.piece for entry in WHOLE_TASKS.values()}
     try:
         for name, state in saved.parts.items():
             kind, _, task = name.partition("/")
             if kind == "series":
                 model, group, series = state
                 numbers.append((task.partition("/")[2], model, group, series["windows"]["number"]))
-            elif kind == "arena":
+            elif kind in whole:
                 numbers.append((task, "", "", (state["window"] or {"number": 0})["number"]))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"the state in the store cannot be read by this version: {error!r}") from error
@@ -108,17 +111,24 @@ def restore_marks(saved: Saved) -> list[RestoreMark]:
     ]
 
 
-def tasks_as_json(tasks: Mapping[str, TaskConfig]) -> str:
+def tasks_as_json(tasks: Mapping[str, TaskSection]) -> str:
     """Return the configuration of tasks as JSON; it has no sources, because these may contain passwords."""
     return _config(tasks).model_dump_json(include={"tasks"})
 
 
-def _config(tasks: Mapping[str, TaskConfig]) -> Config:
+def _config(tasks: Mapping[str, TaskSection]) -> Config:
     return Config.model_construct(tasks=dict(tasks))
 
 
+def _whole_tasks(saved: Saved) -> dict[str, str]:
+    """Return the kind of each saved task whose models have their windows in common."""
+    kinds = {entry.piece: kind for kind, entry in WHOLE_TASKS.items()}
+    pieces = [name.partition("/") for name in saved.parts]
+    return {task: kinds[piece] for piece, _, task in pieces if piece in kinds}
+
+
 def tasks_of(saved: Saved) -> dict[str, Task]:
-    """Return the saved configuration of the tasks, without arenas.
+    """Return the saved configuration of the tasks whose models give scores.
 
     Raises
     ------

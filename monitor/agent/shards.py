@@ -442,7 +442,7 @@ class Shards:
         past, delivery = self._past, shard.delivery
         times = [each for each in (past.saved_time, delivery.saved_time) if each is not None]
         counted = since(shard.engine.view(), shard.before)
-        counted = replace(counted, series=(), arenas=(), refits={}, labels_waiting={}, label_lag_seconds={})
+        counted = replace(counted, series=(), tasks=(), refits={}, labels_waiting={}, label_lag_seconds={})
         sinks = {view.name: view for view in past.sinks}
         for view in shard.opened.sinks.views:
             left = replace(view, waiting=0, trouble=None, failing_since=None)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.base.names import FeatureKind
+from monitor.base.registry import DEFAULT_TASK
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -121,8 +122,8 @@ class TaskLayout:
         Models that the configuration maps to this task, for records that name no task.
     groups : tuple of str
         Names of the record's `groups` that have separate windows.
-    arena : bool
-        Whether the records are comparisons; see `Batch.other`.
+    kind : str
+        The kind of the task, a tag in `monitor.base.registry.TASK_KINDS`.
     long_names : frozenset of str
         Names of models, groups and versions that are longer than the limit but accepted, because the state of
         an older version contains them.
@@ -138,7 +139,7 @@ class TaskLayout:
     positive: int = 1
     models: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    arena: bool = False
+    kind: str = DEFAULT_TASK
     long_names: frozenset[str] = frozenset()
     numbered: bool = False
     features: tuple[tuple[str, FeatureKind], ...] = ()
@@ -184,8 +185,8 @@ class Batch:
         Probability with which the row was sampled for labelling, above 0 and at most 1; NaN if it is not
         known or there is no label. NaN in every row by default.
     other : (n,) int64
-        Index of model_b in an arena, whose rows are comparisons; -1 in every row by default. In an arena
-        `model` is model_a, `scores` (n, 1) is the judge's score of b, 0 to 1 or NaN without a judgement, and
+        Index of model_b, if the rows are comparisons; -1 in every row by default. In a comparison `model` is
+        model_a, `scores` (n, 1) is the judge's score of b, 0 to 1 or NaN without a judgement, and
         `label` is the human's verdict: 0 for a, 1 for a tie, 2 for b.
     request : (n,) uint64, optional
         `id_keys` of the request's id, in the first row of a request with numbered rows, whose ids are the

@@ -1,4 +1,4 @@
-"""The tables of estimators, calibrations, charts, sources and wire formats, with a line for each.
+"""The tables of kinds of tasks, estimators, calibrations, charts, sources and formats, with a line for each.
 
 A line has the tag that configurations, reports and metrics use, the import path of the code, and a
 description. The code is imported at its first use, so that reading a configuration imports none of the code.
@@ -141,6 +141,47 @@ class Classes(Mapping[str, _T]):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskKind(Entry):
+    """The line of a kind of task, a value of `tasks.*.kind`.
+
+    Parameters
+    ----------
+    path : str
+        The import path of a subclass of `monitor.engine.task_logic.TaskLogic`.
+    section : str
+        The import path of the task's section of the configuration, a `monitor.config.task.TaskSection`.
+    answers, labels : str
+        The import paths of the functions that make a `Batch` of answers, and a `LabelBatch`, from the columns
+        of records.
+    line : str
+        The import path of the JSON line of a closed window.
+    fields : tuple of str
+        The fields of records that only this kind has; ignored if no task of the kind is configured.
+    marks : tuple of str
+        The fields by which a record that names no task is recognised as a record of this kind.
+    piece : str
+        The first part of the name of the saved piece with a task's state; with an s it is the name of the
+        field of `EngineState`.
+    rings : (str, str)
+        The first parts of the names in the store of the rings with answers and with labels.
+    page, rows : str
+        The import paths of the functions that yield the HTML and the metric rows of a task's `TaskView`;
+        empty if each model has its own windows, which `SeriesView` describes.
+    """
+
+    section: str
+    answers: str
+    labels: str
+    line: str
+    fields: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    piece: str = "task"
+    rings: tuple[str, str] = ("answers", "labels")
+    page: str = ""
+    rows: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class EstimatorEntry(Entry):
     """The line of an estimator.
 
@@ -275,6 +316,36 @@ class MetricEntry:
 
 _STATS = "monitor.stats"
 _JOINT = ("ensemble", "labelled", "realised_cohort")
+
+DEFAULT_TASK = "classification"
+"""The kind of a task whose section names none, and whose lines name none."""
+TASK_KINDS: dict[str, TaskKind] = {
+    "classification": TaskKind(
+        "monitor.engine.task:TaskEngine",
+        "each answer has scores of classes, or a confidence",
+        section="monitor.config.task:Task",
+        answers="connectors.formats.decode.answers:read_answers",
+        labels="connectors.formats.decode.truth:read_labels",
+        line="monitor.reports.window_report:WindowLine",
+    ),
+    "arena": TaskKind(
+        "monitor.engine.arena.engine:ArenaEngine",
+        "the models are compared in pairs, by humans and a judge",
+        section="monitor.config.arena:Arena",
+        answers="connectors.formats.decode.comparisons:read_comparisons",
+        labels="connectors.formats.decode.comparisons:read_verdicts",
+        line="monitor.reports.arena_report:ArenaLine",
+        fields=("model_a", "model_b", "winner", "judge_winner", "judge_b"),
+        marks=("model_a", "model_b", "winner"),
+        piece="arena",
+        rings=("comparisons", "verdicts"),
+        page="monitor.export.page.arenas:arena",
+        rows="monitor.export.prometheus.arenas:arena_rows",
+    ),
+}
+"""All kinds of tasks, by tag."""
+WHOLE_TASKS = TablePart(TASK_KINDS, lambda entry: bool(entry.page))
+"""Kinds of tasks whose models have their windows in common."""
 
 ESTIMATORS: dict[str, EstimatorEntry] = {
     "average_confidence": EstimatorEntry(
@@ -549,6 +620,7 @@ METRICS: dict[str, MetricEntry] = {
 """All metrics that charts judge, by name."""
 
 TABLES: Mapping[str, Mapping[str, Entry]] = {
+    "tasks": TASK_KINDS,
     "estimators": ESTIMATORS,
     "calibrations": CALIBRATIONS,
     "charts": CHARTS,

@@ -1,9 +1,10 @@
 """The content of a checkpoint: the pieces of the state that changed since the previous checkpoint.
 
 The state consists of named pieces and of rings. A ring is a bounded table in which new rows overwrite the
-oldest rows. The names of pieces are, for example, ``engine``, ``task/toxicity``, ``revisions/toxicity``,
-``series/0/toxicity`` and ``arena/chat``; the names of rings are ``answers/toxicity``, ``pool/toxicity`` and
-``comparisons/chat``. `assemble` makes a snapshot of the engine from all saved pieces and rings.
+oldest rows. The names of pieces are, for example, ``engine``, ``task/toxicity``, ``revisions/toxicity``
+and ``series/0/toxicity``; the names of rings are, for example, ``answers/toxicity`` and ``pool/toxicity``.
+Some kinds of tasks have names of their own (`monitor.base.registry.TaskKind`). `assemble` makes a snapshot of
+the engine from all saved pieces and rings.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.base.records import Ints, Keys
+from monitor.base.registry import TASK_KINDS, WHOLE_TASKS, TaskKind
 
 _BEYOND_EVERY_ROW = 1 << 62
-ARENA_RINGS = {"answers": "comparisons", "labels": "verdicts"}
-"""The rings of a label join, each with its name in the store if the task is an arena."""
+JOIN_RINGS = ("answers", "labels")
+"""The rings of a label join, which `TaskKind.rings` names."""
 POOL = "pool"
 """The first part of the name of the ring with the labelled rows for a task's refits."""
 DRAWS = "draws"
@@ -110,7 +112,7 @@ def assemble(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[s
     for name, state in parts.items():
         kind, _, task = name.partition("/")
         if kind == "task":
-            join = {ring: rings.get(f"{ring}/{task}") for ring in ("answers", "labels")}
+            join = {ring: rings.get(f"{ring}/{task}") for ring in JOIN_RINGS}
             tasks[task] = state | {"join": state["join"] | join, "series": []}
             tasks[task] |= {"revisions": kept[task]} if task in kept else {}
             if "refits" in state or f"{POOL}/{task}" in rings:
@@ -120,23 +122,28 @@ def assemble(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[s
     for _, task, state in sorted(series, key=lambda piece: int(piece[0])):
         if task in tasks:
             tasks[task]["series"].append(state)
-    return {**parts["engine"], "tasks": tasks, "arenas": _arenas(parts, rings)}
+    whole = {f"{kind.piece}s": _whole_tasks(kind, parts, rings) for kind in WHOLE_TASKS.values()}
+    return {**parts["engine"], "tasks": tasks, **whole}
 
 
-def _arenas(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[str, dict[str, Any]]:
-    """Return the snapshot of each arena, by task; its rings have the names in `ARENA_RINGS`."""
-    arenas = {}
+def _whole_tasks(
+    kind: TaskKind, parts: Mapping[str, Any], rings: Mapping[str, RingState]
+) -> dict[str, dict[str, Any]]:
+    """Return the snapshot of each task of a kind without series, by task."""
+    tasks = {}
     for name, state in parts.items():
-        kind, _, task = name.partition("/")
-        if kind == "arena":
-            join = {name: rings.get(f"{ring}/{task}") for name, ring in ARENA_RINGS.items()}
-            arenas[task] = state | {"join": state["join"] | join}
-    return arenas
+        piece, _, task = name.partition("/")
+        if piece == kind.piece:
+            join = {
+                ring: rings.get(f"{saved}/{task}") for ring, saved in zip(JOIN_RINGS, kind.rings, strict=True)
+            }
+            tasks[task] = state | {"join": state["join"] | join}
+    return tasks
 
 
 def piece_names(task: str, parts: Mapping[str, Any]) -> list[str]:
     """Return the names of a task's saved pieces, and of all rings that the task may have."""
-    whole = (f"task/{task}", f"revisions/{task}", f"arena/{task}")
+    whole = (f"revisions/{task}", *(f"{kind.piece}/{task}" for kind in TASK_KINDS.values()))
     own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
-    kinds = ("answers", "labels", POOL, DRAWS, *ARENA_RINGS.values())
-    return [*own, *(f"{kind}/{task}" for kind in kinds)]
+    rings = [ring for kind in TASK_KINDS.values() for ring in kind.rings]
+    return [*own, *(f"{ring}/{task}" for ring in dict.fromkeys((*rings, POOL, DRAWS)))]

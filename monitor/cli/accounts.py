@@ -95,13 +95,12 @@ def accounts_of(
     """
     certain = sum((each.certain for each in facts), Counter[tuple[str, str]]())
     models = [one for view in views for one in view.series if not one.group]
-    arenas = [one for view in views for one in view.arenas]
+    whole = [one for view in views for one in view.tasks]
     read = {(one.task, one.model): one.predictions + one.pending + one.duplicates for one in models}
     counts = [_of_task(config, name, views, waiting) for name in config.tasks]
     return Accounts(
-        used=sum(one.predictions + one.pending for one in models)
-        + sum(one.comparisons + one.pending for one in arenas),
-        duplicates=sum(one.duplicates for one in models) + sum(one.duplicates for one in arenas),
+        used=sum(one.predictions + one.pending for one in models) + sum(one.used for one in whole),
+        duplicates=sum(one.duplicates for one in models) + sum(one.duplicates for one in whole),
         labels=sum(counts, LabelCounts()),
         named=sum(each.named_labels for each in facts),
         certain=tuple(name for name, rows in read.items() if rows and certain.get(name, 0) == rows),

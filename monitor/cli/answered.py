@@ -53,15 +53,15 @@ def read_inputs(path: str, files: Sequence[Path], n: int, task: str, seed: int) 
     if seed < 0:
         raise ConfigError(f"--seed: expected a whole number from 0, got {seed}")
     config = load_config(path)
-    _refuse_arenas(config, task)
+    _refuse_whole_tasks(config, task)
     if task and task not in config.scored_tasks:
         raise ConfigError(f"--{not_there('task', task, list(config.scored_tasks))}")
     _check(files)
     return config, _read(config, files)
 
 
-def _refuse_arenas(config: Config, task: str) -> None:
-    if task in config.arenas:
+def _refuse_whole_tasks(config: Config, task: str) -> None:
+    if task in config.tasks and task not in config.scored_tasks:
         raise ConfigError(f"--task: {task!r} is an arena, and comparisons are not drawn; name another task")
     if not config.scored_tasks:
         raise ConfigError(
@@ -226,7 +226,7 @@ def _read(config: Config, files: Sequence[Path]) -> Answered:
             pool.rejected += chunk.rejected
             for batch in chunk.batches:
                 if batch.task not in config.scored_tasks:
-                    continue  # comparisons of an arena, which have no label
+                    continue  # a whole task, which has no labels by model
                 pool.add(batch, number, by_model=not config.scored_tasks[batch.task].classes)
             for labels in chunk.labels:
                 pool.add_labels(labels)

@@ -95,7 +95,7 @@ class Daemon:
         self._retention = retention(config)
         for warning in unmatched_models(config, reference_windows(config, settings.references)):
             log.warning("%s.", warning)
-        for sentence in interval_sentences(settings.tasks, settings.references):
+        for sentence in interval_sentences(config.scored_tasks, settings.references):
             log.info("%s.", sentence)
         engine = self._shards or (settings.build() if self._state is None else self._state.engine)
         resumed = engine.view()

@@ -203,7 +203,7 @@ def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, _Join]:
     open_ended = {
         name: task.model_copy(update={"window": windows[name]}) for name, task in config.scored_tasks.items()
     }
-    engine = EngineSettings(open_ended, event_time=True, arenas=config.arenas, numbered=True).build()
+    engine = EngineSettings({**config.tasks, **open_ended}, event_time=True, numbered=True).build()
     now = time.time()
     for chunk in chunks:  # the answers first: a label without a time gets the time of the newest answer
         answers = tuple(replace(batch, label=np.full(len(batch), -1)) for batch in chunk.batches)

@@ -29,7 +29,7 @@ from monitor.export.sinks.line_file import cannot_write
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.rejects_file import Rejected, RejectWriter
 from monitor.export.sinks.reports_file import ReportWriter
-from monitor.reports.views import ArenaView, EngineView, SeriesView
+from monitor.reports.views import EngineView, SeriesView, TaskView
 from monitor.reports.window_report import WindowReport, to_json
 from monitor.stats.estimate.hajek import WeightedCounts
 
@@ -324,10 +324,10 @@ def series_of(
     return tuple(sorted((one for view in views for one in view.series), key=place))
 
 
-def arenas_of(config: Config, views: Sequence[EngineView]) -> tuple[ArenaView, ...]:
-    """Return the arenas of engines in the order of the configuration."""
-    by_name = {one.task: one for view in views for one in view.arenas}
-    return tuple(by_name[name] for name in config.arenas if name in by_name)
+def views_of_tasks(config: Config, views: Sequence[EngineView]) -> tuple[TaskView, ...]:
+    """Return the views of whole tasks in the order of the configuration."""
+    by_name = {one.task: one for view in views for one in view.tasks}
+    return tuple(by_name[name] for name in config.tasks if name in by_name)
 
 
 def unused_of(facts: Sequence[Facts]) -> Unused:

@@ -22,13 +22,13 @@ from monitor.cli.replay import (
     Progress,
     Replayed,
     Written,
-    arenas_of,
     check_files,
     draw,
     order_notes,
     replay,
     series_of,
     unused_of,
+    views_of_tasks,
 )
 from monitor.cli.replay_worker import PIECE_BYTES, WorkerJob, decoder_of, serve
 from monitor.cli.settings import engine_settings
@@ -147,7 +147,7 @@ def _result(
         f"the one that wrote had {most[1] / 1e6:,.0f} MB."
     )
     return Replayed(
-        EngineView(series=series_of(config, views, owners.order), arenas=arenas_of(config, views)),
+        EngineView(series=series_of(config, views, owners.order), tasks=views_of_tasks(config, views)),
         written.windows,
         draw(labelled, written.period, out),
         written.period.histories.alarms(),

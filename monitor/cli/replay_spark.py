@@ -16,11 +16,11 @@ from monitor.cli.replay import (
     REJECTS,
     Replayed,
     Written,
-    arenas_of,
     draw,
     order_notes,
     series_of,
     unused_of,
+    views_of_tasks,
 )
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
@@ -114,7 +114,7 @@ def _replayed(
     views = [unit.view for unit in done.ended]
     accounts = accounts_of(config, views, [unit.waiting for unit in done.ended], done.facts)
     return Replayed(
-        EngineView(series=series_of(config, views, rows_of(done.facts)), arenas=arenas_of(config, views)),
+        EngineView(series=series_of(config, views, rows_of(done.facts)), tasks=views_of_tasks(config, views)),
         windows,
         pictures,
         period.histories.alarms(),

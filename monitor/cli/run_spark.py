@@ -170,7 +170,7 @@ def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
     whole = [view for (_, model), view in steps.views.items() if model is None]
     engine = EngineView(
         series=tuple(one for view in views for one in view.series),
-        arenas=tuple(one for view in views for one in view.arenas),
+        tasks=tuple(one for view in views for one in view.tasks),
         labels=_labels_of(committed, steps.stream.config, whole),
         labels_waiting={key: count for view in whole for key, count in view.labels_waiting.items()},
         label_lag_seconds={key: lag for view in whole for key, lag in view.label_lag_seconds.items()},

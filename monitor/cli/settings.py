@@ -89,17 +89,13 @@ def engine_settings(
 
     references = tried_references(config, tried, references)
     if not (event_time or in_flow):
-        return EngineSettings(
-            config.scored_tasks, references, arenas=config.arenas, numbered=config.numbers_rows
-        )
+        return EngineSettings(config.tasks, references, numbered=config.numbers_rows)
     # Refits run in the engine, so that a replay gives the same bytes at any speed.
     from monitor.engine.refit.fit import refit
     from monitor.engine.refit.recalibration import recalibrate
 
     inline = event_time, refit, recalibrate
-    return EngineSettings(
-        config.scored_tasks, references, *inline, config.arenas, numbered=config.numbers_rows
-    )
+    return EngineSettings(config.tasks, references, *inline, numbered=config.numbers_rows)
 
 
 def tried_references(

@@ -14,7 +14,7 @@ from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.cli.inputs import open_inputs
 from monitor.cli.settings import read_references
 from monitor.cli.verify import Findings, Verifier
-from monitor.cli.verify.verifier import OF_ARENAS
+from monitor.cli.verify.verifier import OF_WHOLE_TASKS
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.store.history import StoreHistory
@@ -44,8 +44,8 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
         for line in history.windows():
             partitions.update(line.positions)
             names.update((line.model, line.version, line.group.partition("=")[2]))
-        if not partitions and (arenas := history.count_arena_windows()):
-            return Findings(not_checkable=Counter({OF_ARENAS: arenas}))
+        if not partitions and (windows := history.count_windows_of_tasks()):
+            return Findings(not_checkable=Counter({OF_WHOLE_TASKS: windows}))
         # An older version accepted long names.
         known = layouts(config.tasks, long_names(names), config.numbers_rows)
         feed = open_inputs(files, named, partitions, known, lambda name: wire_for(config, name))

@@ -7,12 +7,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from monitor.base.records import TaskLayout
 from monitor.config.labels import LabelsConfig
-from monitor.config.section import Problem, Section, demand, sane, unique
-from monitor.config.task import Window
+from monitor.config.section import Problem, demand, sane, unique
+from monitor.config.task import TaskSection, Window
 
 
-class Arena(Section):
+class Arena(TaskSection):
     """Pairwise comparisons of models by humans and a judge.
 
     Examples
@@ -58,6 +59,21 @@ class Arena(Section):
         default=LabelsConfig(),
         description="The join of human verdicts that come later than their comparison.",
     )
+
+    @property
+    def layout(self) -> TaskLayout:
+        """The layout of the task's records, without its name."""
+        return TaskLayout(name="", classes=(), models=self.models, kind=self.kind)
+
+    @property
+    def together(self) -> str:
+        """The reason why the models are always computed together."""
+        return "its models are compared in pairs"
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """The one share of all models."""
+        return ("",)
 
     @model_validator(mode="after")
     def _fits(self) -> Arena:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from monitor.base.registry import FORMATS
+from monitor.base.registry import DEFAULT_TASK, FORMATS, TASK_KINDS
 from monitor.config.alertmanager import Alertmanager
 from monitor.config.arena import Arena
 from monitor.config.chart import RULES, ChartConfig, FalseAlarmBudget, Rule
@@ -23,6 +23,7 @@ from monitor.config.labels import LabelsConfig
 from monitor.config.mapping import Constants, FieldMapping
 from monitor.config.otlp import Otlp
 from monitor.config.section import (
+    AnyKind,
     CrossCheckError,
     Problem,
     Section,
@@ -43,7 +44,9 @@ from monitor.config.task import (
     ObjectiveConfig,
     ReferenceConfig,
     Task,
+    TaskSection,
     Window,
+    scored,
 )
 
 __all__ = [
@@ -81,31 +84,13 @@ __all__ = [
     "StoreConfig",
     "Task",
     "TaskConfig",
+    "TaskSection",
     "Window",
     "listen_address",
 ]
 
 
-def _kind_of_task(value: Any) -> Any:
-    """Return the kind of a task; a task without `kind` is a classification."""
-    default = "classification"
-    return value.get("kind", default) if isinstance(value, dict) else getattr(value, "kind", default)
-
-
-TaskConfig = Annotated[
-    Annotated[Task, Tag("classification")] | Annotated[Arena, Tag("arena")],
-    Discriminator(_kind_of_task),
-    # Pydantic writes this schema for a discriminator that is a required key.
-    Field(
-        json_schema_extra={
-            "discriminator": {
-                "propertyName": "kind",
-                "mapping": {"arena": "#/$defs/Arena", "classification": "#/$defs/Task"},
-            }
-        }
-    ),
-]
-
+TaskConfig = Annotated[TaskSection, AnyKind(TASK_KINDS, DEFAULT_TASK)]
 
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _LONGEST_OF_PARTITIONS = 56  # 63 characters, less "_" and the six digits of a number
@@ -313,7 +298,7 @@ class Config(Section):
     @property
     def scored_tasks(self) -> dict[str, Task]:
         """The tasks whose models give scores."""
-        return {name: task for name, task in self.tasks.items() if isinstance(task, Task)}
+        return scored(self.tasks)
 
     @property
     def numbers_rows(self) -> bool:
@@ -323,11 +308,6 @@ class Config(Section):
             return True
         formats = [source.mapping.format for source in self.sources if source.mapping is not None]
         return any(FORMATS[name].numbers_rows for name in formats if name is not None)
-
-    @property
-    def arenas(self) -> dict[str, Arena]:
-        """The tasks whose models are compared in pairs."""
-        return {name: task for name, task in self.tasks.items() if isinstance(task, Arena)}
 
     @property
     def keep_of_rejects(self) -> Literal["whole", "redacted", "none"]:

@@ -11,12 +11,23 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self, get_args
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Self, Union, get_args
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Tag,
+    TypeAdapter,
+    model_validator,
+)
 from pydantic_core import PydanticKnownError, core_schema
 
-from monitor.base.registry import Entry
+from monitor.base.registry import Entry, load
 
 Problem = tuple[str, str]
 """A key within a section (``""`` for the section itself) and a message about its value."""
@@ -204,6 +215,53 @@ class OneOf:
         if isinstance(value, str) and value in self._table:
             return value
         raise PydanticKnownError("literal_error", {"expected": " or ".join(map(repr, self._table))})
+
+
+class AnyKind:
+    """A pydantic annotation for the section of any kind in a table, whose lines may change.
+
+    Parameters
+    ----------
+    table : mapping of str to Entry
+        Each line has the import path of its `section`.
+    default : str or None
+        The kind of a section without the key `kind`; None if the key is required.
+    """
+
+    def __init__(self, table: Mapping[str, Any], default: str | None = None) -> None:
+        self._table, self._default = table, default
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: self._adapter().validate_python(value)
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return handler(self._adapter().core_schema)
+
+    def _adapter(self) -> TypeAdapter[Any]:
+        return _adapter_of(tuple((tag, entry.section) for tag, entry in self._table.items()), self._default)
+
+
+@lru_cache(maxsize=8)
+def _adapter_of(sections: tuple[tuple[str, str], ...], default: str | None) -> TypeAdapter[Any]:
+    kinds = {tag: load(section) for tag, section in sections}
+    if default is None:
+        any_of: Any = Union[tuple(kinds.values())]  # noqa: UP007
+        return TypeAdapter(Annotated[any_of, Field(discriminator="kind")])
+
+    def kind_of(value: Any) -> Any:
+        return value.get("kind", default) if isinstance(value, dict) else getattr(value, "kind", default)
+
+    any_of = Union[tuple(Annotated[kind, Tag(tag)] for tag, kind in kinds.items())]  # noqa: UP007
+    # Pydantic writes this schema for a discriminator that is a required key.
+    mapping = {tag: f"#/$defs/{kind.__name__}" for tag, kind in sorted(kinds.items())}
+    described = {"discriminator": {"propertyName": "kind", "mapping": mapping}}
+    return TypeAdapter(Annotated[any_of, Discriminator(kind_of), Field(json_schema_extra=described)])
 
 
 def describe_tags(table: Mapping[str, Entry]) -> Callable[[dict[str, Any]], None]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, model_validator
-from pydantic_core import core_schema
+from pydantic import Field, model_validator
 
-from monitor.base.registry import SOURCES, load
+from monitor.base.registry import SOURCES
 from monitor.config.mapping import MAPPING, FieldMapping
-from monitor.config.section import Section, demand, sane, unique
+from monitor.config.section import AnyKind, Section, demand, sane, unique
 from monitor.config.sinks import OptionValue, resolve_options
 
 
@@ -187,28 +185,4 @@ class KafkaSourceConfig(SourceSection):
         return self
 
 
-class _AnyKind:
-    """A pydantic annotation for the section of a source of any kind; the table of kinds may change."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        return core_schema.no_info_plain_validator_function(lambda value: _adapter().validate_python(value))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return handler(_adapter().core_schema)
-
-
-def _adapter() -> TypeAdapter[Any]:
-    return _adapter_of(tuple(entry.section for entry in SOURCES.values()))
-
-
-@lru_cache(maxsize=1)
-def _adapter_of(sections: tuple[str, ...]) -> TypeAdapter[Any]:
-    any_of: Any = Union[tuple(map(load, sections))]  # noqa: UP007
-    return TypeAdapter(Annotated[any_of, Field(discriminator="kind")])
-
-
-SourceConfig = Annotated[SourceSection, _AnyKind()]
+SourceConfig = Annotated[SourceSection, AnyKind(SOURCES)]

@@ -6,15 +6,16 @@ two false alarms of a chart) that follows from a budget of false alarms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from monitor.base import registry
 from monitor.base.names import FeatureKind
+from monitor.base.records import TaskLayout
 from monitor.config.chart import ChartConfig, FalseAlarmBudget, budget_problems
-from monitor.config.labels import Ssme, WeightedLabels, unread_weights
+from monitor.config.labels import LabelsConfig, Ssme, WeightedLabels, unread_weights
 from monitor.config.mapping import is_placeholder
 from monitor.config.section import OneOf, Problem, Section, demand, describe_tags, sane, unique
 
@@ -283,7 +284,41 @@ def _or_names(node: dict[str, Any]) -> None:
     node["anyOf"] = [by_name, names]
 
 
-class Task(Section):
+class TaskSection(Section):
+    """Base class of the sections of tasks, one for each kind in `monitor.base.registry.TASK_KINDS`."""
+
+    if TYPE_CHECKING:  # each section declares these fields in the order of the docs
+        kind: str
+        window: Window
+        level: float
+        labels: LabelsConfig
+
+    @property
+    def layout(self) -> TaskLayout:
+        """The layout of the task's records, without its name."""
+        raise NotImplementedError
+
+    @property
+    def together(self) -> str:
+        """The reason why the models are always computed together; empty if there is none."""
+        raise NotImplementedError
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """The configured models, or ``""`` for all models if their records are one share of the stream."""
+        raise NotImplementedError
+
+    @property
+    def most_series(self) -> int:
+        """The largest number of models, and of groups, with windows of their own."""
+        return 0
+
+    def with_models(self, own: Collection[str]) -> Self:
+        """Return the task with only these of its configured models, which are computed separately."""
+        return self
+
+
+class Task(TaskSection):
     """A classification task that several models answer."""
 
     kind: Literal["classification"] = Field(
@@ -378,6 +413,38 @@ class Task(Section):
             return value
         demand([unique("", names)])
         return {name: {} for name in names}
+
+    @property
+    def layout(self) -> TaskLayout:
+        """The layout of the task's records, without its name."""
+        return TaskLayout(
+            name="",
+            classes=self.classes,
+            positive=self.positive_index,
+            models=tuple(self.models),
+            groups=self.groups,
+            features=tuple(self.features.items()),
+        )
+
+    @property
+    def together(self) -> str:
+        """The reason why the models are always computed together; empty if there is none."""
+        by = " and ".join(self.refit_estimators) or "ssme"
+        return f"{by} estimates its models together" if self.refits else ""
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """The configured models."""
+        return tuple(self.models)
+
+    @property
+    def most_series(self) -> int:
+        """The largest number of models, and of groups, with windows of their own."""
+        return self.max_series
+
+    def with_models(self, own: Collection[str]) -> Self:
+        """Return the task with only these of its configured models."""
+        return self.model_copy(update={"models": {k: v for k, v in self.models.items() if k in own}})
 
     @property
     def positive_index(self) -> int:
@@ -566,3 +633,8 @@ class Task(Section):
             if metric not in self.metrics:
                 listed = ", ".join(self.metrics)
                 yield f"objective.{metric}", f"expected a metric that metrics lists ({listed}): add it there"
+
+
+def scored(tasks: Mapping[str, TaskSection]) -> dict[str, Task]:
+    """Return the tasks whose models give scores."""
+    return {name: task for name, task in tasks.items() if isinstance(task, Task)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,25 +115,12 @@ def _read_clock(chunk: Chunk, records: list[Batch | LabelBatch], clock: EventClo
     return marks
 
 
-class Closes(Protocol):
-    """The interface of an engine that closes windows: the engine of a task, or of an arena."""
-
-    def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """Return the place of the first record that must wait for a window, or the number of records.
-
-        Parameters
-        ----------
-        batch : Batch
-        labels : LabelBatch or None
-        arrival : (m,) float64
-            The latest time that the clock may show at each place of the chunk's order, nondecreasing.
-        now : float
-            The time of the clock before the chunk.
-        """
+NextPiece = Callable[[Batch, LabelBatch | None, Floats, float], int]
+"""The type of `TaskLogic.next_piece`."""
 
 
 def cut(
-    chunk: Chunk, waited_for: Mapping[str, Closes], clock: float, event_time: bool
+    chunk: Chunk, next_piece: Mapping[str, NextPiece], clock: float, event_time: bool
 ) -> tuple[Chunk, Chunk | None]:
     """Return the part of a chunk before the first record that must wait for a window, and the rest.
 
@@ -142,21 +129,19 @@ def cut(
     Parameters
     ----------
     chunk : Chunk
-    waited_for : mapping of str to Closes
-        By task, the engines whose windows records wait for.
+    next_piece : mapping of str to callable
+        By task, the methods `TaskLogic.next_piece` of the tasks whose windows records wait for.
     clock : float
         The time of the clock before the chunk.
     event_time : bool
         Whether the records' own times advance the clock.
     """
-    batches = [batch for batch in chunk.batches if batch.task in waited_for]
+    batches = [batch for batch in chunk.batches if batch.task in next_piece]
     if not batches:
         return chunk, None
     arrival = latest_arrivals(chunk, clock, event_time)
     labels = {each.task: each for each in chunk.labels}
-    stop = min(
-        waited_for[batch.task].next_piece(batch, labels.get(batch.task), arrival, clock) for batch in batches
-    )
+    stop = min(next_piece[batch.task](batch, labels.get(batch.task), arrival, clock) for batch in batches)
     return split(chunk, stop) if stop < len(arrival) else (chunk, None)
 
 

@@ -24,17 +24,16 @@ import numpy as np
 
 from monitor.base.codec import restored
 from monitor.base.records import Chunk, Ints, Keys
+from monitor.base.registry import TASK_KINDS, WHOLE_TASKS
 from monitor.base.results import Outcome
-from monitor.base.state_changes import Changes
+from monitor.base.state_changes import Changes, RingChange
 from monitor.config.layouts import layouts as layouts
-from monitor.config.root import Arena, Task
-from monitor.engine.arena.arenas import Arenas
-from monitor.engine.arena.engine import ArenaEngine, ArenaState
-from monitor.engine.chunks import Closes, cut, timed
+from monitor.config.task import Task, TaskSection, scored
+from monitor.engine.arena.engine import ArenaState
+from monitor.engine.chunks import NextPiece, cut, timed
 from monitor.engine.clock import EventClock
 from monitor.engine.label_fit import LabelFit
 from monitor.engine.labels.columns import Forgotten
-from monitor.engine.labels.join import LabelJoinLogic
 from monitor.engine.reference import Reference
 from monitor.engine.refit.job import RefitJob, RefitResult
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
@@ -42,7 +41,8 @@ from monitor.engine.refit.wire import Job, JobResult
 from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
 from monitor.engine.reporting import reports_of
 from monitor.engine.series import Series
-from monitor.engine.task import TaskSettings, TaskState
+from monitor.engine.task import TaskState
+from monitor.engine.task_logic import TaskLogic, TaskSettings
 from monitor.engine.windows import LAST
 from monitor.reports.views import EngineView, LabelOutcome
 from monitor.reports.window_report import WindowReport
@@ -57,8 +57,8 @@ class EngineSettings:
 
     Parameters
     ----------
-    tasks : mapping of str to Task
-        The configured tasks whose models give scores.
+    tasks : mapping of str to TaskSection
+        The configured tasks, in the order of their reports at the end of the input.
     references : mapping of str to mapping of str to Reference
         By task and model.
     event_time : bool
@@ -67,26 +67,23 @@ class EngineSettings:
         Functions with which the engine itself runs refits and recalibrations, each as soon as it is due at
         the close of a window, so that the same records give the same reports. Without these functions,
         `refits` returns the jobs, and the engine does not wait for their results.
-    arenas : mapping of str to Arena
-        The tasks whose models are compared in pairs.
     numbered : bool
         Whether a source numbers the rows of its requests: see `TaskLayout.numbered`.
     """
 
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, TaskSection]
     references: Mapping[str, Mapping[str, Reference]] = field(default_factory=dict)
     event_time: bool = False
     refit: Callable[[RefitJob], RefitResult] | None = None
     recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None
-    arenas: Mapping[str, Arena] = field(default_factory=dict)
     numbered: bool = False
 
     @property
-    def names(self) -> list[str]:
-        """The names of all tasks, in the order of their reports at the end of the input."""
-        return [*self.tasks, *self.arenas]
+    def scored_tasks(self) -> dict[str, Task]:
+        """The tasks whose models give scores."""
+        return scored(self.tasks)
 
-    def task_settings(self, name: str) -> TaskSettings:
+    def task_settings(self, name: str) -> TaskSettings[Any]:
         """Return the settings of the engine of one of the `tasks`."""
         references = self.references.get(name, {})
         return TaskSettings(name, self.tasks[name], references, self.numbered, self.refit, self.recalibrate)
@@ -127,7 +124,7 @@ class EngineState(msgspec.Struct, frozen=True):
 
 
 class Engine:
-    """A running engine, which holds the state of all tasks and arenas.
+    """A running engine, which holds the state of all tasks.
 
     Only one thread at a time may use it.
     """
@@ -142,10 +139,11 @@ class Engine:
         state = restored(resumed, EngineState)
         self._event_time = settings.event_time
         self._now = -np.inf
-        self._tasks = {
-            name: settings.task_settings(name).build(state.tasks.get(name)) for name in settings.tasks
+        self._kinds = {name: task.kind for name, task in settings.tasks.items()}
+        self._tasks: dict[str, TaskLogic] = {
+            name: settings.task_settings(name).build(_states(state, kind).get(name))
+            for name, kind in self._kinds.items()
         }
-        self._arenas = Arenas(settings.arenas, state.arenas)
         self._sequence = state.sequence
         self._clock = copy(state.clock)
         self._positions: dict[str, dict[str, object]] = {
@@ -171,18 +169,18 @@ class Engine:
     @property
     def _only_task(self) -> str:
         """The task of a label that names none: the only task, or ``""`` if there are several."""
-        names = [*self._tasks, *self._arenas]
-        return names[0] if len(names) == 1 else ""
+        return next(iter(self._tasks)) if len(self._tasks) == 1 else ""
 
     @property
     def series(self) -> dict[str, Sequence[Series]]:
-        """All series (models and groups) of each task, in the order of their first answers."""
-        return {name: tuple(task.series) for name, task in self._tasks.items()}
+        """All series (models and groups), by task, for tasks whose models have windows of their own."""
+        by_model = {name: task for name, task in self._tasks.items() if self._kinds[name] not in WHOLE_TASKS}
+        return {name: tuple(task.series) for name, task in by_model.items()}
 
     @property
-    def arenas(self) -> Mapping[str, ArenaEngine]:
-        """The arenas by name."""
-        return self._arenas
+    def closes_at(self) -> float:
+        """The time after which `tick` closes a window; infinite while no window holds enough rows."""
+        return min((task.closes_at for task in self._tasks.values()), default=np.inf)
 
     def positions(self, source: str) -> Mapping[str, object]:
         """Return the position after the last absorbed record of a source, by partition."""
@@ -219,38 +217,29 @@ class Engine:
                 fit.run_due(self._sequence - 1, self._now)
         return reports
 
-    def _waited_for(self, chunk: Chunk) -> dict[str, Closes]:
-        """Return the engines whose windows records of the chunk must wait for.
-
-        An arena's window includes only the verdicts before its end. A refit in the flow is done as a window
-        closes, before any later record. If each window has its own calibration, later answers get their
-        confidences from the newest closed window's.
-        """
-        scored = [batch.task for batch in chunk.batches if batch.task in self._tasks]
-        waiting = {
-            name: task
-            for name in scored
-            if (task := self._tasks[name]).adapts or any(fit.may_run_in(chunk) for fit in task.fits)
+    def _waited_for(self, chunk: Chunk) -> dict[str, NextPiece]:
+        """Return the methods `next_piece` of the tasks whose windows records of the chunk must wait for."""
+        tasks = {batch.task: self._tasks.get(batch.task) for batch in chunk.batches}
+        return {
+            name: task.next_piece for name, task in tasks.items() if task is not None and task.cuts(chunk)
         }
-        return {**self._arenas, **waiting}
 
     def _take(self, chunk: Chunk, now: float) -> list[OrderedReport]:
         for partition in chunk.after_others:
-            for series in (series for task in self._tasks.values() for series in task.series):
-                series.interrupt(partition)
+            for task in self._tasks.values():
+                task.interrupt(partition)
         batches, labels = timed(chunk, self._clock if self._event_time else None, now)
         self._now = self._clock.now if self._event_time else now
         places = self._places(chunk)
-        compared, shed = self._arenas.absorb(batches, labels, chunk, places)
         outputs = [
             (task, task.absorb(batches.get(name), labels.get(name), chunk.partitions, places))
-            for name in dict.fromkeys((*batches, *labels))
-            if (task := self._tasks.get(name)) is not None
+            for name, task in self._tasks.items()
+            if name in batches or name in labels
         ]
-        self._shed[chunk.source] += shed + sum(output.shed for _, output in outputs)
+        self._shed[chunk.source] += sum(output.shed for _, output in outputs)
         self._account(chunk)
         self._sequence += len(places) if chunk.within is None else 0
-        return [*reports_of(outputs, self._now), *compared]
+        return reports_of(outputs, self._now)
 
     def _places(self, chunk: Chunk) -> Ints:
         """Return the sequence number of each record in the stream, in the chunk's order."""
@@ -270,7 +259,7 @@ class Engine:
         time, live = self._clock.now if self._event_time else now, not self._event_time
         self._now = time
         outputs = [(task, task.tick(time, live)) for task in self._tasks.values()]
-        reports = [*reports_of(outputs, time), *self._arenas.tick(time, live)]
+        reports = reports_of(outputs, time)
         for fit in self._fits():
             fit.run_due(self._sequence - 1, self._now)
         return [ordered.report for ordered in reports]
@@ -327,7 +316,7 @@ class Engine:
     def end(self) -> list[OrderedReport]:
         """End the input as `finish` does, and return the reports with their positions in the stream."""
         outputs = [(task, task.end()) for task in self._tasks.values()]
-        reports = [*reports_of(outputs, self._now), *self._arenas.close()]
+        reports = reports_of(outputs, self._now)
         for task in self._tasks.values():
             for closed_at, report in task.finish():
                 names = report.task, report.model, report.group
@@ -349,20 +338,21 @@ class Engine:
         KeyError
             There is no such task.
         """
-        if task and task not in self._arenas and task not in self._tasks:
+        if task and task not in self._tasks:
             raise KeyError(task)
         self.forgotten.append(ids)
         forgotten = [each.forget(ids) for name, each in self._tasks.items() if task in ("", name)]
-        return sum([*forgotten, *self._arenas.forget(ids, task)], Forgotten())
+        return sum(forgotten, Forgotten())
 
     def snapshot(self) -> EngineState:
         """Return the whole state with the positions of the absorbed records: plain values and numpy arrays.
 
         The snapshot shares no data with the engine, which may continue immediately.
         """
-        tasks = {name: task.snapshot() for name, task in self._tasks.items()}
-        arenas = {name: arena.snapshot() for name, arena in self._arenas.items()}
-        return msgspec.structs.replace(self._counts(), tasks=tasks, arenas=arenas)
+        state = self._counts()
+        for name, task in self._tasks.items():
+            _states(state, self._kinds[name])[name] = task.snapshot()
+        return state
 
     def changes(self) -> Changes:
         """Return the changes since the last call, to be saved in one transaction with the reports since then.
@@ -370,10 +360,10 @@ class Engine:
         Call `confirm` after the changes are saved, or `retract` if saving failed; then the next call returns
         the changes again. The engine may continue meanwhile.
         """
-        of_arenas, rings = self._arenas.changes()
-        parts: dict[str, Any] = {"engine": self._counts()} | of_arenas
-        for name, task in self._tasks.items():
-            of_task, of_rings = task.changes(name)
+        parts: dict[str, Any] = {"engine": self._counts()}
+        rings: list[RingChange] = []
+        for task in self._tasks.values():
+            of_task, of_rings = task.changes()
             parts |= of_task
             rings += of_rings
         return Changes(parts, rings)
@@ -382,13 +372,11 @@ class Engine:
         """Mark the result of `changes` as saved, so that the next call leaves it out."""
         for task in self._tasks.values():
             task.confirm()
-        self._arenas.confirm()
 
     def retract(self) -> None:
         """Mark the result of `changes` as not saved, so that the next call returns it again."""
         for task in self._tasks.values():
             task.retract()
-        self._arenas.retract()
 
     def _counts(self) -> EngineState:
         """Return the snapshot without the tasks."""
@@ -427,14 +415,15 @@ class Engine:
             The reports of the windows closed.
         """
         self._renewed(settings, fresh)  # an error must come before a window is closed
-        outputs = [(self._tasks[name], self._tasks[name].end()) for name in fresh if name in self._tasks]
-        reports = [*reports_of(outputs, self._now), *self._arenas.close(fresh)]
+        outputs = [(task, task.end()) for name, task in self._tasks.items() if name in fresh]
+        reports = reports_of(outputs, self._now)
         return self._renewed(settings, fresh), [ordered.report for ordered in reports]
 
     def _renewed(self, settings: EngineSettings, fresh: Collection[str]) -> Engine:
         state = self.snapshot()
         for name in set(fresh) & self._tasks.keys():
-            state.tasks[name] = state.tasks[name].without_baseline()
+            states = _states(state, self._kinds[name])
+            states[name] = states[name].without_baseline()
         return settings.build(state)
 
     def labelled(self) -> dict[tuple[str, str, str], dict[int, WeightedCounts]]:
@@ -447,32 +436,23 @@ class Engine:
 
     def waiting_labels(self) -> dict[str, Keys]:
         """Return the keys of the labels that wait for their answer, by task."""
-        return {name: join.waiting_keys for name, join in self._joins().items() if join.waiting}
-
-    def _joins(self) -> dict[str, LabelJoinLogic]:
-        joins = {name: task.join for name, task in self._tasks.items()}
-        return joins | {name: arena.join.logic for name, arena in self._arenas.items()}
+        return {name: task.join.waiting_keys for name, task in self._tasks.items() if task.join.waiting}
 
     def view(self) -> EngineView:
         """Return an immutable view for exporters."""
-        tasks, arenas, joins = self._tasks, self._arenas, self._joins()
+        joins = {name: task.join for name, task in self._tasks.items()}
+        views = [task.view() for task in self._tasks.values()]
         lags = {name: join.lag_seconds for name, join in joins.items()}
         return EngineView(
-            series=tuple(view for task in tasks.values() for view in task.views()),
-            arenas=tuple(arena.view() for arena in arenas.values()),
-            labels=self._label_outcomes(joins),
+            series=tuple(one for view in views for one in view.series),
+            tasks=tuple(one for view in views for one in view.tasks),
+            labels=self._label_outcomes(),
             labels_waiting={name: join.waiting for name, join in joins.items()},
             label_lag_seconds={name: lag for name, lag in lags.items() if lag is not None},
-            series_dropped=sum(task.dropped for task in tasks.values())
-            + sum(arena.dropped for arena in arenas.values()),
+            series_dropped=sum(view.series_dropped for view in views),
             answers_forgotten={name: join.forgotten for name, join in joins.items()},
-            refits={
-                name: view
-                for name, task in tasks.items()
-                for fit in task.fits
-                if (view := fit.view()) is not None
-            },
-            labels_unrevised={name: task.revisions.missed for name, task in tasks.items()},
+            refits={name: refit for view in views for name, refit in view.refits.items()},
+            labels_unrevised={name: count for view in views for name, count in view.labels_unrevised.items()},
             received=dict(self._received),
             labels_received=dict(self._labels_received),
             shed=dict(self._shed),
@@ -481,8 +461,12 @@ class Engine:
             rows_left=dict(self._rows_left),
         )
 
-    def _label_outcomes(self, joins: Mapping[str, LabelJoinLogic]) -> dict[tuple[str, LabelOutcome], int]:
-        labels = {(name, what): join.outcomes[what] for name, join in joins.items() for what in LabelOutcome}
+    def _label_outcomes(self) -> dict[tuple[str, LabelOutcome], int]:
+        labels = {
+            (name, what): task.join.outcomes[what]
+            for name, task in self._tasks.items()
+            for what in LabelOutcome
+        }
         refused = {LabelOutcome.REJECTED: self._labels_rejected, LabelOutcome.SHED: self._labels_shed}
         for outcome, counts in refused.items():
             for name, count in counts.items():
@@ -492,7 +476,6 @@ class Engine:
     def _labels_accounted(self) -> int:
         """Return the number of labels that any count includes."""
         joins = [task.join for task in self._tasks.values()]
-        joins += [arena.join.logic for arena in self._arenas.values()]
         return sum(join.outcomes.total() + join.waiting for join in joins) + self._labels_rejected.total()
 
     def _account(self, chunk: Chunk) -> None:
@@ -517,3 +500,9 @@ class Engine:
                 self._rejected[chunk.source, reject.reason.value] += reject.answers
             else:
                 self._labels_rejected[reject.task or self._only_task] += reject.records
+
+
+def _states(state: EngineState, kind: str) -> dict[str, Any]:
+    """Return the states of the tasks of a kind, by name, to be read or changed."""
+    states: dict[str, Any] = getattr(state, f"{TASK_KINDS[kind].piece}s")
+    return states

@@ -19,7 +19,7 @@ class Phase(IntEnum):
     CLOSED = 1
     """A window closed: its report, and the final reports of old windows that it displaces."""
     COMPARED = 2
-    """The input has ended: reports of the open windows of arenas."""
+    """The input has ended: reports of open windows that need no evaluation."""
     ENDED = 3
     """The input has ended: final reports of windows that labels have changed since their last report."""
 

@@ -7,6 +7,7 @@ closed, and up to the record that makes a closed window's next report due before
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +16,12 @@ from monitor.engine.label_checks import FirstLabels
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.tally import Cells
 from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
-from monitor.engine.task import TaskEngine, TaskOutput
+from monitor.engine.task import TaskEngine
+from monitor.engine.task_logic import TaskOutput
 from monitor.engine.windows import LAST
 
 
-def reports_of(outputs: Sequence[tuple[TaskEngine, TaskOutput]], now: float) -> list[OrderedReport]:
+def reports_of(outputs: Sequence[tuple[Any, TaskOutput]], now: float) -> list[OrderedReport]:
     """Evaluate all closed windows at once, and make the reports of a step in the order of the stream.
 
     Each window is closed with the labels that were known by then. Later labels revise the reports of earlier
@@ -27,15 +29,15 @@ def reports_of(outputs: Sequence[tuple[TaskEngine, TaskOutput]], now: float) -> 
 
     Parameters
     ----------
-    outputs : sequence of (TaskEngine, TaskOutput)
-        The results of one step.
+    outputs : sequence of (TaskLogic, TaskOutput)
+        The results of one step. A task whose output has windows or matches is a `TaskEngine`.
     now : float
         Seconds since the epoch.
 
     Returns
     -------
     list of OrderedReport
-        In the order of their positions.
+        In the order of their positions; the reports that need no evaluation are last.
     """
     replay = LabelReplay([(task, matches) for task, output in outputs for matches in output.matches])
     closed = [
@@ -49,7 +51,7 @@ def reports_of(outputs: Sequence[tuple[TaskEngine, TaskOutput]], now: float) -> 
     for (position, task, window), evaluation in zip(closed, evaluations, strict=True):
         reports += replay.count_until(position.sequence)
         reports += [OrderedReport(position, report) for report in task.close(window, evaluation, now)]
-    return reports + replay.count_until(LAST)
+    return [*reports, *replay.count_until(LAST), *(each for _, output in outputs for each in output.reports)]
 
 
 class LabelReplay:

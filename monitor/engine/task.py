@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.base.places import sorted_by_code
-from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
+from monitor.base.records import NO_ID, Batch, Chunk, Floats, Ints, Keys, LabelBatch
 from monitor.base.state_changes import DRAWS, POOL, RingChange
 from monitor.config.root import Task
 from monitor.engine.chunks import TimedBatch, first_closing, first_concerned
@@ -27,57 +27,26 @@ from monitor.engine.labels.matching import labels_along, match_directly, merged
 from monitor.engine.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic, RevisionsState
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.labels.tally import Cell, Cells
-from monitor.engine.reference import Reference
-from monitor.engine.refit.job import RefitJob, RefitResult
-from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.report_order import StreamPosition
 from monitor.engine.series import Series, SeriesSettings, SeriesSnapshot
 from monitor.engine.series_index import SeriesIndex
+from monitor.engine.task_logic import TaskLogic, TaskOutput, TaskSettings
 from monitor.engine.task_recalibrations import RecalibrationsState, TaskRecalibrations
 from monitor.engine.task_refits import RefitsState, TaskRefits
 from monitor.engine.windows import AnswerRows, ClosedWindow
-from monitor.reports.views import LabelOutcome, SeriesView
+from monitor.reports.views import EngineView, LabelOutcome
 from monitor.reports.window_report import WindowReport
 from monitor.stats.calibration.base import confidence_of
 from monitor.stats.estimate.corrected import block_rows, block_starts
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
-    """The settings of the engine of one task.
-
-    Parameters
-    ----------
-    name : str
-    task : Task
-        The task's section of the configuration.
-    references : mapping of str to Reference
-        By model.
-    numbered : bool
-        Whether a source numbers the rows of its requests: see `TaskLayout.numbered`.
-    refit, recalibrate : callable, optional
-        See `EngineSettings`.
-    """
-
-    name: str
-    task: Task
-    references: Mapping[str, Reference]
-    numbered: bool = False
-    refit: Callable[[RefitJob], RefitResult] | None = None
-    recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None
-
-    @property
-    def revisions(self) -> Revisions:
-        """The settings of revisions, with room for the windows of all answers of the label join."""
-        task = self.task
-        filled = (1 + len(task.groups)) * (task.labels.max_answers // task.window.size)
-        # Two windows fewer than are tallied: the newest may be open, and another one just begun.
-        each = SeriesSettings(self.name, "", "", task).windows_tallied - 2
-        return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_seconds, task.level)
-
-    def build(self, resume: TaskState | None = None) -> TaskEngine:
-        """Return the task's engine, new or resumed from a snapshot."""
-        return TaskEngine(self, resume)
+def revisions_of(settings: TaskSettings[Task]) -> Revisions:
+    """Return the settings of revisions, with room for the windows of all answers of the label join."""
+    task = settings.task
+    filled = (1 + len(task.groups)) * (task.labels.max_answers // task.window.size)
+    # Two windows fewer than are tallied: the newest may be open, and another one just begun.
+    each = SeriesSettings(settings.name, "", "", task).windows_tallied - 2
+    return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_seconds, task.level)
 
 
 class TaskState(msgspec.Struct, frozen=True):
@@ -103,29 +72,10 @@ class TaskState(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, series=series, refits=refits)
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOutput:
-    """The windows and labelled answers that come from a task's records, or from time that passed.
+class TaskEngine(TaskLogic):
+    """The running engine of one classification: closed windows come out, which are evaluated together."""
 
-    Parameters
-    ----------
-    windows : list of ClosedWindow
-        In the order of their reports.
-    matches : list of Matches
-        Answers that got labels.
-    shed : int
-        Answers of models beyond the limit.
-    """
-
-    windows: list[ClosedWindow]
-    matches: list[Matches] = field(default_factory=list)
-    shed: int = 0
-
-
-class TaskEngine:
-    """The running engine of one task: records go in, and closed windows and their reports come out."""
-
-    def __init__(self, settings: TaskSettings, resume: TaskState | None = None) -> None:
+    def __init__(self, settings: TaskSettings[Task], resume: TaskState | None = None) -> None:
         self._settings = settings
         task = settings.task
         state = resume or TaskState()
@@ -141,10 +91,9 @@ class TaskEngine:
         self.join: LabelJoinLogic = join.build(state.join)
         self.series: list[Series] = []
         self.fits = tuple(self._label_fits(state))
-        """The kinds of fit on labels that the task has."""
         self._old_pool = bool(state.refits) and not task.refits  # saved, but no longer used
-        self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.ageing)
-        self.revisions: RevisionsLogic = settings.revisions.build(state.revisions)
+        self._ageing = Ageing(self.rings, task.labels.horizon_seconds, state.ageing)
+        self.revisions: RevisionsLogic = revisions_of(settings).build(state.revisions)
         self.models: Ints = np.zeros(0, dtype=np.int64)
         """The keys of all watched models."""
         self._of_group: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)  # by series
@@ -187,27 +136,36 @@ class TaskEngine:
             **fits,
         )
 
-    @property
-    def adapts(self) -> bool:
-        """True if each window has its own calibration."""
-        return self._settings.task.adapts
+    def cuts(self, chunk: Chunk) -> bool:
+        """Return whether records of the chunk must wait for a window of the task to close.
+
+        A refit in the flow is done as a window closes, before any later record. If each window has its own
+        calibration, later answers get their confidences from the newest closed window's.
+        """
+        return self._settings.task.adapts or any(fit.may_run_in(chunk) for fit in self.fits)
+
+    def interrupt(self, partition: str) -> None:
+        """Begin a new range of positions in a partition: another agent used the records in between."""
+        for series in self.series:
+            series.interrupt(partition)
 
     @property
-    def dropped(self) -> int:
-        """The number of models and groups beyond the limit."""
-        return self._index.dropped
+    def closes_at(self) -> float:
+        """The time after which `tick` closes a window; infinite while no window holds enough rows."""
+        return min((series.open_window[0].closes_at for series in self.series), default=np.inf)
 
     @property
-    def _rings(self) -> dict[str, BoundedTable]:
-        """The ring tables of rows, by kind."""
+    def rings(self) -> dict[str, BoundedTable]:
+        """The ring tables of rows, by the first parts of their names in the store."""
         return self.join.rings | {kind: ring for fit in self.fits for kind, ring in fit.rings.items()}
 
-    def changes(self, name: str) -> tuple[dict[str, Any], list[RingChange]]:
+    def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
         """Return the parts of the state that changed since the last call, by name, and the rings' changes.
 
         Call `confirm` after the changes are saved, or `retract` if saving them failed.
         """
         parts: dict[str, Any] = {}
+        name = self._settings.name
         changed = [i for i, series in enumerate(self.series) if series.changed]
         for i in changed:
             series = self.series[i]
@@ -220,16 +178,15 @@ class TaskEngine:
             names = [(one.settings.model, one.settings.group) for one in self.series]
             parts[f"revisions/{name}"] = msgspec.structs.replace(self.revisions.counts(), names=names)
         parts[f"task/{name}"] = self._counts()
-        rings = [ring.changes(f"{kind}/{name}") for kind, ring in self._rings.items()]
+        rings = [ring.changes(f"{kind}/{name}") for kind, ring in self.rings.items()]
         if self._old_pool:
             rings += [RingChange.nothing_left(f"{kind}/{name}") for kind in (POOL, DRAWS)]
         return parts, [ring for ring in rings if ring is not None]
 
     def confirm(self) -> None:
         """Mark the result of `changes` as saved, so that the next call leaves it out."""
+        super().confirm()
         self._unconfirmed, self._old_pool = [], False
-        for ring in self._rings.values():
-            ring.confirm()
 
     def retract(self) -> None:
         """Mark the result of `changes` as not saved, so that the next call returns it again."""
@@ -237,8 +194,7 @@ class TaskEngine:
             self.series[i].changed = True
         self.revisions.changed |= self._unconfirmed_revisions
         self._unconfirmed = []
-        for ring in self._rings.values():
-            ring.retract()
+        super().retract()
 
     def absorb(
         self,
@@ -258,7 +214,7 @@ class TaskEngine:
         sequence : (n,) int64
             The sequence number of each record in the stream, in the chunk's order.
         """
-        output = TaskOutput([])
+        output = TaskOutput()
         if answers is not None:
             series = self._index.models(answers.batch)
             self._add_new_series()
@@ -390,11 +346,17 @@ class TaskEngine:
                 return True
         return False
 
-    def views(self) -> list[SeriesView]:
-        """Return the view of each series for exporters."""
+    def view(self) -> EngineView:
+        """Return the task's part of the view for exporters, without the counts of its join."""
         stale = (one for one in self.series if one.stale and not one.settings.group)
         judge_together(one.checks.audit for one in stale)
-        return [series.view() for series in self.series]
+        name, refits = self._settings.name, [view for fit in self.fits if (view := fit.view()) is not None]
+        return EngineView(
+            series=tuple(series.view() for series in self.series),
+            series_dropped=self._index.dropped,
+            refits={name: refits[-1]} if refits else {},
+            labels_unrevised={name: self.revisions.missed},
+        )
 
     def request(self, window: ClosedWindow) -> EstimationRequest:
         """Return the input of the estimators for a window."""

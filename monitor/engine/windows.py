@@ -27,7 +27,7 @@ _FEW = 64  # rows
 class SeriesName(NamedTuple):
     """The name of a series: a model of a task, or one group of that model's answers.
 
-    The series of an arena, a task that compares pairs of models, has the task's name only.
+    The series of a task whose models have their windows in common has the task's name only.
     """
 
     task: str = ""

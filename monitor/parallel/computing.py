@@ -12,7 +12,7 @@ from monitor.engine.report_order import OrderedReport
 from monitor.export.page.period import Period
 from monitor.parallel.orders import ComputedLine, ComputePieces, EndedStream
 from monitor.parallel.partitioning import Begin, Partition, joined
-from monitor.parallel.planning import Unit, settings_of, with_models
+from monitor.parallel.planning import Unit, settings_of
 
 
 class Computer:
@@ -60,7 +60,7 @@ class Computer:
     def _engine(self, name: str) -> Engine:
         if name not in self._engines:
             settings = settings_of(self._settings, Unit(name, None, 0))
-            own = with_models(settings.tasks, self._models[name])
+            own = {task: each.with_models(self._models[name]) for task, each in settings.tasks.items()}
             self._engines[name] = replace(settings, tasks=own).build()
         return self._engines[name]
 

@@ -11,8 +11,8 @@ on the labels of its task. So the work has three steps:
 3. `begins` computes where each stretch begins in the whole stream: its first place, and the clock before it.
    With these, `joined` puts a model's shares of all stretches together.
 
-A task whose models are estimated together (by `ssme`, for instance) is one share. So is an arena, a task that
-compares pairs of models.
+A task whose models are estimated together (by `ssme`, for instance) is one share. So is a task whose answers
+compare pairs of models.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Partition:
     ----------
     task : str
     model : str
-        ``""`` for labels, which are for every model of the task, and for comparisons of an arena.
+        ``""`` for labels, which are for every model of the task, and for comparisons.
     besides : str
         For labels in the records of one model's answers, the name of this model, whose own share already
         holds the labels; otherwise ``""``.
@@ -121,7 +121,7 @@ class StreamPartitioner:
         for part in records:
             clock = marks[part.order]
             part = replace(part, order=part.order + begin)
-            if isinstance(part, LabelBatch) or (part.other >= 0).any():  # an arena is one share
+            if isinstance(part, LabelBatch) or (part.other >= 0).any():  # comparisons are one share
                 shares.append(Partition(part.task, "", "", part, clock, partition))
             else:
                 shares += _of_models(part, clock, partition)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from monitor.base.records import Batch, Chunk, certain_rows
-from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.join import rows_within
+from monitor.engine.task import revisions_of
 from monitor.parallel.partitioning import Partition, Segment
 
 MESSAGES_KEPT = 5
@@ -33,8 +33,8 @@ class Facts:
     stretch : Segment
         The split's length and times.
     models : dict of (task, model) to [place, rows]
-        The place in the split of the first answer, and the number of answers; the comparisons of an arena are
-        under the model ``""``.
+        The place in the split of the first answer, and the number of answers; those of a task whose models
+        are one share are under the model ``""``.
     groups : dict of task to set of (model, group)
         The groups of each task, at most one more than the largest allowed number.
     labels : Counter of task
@@ -162,7 +162,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The work of one engine: one model of a task, or a whole task, for instance an arena.
+    """The work of one engine: one model of a task, or a whole task.
 
     Parameters
     ----------
@@ -179,15 +179,13 @@ class Unit:
 
 
 def configured(settings: EngineSettings) -> dict[str, list[str]]:
-    """Return the configured models by task, where ``""`` stands for all models of an arena."""
-    models = {name: list(task.models) for name, task in settings.tasks.items()}
-    return models | {name: [""] for name in settings.arenas}
+    """Return the configured models by task, where ``""`` stands for all models of a task in one share."""
+    return {name: list(task.shares) for name, task in settings.tasks.items()}
 
 
 def most_groups(settings: EngineSettings) -> dict[str, int]:
-    """Return by task the number of groups above which more groups need not be counted; 0 for an arena."""
-    most = {name: task.max_series for name, task in settings.tasks.items()}
-    return most | dict.fromkeys(settings.arenas, 0)
+    """Return by task the number of groups above which more groups need not be counted."""
+    return {name: task.most_series for name, task in settings.tasks.items()}
 
 
 def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
@@ -206,7 +204,7 @@ def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
     if not isinstance(share.records, Batch):
         facts.labels[share.task] += len(share)
         return
-    if not share.model:  # an arena's: verdicts that come with comparisons are no share of their own
+    if not share.model:  # a whole task's: labels that come with its answers are no share of their own
         facts.labels[share.task] += int((share.records.label >= 0).sum())
     elif share.records.scores.shape[1] == 1:
         facts.verdicts += int((share.records.label >= 0).sum())
@@ -245,11 +243,11 @@ def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str
     labels = sum((each.labels for each in facts), Counter[str]())
     reasons = {}
     for name in rows:
-        if why := why_together(settings, name):
+        task = settings.tasks[name]
+        most = task.most_series
+        if why := task.together:
             reasons[name] = why
-            continue
-        task, most = settings.tasks[name], settings.tasks[name].max_series
-        if len(models[name] | set(task.models)) > most or len(groups.get(name, ())) > most:
+        elif len(models[name] | set(task.shares)) > most or len(groups.get(name, ())) > most:
             reasons[name] = f"it has more models or groups than max_series, {most:,}, allows"
         elif labels[name] and (
             rows[name] > remembered(settings, name)
@@ -259,29 +257,20 @@ def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str
     return reasons
 
 
-def why_together(settings: EngineSettings, name: str) -> str:
-    """Return why a task's models are always computed together; ``""`` if they may be computed separately."""
-    if name in settings.arenas:
-        return "its models are compared in pairs"
-    task = settings.tasks[name]
-    by = " and ".join(task.refit_estimators) or "ssme"
-    return f"{by} estimates its models together" if task.refits else ""
-
-
 def may_close(settings: EngineSettings, name: str, rows: int) -> int:
     """Return the number of windows that this many answers of a task fill."""
-    task = settings.tasks[name]
+    task = settings.scored_tasks[name]
     return (1 + len(task.groups)) * (rows // task.window.size)
 
 
 def kept(settings: EngineSettings, name: str) -> int:
     """Return the number of windows of a task that are kept for late labels."""
-    return settings.task_settings(name).revisions.keep
+    return revisions_of(settings.task_settings(name)).keep
 
 
 def remembered(settings: EngineSettings, name: str) -> int:
     """Return the number of answers of a task that are kept for labels to match."""
-    task = settings.tasks[name]
+    task = settings.scored_tasks[name]
     bounds = task.labels.max_bytes, task.labels.max_answers, task.labels.max_waiting
     return rows_within(*bounds, 1 + len(task.groups), task.scored, settings.numbered)[0]
 
@@ -308,27 +297,11 @@ def units_of(facts: Sequence[Facts], whole: Collection[str]) -> list[Unit]:
 def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
     """Return the settings for the engine of a unit: only its task, with only its own models."""
     tasks = {name: task for name, task in settings.tasks.items() if name == unit.task}
-    arenas = {name: arena for name, arena in settings.arenas.items() if name == unit.task}
     references = settings.references.get(unit.task, {})
     if unit.model is not None:
-        tasks = with_models(tasks, [unit.model])
+        tasks = {name: task.with_models([unit.model]) for name, task in tasks.items()}
         references = {k: v for k, v in references.items() if k == unit.model}
-    return replace(settings, tasks=tasks, references={unit.task: references}, arenas=arenas)
-
-
-def with_models(tasks: Mapping[str, Task], own: Collection[str]) -> dict[str, Task]:
-    """Return the tasks with only these of their configured models.
-
-    Parameters
-    ----------
-    tasks : mapping of str to Task
-    own : collection of str
-        The names of the models.
-    """
-    return {
-        name: task.model_copy(update={"models": {k: v for k, v in task.models.items() if k in own}})
-        for name, task in tasks.items()
-    }
+    return replace(settings, tasks=tasks, references={unit.task: references})
 
 
 def spread(units: Sequence[Unit], partitions: int) -> list[int]:

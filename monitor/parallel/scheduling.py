@@ -289,7 +289,7 @@ class Scheduler:
 
     def _write(self, lines: list[ComputedLine]) -> None:
         """Write the lines of a piece in the order in which a single process would."""
-        tasks = self._owners.settings.names
+        tasks = list(self._owners.settings.tasks)
 
         def place(line: ComputedLine) -> tuple[Any, ...]:
             return line.position[:2], line.position.task_number(tasks), line.position[2:]

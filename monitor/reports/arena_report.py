@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from monitor.base.names import ClosedBy
-from monitor.reports.views import CalibrationView, MetricEstimate
+from monitor.reports.views import CalibrationView, MetricEstimate, TaskView
 from monitor.reports.window_report import WindowReport, WrittenEstimate, encoded, rfc3339, rounded, seconds_of
 from monitor.stats.pairwise.standing import ModelStanding, Standing
 
@@ -16,6 +16,34 @@ METRIC, ESTIMATOR = "coefficient", "bradley_terry"
 """The metric and the estimator of an arena's results, as they are named in lines and metrics."""
 
 _NO_CALIBRATION = CalibrationView("none", 0, False, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaView(TaskView):
+    """An arena as of its last closed window.
+
+    Parameters
+    ----------
+    comparisons : int
+        The comparisons in closed windows since the start.
+    standing : Standing or None
+        None until the first window has closed.
+    """
+
+    comparisons: int = 0
+    standing: Standing | None = None
+
+    kind = "arena"
+
+    @property
+    def used(self) -> int:
+        """The number of comparisons in closed windows and in the open window."""
+        return self.comparisons + self.pending
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The names of the models in the standing."""
+        return [one.model for one in self.standing.models] if self.standing else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +61,16 @@ class ArenaReport(WindowReport):
 
     standing: Standing
     pooled: int
+
+    def task_view(self, before: TaskView | None) -> ArenaView:
+        """Return the view of the arena after this window."""
+        return ArenaView(
+            self.task,
+            self.size,
+            windows_closed=1 + (before.windows_closed if before and self.window else 0),
+            window_end_time=self.end_time,
+            standing=self.standing,
+        )
 
     @classmethod
     def from_standing(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 import msgspec
 
-from monitor.reports.arena_report import ArenaLine
-from monitor.reports.window_report import WindowLine, WindowReport
-
-_window = msgspec.json.Decoder(WindowLine).decode
-_arena = msgspec.json.Decoder(ArenaLine).decode
+from monitor.base.registry import DEFAULT_TASK, TASK_KINDS, load
+from monitor.reports.window_report import WindowReport
 
 
 def from_json(line: bytes) -> WindowReport:
@@ -43,4 +44,11 @@ def from_json(line: bytes) -> WindowReport:
     (60.5, True)
     """
     # No text contains these bytes, because JSON writes a backslash before each quote in a text.
-    return (_arena if b'"kind":"arena"' in line else _window)(line).read()
+    kind = next((tag for tag in TASK_KINDS if b'"kind":"%b"' % tag.encode() in line), DEFAULT_TASK)
+    report: WindowReport = _decoder(TASK_KINDS[kind].line)(line).read()
+    return report
+
+
+@cache
+def _decoder(path: str) -> Callable[[bytes], Any]:
+    return msgspec.json.Decoder(load(path)).decode

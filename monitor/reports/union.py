@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from monitor.reports.views import ArenaView, EngineView, RefitView, SeriesView
+from monitor.reports.views import EngineView, RefitView, SeriesView, TaskView
 
 _COUNTS = (
     "labels",
@@ -49,7 +49,7 @@ def union(views: Sequence[EngineView]) -> EngineView:
             refits[task] = max(refit, refits.get(task, refit), key=_newness)
     return EngineView(
         series=tuple(_first((one for view in views for one in view.series), _series, _closed)),
-        arenas=tuple(_first((one for view in views for one in view.arenas), _arena, _compared)),
+        tasks=tuple(_first((one for view in views for one in view.tasks), _task, _used)),
         label_lag_seconds=lags,
         refits=refits,
         series_dropped=sum(view.series_dropped for view in views),
@@ -92,12 +92,12 @@ def _closed(one: SeriesView) -> int:
     return one.windows_closed
 
 
-def _arena(one: ArenaView) -> str:
+def _task(one: TaskView) -> str:
     return one.task
 
 
-def _compared(one: ArenaView) -> int:
-    return one.comparisons + one.pending
+def _used(one: TaskView) -> int:
+    return one.used
 
 
 def _newness(refit: RefitView) -> tuple[float, int]:

@@ -6,10 +6,11 @@ to the engine's state, so a scrape never waits for the engine and never sees a h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from monitor.base.durations import RefitDurations
 from monitor.base.source import SourceCounts
@@ -30,43 +31,48 @@ from monitor.reports.window_view import (
 )
 from monitor.stats.histograms import Distributions
 
-if TYPE_CHECKING:
-    from monitor.stats.pairwise.standing import Standing
-
 
 @dataclass(frozen=True, slots=True)
-class ArenaView:
-    """An arena as of its last closed window.
+class TaskView(ABC):
+    """A task whose models have their windows in common, as of its last closed window.
 
     Parameters
     ----------
     task : str
     window_size : int
         Configured size.
-    windows_closed, comparisons, duplicates : int
-        Counts since the start; `comparisons` counts the comparisons in closed windows.
+    windows_closed, duplicates : int
+        Counts since the start.
     pending : int
-        Comparisons in the open window.
+        Answers in the open window.
     window_end_time : float or None
         Time of the last record of the last closed window, seconds since the epoch.
-    standing : Standing or None
-        None until the first window has closed.
     """
 
     task: str
     window_size: int
     windows_closed: int = 0
-    comparisons: int = 0
     duplicates: int = 0
     pending: int = 0
     window_end_time: float | None = None
-    standing: Standing | None = None
+
+    kind: ClassVar[str]
+    """The kind of the task, a tag in `monitor.base.registry.WHOLE_TASKS`."""
+
+    @property
+    @abstractmethod
+    def used(self) -> int:
+        """The number of answers in closed windows and in the open window."""
+
+    @property
+    @abstractmethod
+    def models(self) -> Sequence[str]:
+        """The names of the models in the last closed window's results."""
 
 
 __all__ = [
     "AgentView",
     "AlarmByLabels",
-    "ArenaView",
     "CalibrationView",
     "ChartView",
     "ClassEstimate",
@@ -84,6 +90,7 @@ __all__ = [
     "SeriesView",
     "SinkView",
     "SourceView",
+    "TaskView",
 ]
 
 
@@ -297,7 +304,8 @@ class EngineView:
         The refits of each task that has refits.
     answers_forgotten : mapping of task to int
         Unlabelled answers that were dropped from memory while a label could still arrive.
-    arenas : tuple of ArenaView
+    tasks : tuple of TaskView
+        The tasks whose models have their windows in common.
     ignored : mapping of source to int
         Events that were ignored because they hold no answer.
     rows_left : mapping of source to int
@@ -316,7 +324,7 @@ class EngineView:
     labels_unrevised: Mapping[str, int] = field(default_factory=dict)
     refits: Mapping[str, RefitView] = field(default_factory=dict)
     answers_forgotten: Mapping[str, int] = field(default_factory=dict)
-    arenas: tuple[ArenaView, ...] = ()
+    tasks: tuple[TaskView, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     rows_left: Mapping[str, int] = field(default_factory=dict)
 

@@ -30,6 +30,7 @@ from monitor.reports.views import (
     ObjectiveState,
     ObjectiveView,
     Rebaselined,
+    TaskView,
 )
 from monitor.reports.window_view import EXACT
 from monitor.stats.charts.base import Verdict
@@ -116,6 +117,16 @@ class WindowReport:
     classes: tuple[ClassEstimate, ...] = ()
     attributions: tuple[Attribution, ...] = ()
     line: bytes = field(default=b"", init=False, repr=False, compare=False)
+
+    def task_view(self, before: TaskView | None) -> TaskView | None:
+        """Return the view of the task after this window, or None if each model has windows of its own.
+
+        Parameters
+        ----------
+        before : TaskView or None
+            The view before this window; None if this window is the first one.
+        """
+        return None
 
 
 def finite(result: Result) -> Result:

@@ -68,7 +68,7 @@ class StoreHistory:
     def windows(self) -> Iterator[WindowLine]:
         """Yield the highest revision of every window, in the order in which the windows closed.
 
-        Windows of arenas, which belong to no model, are left out.
+        Windows of whole tasks, which belong to no model, are left out.
 
         Raises
         ------
@@ -94,8 +94,8 @@ class StoreHistory:
         except msgspec.DecodeError as error:
             raise StoreError(f"{self.name}: a reported window cannot be read: {error}") from error
 
-    def count_arena_windows(self) -> int:
-        """Return the number of windows of arenas.
+    def count_windows_of_tasks(self) -> int:
+        """Return the number of windows of whole tasks, whose models have their windows in common.
 
         Raises
         ------

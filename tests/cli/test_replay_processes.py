@@ -54,7 +54,7 @@ def both(
     assert found.unused == alone.unused
     assert found.alarms == alone.alarms
     assert found.view.series == alone.view.series
-    assert found.view.arenas == alone.view.arenas
+    assert found.view.tasks == alone.view.tasks
     assert [path.name for path in found.pictures] == [path.name for path in alone.pictures]
     return alone, found
 
@@ -74,7 +74,7 @@ def test_every_task_gets_the_bytes_of_one_process(processes: int, tmp_path: Path
     assert (tmp_path / "several" / "rejects.ndjson").stat().st_size > 0
     assert any(note.startswith("s is computed as a whole, by one core: ssme") for note in found.notes)
     assert "duel is computed as a whole, by one core: its models are compared in pairs." in found.notes
-    [arena] = found.view.arenas
+    [arena] = found.view.tasks
     assert (arena.windows_closed, arena.pending) == (lines.count(b'"kind":"arena"'), 0)
     assert b"<h2>Arena duel</h2>" in (tmp_path / "several" / "report.html").read_bytes()
     assert found.notes[-1].startswith(f"{processes} processes read and computed, each with at most ")
@@ -251,7 +251,7 @@ def test_arenas_alone_are_spread_over_processes_one_without_a_record(tmp_path: P
     alone, found = both(config, [tmp_path / "z.ndjson", tmp_path / "a.ndjson"], piece=20_000)
 
     assert alone.windows == 56
-    assert [one.task for one in found.view.arenas] == ["z", "a", "silent"]
+    assert [one.task for one in found.view.tasks] == ["z", "a", "silent"]
 
 
 def test_a_damaged_file_ends_it_as_in_one_process(tmp_path: Path) -> None:

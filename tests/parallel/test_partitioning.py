@@ -66,7 +66,7 @@ def in_shares(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]], at
         for of_chunk in of_stretch
     ]
     lines: list[OrderedReport] = []
-    whole = settings.arenas
+    whole = {name for name, one in settings.tasks.items() if "" in one.shares}
     for name, model in sorted(
         {(s.task, s.model) for s, _ in itertools.chain(*parts) if s.model or s.task in whole}
     ):
@@ -78,7 +78,7 @@ def in_shares(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]], at
         lines += engine.end()
 
     def place(line: OrderedReport) -> tuple[Any, ...]:
-        return line.position[:2], line.position.task_number(settings.names), line.position[2:]
+        return line.position[:2], line.position.task_number(list(settings.tasks)), line.position[2:]
 
     return [to_json(line.report) for line in sorted(lines, key=place)]
 

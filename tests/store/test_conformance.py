@@ -548,7 +548,7 @@ def test_the_history_is_read_while_the_store_is_written(place: Place) -> None:
         assert list(history.reports()) == written
         windows = [(line.model, line.window, line.revision) for line in history.windows()]
         assert sorted(windows) == sorted(newest(reports))
-        assert (history.count_arena_windows(), history.judged_estimators()) == (0, {"t": "ssme"})
+        assert (history.count_windows_of_tasks(), history.judged_estimators()) == (0, {"t": "ssme"})
         assert set(history.calibrations()) == {("t", "erm", ""), ("t", "irm", "")}
     shown = newest_lines(place.where(), ("t", "erm", ""), 2)
     assert [msgspec.json.decode(line)["window"] for line in shown] == sorted(

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from connectors.formats.decode.structs import (
-    ARENA_FIELDS,
+    KIND_FIELDS,
     BoundedRejects,
     Fault,
     Faults,
@@ -25,6 +25,7 @@ from connectors.formats.decode.structs import (
 )
 from connectors.formats.messages.explain import is_unicode
 from monitor.base.records import Floats, Ints, Keys, Reject
+from monitor.base.registry import TASK_KINDS
 
 T = TypeVar("T")
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
@@ -39,8 +40,8 @@ class Columns:
     Parameters
     ----------
     records : list of Record
-    arenas : bool
-        Whether an arena is configured. If not, the fields of comparisons are ignored.
+    ignored : collection of str
+        Fields that are read as missing.
     reads_labels : bool
         Whether a record may be a label without an answer.
     sent_as_labels : (n,) bool, optional
@@ -55,15 +56,14 @@ class Columns:
     def __init__(
         self,
         records: list[Record],
-        arenas: bool = False,
+        ignored: Collection[str] = KIND_FIELDS,
         reads_labels: bool = True,
         sent_as_labels: Bools | None = None,
         no_label: Collection[str] = (),
     ) -> None:
         kinds = set(map(type, records))
         lacking = frozenset.intersection(*map(without, kinds)) if records else _FIELDS
-        if not arenas:
-            lacking |= frozenset(ARENA_FIELDS)
+        lacking = lacking.union(ignored)
         none: list[Any] = [None] * len(records)
         # A comprehension for each field: turning rows into tuples and zipping them takes four times as long.
         self.id = none if "id" in lacking else [r.id for r in records]
@@ -94,12 +94,16 @@ class Columns:
         self.weight = self._weights()
 
     @property
-    def compares(self) -> list[bool] | None:
-        """A flag for each record, true for a comparison or a verdict; None if no record is one of these."""
-        if absent(self.model_a) and absent(self.model_b) and absent(self.winner):
-            return None
-        three = zip(self.model_a, self.model_b, self.winner, strict=True)
-        return [any(value is not None for value in values) for values in three]
+    def kinds(self) -> list[str]:
+        """The kind of task whose marks each record has; ``""`` for a record without any marks."""
+        kinds = [""] * self.size
+        for tag, entry in TASK_KINDS.items():
+            for column in (getattr(self, name) for name in entry.marks):
+                if not absent(column):
+                    kinds = [
+                        kind if value is None else tag for kind, value in zip(kinds, column, strict=True)
+                    ]
+        return kinds
 
     def _labels(self, sent: Bools | None) -> Bools:
         """Return a (size,) mask of the records that are labels and no answers."""

@@ -2,7 +2,7 @@
 
 bytes ── json_lines ─┐                 ┌─ times, ids, tasks ─┬─ answers (scores, names) ─ Batch
                      ├─ Record ─ Columns                     ├─ truth ─────────────────── LabelBatch
-                     │                                       ├─ comparisons ───────────── both, for arenas
+                     │                                       ├─ comparisons ───────────── both, for pairs
 tables ─ table_rows ─┘                 └─ explain ───────────┴─────────────────────────── Reject
 """
 
@@ -15,15 +15,12 @@ from itertools import accumulate
 
 import numpy as np
 
-from connectors.formats.decode.answers import read_answers
 from connectors.formats.decode.columns import Bools, Columns, Places, RejectList
-from connectors.formats.decode.comparisons import read_comparisons, read_verdicts
 from connectors.formats.decode.json_lines import read_block, read_messages, read_rows, too_large
 from connectors.formats.decode.names import NO_VALUE, encode_ids, first_id, request_keys
-from connectors.formats.decode.structs import MAX_LINE_BYTES, Fault, Faults, OneOfRows, Reading
+from connectors.formats.decode.structs import KIND_FIELDS, MAX_LINE_BYTES, Fault, Faults, OneOfRows, Reading
 from connectors.formats.decode.tasks import TaskFinder
 from connectors.formats.decode.times import parse_times
-from connectors.formats.decode.truth import read_labels
 from connectors.formats.files.table_rows import read_table
 from connectors.formats.messages.hints import MISSING, bare_classes, keys_of, misspelt
 from connectors.formats.messages.redaction import SECRET, Keep, keeper
@@ -32,6 +29,7 @@ from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.observed import ObservedWire
 from connectors.formats.wires.wire import PLAIN, FormatWire, TaskAwareWire, Wire
 from monitor.base.records import Chunk, Ints, Reject, RejectReason, SampleIds, TaskLayout
+from monitor.base.registry import TASK_KINDS, load
 from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosition, RawSkipped, RawTable
 
 
@@ -99,6 +97,9 @@ class Decoder:
         self._no_label = NO_VALUE.difference(
             name.lower() for layout in self.layouts for name in layout.classes
         )
+        kinds = [TASK_KINDS[layout.kind] for layout in self.layouts]
+        self._readers = [(load(kind.answers), load(kind.labels)) for kind in kinds]
+        self._ignored = frozenset(KIND_FIELDS).difference(name for kind in kinds for name in kind.fields)
         self._clock = clock
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
@@ -138,20 +139,20 @@ class Decoder:
         rejects = RejectList(partitions, places, _raw_of(readings), self._keep, self._hint_of(raws, readings))
         self._add_unread(readings, rejects)
 
-        task = self._finder.find(columns.task, columns.model, columns.models, faults, columns.compares)
+        task = self._finder.find(columns.task, columns.model, columns.models, faults, columns.kinds)
         names = (*(layout.name for layout in self.layouts), "")  # index -1 is an unknown task
         rejects.add_all(faults, np.arange(columns.size), columns.weight, lambda i: names[task[i]])
         usable = faults.good()
         batches, labels, ids = [], [], {}
-        for i, layout in enumerate(self.layouts):
+        for i, (layout, (read_answers, read_labels)) in enumerate(
+            zip(self.layouts, self._readers, strict=True)
+        ):
             here = usable & (task == i)
             answers, truth = np.flatnonzero(here & ~columns.is_label), np.flatnonzero(here & columns.is_label)
             if len(answers):
-                read = read_comparisons if layout.arena else read_answers
-                batches.append(read(layout, columns, answers, places, rejects))
+                batches.append(read_answers(layout, columns, answers, places, rejects))
             if len(truth):
-                read_truth = read_verdicts if layout.arena else read_labels
-                labels.append(read_truth(layout, columns, truth, places, rejects))
+                labels.append(read_labels(layout, columns, truth, places, rejects))
             ids[layout.name] = SampleIds(first_id(columns.id, answers), first_id(columns.id, truth))
         chunk = Chunk(
             source=self.source,
@@ -181,9 +182,8 @@ class Decoder:
 
     def _columns(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> Columns:
         records = [record for reading in readings for record in reading.records]
-        arenas = any(layout.arena for layout in self.layouts)
         sent = _sent_as_labels(raws, readings)
-        return Columns(records, arenas, self._wire.reads_labels, sent, self._no_label)
+        return Columns(records, self._ignored, self._wire.reads_labels, sent, self._no_label)
 
     def _read(self, raw: Raw) -> Reading:
         if isinstance(raw, RawBlock):

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from connectors.formats.decode.structs import ARENA_FIELDS, Fault, Record
+from connectors.formats.decode.structs import KIND_FIELDS, Fault, Record
 from connectors.formats.messages.explain import explain_text, explain_value, json_value, text_fault
 from monitor.base.records import RejectReason
 
 _Kind = TypeVar("_Kind", bound=Record)
 
-_BY_COLUMN = frozenset({"label", "correct", "probability", "draw", "groups", "features", *ARENA_FIELDS})
+_BY_COLUMN = frozenset({"label", "correct", "probability", "draw", "groups", "features", *KIND_FIELDS})
 """The fields that are checked only if a task uses them; a group that no task uses may hold any value."""
 
 CONVERSION = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError, OverflowError)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from monitor.base.registry import TASK_KINDS
+
 if TYPE_CHECKING:
     from monitor.base.records import Ints, Reject, RejectReason
 
@@ -57,7 +59,7 @@ class Record(msgspec.Struct, gc=False):
     probability: Any = None
     draw: Any = None  # checked in labels, ignored in answers
     features: Any = None  # checked if the task has features, else ignored
-    # Fields of an arena's records, checked if there is an arena, else ignored.
+    # Fields of comparisons, checked if a task has such records, else ignored.
     model_a: Any = None
     model_b: Any = None
     winner: Any = None
@@ -120,8 +122,8 @@ def without(kind: type[Record]) -> frozenset[str]:
     return frozenset(field.name for field in msgspec.structs.fields(kind) if field.type in (None, NoneType))
 
 
-ARENA_FIELDS = ("model_a", "model_b", "winner", "judge_winner", "judge_b")
-"""The fields of `Record` that only comparisons of an arena have."""
+KIND_FIELDS = tuple(name for kind in TASK_KINDS.values() for name in kind.fields)
+"""The fields of `Record` that only records of one kind of task have."""
 
 
 Fault = tuple["RejectReason", str]

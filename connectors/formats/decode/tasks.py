@@ -13,6 +13,7 @@ import numpy as np
 from connectors.formats.decode.structs import Faults
 from connectors.formats.messages.wording import as_json, listing, nearest
 from monitor.base.records import Ints, RejectReason, TaskLayout
+from monitor.base.registry import TASK_KINDS
 
 
 class TaskFinder:
@@ -31,8 +32,8 @@ class TaskFinder:
         for i, layout in enumerate(layouts):
             for model in layout.models:
                 owners.setdefault(model, set()).add(i)
-        kinds = [[i for i, layout in enumerate(layouts) if layout.arena is arena] for arena in (False, True)]
-        self._only = [tasks[0] if len(tasks) == 1 else None for tasks in kinds]
+        kinds = [layout.kind if TASK_KINDS[layout.kind].marks else "" for layout in layouts]
+        self._only = {kind: i for i, kind in enumerate(kinds) if kinds.count(kind) == 1}
         self._of_model = {model: min(tasks) for model, tasks in owners.items() if len(tasks) == 1}
 
     def find(
@@ -41,7 +42,7 @@ class TaskFinder:
         model: Sequence[str | None],
         models: Sequence[Mapping[str, object] | None],
         faults: Faults,
-        compares: Sequence[bool] | None = None,
+        kinds: Sequence[str] = (),
     ) -> Ints:
         """Return the index of each record's task in the layouts, (n,); -1 for a record with a fault.
 
@@ -51,9 +52,9 @@ class TaskFinder:
             The fields `task`, `model` and `models` of the records.
         faults : Faults
             Receives the faults `NO_TASK` and `UNKNOWN_TASK`.
-        compares : sequence of bool, optional
-            True for the comparisons of an arena, by default for no record. A record that names no task
-            belongs to the only arena or to the only other task.
+        kinds : sequence of str
+            The kind of task whose marks each record has, or ``""``: see `Columns.kinds`. A record that names
+            no task belongs to the only task of its kind, or without marks to the only task of other kinds.
 
         Examples
         --------
@@ -73,9 +74,9 @@ class TaskFinder:
         index_of_row = np.full(len(tasks), -1, dtype=np.int64)
         for row, task in enumerate(tasks):
             if task is None:
-                kind = self._only[bool(compares and compares[row])]
+                only = self._only.get(kinds[row] if kinds else "")
                 index_of_row[row] = (
-                    self._without_name(row, model[row], models[row], faults) if kind is None else kind
+                    self._without_name(row, model[row], models[row], faults) if only is None else only
                 )
             elif task in self._index:
                 index_of_row[row] = self._index[task]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from connectors.formats.decode.structs import ARENA_FIELDS, Record
+from connectors.formats.decode.structs import KIND_FIELDS, Record
 from connectors.formats.files.table_rows import is_column
 from connectors.formats.messages.wording import as_json, listing, nearest
 from monitor.base.records import RejectReason
@@ -25,7 +25,7 @@ MISSING = frozenset(
 
 _FIELDS = frozenset(Record.__struct_fields__)
 # No message asks for these fields, and their names are too close to other names of scores and rows.
-_SUGGESTED = tuple(sorted(_FIELDS - {"probability", "draw", *ARENA_FIELDS}))
+_SUGGESTED = tuple(sorted(_FIELDS - {"probability", "draw", *KIND_FIELDS}))
 _CLOSE = 0.65  # "object" is not "correct"
 MOST_NAMES = 30
 """The largest number of names of a record that are compared, which bounds the cost of a flood."""

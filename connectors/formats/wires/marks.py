@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from functools import cache
 
-from connectors.formats.decode.structs import ARENA_FIELDS
+from connectors.formats.decode.structs import KIND_FIELDS
 from monitor.base.registry import FORMATS
 
-OURS = ("scores", "models", "confidence", "label", "correct", *ARENA_FIELDS)
-"""The fields of answers, labels and comparisons; a record in our format has at least one of these fields."""
+OURS = ("scores", "models", "confidence", "label", "correct", *KIND_FIELDS)
+"""The fields of answers and labels of every kind; a record in our format has at least one of these fields."""
 
 ONE_IS_OURS = frozenset(OURS)
 

@@ -232,13 +232,13 @@ def series_key(line: bytes) -> bytes:
     """Return the key of a window's message, which consists of the task, the model and the group.
 
     Kafka keeps the order of messages with the same key, so the windows of a series stay in order. The line of
-    an arena has only a task.
+    a whole task has no model.
 
     Examples
     --------
     >>> series_key(b'{"task": "t", "model": "a/b", "group": "region=eu", "window": 1}')
     b't/a%2Fb/region=eu'
-    >>> series_key(b'{"task": "duel", "kind": "arena", "window": 1}')
+    >>> series_key(b'{"task": "duel", "window": 1}')
     b'duel//'
     """
     series = _decode_series(line)

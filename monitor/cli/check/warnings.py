@@ -187,7 +187,7 @@ def key_warnings(config: Config) -> Iterator[str]:
         "all topics equally many partitions; without keys each partition makes its own windows of a model"
     )
     joined = [name for name, task in config.scored_tasks.items() if _joins_models(task)]
-    for name in (*joined, *config.arenas):
+    for name in (*joined, *(name for name in config.tasks if name not in config.scored_tasks)):
         yield (
             f"tasks.{name}: it compares the answers of several models, so with store.by_partition the key of "
             "its messages must be the task"

@@ -11,7 +11,7 @@ import numpy as np
 
 from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED
 from monitor.base.records import Batch, Chunk, Ints
-from monitor.base.registry import COMPARISON_ESTIMATORS
+from monitor.base.registry import COMPARISON_ESTIMATORS, WHOLE_TASKS
 from monitor.cli.verify.ranges import BEFORE, Ranges, Series
 from monitor.cli.verify.recompute import Calibrations, compared, informed
 from monitor.cli.verify.rows import FirstUses, Rows, split
@@ -33,8 +33,8 @@ class VerifiedInput(Protocol):
         """Return the reason why positions of a partition are not in the input; ``""`` if all of them are."""
 
 
-OF_ARENAS = "windows of arenas are not recomputed"
-"""The reason why windows of arenas cannot be checked."""
+OF_WHOLE_TASKS = f"windows of {' and '.join(f'{kind}s' for kind in WHOLE_TASKS)} are not recomputed"
+"""The reason why windows of whole tasks cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,8 @@ class Verifier:
         """
         for line in self._history.windows():
             self._check(line)
-        if arenas := self._history.count_arena_windows():
-            self.findings.not_checkable[OF_ARENAS] = arenas
+        if windows := self._history.count_windows_of_tasks():
+            self.findings.not_checkable[OF_WHOLE_TASKS] = windows
         return self.findings
 
     def _check(self, line: WindowLine) -> None:

@@ -6,14 +6,13 @@ coefficient of each model by window.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from monitor.base.records import Batch, Floats, Ints, Keys, LabelBatch
+from monitor.base.records import Batch, Chunk, Floats, Ints, Keys, LabelBatch
 from monitor.base.state_changes import RingChange
 from monitor.config.arena import Arena
 from monitor.engine.arena.join import ComparisonJoin
@@ -21,31 +20,14 @@ from monitor.engine.chunks import TimedBatch
 from monitor.engine.labels.ageing import Marks
 from monitor.engine.labels.columns import Forgotten
 from monitor.engine.labels.join import JoinState
+from monitor.engine.labels.table import BoundedTable
 from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
+from monitor.engine.task_logic import TaskLogic, TaskOutput, TaskSettings
 from monitor.engine.windows import ClosedWindow, CountWindow, SeriesName, WindowLogic, WindowState
-from monitor.reports.arena_report import ArenaReport
+from monitor.reports.arena_report import ArenaReport, ArenaView
 from monitor.reports.reader import from_json
-from monitor.reports.views import ArenaView, LabelOutcome
+from monitor.reports.views import EngineView, LabelOutcome
 from monitor.stats.pairwise.standing import standing
-
-
-@dataclass(frozen=True, slots=True)
-class ArenaSettings:
-    """The settings of an arena's engine.
-
-    Parameters
-    ----------
-    name : str
-    arena : Arena
-        The task's section of the configuration.
-    """
-
-    name: str
-    arena: Arena
-
-    def build(self, resume: ArenaState | None = None) -> ArenaEngine:
-        """Return the arena's engine, new or resumed from a snapshot."""
-        return ArenaEngine(self, resume)
 
 
 class ArenaState(msgspec.Struct, frozen=True):
@@ -63,80 +45,78 @@ class ArenaState(msgspec.Struct, frozen=True):
     window: WindowState | None = None
     last: bytes = b""
 
+    def without_baseline(self) -> ArenaState:
+        """Return the same state, because no result in it comes from a baseline."""
+        return self
 
-class ArenaEngine:
-    """The running engine of one arena: comparisons and verdicts go in, reports of windows come out.
 
-    Attributes
-    ----------
-    dropped : int
-        The number of models beyond the limit.
-    """
+class ArenaEngine(TaskLogic):
+    """The running engine of one arena: comparisons and verdicts go in, reports of windows come out."""
 
-    def __init__(self, settings: ArenaSettings, resume: ArenaState | None = None) -> None:
+    def __init__(self, settings: TaskSettings[Arena], resume: ArenaState | None = None) -> None:
         state = resume or ArenaState()
-        self.settings = settings
-        self.join = ComparisonJoin(settings.arena.labels, state.join, state.ageing)
+        self._name, self._arena = settings.name, settings.task
+        self._comparisons = ComparisonJoin(self._arena.labels, state.join, state.ageing)
+        self.join = self._comparisons.logic
         self._names, self._beyond = list(state.names), set(state.beyond)
         self._count = {"used": 0, "duplicates": 0, "shed": 0} | state.count
         last = from_json(state.last) if state.last else None
         self._last = last if isinstance(last, ArenaReport) else None
-        for name in settings.arena.models:  # a model that never answers must show as unknown
+        for name in self._arena.models:  # a model that never answers must show as unknown
             self._number(name)
-        size = settings.arena.window
-        series = SeriesName(settings.name)
+        size = self._arena.window
+        series = SeriesName(self._name)
         window = CountWindow(size.size, size.min_size, size.max_age_seconds, series)
         self._overdue, self._window = _resumed(window, state.window)
 
     @property
-    def dropped(self) -> int:
-        """The number of models beyond the limit."""
-        return len(self._beyond)
+    def rings(self) -> dict[str, BoundedTable]:
+        """The ring tables of rows, by the first parts of their names in the store."""
+        return self._comparisons.rings
+
+    def cuts(self, chunk: Chunk) -> bool:
+        """Return True: a window includes only the verdicts before its end, so later records always wait."""
+        return True
 
     def absorb(
         self,
-        comparisons: TimedBatch | None,
-        verdicts: LabelBatch | None,
+        answers: TimedBatch | None,
+        labels: LabelBatch | None,
         partitions: tuple[str, ...],
-        places: Ints,
-    ) -> tuple[list[OrderedReport], int]:
+        sequence: Ints,
+    ) -> TaskOutput:
         """Process the comparisons and verdicts in a part of a chunk.
 
         Verdicts are counted immediately, so the part must end where a window may close.
 
         Parameters
         ----------
-        comparisons, verdicts
+        answers, labels
             None if the part holds no comparisons, or no verdicts, of this arena.
         partitions : tuple of str
             The names that the batch's `partition` indexes.
-        places : (n,) int64
+        sequence : (n,) int64
             The sequence number of each record in the stream, in the order of the part.
-
-        Returns
-        -------
-        list of OrderedReport
-        int
-            The number of comparisons that were dropped because a model is beyond the limit.
         """
         reports = self._take_overdue()
-        if comparisons is None:
-            self.join.add_verdicts(None, verdicts, np.zeros(0, dtype=np.int64), places)
-            return reports, 0
+        if answers is None:
+            self._comparisons.add_verdicts(None, labels, np.zeros(0, dtype=np.int64), sequence)
+            return TaskOutput(reports=reports)
         # A time ahead of the clock is the sender's error, and would make verdicts wait or expire for ever.
-        time = np.minimum(comparisons.batch.time, comparisons.arrival)
-        order = places[comparisons.batch.order]
-        batch, new = self.join.is_new(replace(comparisons.batch, time=time), order)
+        time = np.minimum(answers.batch.time, answers.arrival)
+        order = sequence[answers.batch.order]
+        batch, new = self._comparisons.is_new(replace(answers.batch, time=time), order)
         a, b = self._models(batch)
         watched = (a >= 0) & (b >= 0)
         kept = np.flatnonzero(watched & new)
         self._count["duplicates"] += int((watched & ~new).sum())
-        self.join.logic.outcomes[LabelOutcome.SHED] += int((~watched & (batch.label >= 0)).sum())
-        rows = TimedBatch(batch, comparisons.arrival).rows(order)
+        self.join.outcomes[LabelOutcome.SHED] += int((~watched & (batch.label >= 0)).sum())
+        rows = TimedBatch(batch, answers.arrival).rows(order)
         closed, window = self._window.push(rows.take(kept), partitions)
-        self.join.add(batch, kept, (a[kept], b[kept]), window, order[kept])
-        self.join.add_verdicts(batch, verdicts, np.flatnonzero(watched), places)
-        return [*reports, *map(self._report, closed)], int((~watched).sum())
+        self._comparisons.add(batch, kept, (a[kept], b[kept]), window, order[kept])
+        self._comparisons.add_verdicts(batch, labels, np.flatnonzero(watched), sequence)
+        reports += map(self._report, closed)
+        return TaskOutput(shed=int((~watched).sum()), reports=reports)
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
         """Return the place after the first comparison at which a window may close, or the number of records.
@@ -158,20 +138,18 @@ class ArenaEngine:
         """Begin a new range of positions in a partition: another agent used the records in between."""
         self._window.interrupt(partition)
 
-    def tick(self, now: float, live: bool) -> list[OrderedReport]:
-        """Close the open window if it is too old.
-
-        If `live` is True, also drop rows that are too old for a verdict.
-        """
+    def tick(self, now: float, live: bool = True) -> TaskOutput:
+        """Close the open window if it is too old, and if `live`, also drop rows too old for a verdict."""
         if live:
-            self.join.tick(now)
-        closed = self._window.tick(now)
-        return [*self._take_overdue(), *([self._report(closed)] if closed else [])]
+            self._comparisons.tick(now)
+        return self._closed(self._window.tick(now))
 
-    def close(self) -> list[OrderedReport]:
+    def end(self) -> TaskOutput:
         """Close the open window because the input has ended."""
-        closed = self._window.close("end")
-        return [*self._take_overdue(), *([self._report(closed)] if closed else [])]
+        return self._closed(self._window.close("end"))
+
+    def _closed(self, window: ClosedWindow | None) -> TaskOutput:
+        return TaskOutput(reports=[*self._take_overdue(), *([self._report(window)] if window else [])])
 
     @property
     def closes_at(self) -> float:
@@ -180,13 +158,13 @@ class ArenaEngine:
 
     def forget(self, ids: Keys) -> Forgotten:
         """Delete all records that are stored under these ids; reports stay."""
-        return self.join.forget(ids)
+        return self._comparisons.forget(ids)
 
     def snapshot(self, rings: bool = True) -> ArenaState:
         """Return the whole state without the settings, with or without rings."""
         return ArenaState(
-            self.join.logic.snapshot(rings),
-            self.join.ageing.snapshot(),
+            self.join.snapshot(rings),
+            self._comparisons.ageing.snapshot(),
             list(self._names),
             sorted(self._beyond),
             dict(self._count),
@@ -199,16 +177,16 @@ class ArenaEngine:
 
         Call `confirm` after the changes are saved, or `retract` if saving them failed.
         """
-        name = self.settings.name
-        rings = [ring.changes(f"{kind}/{name}") for kind, ring in self.join.rings.items()]
+        name = self._name
+        rings = [ring.changes(f"{kind}/{name}") for kind, ring in self.rings.items()]
         return {f"arena/{name}": self.snapshot(rings=False)}, [ring for ring in rings if ring is not None]
 
-    def view(self) -> ArenaView:
-        """Return the view for exporters."""
+    def view(self) -> EngineView:
+        """Return the arena's part of the view for exporters, without the counts of its join."""
         last = self._last
-        return ArenaView(
-            task=self.settings.name,
-            window_size=self.settings.arena.window.size,
+        view = ArenaView(
+            task=self._name,
+            window_size=self._arena.window.size,
             windows_closed=self._window.number,
             comparisons=self._count["used"],
             duplicates=self._count["duplicates"],
@@ -216,11 +194,7 @@ class ArenaEngine:
             window_end_time=last.end_time if last else None,
             standing=last.standing if last else None,
         )
-
-    @property
-    def outcomes(self) -> Mapping[LabelOutcome, int]:
-        """The number of humans' verdicts by outcome."""
-        return self.join.logic.outcomes
+        return EngineView(tasks=(view,), series_dropped=len(self._beyond))
 
     def _models(self, batch: Batch) -> tuple[Ints, Ints]:
         """Return the numbers of both models of each row, -1 beyond the limit."""
@@ -234,7 +208,7 @@ class ArenaEngine:
     def _number(self, name: str) -> int:
         if name in self._names:
             return self._names.index(name)
-        if len(self._names) >= self.settings.arena.max_models:
+        if len(self._names) >= self._arena.max_models:
             if len(self._beyond) < _NAMES_KEPT:
                 self._beyond.add(name)
             return -1
@@ -247,11 +221,11 @@ class ArenaEngine:
         return [self._report(overdue)] if overdue else []
 
     def _report(self, window: ClosedWindow) -> OrderedReport:
-        arena = self.settings.arena
-        rows = self.join.pooled(window.number - arena.windows + 1, window.number, window.end_time)
+        arena = self._arena
+        rows = self._comparisons.pooled(window.number - arena.windows + 1, window.number, window.end_time)
         self._count["used"] += window.size
         self._last = ArenaReport.from_standing(
-            self.settings.name,
+            self._name,
             window.number,
             size=window.size,
             closed_by=window.closed_by,

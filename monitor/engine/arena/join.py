@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch, mix
-from monitor.base.state_changes import ARENA_RINGS
+from monitor.base.registry import TASK_KINDS
+from monitor.base.state_changes import JOIN_RINGS
 from monitor.config.labels import LabelsConfig
 from monitor.engine.labels.ageing import Ageing, Marks
 from monitor.engine.labels.columns import Answers, Forgotten, weights
@@ -17,6 +18,7 @@ from monitor.engine.labels.matching import labels_along, merged
 from monitor.engine.labels.table import BoundedTable
 from monitor.stats.pairwise.standing import Comparisons
 
+_RINGS = dict(zip(JOIN_RINGS, TASK_KINDS["arena"].rings, strict=True))
 _NO_MODEL = np.zeros(1, dtype=np.int64)  # the model number of all rows: an id has one comparison
 _SHARES = np.array([0.0, 0.5, 1.0, np.nan])  # model b's share of the win by label; the last for none
 _SALT = np.uint64(0xA0761D6478BD642F)
@@ -45,7 +47,7 @@ class ComparisonJoin:
     @property
     def rings(self) -> dict[str, BoundedTable]:
         """The ring tables of rows, by kind."""
-        return {ARENA_RINGS[kind]: ring for kind, ring in self.logic.rings.items()}
+        return {_RINGS[kind]: ring for kind, ring in self.logic.rings.items()}
 
     def is_new(self, batch: Batch, sequence: Ints) -> tuple[Batch, NDArray[np.bool_]]:
         """Return the comparisons, each with a key, and a mask that is False for duplicates.
@@ -135,4 +137,4 @@ class ComparisonJoin:
             self.logic.expire(_KINDS[kind], rows)
 
 
-_KINDS = {ring: kind for kind, ring in ARENA_RINGS.items()}
+_KINDS = {ring: kind for kind, ring in _RINGS.items()}

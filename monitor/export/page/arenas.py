@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import scipy
 
 from monitor.base.results import Estimate, TooFew
 from monitor.export.page.words import moment, percent, rank_words, table, text
-from monitor.reports.views import ArenaView
+from monitor.reports.arena_report import ArenaView
 from monitor.stats.pairwise.standing import ModelStanding, Standing
 
 _WORDS = {
@@ -19,13 +19,12 @@ _WORDS = {
 }
 
 
-def arenas(views: Iterable[ArenaView]) -> Iterator[str]:
-    """Yield a section for every arena, with its models from the best to the worst."""
-    for one in views:
-        yield f'<section class="series"><h2>Arena {text(one.task)}</h2><p class="soft">{_progress(one)}</p>'
-        if one.standing is not None:
-            yield from _table(one.task, one.standing)
-        yield "</section>"
+def arena(one: ArenaView) -> Iterator[str]:
+    """Yield the section of an arena, with its models from the best to the worst."""
+    yield f'<section class="series"><h2>Arena {text(one.task)}</h2><p class="soft">{_progress(one)}</p>'
+    if one.standing is not None:
+        yield from _table(one.task, one.standing)
+    yield "</section>"
 
 
 def _progress(one: ArenaView) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from monitor import __version__
 from monitor.export.http.query import parse_query
-from monitor.export.page import arenas, health, models, overview
+from monitor.export.page import health, models, overview
 from monitor.export.page.assets import address
 from monitor.export.page.words import text
 from monitor.reports.views import AgentView
@@ -113,7 +113,7 @@ def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Iterable[str]]:
         "headline": [overview.glance(of_models)] if of_models else [],
         "overview": overview.overview(engine, shown),
         "models": models.unwatched(engine) if many or not fits else models.tasks(filtered),
-        "arenas": arenas.arenas(engine.arenas),
+        **models.whole_tasks(engine.tasks),
         "sources": health.sources(view),
         "rejects": health.rejects(engine),
         "labels": health.labels(engine),

@@ -15,7 +15,6 @@ from monitor.export.http.query import MOST_NUMBER
 from monitor.export.page import health
 from monitor.export.page.addresses import model_address
 from monitor.export.page.api import ChartQuery, Data
-from monitor.export.page.arenas import arenas
 from monitor.export.page.confidences import LEVEL, confidences
 from monitor.export.page.document import html_document
 from monitor.export.page.models import (
@@ -25,6 +24,7 @@ from monitor.export.page.models import (
     metrics_table,
     progress,
     timeline,
+    whole_tasks,
 )
 from monitor.export.page.overview import (
     WorstState,
@@ -115,12 +115,10 @@ def render_model(data: Data, query: NamedModelQuery, root: str, now: float | Non
     RefusedError
         There is no such model, group, metric or window; or the store cannot be read.
     """
-    arena = next((each for each in data.view().engine.arenas if each.task == query.task), None)
-    if arena is not None:  # an arena's models share one table, and alerts on them lead here
-        title = f"{arena.task} · Blindsight"
-        return html_document(title, {"arenas": arenas([arena])}, root, "All models", now).encode(
-            "utf-8", "replace"
-        )
+    # Alerts on the models of such a task lead here; one section of the page is for all of them.
+    if own := [each for each in data.view().engine.tasks if each.task == query.task]:
+        title = f"{query.task} · Blindsight"
+        return html_document(title, whole_tasks(own), root, "All models", now).encode("utf-8", "replace")
     one = data.series(query.task, query.model, query.group)
     page = _Page(data, one, query, root)
     title = " ".join(filter(None, (one.model, one.group, "· Blindsight")))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from monitor.base.names import BATCH_ROWS, CORRECTED, REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base.registry import WHOLE_TASKS, load
 from monitor.base.results import Estimate
 from monitor.export.charts.marks import number
 from monitor.export.page.confidences import confidences
@@ -38,6 +39,7 @@ from monitor.reports.views import (
     MetricEstimate,
     SeriesState,
     SeriesView,
+    TaskView,
 )
 from monitor.stats.estimate.predictive_fit import short_sentence
 
@@ -77,7 +79,7 @@ _HEADS = ("Metric", "Estimate", "Control limits", "Objective")
 def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
     """Yield the section of every task: its models, each followed by its groups; by default as on the page."""
     form = form or Form(progress, figures, 'see <a href="metrics">metrics</a>', own_page)
-    if not engine.series and not engine.arenas:
+    if not engine.series and not engine.tasks:
         yield "<h2>Models</h2><p>No answer has come yet.</p>"
     shown = engine.series[:MOST_SERIES]
     for task in dict.fromkeys(one.task for one in shown):
@@ -92,6 +94,14 @@ def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
     if missing:
         yield f'<p class="soft">{missing:,} more models and groups: {form.rest}.</p>'
     yield from unwatched(engine)
+
+
+def whole_tasks(views: Sequence[TaskView]) -> dict[str, list[str]]:
+    """Return the sections of whole tasks, by the id of the part of the page for their kind."""
+    parts: dict[str, list[str]] = {f"{kind}s": [] for kind in WHOLE_TASKS}
+    for one in views:
+        parts[f"{one.kind}s"] += load(WHOLE_TASKS[one.kind].page)(one)
+    return parts
 
 
 def unwatched(engine: EngineView) -> Iterator[str]:

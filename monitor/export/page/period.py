@@ -22,7 +22,6 @@ from monitor.export.charts.pictures import MOST_KEPT, Alarm, Histories
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page import assets, models
 from monitor.export.page.addresses import external_address
-from monitor.export.page.arenas import arenas
 from monitor.export.page.overview import (
     MOST_SERIES,
     glance,
@@ -34,9 +33,8 @@ from monitor.export.page.overview import (
 )
 from monitor.export.page.windows import series_view
 from monitor.export.page.words import count, moment, numbers, percent, table, text
-from monitor.reports.arena_report import ArenaReport
 from monitor.reports.attribution import Attribution, sentence
-from monitor.reports.views import ArenaView, EngineView, SeriesView
+from monitor.reports.views import EngineView, SeriesView, TaskView
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
 from monitor.stats.estimate.hajek import WeightedCounts
@@ -93,7 +91,7 @@ class Period:
         self._left_out: Counter[Series] = Counter()
         self._attributions: dict[Series, dict[str, Attribution]] = {}
         self._wheres: dict[Series, deque[tuple[str, int, Attribution]]] = {}
-        self._arenas: dict[str, ArenaView] = {}
+        self._tasks: dict[str, TaskView] = {}
         self._days: dict[Series, dict[str, _Stretch]] = {}
 
     def add(self, reports: Sequence[WindowReport]) -> None:
@@ -101,8 +99,8 @@ class Period:
         for report in reports:
             if not self._within(report.end_time):
                 continue
-            if isinstance(report, ArenaReport):
-                self._add_arena(report)
+            if (view := report.task_view(self._tasks.get(report.task))) is not None:
+                self._tasks[report.task] = view
                 continue
             series = (report.task, report.model, report.group)
             last = self._last.get(series)
@@ -124,15 +122,15 @@ class Period:
             self.histories.add([report])
 
     def join(self, others: Sequence[Period], order: Iterable[Series]) -> None:
-        """Copy the windows of other periods; no two of them may have the same series or arena.
+        """Copy the windows of other periods; no two of them may have the same series.
 
         `order` lists every series in the order in which their first windows were written.
         """
         owners = {series: other for other in others for series in other._last}
-        arenas = {name: view for other in others for name, view in other._arenas.items()}
+        tasks = {name: view for other in others for name, view in other._tasks.items()}
         for series in order:
-            if series[0] in arenas:
-                self._arenas[series[0]] = arenas[series[0]]
+            if series[0] in tasks:
+                self._tasks[series[0]] = tasks[series[0]]
                 continue
             for own, theirs in zip(self._by_series, owners[series]._by_series, strict=True):
                 if series in theirs:
@@ -158,17 +156,6 @@ class Period:
         on |= {chart.metric for chart in report.charts if chart.verdict.improved or chart.confidences_moved}
         known = known | {each.metric: each for each in report.attributions}
         self._attributions[series] = {metric: each for metric, each in known.items() if metric in on}
-
-    def _add_arena(self, report: ArenaReport) -> None:
-        before = self._arenas.get(report.task)
-        closed = 1 + (before.windows_closed if before and report.window else 0)
-        self._arenas[report.task] = ArenaView(
-            report.task,
-            report.size,
-            windows_closed=closed,
-            window_end_time=report.end_time,
-            standing=report.standing,
-        )
 
     def _within(self, end: float) -> bool:
         return (self._since is None or end >= self._since) and (self._until is None or end < self._until)
@@ -200,7 +187,7 @@ class Period:
             "left out to keep this file small",
             self._page,
         )
-        engine = EngineView(series=tuple(views), arenas=tuple(self._arenas.values()))
+        engine = EngineView(series=tuple(views), tasks=tuple(self._tasks.values()))
         return "".join(
             [
                 '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -212,7 +199,7 @@ class Period:
                 f"<p>{self._span()}</p></header><main>",
                 *(
                     self._body(engine, form, figures)
-                    if views or self._arenas
+                    if views or self._tasks
                     else ["<p>No window closed in this period.</p>"]
                 ),
                 "</main></body></html>\n",
@@ -221,7 +208,7 @@ class Period:
 
     def _body(self, engine: EngineView, form: models.Form, figures: _Figures) -> Iterator[str]:
         whole = sorted((one for one in engine.series if not one.group), key=worst_state)
-        if engine.series:  # else all tasks are arenas
+        if engine.series:  # else no model has windows of its own
             if whole:  # a period may contain windows of groups only
                 yield glance(whole)
             yield '<p class="soft">As of the end of the period:</p>'
@@ -242,7 +229,8 @@ class Period:
             yield f"<details{is_open}><summary>Figures and charts of {count(len(whole), 'model')}</summary>"
             yield from models.tasks(engine, form)
             yield "</details>"
-        yield from arenas(engine.arenas)
+        for part in models.whole_tasks(engine.tasks).values():
+            yield from part
 
     def _name(self, series: Series) -> str:
         """Return the name of a model or group, with its task if there are several."""

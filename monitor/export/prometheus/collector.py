@@ -25,12 +25,12 @@ from monitor import __version__
 from monitor.base.durations import BUCKETS_SECONDS, RefitDurations
 from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import RejectReason
-from monitor.base.registry import load
+from monitor.base.registry import WHOLE_TASKS, load
 from monitor.base.results import Result, Unknown
 from monitor.export.prometheus.distributions import confidence_rows, curve_rows, histogram_rows
 from monitor.export.prometheus.families import FAMILIES, GROUP_PREFIX, PREFIX
 from monitor.export.prometheus.lines import SUFFIX, Lines, SeriesLines, family_of
-from monitor.export.prometheus.rows import Row, SharedLabels, arena_rows, known, rank_rows, shared, text
+from monitor.export.prometheus.rows import Row, SharedLabels, known, rank_rows, shared, text
 from monitor.reports.views import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
 
@@ -496,7 +496,8 @@ _SPREAD: tuple[Piece, ...] = (
 def _agent_rows(view: AgentView) -> Iterator[Row]:
     yield from _label_rows(view)
     yield from _refit_rows(view)
-    yield from arena_rows(view.engine.arenas)
+    for one in view.engine.tasks:
+        yield from load(WHOLE_TASKS[one.kind].rows)(one)
     yield from _source_rows(view)
     yield from _sink_rows(view)
     # 0.0 means "not read yet" in the view; as a time it would trigger every "too old" alert.

@@ -1,18 +1,14 @@
-"""Rows of metric families, and the exported metrics of arenas."""
+"""Rows of metric families."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
-from monitor.base.results import Unknown
-from monitor.reports.arena_report import ESTIMATOR, METRIC
 from monitor.reports.attribution import top_parts
-from monitor.reports.views import ArenaView, SeriesView
-from monitor.reports.window_report import finite
+from monitor.reports.views import SeriesView
 from monitor.stats.pairwise.ranking import RankInterval
-from monitor.stats.pairwise.standing import Standing
 
 Row = tuple[str, dict[str, str], float]
 """A row: key in `FAMILIES`, labels, value. In a row of a histogram, the key has a suffix such as `:bucket`.
@@ -78,35 +74,3 @@ def alarm_part_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     for each in one.attributions:
         for part in top_parts(each):
             yield {"metric": each.metric, "part": text(part.part)}, part.change
-
-
-def arena_rows(arenas: Iterable[ArenaView]) -> Iterator[Row]:
-    """Yield the rows of arenas: counts from the start, and results after the first closed window."""
-    for arena in arenas:
-        who = {"task": text(arena.task)}
-        yield "comparisons", who, arena.comparisons
-        yield "comparisons_pending", who, arena.pending
-        yield "comparison_duplicates", who, arena.duplicates
-        yield "arena_windows_closed", who, arena.windows_closed
-        yield from known("arena_window_end_timestamp_seconds", who, arena.window_end_time)
-        if arena.standing is not None:
-            yield from _standing_rows(who, arena.standing)
-
-
-def _standing_rows(who: dict[str, str], standing: Standing) -> Iterator[Row]:
-    for verdict, count in standing.comparisons.items():
-        yield "arena_comparisons", {**who, "verdict": verdict}, count
-    if standing.effective_comparisons:
-        yield "arena_judge_weight_ratio", who, standing.judge_weight
-        yield "arena_effective_comparisons", who, standing.effective_comparisons
-    for one in standing.models:
-        labels = {**who, "model": text(one.model)}
-        coefficient = finite(one.coefficient)
-        if isinstance(coefficient, Unknown):
-            yield "arena_unknown", {**labels, "reason": text(coefficient.reason)}, 1
-            continue
-        yield "arena_coefficient", labels, coefficient.value
-        yield "arena_coefficient_lower", labels, coefficient.lower
-        yield "arena_coefficient_upper", labels, coefficient.upper
-        named = {**labels, "metric": METRIC, "estimator": ESTIMATOR}
-        yield from rank_rows(named, one.rank, one.rank_chi_square)

@@ -12,7 +12,7 @@ from connectors.formats.decode.decoder import Decoder
 from monitor.base.records import NO_ID, Chunk, RejectReason, TaskLayout, id_keys
 from monitor.base.source import RawBlock, RawMessages, RawTable
 
-ARENA = TaskLayout("chat", (), models=("x", "y"), arena=True)
+ARENA = TaskLayout("chat", (), models=("x", "y"), kind="arena")
 TOXICITY = TaskLayout("toxicity", ("ok", "toxic"))
 
 
@@ -111,7 +111,7 @@ def test_a_record_that_names_no_task_is_of_the_only_one_of_its_kind() -> None:
     )  # fmt: skip
     assert [(b.task, b.order.tolist()) for b in chunk.batches] == [("toxicity", [1]), ("chat", [0])]
     assert [(b.task, b.order.tolist()) for b in chunk.labels] == [("toxicity", [3]), ("chat", [2])]
-    other = TaskLayout("music", (), arena=True)
+    other = TaskLayout("music", (), kind="arena")
     [reject] = decoded(pair(), layouts=(ARENA, other)).rejects
     assert reject.reason is RejectReason.NO_TASK
 

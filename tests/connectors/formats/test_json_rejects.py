@@ -304,7 +304,7 @@ def test_a_wrong_label_counts_as_a_label_and_as_no_answer(record, reason, messag
 
 
 def test_a_label_of_a_classification_that_names_a_winner_only_is_none():
-    layouts = (TOXICITY, TaskLayout("chat", (), arena=True))
+    layouts = (TOXICITY, TaskLayout("chat", (), kind="arena"))
     verdict, label = {"id": "a", "winner": "tie"}, {"id": "a", "label": "ok"}
     chunk = decode({**verdict, "task": "toxicity"}, {**label, "task": "chat"}, layouts=layouts)
     assert [(r.reason.value, r.message, r.answers) for r in chunk.rejects] == [

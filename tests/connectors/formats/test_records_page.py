@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.decode.structs import ARENA_FIELDS, Record
+from connectors.formats.decode.structs import KIND_FIELDS, Record
 from monitor.base.records import TaskLayout
 from monitor.base.source import RawBlock
 
@@ -35,7 +35,7 @@ def test_an_example_is_taken(line: str) -> None:
 
 
 def test_the_tables_and_the_examples_have_every_field_and_no_other() -> None:
-    fields = set(Record.__struct_fields__) - set(ARENA_FIELDS)
+    fields = set(Record.__struct_fields__) - set(KIND_FIELDS)
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == fields
     assert set().union(*map(json.loads, EXAMPLES)) == fields
 
@@ -43,10 +43,10 @@ def test_the_tables_and_the_examples_have_every_field_and_no_other() -> None:
 def test_the_page_on_arenas_has_examples_that_are_taken_and_names_every_field() -> None:
     block = re.search(r"```json\n(.*?)```", ARENA_PAGE, re.DOTALL)
     assert block is not None
-    arena = TaskLayout("chat", (), arena=True)
+    arena = TaskLayout("chat", (), kind="arena")
     chunk = Decoder([CLASSES, arena], "page").decode([RawBlock(block[1].encode(), "page", 0)])
     assert chunk.rejects == ()
     assert [(b.task, len(b)) for b in (*chunk.batches, *chunk.labels)] == [("chat", 2), ("chat", 1)]
     rows = re.findall(r"^\| (`.+?`) \|", ARENA_PAGE, re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert named == {*ARENA_FIELDS, "id", "time", "task", "probability"}
+    assert named == {*KIND_FIELDS, "id", "time", "task", "probability"}

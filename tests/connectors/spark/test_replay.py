@@ -58,7 +58,7 @@ def test_every_task_gets_the_bytes_of_one_process(tmp_path: Path) -> None:
     assert {(one.task, one.model) for one in done.view.series if not one.group} == {
         (task, model) for task in TASKS if task != "duel" for model in ("erm", "irm", "coral")
     }
-    assert [(one.task, one.windows_closed) for one in done.view.arenas] == [
+    assert [(one.task, one.windows_closed) for one in done.view.tasks] == [
         ("duel", lines.count(b'"kind":"arena"'))
     ]
     assert (out / "report.html").read_text().count("<h2>Arena duel</h2>") == 1

@@ -352,7 +352,7 @@ def test_what_is_served_is_of_all_units_but_the_seed(tmp_path: Path) -> None:
     assert account.parts["duplicate"] > 0
     assert view.engine.answers_forgotten.keys() == {*whole, "t"}
     assert view.engine.labels_unrevised.keys() == {"s", "t"}
-    [arena] = view.engine.arenas
+    [arena] = view.engine.tasks
     assert (arena.task, arena.windows_closed, arena.standing is not None) == ("duel", 2, True)
     assert account.parts["compared before"] > 0
     verdicts = sum(count for (task, _), count in view.engine.labels.items() if task == "duel")

@@ -48,7 +48,7 @@ def test_a_window_closes_after_so_many_comparisons_and_says_how_the_models_stand
     assert isinstance(last, ArenaReport)
     assert [r.pooled for r in reports if isinstance(r, ArenaReport)] == [100, 200, 300, 300]
     assert {m.model for m in last.standing.models} == {"m0", "m1", "m2"}
-    view = found.engine.view().arenas[0]
+    view = found.engine.view().tasks[0]
     assert (view.windows_closed, view.comparisons, view.pending) == (4, 400, 50)
     assert view.standing == last.standing
 
@@ -131,7 +131,7 @@ def test_everything_that_came_stands_somewhere() -> None:
     found = Rig({"chat": arena(max_models=4)})
     found.feed([*records, *broken, *beyond])
     view = found.engine.view()
-    [one] = view.arenas
+    [one] = view.tasks
     parts = [one.comparisons, one.pending, one.duplicates]
     parts += [sum(view.rejected.values()), sum(view.shed.values())]
     assert sum(view.received.values()) == sum(parts)
@@ -168,7 +168,7 @@ def test_a_window_that_grew_old_closes_before_the_comparison_that_came_too_late(
     assert (report.size, report.closed_by) == (30, "age")
     assert isinstance(report, ArenaReport)
     assert report.pooled == 30
-    assert found.engine.view().arenas[0].pending == 1
+    assert found.engine.view().tasks[0].pending == 1
 
 
 def test_what_is_forgotten_is_not_pooled_any_more() -> None:
@@ -243,7 +243,7 @@ def test_arenas_by_themselves_give_the_lines_of_one_engine_in_its_order(
 
 def test_an_arena_is_one_share_of_a_stream() -> None:
     settings = Rig({"chat": arena()}).settings
-    stretches = chunks(stream(15, 500), dict(settings.arenas), files=2, each=70)
+    stretches = chunks(stream(15, 500), dict(settings.tasks), files=2, each=70)
     sharings = [StreamPartitioner() for _ in stretches]
     shared = [
         [share for chunk in chunked for share in sharing.share(chunk)]

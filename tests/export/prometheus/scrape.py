@@ -11,11 +11,11 @@ from monitor.base.durations import RefitDurations
 from monitor.base.results import Estimate, Reason, TooFew, Unknown
 from monitor.base.source import SourceCounts
 from monitor.export.prometheus.collector import BlindsightCollector
+from monitor.reports.arena_report import ArenaView
 from monitor.reports.attribution import Attribution, PartChange
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
     AgentView,
-    ArenaView,
     CalibrationView,
     ChartView,
     ClassEstimate,
@@ -187,7 +187,7 @@ RICH = AgentView(
         rows_left={"http": 5},
         rejected={("predictions", "malformed"): 19, ("predictions", "logits"): 1},
         series_dropped=2,
-        arenas=(CHAT, ArenaView("music", 100)),
+        tasks=(CHAT, ArenaView("music", 100)),
         refits={
             "toxicity": RefitView(
                 number=4,
@@ -271,5 +271,5 @@ def crowd(models: int, groups: int) -> AgentView:
     for m in range(models):
         series += [dataclasses.replace(WATCHED, model=f"m{m}", group=f"region={g}") for g in range(groups)]
         series.append(dataclasses.replace(WATCHED, model=f"m{m}"))
-    engine = dataclasses.replace(RICH.engine, series=tuple(series), arenas=())
+    engine = dataclasses.replace(RICH.engine, series=tuple(series), tasks=())
     return dataclasses.replace(RICH, engine=engine)

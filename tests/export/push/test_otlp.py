@@ -101,7 +101,7 @@ def test_the_process_has_the_names_of_the_conventions(collector: OtlpCollector) 
 
 def test_what_ended_is_said_once_and_has_no_value(collector: OtlpCollector) -> None:
     without = dataclasses.replace(
-        RICH, engine=dataclasses.replace(RICH.engine, series=(WATCHED,), refits={}, arenas=())
+        RICH, engine=dataclasses.replace(RICH.engine, series=(WATCHED,), refits={}, tasks=())
     )
     views = [RICH]
     push = showing(collector, views)
@@ -124,7 +124,7 @@ def test_what_was_not_delivered_is_said_to_have_ended_later(collector: OtlpColle
     views = [RICH]
     push = showing(collector, views)
     push.push(NOW)
-    views.append(dataclasses.replace(RICH, engine=dataclasses.replace(RICH.engine, arenas=())))
+    views.append(dataclasses.replace(RICH, engine=dataclasses.replace(RICH.engine, tasks=())))
     collector.answer = (503, b"\x08\x0e\x12\x06later.")
     with pytest.raises(SinkError) as caught:
         push.push(NOW)
