@@ -60,7 +60,7 @@ while the agent runs; [config.example.yaml](../config.example.yaml) shows most k
 _WHOLE = "The whole file"
 _WIDEST = 120
 """Characters that a cell of a table may have."""
-_KINDS = """# Every estimator, calibration, chart, source and wire format
+_KINDS = """# Every kind of task, estimator, calibration, chart, source and wire format
 
 `python -m tests.pages` makes this page from the tables in `monitor/base/registry.py`; do not edit it here.
 Use these names in the configuration: [every key](configuration.md). [estimators.md](estimators.md),

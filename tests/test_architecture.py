@@ -147,6 +147,35 @@ def test_no_function_is_too_long() -> None:
     assert long == {}
 
 
+KNOW_THE_ARENA = {
+    "monitor.base.registry": "its line in the table of kinds of tasks",
+    "monitor.cli.answered": "the message that refuses to draw comparisons",
+    "monitor.config.root": "the name of its section for Python",
+    "monitor.config.task": "the description of the key kind",
+    "monitor.engine.engine": "the field of the saved state",
+    "monitor.export.prometheus.families": "the names of its metrics",
+}
+"""The modules outside an arena's own that name it, each with the reason."""
+OF_THE_ARENA = (
+    "connectors.formats.decode.comparisons",
+    "monitor.config.arena",
+    "monitor.engine.arena",
+    "monitor.export.page.arenas",
+    "monitor.export.prometheus.arenas",
+    "monitor.reports.arena_report",
+    "monitor.stats.pairwise",
+)
+
+
+def test_only_these_modules_name_the_arena() -> None:
+    """A kind of task is one line of a table: what is asked about it elsewhere is asked of the line."""
+    text = {module_of(path): path.read_text(encoding="utf-8") for path in sources("monitor", "connectors")}
+    # glibc's allocator has arenas as well.
+    named = {name for name, code in text.items() if "arena" in code.replace("_M_ARENA_MAX", "").lower()}
+    outside = {name for name in named if not f"{name}.".startswith(tuple(f"{own}." for own in OF_THE_ARENA))}
+    assert outside == KNOW_THE_ARENA.keys()
+
+
 def test_no_public_class_name_stands_twice() -> None:
     paths = sources("monitor", "connectors")
     assert twice({module_of(path): ast.parse(path.read_bytes()) for path in paths}) == []

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from connectors.build import build_inputs
+from connectors.formats.decode.answers import read_answers
+from connectors.formats.decode.columns import Columns, Places, RejectList
 from connectors.formats.wires.choice import wire_of
 from connectors.formats.wires.mapped import MappedWire
 from monitor import CALIBRATIONS, CALIBRATORS, CHARTS, ESTIMATORS
 from monitor.base import registry
 from monitor.base.errors import MissingExtraError
-from monitor.base.records import Floats, Ints
+from monitor.base.records import Batch, Floats, Ints, TaskLayout
 from monitor.base.results import Estimate
 from monitor.base.source import EndOfSource, Raw, RawBlock, Source
 from monitor.cli.doctor import examine_sources
@@ -26,6 +28,7 @@ from monitor.cli.settings import read_references, refuse_missing_extras
 from monitor.config.file import config_from, schema
 from monitor.config.mapping import MAPPING, FieldMapping
 from monitor.config.sources import SourceSection
+from monitor.config.task import Task
 from monitor.engine.reference import Reference
 from monitor.engine.refit.fit import refit
 from monitor.export.prometheus.families import FAMILIES, MetricFamily
@@ -86,6 +89,22 @@ class TrustingCalibrator(NoCalibrator):
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> Uncalibrated:
         return Trusting(scores.shape[1])
+
+
+class Coin(Task):
+    """A task whose records have one probability, under a name of its own."""
+
+    kind: Literal["coin"] = Field(description="A coin.")  # type: ignore[assignment]
+    side: Literal["head", "tail"] = Field(default="head", description="The side that falls.")
+
+
+def read_coins(
+    layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
+) -> Batch | None:
+    """Read the probabilities of the side as scores."""
+    for i in chosen.tolist():
+        columns.scores[i] = [1 - columns.judge_b[i], columns.judge_b[i]]
+    return read_answers(layout, columns, chosen, places, rejects)
 
 
 class TapeSource(SourceSection):
@@ -206,6 +225,33 @@ def test_a_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert shown == ["trusting"]
     assert (CALIBRATORS["trusting"], CALIBRATIONS["trusting"]) == (TrustingCalibrator, Trusting)
     assert "* `trusting`: trusts the scores." in kinds_page()
+
+
+def test_a_kind_of_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = "tests.test_registry"
+    line = registry.TaskKind(
+        "monitor.engine.task:TaskEngine",
+        "answers that are coins",
+        section=f"{own}:Coin",
+        answers=f"{own}:read_coins",
+        labels="connectors.formats.decode.truth:read_labels",
+        line="monitor.reports.window_report:WindowLine",
+        fields=("judge_b",),
+        marks=("judge_b",),
+    )
+    monkeypatch.setitem(registry.TASK_KINDS, "coin", line)
+    with pytest.raises(Exception, match=r"tasks\.t\.side"):
+        config_from({"tasks": {"t": {"kind": "coin", "classes": CLASSES, "side": 3}}})
+    window = {"size": 10, "max_age_seconds": 1e9}
+    tasks = {"t": {"kind": "coin", "classes": CLASSES, "window": window}, "other": {"classes": CLASSES}}
+    rig = Rig(config_from({"tasks": tasks}).tasks)
+    flips = [{"id": str(i), "model": "m", "judge_b": 0.5 + i / 100} for i in range(25)]
+    reports = rig.feed(flips)
+    assert [(report.task, report.size) for report in reports] == [("t", 10), ("t", 10)]
+    assert rig.engine.snapshot().tasks["t"].join.answers.first == 0
+    assert value(samples(view_of(rig)), "blindsight_answers_pending", task="t", model="m") == 5.0
+    assert "* `coin`: answers that are coins." in kinds_page()
+    assert schema()["properties"]["tasks"]["additionalProperties"]["discriminator"]["mapping"]["coin"]
 
 
 def test_a_source_and_a_wire_format(monkeypatch: pytest.MonkeyPatch) -> None:

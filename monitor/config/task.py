@@ -423,6 +423,7 @@ class Task(TaskSection):
             positive=self.positive_index,
             models=tuple(self.models),
             groups=self.groups,
+            kind=self.kind,
             features=tuple(self.features.items()),
         )
 

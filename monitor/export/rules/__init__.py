@@ -111,7 +111,7 @@ def paces(config: Config) -> tuple[Pace, ...]:
     """
     by_task = {name: _pace(task) for name, task in config.scored_tasks.items()}
     refits = {times[:2]: times[2] for times in by_task.values()}
-    for name in config.tasks.keys() - by_task.keys():
+    for name in [name for name in config.tasks if name not in by_task]:
         age = float(max(_LEAST_SECONDS, config.tasks[name].window.max_age_seconds))
         # A task of another kind has no refits; it gets those of a task with the same windows.
         by_task[name] = (age, age, refits.get((age, age), _REFIT_SECONDS))
