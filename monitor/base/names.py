@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+DEFAULT_TASK = "classification"
+"""The kind of a task whose section of the configuration, or line of a window, names none."""
 AVERAGE_CONFIDENCE = "average_confidence"
 """Name of the estimator that every window has, the mean of the calibrated confidences."""
 CORRECTED = "corrected"

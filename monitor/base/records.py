@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.base.names import FeatureKind
-from monitor.base.registry import DEFAULT_TASK
+from monitor.base.names import DEFAULT_TASK, FeatureKind
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -317,8 +317,6 @@ class MetricEntry:
 _STATS = "monitor.stats"
 _JOINT = ("ensemble", "labelled", "realised_cohort")
 
-DEFAULT_TASK = "classification"
-"""The kind of a task whose section names none, and whose lines name none."""
 TASK_KINDS: dict[str, TaskKind] = {
     "classification": TaskKind(
         "monitor.engine.task:TaskEngine",

@@ -14,7 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from monitor.base.registry import DEFAULT_TASK, FORMATS, TASK_KINDS
+from monitor.base.names import DEFAULT_TASK
+from monitor.base.registry import FORMATS, TASK_KINDS
 from monitor.config.alertmanager import Alertmanager
 from monitor.config.arena import Arena
 from monitor.config.chart import RULES, ChartConfig, FalseAlarmBudget, Rule

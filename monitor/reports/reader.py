@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from monitor.base.registry import DEFAULT_TASK, TASK_KINDS, load
+from monitor.base.names import DEFAULT_TASK
+from monitor.base.registry import TASK_KINDS, load
 from monitor.reports.window_report import WindowReport
 
 
