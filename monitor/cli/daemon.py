@@ -107,8 +107,7 @@ class Daemon:
         export = config.export
         metrics = registry(self.view, export.max_series, distributions=export.distributions)
         self._pushers = [*alert_pushers(config, self.agent.view), *otlp_pushers(config, metrics)]
-        routes = page_routes(self.view, windows)
-        self.server = exporter(export, self.view, metrics, routes)
+        self.server = exporter(export, self.view, metrics, page_routes(self.view, windows))
 
     def view(self) -> AgentView:
         """Return the present state of the agent and of its HTTP server."""
