@@ -24,7 +24,7 @@ from monitor.base.records import Batch, Floats, Ints, TaskLayout
 from monitor.base.results import Estimate
 from monitor.base.source import EndOfSource, Raw, RawBlock, Source
 from monitor.cli.doctor import examine_sources
-from monitor.cli.settings import read_references, refuse_missing_extras
+from monitor.cli.trial import read_references, refuse_missing_extras
 from monitor.config.file import config_from, schema
 from monitor.config.mapping import MAPPING, FieldMapping
 from monitor.config.sources import SourceSection

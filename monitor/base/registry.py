@@ -506,6 +506,9 @@ CALIBRATIONS: dict[str, CalibrationEntry] = {
     ),
 }
 """All calibration methods, by tag."""
+FITTED_ON_REFERENCE = TablePart(CALIBRATIONS, lambda entry: not entry.refitted)
+CALIBRATING = TablePart(CALIBRATIONS, lambda entry: not entry.chooses)
+"""Methods that have a calibration of their own; `auto` takes that of another method."""
 
 CHARTS: dict[str, ChartEntry] = {
     "shewhart": ChartEntry(

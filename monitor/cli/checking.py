@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from connectors.build import build_lines_topic, build_rejects_topic, build_source
 from monitor.base.errors import SourceError
 from monitor.cli.check.calibrations import (
-    References,
     calibration_warnings,
     choice_lines,
     interval_sentences,
     surprise_warnings,
 )
-from monitor.cli.check.check import Spreads, check
 from monitor.cli.check.text import render
 from monitor.cli.outputs import OTLP
-from monitor.cli.settings import reference_windows, tried_references
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.config.http import HttpSourceConfig
 from monitor.config.layouts import layouts
-from monitor.config.root import Config, Export, Task
+from monitor.config.root import Config, Export
 from monitor.export.http.gate import Gate
 from monitor.export.http.tls import watched_context
 from monitor.export.sinks.reports_file import why_not_writable
@@ -42,22 +40,14 @@ def check_file(path: str) -> str:
     _check_topics(config)
     if config.export.otlp is not None:
         OTLP.require("export.otlp")
-    tasks, references = config.scored_tasks, tried_references(config)
-    report = check(config, reference_windows(config, references), _window_sds(tasks, references))
+    trial = ReferenceTrial(config)
+    tasks, references, report = config.scored_tasks, trial.references, trial.report
     weaknesses = [*surprise_warnings(tasks, references), *calibration_warnings(tasks, references)]
     intervals = interval_sentences(tasks, references)
     unusable = (*_unwritable(config), *_unusable(config))
     text = render(replace(report, warnings=(*report.warnings, *weaknesses, *intervals, *unusable)))
     chosen = choice_lines(tasks, references)
     return "\n  ".join(["Calibrations that auto takes:", *chosen]) + "\n\n" + text if chosen else text
-
-
-def _window_sds(tasks: Mapping[str, Task], references: References) -> Spreads:
-    if not references:
-        return {}
-    from monitor.cli.tried import window_sds  # imports the engine
-
-    return window_sds(tasks, references)
 
 
 def _check_topics(config: Config) -> None:

@@ -21,13 +21,12 @@ from monitor.agent.resume import tasks_as_json
 from monitor.agent.shards import Shards
 from monitor.base.errors import BlindsightError, ConfigError, InUseError, SinkError, SourceError, StoreError
 from monitor.cli.check.calibrations import interval_sentences
-from monitor.cli.check.check import unmatched_models
 from monitor.cli.journal import Journal, JournalSinks
 from monitor.cli.outputs import alert_pushers, exporter, otlp_pushers, reject_queues, report_queues, retention
 from monitor.cli.process import abandon_threads
-from monitor.cli.settings import engine_settings, reference_windows
 from monitor.cli.standby import StandBy
 from monitor.cli.state import ShardOpener, State, open_state
+from monitor.cli.trial import ReferenceTrial
 from monitor.cli.tried import Stamp, Tried, reference_stamps
 from monitor.config.file import load_config
 from monitor.config.reload import classify
@@ -79,7 +78,8 @@ class Daemon:
         self.config = config
         self._stamps = reference_stamps(config)  # before the files are read, so that a later change is seen
         tried = Tried(config)
-        settings = engine_settings(config, in_flow=in_flow, tried=tried)
+        trial = ReferenceTrial(config, tried)
+        settings = trial.engine_settings(in_flow=in_flow)
         journal = Journal()
         self._opener = ShardOpener(config, settings, journal) if _is_partitioned(config) else None
         self._shards = None if self._opener is None else Shards(self._opener, config.sources[0].label)
@@ -93,7 +93,7 @@ class Daemon:
             else JournalSinks(sinks, journal, watch_recent)
         )
         self._retention = retention(config)
-        for warning in unmatched_models(config, reference_windows(config, settings.references)):
+        for warning in trial.report.unmatched:
             log.warning("%s.", warning)
         for sentence in interval_sentences(config.scored_tasks, settings.references):
             log.info("%s.", sentence)
@@ -107,8 +107,7 @@ class Daemon:
         export = config.export
         metrics = registry(self.view, export.max_series, distributions=export.distributions)
         self._pushers = [*alert_pushers(config, self.agent.view), *otlp_pushers(config, metrics)]
-        routes = page_routes(self.view, windows)
-        self.server = exporter(export, self.view, metrics, routes)
+        self.server = exporter(export, self.view, metrics, page_routes(self.view, windows))
 
     def view(self) -> AgentView:
         """Return the present state of the agent and of its HTTP server."""
@@ -237,7 +236,7 @@ class Daemon:
             The engine has not done so in time, because it is busy with one chunk or its input has ended.
         """
         tried = Tried(new)
-        settings = engine_settings(new, tried=tried)
+        settings = ReferenceTrial(new, tried).engine_settings()
         tried.save()
 
         def swap(engine: Engine) -> tuple[Engine, list[WindowReport]]:

@@ -23,7 +23,7 @@ from monitor.cli.answered import (
 )
 from monitor.cli.labels_ask import ask
 from monitor.cli.rounds import Begun, read_rounds
-from monitor.cli.settings import read_references
+from monitor.cli.trial import read_references
 from monitor.config.root import Config, Task
 from monitor.engine.reference import Reference
 from monitor.reports.window_report import rfc3339

@@ -14,7 +14,7 @@ from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints, Keys
 from monitor.base.results import Estimate
 from monitor.cli.answered import Place, active_calibration, left_out, matching_models, read_inputs, texts_of
-from monitor.cli.settings import read_references
+from monitor.cli.trial import read_references
 from monitor.config.root import Config, Task
 from monitor.engine.calibration import ActiveCalibration
 from monitor.export.sinks.line_file import cannot_write

@@ -18,7 +18,7 @@ from monitor.base.records import Chunk
 from monitor.base.source import EndOfSource, Raw, RawBlock, RawTable
 from monitor.cli.accounts import Accounts, accounts_of
 from monitor.cli.reporting import write_report
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
@@ -134,7 +134,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     from monitor.parallel.planning import Facts
 
     config = load_config(config_path)
-    engine = engine_settings(config, event_time=True).build()
+    engine = ReferenceTrial(config).engine_settings(event_time=True).build()
     check_files(files, out)
     written = Written(config, out)
     facts = Facts()

@@ -31,7 +31,7 @@ from monitor.cli.replay import (
     views_of_tasks,
 )
 from monitor.cli.replay_worker import PIECE_BYTES, WorkerJob, decoder_of, serve
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.config.root import Config
 from monitor.parallel.computing import used
@@ -82,7 +82,7 @@ def replay_on_cores(
         done = replay(config_path, files, out, progress)
         return done if reason is None else replace(done, notes=(*done.notes, reason))
     start_fork_server()
-    settings = engine_settings(config, event_time=True)
+    settings = ReferenceTrial(config).engine_settings(event_time=True)
     check_files(files, out)
     splits = tuple(split for path in files for split in splits_of(path, PIECE_BYTES))
     whole: dict[str, str] = {}

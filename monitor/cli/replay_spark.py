@@ -22,7 +22,7 @@ from monitor.cli.replay import (
     unused_of,
     views_of_tasks,
 )
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.config.root import Config
 from monitor.export.page.period import Period
@@ -88,7 +88,7 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
 
     spark_settings = settings_from(where.settings)
     config = load_config(config_path)
-    settings = engine_settings(config, event_time=True)
+    settings = ReferenceTrial(config).engine_settings(event_time=True)
     files = files_of(paths)
     for file in files:
         refuse_types(file, columns_of(wire_for(config, str(file))))

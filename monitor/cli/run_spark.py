@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from monitor.base.errors import ConfigError, InUseError
 from monitor.cli.daemon import signals
 from monitor.cli.outputs import exporter
-from monitor.cli.settings import engine_settings
 from monitor.cli.spark_outputs import Outputs, refuse_nowhere
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.config.root import Config, KafkaSourceConfig
 from monitor.export.http.server import HttpServer
@@ -97,7 +97,7 @@ def run_on_spark(config_path: str, where: StreamOnSpark) -> int:
 
     spark_settings = _with_kafka(settings_from(where.settings))
     reader_options(source)
-    stream = Stream(config, engine_settings(config, event_time=True), source)
+    stream = Stream(config, ReferenceTrial(config).engine_settings(event_time=True), source)
     stopping = threading.Event()
     with signals(stopping, threading.Event()), ExitStack() as stack:
         stack.callback(_locked(where.checkpoint).release)

@@ -1,25 +1,15 @@
-"""The trial of references and charts before the start, without tasks that passed at an earlier start.
-
-The trial shows that each reference can be calibrated and that each chart can be computed.
-"""
+"""The tasks whose references passed their trial at an earlier start."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from monitor import __version__
-from monitor.base.errors import ConfigError
-from monitor.cli.check.calibrations import refuse_one_class
-from monitor.config.root import Config, Task
-from monitor.engine.reference import FEWEST_WINDOWS, Reference, refuse_reversed_classes
-from monitor.engine.series import SeriesSettings
-
-log = logging.getLogger("blindsight")
+from monitor.config.root import Config
 
 FILE = "references.json"
 """The name of the cache in the store's folder."""
@@ -98,78 +88,3 @@ class Tried:
 
 def _digest(task: str, stamp: tuple[int, int]) -> str:
     return hashlib.sha256(json.dumps([__version__, task, stamp]).encode()).hexdigest()
-
-
-def try_references(
-    tasks: Mapping[str, Task], references: Mapping[str, Mapping[str, Reference]], tried: Tried | None = None
-) -> None:
-    """Build each model's series from its reference, as the engine does when the model first appears.
-
-    Parameters
-    ----------
-    tasks : mapping of str to Task
-    references : mapping of str to mapping of str to Reference
-        The references by task and model.
-    tried : Tried, optional
-        The tasks that are not tried again; tasks that pass now are recorded in it.
-
-    Raises
-    ------
-    ConfigError
-        A reference does not allow its calibration, or has two classes in the wrong order; or a chart cannot
-        reach its rate of false alarms.
-    """
-    for name, task in tasks.items():
-        if tried is not None and tried.knows(name):
-            continue
-        known = references.get(name, {}).items()
-        warnings = [_try_model(name, task, model, reference) for model, reference in known]
-        if tried is not None and not any(warnings):
-            tried.note(name)
-
-
-def window_sds(
-    tasks: Mapping[str, Task], references: Mapping[str, Mapping[str, Reference]]
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the standard deviations over windows of each reference (`Judge.window_sds`).
-
-    The keys of the mappings are the task, the model and the metric.
-
-    The references must have passed `try_references`.
-    """
-    return {
-        name: {
-            model: SeriesSettings(name, model, "", tasks[name]).build(reference).window_sds()
-            for model, reference in models.items()
-        }
-        for name, models in references.items()
-    }
-
-
-def _try_model(name: str, task: Task, model: str, reference: Reference) -> bool:
-    """Return whether the trial of a model logged a warning."""
-    charted = FEWEST_WINDOWS * task.window.size  # groups with fewer rows have no chart to try
-    groups = [group for group, rows in reference.groups.items() if len(rows) >= charted]
-    refuse_one_class(name, task, model, reference)
-    refuse_reversed_classes(name, task.classes, model, reference)
-    series = [SeriesSettings(name, model, group, task) for group in ("", *groups)]
-    return sum(_try_series(each, reference) for each in series) > 0  # not any(): each may log a warning
-
-
-def _try_series(settings: SeriesSettings, reference: Reference) -> bool:
-    """Return whether the trial of a series logged a warning."""
-    try:
-        trial = settings.build(reference)
-    except (ValueError, ConfigError) as error:
-        name = " ".join(filter(None, ("model", settings.model, settings.group)))
-        raise ConfigError(f"tasks.{settings.task_name}.reference, {name}: {error}") from error
-    if trial.without_baseline:
-        log.warning(
-            "tasks.%s.reference, %s %s: %s. Its charts wait for the stream's first %d windows.",
-            settings.task_name,
-            settings.model,
-            settings.group,
-            trial.without_baseline,
-            settings.judge.baseline_windows,
-        )
-    return bool(trial.without_baseline)

@@ -12,7 +12,7 @@ from monitor.agent.forget import count
 from monitor.base.errors import ConfigError
 from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.cli.inputs import open_inputs
-from monitor.cli.settings import read_references
+from monitor.cli.trial import read_references
 from monitor.cli.verify import Findings, Verifier
 from monitor.cli.verify.verifier import OF_WHOLE_TASKS
 from monitor.config.file import load_config

@@ -23,7 +23,7 @@ from monitor.base.source import RawTable
 from monitor.cli.examine import no_probabilities
 from monitor.cli.init import answers_a_day, fitting_age, fitting_size, regression
 from monitor.cli.replay import unused_of
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import config_from
 from monitor.config.layouts import layouts
 from monitor.config.mapping import FieldMapping
@@ -176,7 +176,7 @@ class Monitor:
         batch = reference_rows("reference", tables, layout)
         config = self._config(classes, self._sized(len(batch), answers_a_day(batch.time)))
         references = {self.task: split_by_model(batch)}
-        settings = engine_settings(config, event_time=True, references=references)
+        settings = ReferenceTrial(config, references=references).engine_settings(event_time=True)
         self._fitted = _Fitted(config, settings, wire, places, tables)
         return self
 

@@ -48,9 +48,9 @@ from monitor.base.collector import tune_collector
 from monitor.base.records import Batch, Chunk, LabelBatch, mix
 from monitor.base.results import Estimate
 from monitor.cli.process import one_heap
-from monitor.cli.tried import try_references
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.layouts import layouts
-from monitor.config.root import Task
+from monitor.config.root import Config, Task
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.engine.reference import Reference, split_by_model
 from monitor.export.http.app import build_app
@@ -264,9 +264,9 @@ def reading(models: int) -> str:
         rows, peak = len(batch), resident(most=True) - bare
         marks.append(time.process_time())
     del batch
-    try_references(tasks, known)
+    settings = ReferenceTrial(Config(tasks=tasks), references=known).engine_settings()
     marks.append(time.process_time())
-    EngineSettings(tasks, known).build()
+    settings.build()
     marks.append(time.process_time())
     read, split, tried, built = np.diff(marks).tolist()
     return (

@@ -34,7 +34,7 @@ from monitor.base.collector import tune_collector
 from monitor.base.source import EndOfSource
 from monitor.cli import daemon as daemon_command
 from monitor.cli.replay import replay
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.reports.window_report import to_json
@@ -155,7 +155,7 @@ def stages(folder: Path) -> dict[str, float]:
     config = load_config(folder / "config.yaml")
     spent = dict.fromkeys(("set up", "read", "decode", "engine", "reports"), 0.0)
     began = time.process_time()
-    engine = engine_settings(config, event_time=True).build()
+    engine = ReferenceTrial(config).engine_settings(event_time=True).build()
     source = FileSource(folder / "stream.ndjson")
     decoder = Decoder(layouts(config.tasks), source.name)
     source.open({})

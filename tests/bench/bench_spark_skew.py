@@ -30,7 +30,7 @@ from connectors.spark.reading import blocks_of
 from connectors.splits import splits_of
 from monitor.cli.process import one_thread_for_matrices
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.parallel.partitioning import begins
 from monitor.parallel.planning import Unit, rows_of
@@ -94,7 +94,7 @@ def of_one_core(folder: Path) -> str:
     one_thread_for_matrices()
     config = load_config(str(folder / "config.yaml"))
     splits = tuple(splits_of(folder / "stream.ndjson"))
-    job = Job(config, engine_settings(config, event_time=True), splits)
+    job = Job(config, ReferenceTrial(config).engine_settings(event_time=True), splits)
     blocks, reading = _timed(block for number in range(len(splits)) for block in blocks_of(job, number))
     facts = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
     times = [unpacked(block.data) for block in blocks if block.kind == BlockKind.TIMES]
@@ -120,7 +120,7 @@ def of_labels(folder: Path) -> str:
             write_inputs(folder, LABELS_ROWS, [f"m{i}" for i in range(models)], every)
             config = load_config(str(folder / "config.yaml"))
             (split,) = splits_of(folder / "stream.ndjson", 1 << 40)
-            job = Job(config, engine_settings(config, event_time=True), (split,))
+            job = Job(config, ReferenceTrial(config).engine_settings(event_time=True), (split,))
             moved = {True: 0, False: 0}
             for block in blocks_of(job, 0):
                 if block.kind == BlockKind.SHARE:

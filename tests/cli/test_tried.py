@@ -14,7 +14,7 @@ import pytest
 from monitor.base.errors import ConfigError
 from monitor.cli import tried as tried_module
 from monitor.cli.daemon import Daemon
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.cli.tried import FILE, Tried
 from monitor.config.root import Config
 from tests.daemon import configuration
@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
 def start(folder: Path, **task: Any) -> None:
     """What a start does first."""
     found = config(folder, **task)
-    engine_settings(found, tried=Tried(found))
+    ReferenceTrial(found, Tried(found)).engine_settings()
 
 
 def test_what_was_good_is_not_tried_again(folder: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_was_good_is_not_tried_again(folder: Path) -> None:
     write(folder / "reference.ndjson", one_class)
     start(folder)
     with pytest.raises(ConfigError, match="only the label benign"):
-        engine_settings(config(folder))
+        ReferenceTrial(config(folder)).engine_settings()
 
 
 def test_another_file_another_task_another_version_or_no_memory_is_tried(
@@ -106,7 +106,7 @@ def test_another_file_another_task_another_version_or_no_memory_is_tried(
 
 def test_the_charts_that_were_tried_are_the_engines(tmp_path: Path) -> None:
     write(tmp_path / "reference.ndjson", good)
-    settings = engine_settings(config(tmp_path))
+    settings = ReferenceTrial(config(tmp_path)).engine_settings()
     [(name, task)] = settings.tasks.items()
     known = settings.references[name]["erm"]
     baselines, _ = known.cached_baselines(task, "", lambda: pytest.fail("the engine would draw them again"))
@@ -126,7 +126,7 @@ def test_a_task_that_was_warned_of_is_warned_of_again(
     for _ in range(2):
         tried = Tried(found)
         caplog.clear()
-        engine_settings(found, tried=tried)
+        ReferenceTrial(found, tried).engine_settings()
         tried.save()
         assert [line.startswith("tasks.t.reference, erm region=us") for line in waits(caplog)] == [True]
         assert list(json.loads((tmp_path / FILE).read_bytes())) == ["u"]

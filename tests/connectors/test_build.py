@@ -21,7 +21,7 @@ from monitor.base.errors import ConfigError
 from monitor.base.records import RejectReason
 from monitor.base.registry import SOURCES
 from monitor.base.source import RawBlock, Source
-from monitor.cli.settings import engine_settings, read_references
+from monitor.cli.trial import ReferenceTrial, read_references
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from monitor.reports.views import EngineView
@@ -181,7 +181,7 @@ def test_labels_of_any_source_may_name_requests_where_another_one_numbers_their_
         for name in files
     ]
     built = config(*sections)
-    engine = engine_settings(built).build()
+    engine = ReferenceTrial(built).engine_settings().build()
     outcomes = []
     for each in build_inputs(built):
         each.feed.open({})

@@ -11,8 +11,8 @@ import pytest
 
 from monitor.base.errors import ConfigError
 from monitor.base.results import Reason, Unknown
-from monitor.cli.tried import try_references
-from monitor.config.root import Task
+from monitor.cli.trial import ReferenceTrial
+from monitor.config.root import Config, Task
 from monitor.engine.reference import Reference
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport, to_json
@@ -207,4 +207,4 @@ def test_another_reference_takes_effect_at_a_restart_as_the_next_version() -> No
 def test_a_reference_without_the_features_is_refused_with_what_it_lacks() -> None:
     bare = [{k: v for k, v in r.items() if k != "features"} for r in flights(0, 500, 0.3)]
     with pytest.raises(ConfigError, match=r"tasks\.t\.reference, model erm: .*all features, got 0 of 500"):
-        try_references({"t": covariates()}, {"t": reference_of(covariates(), bare)})
+        ReferenceTrial(Config(tasks={"t": covariates()}), references={"t": reference_of(covariates(), bare)})

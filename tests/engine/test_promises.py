@@ -14,7 +14,7 @@ from monitor.base.errors import ConfigError
 from monitor.base.results import Estimate, Unknown
 from monitor.cli.daemon import Daemon
 from monitor.cli.replay import replay
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from tests.daemon import command_here, configuration, ndjson, read_windows, write_configuration
 from tests.streams import Record, Rig, answers, task
@@ -131,7 +131,7 @@ def test_a_group_too_short_for_the_promise_waits_for_the_stream_and_says_so(
     path = referenced(tmp_path, [*few, *many], groups=["region"])
     config = load_config(str(path))
     caplog.set_level(logging.WARNING, "blindsight")
-    settings = engine_settings(config)
+    settings = ReferenceTrial(config).engine_settings()
     [line] = [r.getMessage() for r in caplog.records if "region=us" in r.getMessage()]
     assert line.startswith("tasks.t.reference, erm region=us: arl0: got 150, but with 6 reference windows")
     assert line.endswith("Its charts wait for the stream's first 20 windows.")

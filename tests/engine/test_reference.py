@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from monitor.base.records import Batch
-from monitor.cli.tried import try_references
-from monitor.config.root import Task
+from monitor.cli.trial import ReferenceTrial
+from monitor.config.root import Config, Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.judge import JudgeState
 from monitor.engine.reference import Reference, split_by_model
@@ -78,7 +78,8 @@ def known() -> Reference:
 def test_the_engine_takes_the_charts_that_were_tried(known: Reference) -> None:
     settings = task(models={"erm": {}})
     fresh = judged(settings, replace(known))
-    try_references({"t": settings}, {"t": {"erm": known}})
+    trial = ReferenceTrial(Config(tasks={"t": settings}), references={"t": {"erm": known}})
+    settings = trial.engine_settings().tasks["t"]
     baselines, parts = known.cached_baselines(settings, "", lambda: pytest.fail("they are drawn again"))
     built = judged(settings, known)
     assert built.baselines["accuracy"] is baselines["accuracy"]

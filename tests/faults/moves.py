@@ -31,7 +31,7 @@ from kafka import KafkaProducer
 
 from monitor.base.codec import unpack
 from monitor.base.state_changes import assemble
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.reports.union import union
 from monitor.reports.views import AgentView
@@ -267,7 +267,7 @@ class Group:
 
     def counted(self) -> Accounts:
         """What the states in the database count together; AssertionError where it does not add up."""
-        settings = engine_settings(load_config(self.all[0].config))
+        settings = ReferenceTrial(load_config(self.all[0].config)).engine_settings()
         views = []
         for number in range(PARTITIONS):
             store = PostgresStore(PostgresDatabase(self._server.dsn, f"{self.topic}_{number}"))

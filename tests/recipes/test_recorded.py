@@ -14,7 +14,7 @@ from connectors.build import build_inputs
 from connectors.http import HttpSource
 from monitor.agent.agent import Agent
 from monitor.base.source import Input, Raw, RawMessages
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.testing import ListSinks, ListSource
 from tests.accounting import Accounts, accounts, scraped
@@ -69,7 +69,7 @@ def read_by(folder: Path, page: str, came: Payloads) -> Accounts:
             messages = [each for each in came["kafka"] if each["topic"] in settings.topics]
             made = replace(made, feed=Messages(made.feed.name, messages))
         inputs.append(made)
-    agent = Agent(engine_settings(config).build(), inputs, ListSinks())
+    agent = Agent(ReferenceTrial(config).engine_settings().build(), inputs, ListSinks())
     agent.start()
     try:
         for source in (each.feed for each in inputs if isinstance(each.feed, HttpSource)):

@@ -90,12 +90,15 @@ class CheckReport:
         Sentences, each of which begins with the path of a key.
     shared : tuple of SharedBudget
         The budgets of false alarms a week.
+    unmatched : tuple of str
+        Those of the warnings that are about models missing from the reference or from the configuration.
     """
 
     charts: tuple[ChartRate, ...]
     groups: Mapping[str, tuple[str, ...]]
     warnings: tuple[str, ...]
     shared: tuple[SharedBudget, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
     @property
     def false_alarms_per_week(self) -> float | None:
@@ -168,20 +171,20 @@ def check(
     """
     known = reference_windows or {}
     charts: list[ChartRate] = []
+    unmatched: list[str] = []
     warnings = [] if config.sources else ["sources: there are none; `run` needs one, `replay` does not"]
     for name, task in config.scored_tasks.items():
         windows = known.get(name)
         charts += _charts(name, task, windows, (window_sds or {}).get(name, {}))
-        task_warnings = [
-            *data_warnings(task, windows),
-            *model_warnings(task, windows),
-            *judgement_warnings(task),
-            *traffic_warnings(task),
-        ]
-        warnings += [f"tasks.{name}.{warning}" for warning in task_warnings]
+        of_models = [f"tasks.{name}.{warning}" for warning in model_warnings(task, windows)]
+        unmatched += of_models
+        warnings += [f"tasks.{name}.{warning}" for warning in data_warnings(task, windows)]
+        warnings += of_models
+        others = *judgement_warnings(task), *traffic_warnings(task)
+        warnings += [f"tasks.{name}.{warning}" for warning in others]
     warnings += [*shared_models(config), *key_warnings(config)]
     groups = {name: task.groups for name, task in config.scored_tasks.items() if task.groups}
-    return CheckReport(tuple(charts), groups, tuple(warnings), tuple(_shared(config)))
+    return CheckReport(tuple(charts), groups, tuple(warnings), tuple(_shared(config)), tuple(unmatched))
 
 
 def _shared(config: Config) -> Iterator[SharedBudget]:
@@ -191,28 +194,6 @@ def _shared(config: Config) -> Iterator[SharedBudget]:
             yield SharedBudget(
                 name, task.chart.arl0.false_alarms_per_week, windows, float(task.charting.windows or 0.0)
             )
-
-
-def unmatched_models(config: Config, reference_windows: Windows) -> list[str]:
-    """Return a warning for each model that is missing from the reference or from the configuration.
-
-    Parameters
-    ----------
-    config : Config
-    reference_windows : mapping of str to mapping of str to int
-        The same as for `check`.
-
-    Examples
-    --------
-    >>> task = {"models": {"erm": {}, "shadow": {}}, "reference": {"path": "r.csv"}, "metrics": ["accuracy"]}
-    >>> unmatched_models(Config(tasks={"toxicity": task}), {"toxicity": {"erm": 40}})
-    ['tasks.toxicity.models.shadow: the reference has no rows of this model: ...
-    """
-    return [
-        f"tasks.{name}.{warning}"
-        for name, task in config.scored_tasks.items()
-        for warning in model_warnings(task, reference_windows.get(name))
-    ]
 
 
 def _charts(

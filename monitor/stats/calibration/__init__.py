@@ -10,14 +10,11 @@ from monitor.base import registry
 if TYPE_CHECKING:
     from monitor.stats.calibration.base import Calibration, Calibrator
 
-_FITTING = registry.TablePart(registry.CALIBRATIONS, lambda entry: not entry.refitted)
-_FITTED = registry.TablePart(registry.CALIBRATIONS, lambda entry: not entry.chooses)
-
-CALIBRATORS: Mapping[str, type[Calibrator]] = registry.Classes(_FITTING)
+CALIBRATORS: Mapping[str, type[Calibrator]] = registry.Classes(registry.FITTED_ON_REFERENCE)
 """The class of each method that fits a calibration on a reference, by its name in the configuration."""
 
 CALIBRATIONS: Mapping[str, type[Calibration]] = registry.Classes(
-    _FITTED,
+    registry.CALIBRATING,
     convert=lambda code: getattr(code, "calibration", code),
 )
 """The class of a fitted calibration of each method, including `ssme`; `auto` fits another method."""

@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from monitor import Shewhart, false_alarm_rate
 from monitor.base.errors import ConfigError
-from monitor.cli.check.check import ChartRate, check, unmatched_models
+from monitor.cli.check.check import ChartRate, check
 from monitor.cli.check.text import render
 from monitor.config.file import config_from, load_config
 from monitor.config.root import ChartConfig, Config, Task
@@ -288,8 +288,8 @@ def test_a_model_that_the_reference_lacks_is_told_and_has_no_chart_of_calibratio
         task.get("metrics", ["accuracy", "ece"])
     )
     config = Config(tasks={"t": {**QUIET, **SHADOW, **task}})
-    assert unmatched_models(config, {"t": {"erm": 40}}) == [told]
-    assert unmatched_models(config, {}) == []
+    assert check(config, {"t": {"erm": 40}}).unmatched == (told,)
+    assert check(config, {}).unmatched == ()
 
 
 def test_a_model_that_only_the_reference_knows_is_told():

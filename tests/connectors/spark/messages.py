@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from connectors.formats.decode.decoder import Decoder
 from monitor.base.source import RawMessages
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.reports.window_report import to_json
@@ -99,7 +99,7 @@ def stream_config(folder: Path, broker: str, topic: str = "p", **more: Any) -> P
 def one_engine(config: Path, batches: Sequence[Sequence[Message]], topic: str) -> dict[Any, list[Any]]:
     """By task and model, the lines of one engine that takes the messages of batches one by one."""
     loaded = load_config(str(config))
-    engine = engine_settings(loaded, event_time=True).build()
+    engine = ReferenceTrial(loaded).engine_settings(event_time=True).build()
     decoder = Decoder(layouts(loaded.tasks), "kafka")
     lines = []
     for message in (message for batch in batches for message in batch):

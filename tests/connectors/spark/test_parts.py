@@ -45,7 +45,7 @@ from connectors.splits import Split, read_split, splits_of  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, MissingExtraError, SinkError, SourceError  # noqa: E402
 from monitor.base.records import DRAW  # noqa: E402
 from monitor.cli.replay import replay  # noqa: E402
-from monitor.cli.settings import engine_settings  # noqa: E402
+from monitor.cli.trial import ReferenceTrial  # noqa: E402
 from monitor.config.file import load_config  # noqa: E402
 from monitor.parallel.partitioning import begins  # noqa: E402
 from monitor.parallel.planning import (  # noqa: E402
@@ -69,7 +69,7 @@ from tests.services.process import PATIENCE_SECONDS  # noqa: E402
 def in_parts(config: Path, splits: Sequence[Split]) -> tuple[list[bytes], list[Unit]]:
     """The stages of a replay in this process; units one after the other."""
     loaded = load_config(str(config))
-    job = Job(loaded, engine_settings(loaded, event_time=True), tuple(splits))
+    job = Job(loaded, ReferenceTrial(loaded).engine_settings(event_time=True), tuple(splits))
     blocks = [block for number in range(len(splits)) for block in blocks_of(job, number)]
     facts = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
     times = [unpacked(block.data) for block in blocks if block.kind == BlockKind.TIMES]
@@ -108,7 +108,7 @@ def test_the_files_of_splits_are_counted_for_the_note_about_their_order(tmp_path
     labels.write_bytes(ndjson([{"id": f"r{i}", "task": "u", "label": "ok"} for i in range(300)]))
     splits = [s for p in (tmp_path / "parts" / "part-000.ndjson", labels) for s in splits_of(p, 8_000)]
     loaded = load_config(str(config))
-    job = Job(loaded, engine_settings(loaded, event_time=True), tuple(splits))
+    job = Job(loaded, ReferenceTrial(loaded).engine_settings(event_time=True), tuple(splits))
 
     blocks = [block for number in range(len(splits)) for block in blocks_of(job, number)]
     found = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
@@ -269,7 +269,7 @@ def settings(tmp_path: Path, **task: Any) -> Any:
     text = {"tasks": {"t": SETTINGS | {"metrics": ["accuracy"]} | task}}
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(text))
-    return engine_settings(load_config(str(path)), event_time=True)
+    return ReferenceTrial(load_config(str(path))).engine_settings(event_time=True)
 
 
 def test_models_go_side_by_side_unless_they_share_what_is_full(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from connectors.spark.streaming import Steps
 from monitor.base.errors import ConfigError
 from monitor.base.records import id_keys
 from monitor.cli.run_spark import only_source
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.config.root import KafkaSourceConfig
 from tests.connectors.kafka.test_events import BINARY, BODY
@@ -81,7 +81,7 @@ def test_events_in_binary_mode_come_with_their_headers(
         sources=[kafka | {"mapping": {"format": "kserve"}}],
     )
     config = load_config(str(path))
-    stream = Stream(config, engine_settings(config, event_time=True), only_source(config))
+    stream = Stream(config, ReferenceTrial(config).engine_settings(event_time=True), only_source(config))
     told = session.sparkContext.broadcast(stream)
     messages = loaded(session, stream.source).selectExpr(*MESSAGES).coalesce(1)
     rows = messages.mapInArrow(partial(read_messages, told), BLOCKS).collect()
@@ -110,7 +110,7 @@ def test_key_header_and_timestamp_of_a_message_are_mapped(
         sources=[kafka | {"mapping": mapping}],
     )
     config = load_config(str(path))
-    stream = Stream(config, engine_settings(config, event_time=True), only_source(config))
+    stream = Stream(config, ReferenceTrial(config).engine_settings(event_time=True), only_source(config))
     told = session.sparkContext.broadcast(stream)
     messages = loaded(session, stream.source).selectExpr(*MESSAGES).coalesce(1)
     rows = messages.mapInArrow(partial(read_messages, told), BLOCKS).collect()
@@ -127,7 +127,7 @@ def test_each_batch_is_decoded_in_pieces_as_large_as_the_first_ones(
     from connectors.spark import streaming
 
     config = load_config(str(stream_config(tmp_path, "b:1")))
-    stream = Stream(config, engine_settings(config, event_time=True), only_source(config))
+    stream = Stream(config, ReferenceTrial(config).engine_settings(event_time=True), only_source(config))
     steps = Steps(stream, CheckpointLedger(tmp_path / "state", config), lambda batch: {}, lambda batch: None)
     pieces: list[int] = []
 

@@ -32,8 +32,8 @@ from connectors.spark.streaming import SEED, Steps
 from monitor.base.errors import ClusterError, ConfigError
 from monitor.base.source import RawMessages
 from monitor.cli.run_spark import only_source, view_of
-from monitor.cli.settings import engine_settings
 from monitor.cli.spark_outputs import OutFolder
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.config.mapping import FieldMapping
 from monitor.parallel.planning import Facts, Unit, rows_of
@@ -49,7 +49,7 @@ from tests.streams import compared
 
 def stream_of(config: Path) -> Stream:
     loaded = load_config(str(config))
-    return Stream(loaded, engine_settings(loaded, event_time=True), only_source(loaded))
+    return Stream(loaded, ReferenceTrial(loaded).engine_settings(event_time=True), only_source(loaded))
 
 
 def blocks_in(stream: Stream, batch: Sequence[Message], each: int) -> list[Block]:

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from monitor import SSMEFlow
 from monitor.base.errors import MissingExtraError
 from monitor.base.records import Floats, Ints
-from monitor.cli.settings import engine_settings
+from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import config_from
 from monitor.stats.rivals.flow import NormalMixture, Training, train_flow
 
@@ -60,13 +60,13 @@ def test_a_configuration_that_names_it_without_the_extra_is_refused_before_the_s
 ) -> None:
     task = {"classes": ["ok", "toxic"], "estimators": ["average_confidence", "ssme_flow"]}
     config = config_from({"tasks": {"toxicity": task | {"ssme": {"models": ["a", "b"]}}}})
-    assert engine_settings(config).tasks.keys() == {"toxicity"}
+    assert ReferenceTrial(config).engine_settings().tasks.keys() == {"toxicity"}
     monkeypatch.setitem(sys.modules, "flowjax", None)
     with pytest.raises(
         MissingExtraError,
         match=r"^tasks\.toxicity\.estimators: ssme_flow needs an optional package: pip install .*\[flow\]",
     ):
-        engine_settings(config)
+        ReferenceTrial(config).engine_settings()
 
 
 @pytest.mark.simulation
