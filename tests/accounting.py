@@ -43,10 +43,10 @@ class Account:
 
     def assert_adds_up(self) -> None:
         """AssertionError that shows every part where they are more or fewer than was received."""
-        found = sum(self.parts.values())
-        assert self.received == found, (
-            f"{self.kind}: received {self.received:,}, but {self._shown} = {found:,}: "
-            f"{abs(self.received - found):,} {'lost' if found < self.received else 'too many'}"
+        total = sum(self.parts.values())
+        assert self.received == total, (
+            f"{self.kind}: received {self.received:,}, but {self._shown} = {total:,}: "
+            f"{abs(self.received - total):,} {'lost' if total < self.received else 'too many'}"
         )
 
     def __add__(self, other: Account) -> Account:
@@ -102,16 +102,16 @@ def labels_account(metrics: Metrics) -> Account:
     return Account("labels", int(metrics.total("labels_received_total")), parts)
 
 
-def assert_adds_up(found: Metrics | DaemonProcess | AgentView, sent: int | None = None) -> Metrics:
+def assert_adds_up(origin: Metrics | DaemonProcess | AgentView, sent: int | None = None) -> Metrics:
     """Hold both identities of a scrape, or of the next one of a daemon or an agent; the scrape is returned.
 
     With `sent` the records that were sent are held too: each is one answer, label or event. A daemon shows
     the last of them a moment after it saved them, which is waited for. Series that `export.max_series` left
     out of the scrape cannot be summed: raise it in such a test.
     """
-    if sent is not None and isinstance(found, DaemonProcess):
-        found.until(lambda: accounts(found.metrics()).received >= sent, f"it shows {sent:,} records")
-    scrape = scraped(found)
+    if sent is not None and isinstance(origin, DaemonProcess):
+        origin.until(lambda: accounts(origin.metrics()).received >= sent, f"it shows {sent:,} records")
+    scrape = scraped(origin)
     held = accounts(scrape)
     held.answers.assert_adds_up()
     held.labels.assert_adds_up()
@@ -119,8 +119,8 @@ def assert_adds_up(found: Metrics | DaemonProcess | AgentView, sent: int | None 
     return scrape
 
 
-def scraped(found: Metrics | DaemonProcess | AgentView) -> Metrics:
+def scraped(origin: Metrics | DaemonProcess | AgentView) -> Metrics:
     """The next scrape of a daemon or an agent; a scrape as it is."""
-    if isinstance(found, AgentView):
-        return Metrics(generate_latest(registry(lambda: found, _EVERY_SERIES)).decode())
-    return found.metrics() if isinstance(found, DaemonProcess) else found
+    if isinstance(origin, AgentView):
+        return Metrics(generate_latest(registry(lambda: origin, _EVERY_SERIES)).decode())
+    return origin.metrics() if isinstance(origin, DaemonProcess) else origin

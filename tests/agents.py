@@ -80,9 +80,9 @@ class Counting(ListSource):
     reads = kept_alive = 0
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        found = super().read(timeout_seconds)
-        self.reads += bool(found)
-        return found
+        raws = super().read(timeout_seconds)
+        self.reads += bool(raws)
+        return raws
 
     def keep_alive(self) -> None:
         self.kept_alive += 1

@@ -195,10 +195,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Of the tests' modules, only those with an example are searched for examples."""
-    found = yield
-    if any(isinstance(each, DoctestModule) for each in found) and ">>>" not in _text(file_path):
-        return [each for each in found if not isinstance(each, DoctestModule)]
-    return found
+    collectors = yield
+    if any(isinstance(each, DoctestModule) for each in collectors) and ">>>" not in _text(file_path):
+        return [each for each in collectors if not isinstance(each, DoctestModule)]
+    return collectors
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -268,9 +268,9 @@ def _has_any(item: pytest.Item, markers: Iterable[str]) -> bool:
 
 @cache
 def _starts_programs(module: Path) -> bool:
-    found = _IMPORTS.finditer(_text(module))
+    imports = _IMPORTS.finditer(_text(module))
     return any(
-        each[1] is None or STARTERS[each[1]].intersection(re.findall(r"\w+", each[2])) for each in found
+        each[1] is None or STARTERS[each[1]].intersection(re.findall(r"\w+", each[2])) for each in imports
     )
 
 

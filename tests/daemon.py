@@ -54,24 +54,24 @@ def _run(
     cwd: Path | None = None,
     seconds: float = PATIENCE_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
-    words, given = list(map(str, arguments)), {"stdin": stdin, "cwd": cwd, "env": _environment()}
+    words, options = list(map(str, arguments)), {"stdin": stdin, "cwd": cwd, "env": _environment()}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = _started(module, words, stdout=out, stderr=err, **given)
+        process = _started(module, words, stdout=out, stderr=err, **options)
         try:
             code = end_of(process, seconds)
         finally:
             stop(process, kill=True)
-        told = [file.seek(0) or file.read().decode() for file in (out, err)]
-    return subprocess.CompletedProcess(words, code, *told)
+        outputs = [file.seek(0) or file.read().decode() for file in (out, err)]
+    return subprocess.CompletedProcess(words, code, *outputs)
 
 
 def _started(
-    module: str, words: Sequence[str], fresh: bool = False, **given: Any
+    module: str, words: Sequence[str], fresh: bool = False, **options: Any
 ) -> subprocess.Popen[bytes] | ForkedProcess:
     """A module with these words, as a fork where those are wanted."""
     if fork_server.enabled and not fresh:
-        return ForkedProcess(words, module=module, **given)
-    return subprocess.Popen([sys.executable, "-m", module, *words], **given)
+        return ForkedProcess(words, module=module, **options)
+    return subprocess.Popen([sys.executable, "-m", module, *words], **options)
 
 
 def command_here(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -157,9 +157,9 @@ class Metrics:
 
     def value(self, name: str, **labels: str) -> float | None:
         """The only sample of a name that has these labels; None where there is none."""
-        found = list(self.all(name, **labels).values())
-        assert len(found) <= 1, f"{name} {labels}: {len(found)} samples"
-        return found[0] if found else None
+        samples = list(self.all(name, **labels).values())
+        assert len(samples) <= 1, f"{name} {labels}: {len(samples)} samples"
+        return samples[0] if samples else None
 
     @property
     def used(self) -> float:
@@ -211,11 +211,11 @@ class DaemonProcess:
         words = ["run", str(self.config)]
         self.process: subprocess.Popen[bytes] | ForkedProcess
         with self._log.open("wb") as log:
-            given: Any = {"stdin": stdin, "stdout": log, "stderr": log, "env": _environment()}
+            streams: Any = {"stdin": stdin, "stdout": log, "stderr": log, "env": _environment()}
             if program is not None:
-                self.process = subprocess.Popen(program, **given)
+                self.process = subprocess.Popen(program, **streams)
             else:
-                self.process = _started(COMMAND, words, fresh, **given)
+                self.process = _started(COMMAND, words, fresh, **streams)
 
     def __enter__(self) -> DaemonProcess:
         return self
@@ -236,9 +236,9 @@ class DaemonProcess:
     def port(self) -> int:
         """The port that it serves on, as it says itself; waits for that."""
         self.until(lambda: "Running: metrics on port" in self.log, "it runs")
-        found = re.search(r"Running: metrics on port (\d+) of 127\.0\.0\.1\.", self.log)
-        assert found is not None, self.log
-        return int(found[1])
+        match = re.search(r"Running: metrics on port (\d+) of 127\.0\.0\.1\.", self.log)
+        assert match is not None, self.log
+        return int(match[1])
 
     def until(self, done: Callable[[], object], what: str, pause: float = 0.05) -> None:
         """Wait until something is so; AssertionError with the log if it never is, or the process ended."""

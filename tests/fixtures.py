@@ -207,8 +207,8 @@ def spark(spark_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def webhook() -> Iterator[Webhook]:
     """Takes notifications."""
-    with Webhook() as found:
-        yield found
+    with Webhook() as receiver:
+        yield receiver
 
 
 @pytest.fixture(scope="session")
@@ -218,8 +218,8 @@ def ppi() -> ModuleType:
         warnings.simplefilter("ignore")  # importing it silences every warning of the process
         numba = pytest.importorskip("numba", reason="install the extra test")
         patched.setattr(numba.config, "DISABLE_JIT", True)
-        found: ModuleType = pytest.importorskip("ppi_py", reason="install the extra test")
-        return found
+        module: ModuleType = pytest.importorskip("ppi_py", reason="install the extra test")
+        return module
 
 
 @pytest.fixture(scope="session")

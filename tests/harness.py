@@ -63,18 +63,18 @@ def run(
     if data:
         where = f"{scores_file.FILE}, or its folder; {scores_file.VARIABLE} if absent"
         parser.add_argument("--data", metavar="FILE", help=where)
-    asked = vars(parser.parse_args())
-    if data and asked["data"]:
-        os.environ[scores_file.VARIABLE] = asked["data"]  # the processes that it starts read it too
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in asked.items()}
+    arguments = vars(parser.parse_args())
+    if data and arguments["data"]:
+        os.environ[scores_file.VARIABLE] = arguments["data"]  # the processes that it starts read it too
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
     differ = False
-    for part in given.get("parts") or parts:
+    for part in values.get("parts") or parts:
         table = parts[part]
-        options = {name: given[name] for name in inspect.signature(table).parameters if name in given}
+        options = {name: values[name] for name in inspect.signature(table).parameters if name in values}
         text, file = _printed(table(**options)), path or output(table, part)
-        if given["check"]:
+        if values["check"]:
             differ |= _differs(file, text)
-        elif given["keep"] or (keep and _in_full(table, options)):
+        elif values["keep"] or (keep and _in_full(table, options)):
             file.write_text(text, encoding="utf-8")
     if differ:
         raise SystemExit(1)
@@ -117,12 +117,12 @@ def in_turns(*works: Callable[[], object], repeats: int = 50, rounds: int = 15) 
     """Seconds of the processor a call of each, in its quickest round; the rounds of all take turns."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(1 + rounds):
-        for work, found in zip(works, times, strict=True):
+        for work, durations in zip(works, times, strict=True):
             start = process_time()
             for _ in range(repeats):
                 work()
-            found.append((process_time() - start) / repeats)
-    return [min(found[1:]) for found in times]
+            durations.append((process_time() - start) / repeats)
+    return [min(durations[1:]) for durations in times]
 
 
 def processor_of_children() -> float:
@@ -156,8 +156,8 @@ def resident(pid: int | Literal["self"] = "self", most: bool = False) -> int:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:
         return 0
-    found = re.search(rf"{'VmHWM' if most else 'VmRSS'}:\s+(\d+) kB", status)
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(rf"{'VmHWM' if most else 'VmRSS'}:\s+(\d+) kB", status)
+    return int(match[1]) * 1024 if match else 0
 
 
 def _parser(parts: Mapping[str, Table]) -> argparse.ArgumentParser:
@@ -166,14 +166,14 @@ def _parser(parts: Mapping[str, Table]) -> argparse.ArgumentParser:
         description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     if "" not in parts:
-        told = f"{', '.join(parts)}; all if absent"
-        parser.add_argument("parts", nargs="*", metavar="PART", choices=[*parts, []], help=told)
+        help_text = f"{', '.join(parts)}; all if absent"
+        parser.add_argument("parts", nargs="*", metavar="PART", choices=[*parts, []], help=help_text)
     defaults: dict[str, dict[str, None]] = {}
     hints: dict[str, Any] = {}
     for table in parts.values():
         hints |= get_type_hints(table)
         for name, parameter in inspect.signature(table).parameters.items():
-            defaults.setdefault(name, {})[_told(parameter.default)] = None
+            defaults.setdefault(name, {})[_default_words(parameter.default)] = None
     for name, texts in defaults.items():
         settings = {
             "default": argparse.SUPPRESS,
@@ -221,8 +221,8 @@ def _kind(hint: Any) -> dict[str, Any]:
     return {"type": hint} if not own else {**_kind(own[0]), "nargs": "+"}
 
 
-def _told(default: Any) -> str:
+def _default_words(default: Any) -> str:
     """A default as it would be written."""
     if isinstance(default, tuple):
-        return " ".join(map(_told, default))
+        return " ".join(map(_default_words, default))
     return f"{default:,}" if isinstance(default, int) else str(default)

@@ -164,22 +164,26 @@ def http_api_page() -> str:
         head = "| parameter | default | takes | meaning |\n|---|---|---|---|"
         answer = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
         fields = document()["components"]["schemas"][answer.rpartition("/")[2]]["properties"]
-        said = f"The answer has {', '.join(f'`{name}`' for name in fields)}."
-        parts.append("\n".join([f"## `{path}`", "", operation["summary"], "", head, *rows, "", said]) + "\n")
+        summary = f"The answer has {', '.join(f'`{name}`' for name in fields)}."
+        parts.append(
+            "\n".join([f"## `{path}`", "", operation["summary"], "", head, *rows, "", summary]) + "\n"
+        )
     return "\n".join(parts)
 
 
 def api_page() -> str:
     """Every public name below its subject; the site puts its docstring there."""
-    found: dict[str, list[str]] = {}
+    by_subject: dict[str, list[str]] = {}
     stub = ast.parse(Path(monitor.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     for node in (each for each in stub.body if isinstance(each, ast.ImportFrom)):
         module = node.module or ""
         subject = next(title for place, title in _SUBJECTS.items() if f"{module}.".startswith(f"{place}."))
-        found.setdefault(subject, []).extend(
+        by_subject.setdefault(subject, []).extend(
             f"### {alias.name}\n\n::: monitor.{module}.{alias.name}\n" for alias in node.names
         )
-    return "\n".join([_API, *(f"## {title}\n\n" + "\n".join(found[title]) for title in _SUBJECTS.values())])
+    return "\n".join(
+        [_API, *(f"## {title}\n\n" + "\n".join(by_subject[title]) for title in _SUBJECTS.values())]
+    )
 
 
 def kinds_page() -> str:
@@ -194,9 +198,9 @@ def kinds_page() -> str:
 def configuration_page() -> str:
     """Every key with an example, in the order of the schema, a table a section."""
     root = schema()
-    found = parts(root)
-    titles = {id(part.node): part.title for part in found}
-    return "\n".join([_CONFIGURATION, *(_part(part, titles, root) for part in found)])
+    sections = parts(root)
+    titles = {id(part.node): part.title for part in sections}
+    return "\n".join([_CONFIGURATION, *(_part(part, titles, root) for part in sections)])
 
 
 def metrics_page() -> str:
@@ -230,14 +234,14 @@ class Part(NamedTuple):
 
 def parts(root: Mapping[str, Any]) -> list[Part]:
     """Every section of a schema once, in the order of the keys."""
-    found: dict[int, tuple[Mapping[str, Any], list[tuple[str, str]]]] = {}
+    choices_by_id: dict[int, tuple[Mapping[str, Any], list[tuple[str, str]]]] = {}
 
     def visit(node: Mapping[str, Any], path: str, of: str) -> None:
         for choice in choices(node, root):
             if "properties" in choice:
                 kind = _only(choice["properties"].get("kind", {}))
                 of = f", kind: {kind}" if kind else of
-                places = found.setdefault(id(choice), (choice, []))[1]
+                places = choices_by_id.setdefault(id(choice), (choice, []))[1]
                 places.append((path, of))
                 if len(places) == 1:
                     for key, child in choice["properties"].items():
@@ -249,14 +253,14 @@ def parts(root: Mapping[str, Any]) -> list[Part]:
                 visit(items, f"{path}[]", of)
 
     visit(root, "", "")
-    users = Counter(path for _, places in found.values() for path in {path for path, _ in places})
+    users = Counter(path for _, places in choices_by_id.values() for path in {path for path, _ in places})
     return [
         Part(
             node,
             f"`{places[0][0]}`{places[0][1] if users[places[0][0]] > 1 else ''}" if places[0][0] else _WHOLE,
             list(dict.fromkeys(path for path, _ in places)),
         )
-        for node, places in found.values()
+        for node, places in choices_by_id.values()
     ]
 
 
@@ -273,8 +277,8 @@ def _only(node: Mapping[str, Any]) -> Any:
 
 def _part(part: Part, titles: Mapping[int, str], root: Mapping[str, Any]) -> str:
     inner = re.search(r"\w\.\w|\*\.|\]\.", part.title)
-    said = part.node.get("description", "").split("\n\n")[0]
-    lines = [f"{'###' if inner else '##'} {part.title}", "", " ".join(said.split()), ""]
+    description = part.node.get("description", "").split("\n\n")[0]
+    lines = [f"{'###' if inner else '##'} {part.title}", "", " ".join(description.split()), ""]
     if part.paths[1:]:
         lines += [f"The same keys stand in {', '.join(f'`{path}`' for path in part.paths[1:])}.", ""]
     lines += ["| key | takes | default | example | meaning |", "|---|---|---|---|---|"]
@@ -357,7 +361,7 @@ def choices(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[st
         return choices(root["$defs"][node["$ref"].rsplit("/", 1)[1]], root)
     inner = None if "properties" in node else node.get("anyOf") or node.get("allOf") or node.get("oneOf")
     if inner:
-        return [found for choice in inner for found in choices(choice, root)]
+        return [nested for choice in inner for nested in choices(choice, root)]
     return [] if node.get("type") == "null" else [node]
 
 

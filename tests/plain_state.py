@@ -21,8 +21,8 @@ def through_msgpack(state: S) -> S:
     text, a number, a truth value, None, or an array of numbers.
     """
     _check(state, "state")
-    found = unpack(pack(state))
-    return restored(found, type(state)) if _is_record(state) else found
+    unpacked = unpack(pack(state))
+    return restored(unpacked, type(state)) if _is_record(state) else unpacked
 
 
 def same(left: Any, right: Any) -> bool:

@@ -52,11 +52,11 @@ def stream(folder: Path) -> dict[str, Any]:
         "calibration": {"refit_labels": None},
         "groups": ["region"],
     }
-    found = configuration(
+    settings = configuration(
         sources=[{"kind": "file", "path": "in.ndjson", "follow": True}], store={"path": "state"}, task=task
     )
-    found["tasks"] = {"toxicity": found["tasks"].pop("t")}
-    return found
+    settings["tasks"] = {"toxicity": settings["tasks"].pop("t")}
+    return settings
 
 
 def take(browser: Browser, origin: str, folder: Path) -> None:
@@ -113,7 +113,7 @@ def looks(browser: Browser, origin: str, store: Path, scheme: str, width: int) -
     addresses = {"page": f"{origin}/", "model": origin + COMPARED, "report": out.as_uri()}
     viewport = {"width": width, "height": 900 if width > PHONE["width"] else PHONE["height"]}
     with ExitStack() as tabs:
-        found = {}
+        pages = {}
         for name, address in addresses.items():
             of = "file://" if name == "report" else origin
             tab = tabs.enter_context(browser.tab(of, color_scheme=scheme, viewport=viewport))
@@ -122,8 +122,8 @@ def looks(browser: Browser, origin: str, store: Path, scheme: str, width: int) -
                 tab.page.locator("figure").first.scroll_into_view_if_needed()
                 tab.page.locator("figure .plot canvas").first.wait_for()
                 tab.page.evaluate("scrollTo(0, 0)")
-            found[name] = tab.page
-        yield found
+            pages[name] = tab.page
+        yield pages
 
 
 def take_looks(browser: Browser, origin: str, store: Path, folder: Path) -> None:
@@ -152,8 +152,8 @@ def agent() -> Iterator[Running]:
     ):
         for model in ("erm", "irm"):
             daemon.until_value((_GOOD + _BAD) // 100, "windows_closed_total", model=model)
-        asked = "/chart.svg?task=toxicity&model=erm&metric=accuracy"
-        daemon.until(lambda: "out of control" in daemon.get(asked)[1], "its windows are saved")
+        address = "/chart.svg?task=toxicity&model=erm&metric=accuracy"
+        daemon.until(lambda: "out of control" in daemon.get(address)[1], "its windows are saved")
         yield Running(f"http://127.0.0.1:{daemon.port}", Path(folder) / "state")
 
 
@@ -162,12 +162,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("which", nargs="?", choices=("docs", "looks"), default="docs")
     parser.add_argument("--folder", type=Path, default=DOCS)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with agent() as (origin, store), Browser() as browser:
-        if asked.which == "looks":
-            take_looks(browser, origin, store, asked.folder)
+        if arguments.which == "looks":
+            take_looks(browser, origin, store, arguments.folder)
         else:
-            take(browser, origin, asked.folder)
+            take(browser, origin, arguments.folder)
 
 
 if __name__ == "__main__":

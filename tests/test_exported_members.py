@@ -44,14 +44,14 @@ def members(thing: object) -> list[tuple[str, object]]:
     """The thing itself and, of a class, its public methods and properties."""
     if not (inspect.isclass(thing) or inspect.isfunction(thing)):
         return []
-    found: list[tuple[str, object]] = [("", thing)]
+    pairs: list[tuple[str, object]] = [("", thing)]
     if inspect.isclass(thing):
-        found += [
+        pairs += [
             (name, member)
             for name, member in vars(thing).items()
             if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
         ]
-    return found
+    return pairs
 
 
 def test_the_door_of_notebooks_has_the_same_names() -> None:

@@ -88,8 +88,8 @@ def test_its_lines_lead_to_the_number_and_to_the_scrape_that_they_say(tmp_path):
         with (tmp_path / "answers.ndjson").open("a", encoding="utf-8") as file:
             file.write(f"{label}\n")
         daemon.until_value(1.0, "labels_total", outcome="matched")
-    (said,) = [block for block in blocks("text", COMMANDS) if block.startswith("blindsight_")]
-    for line in said.splitlines():
+    (output,) = [block for block in blocks("text", COMMANDS) if block.startswith("blindsight_")]
+    for line in output.splitlines():
         assert sum(checker.check_output(line, got, doctest.ELLIPSIS) for got in scraped) == 1, line
 
 

@@ -222,8 +222,10 @@ def test_acknowledged_records_that_somebody_deleted_are_counted_once_as_lost(
         assert all_of(spool) == left
         put(spool, b"five\n")
         assert all_of(spool) == b"five\n"
-    told = f"{lost} records of http that were acknowledged are lost: the table spool was dropped or emptied"
-    assert (told in caplog.text) == (lost > 0)
+    message = (
+        f"{lost} records of http that were acknowledged are lost: the table spool was dropped or emptied"
+    )
+    assert (message in caplog.text) == (lost > 0)
     caplog.clear()
     with opened(store, spool._end) as spool:
         assert spool.lost == 0
@@ -241,9 +243,9 @@ def test_loading_for_longer_than_a_lease_keeps_it(postgres_server: PostgresServe
         with store.holding():
             loading = thread.submit(store.load)
             expires = "SELECT extract(epoch FROM expires - clock_timestamp())::float8 FROM loads_long.lease"
-            taken = "SELECT extract(epoch FROM expires)::float8 FROM loads_long.lease"
-            first = counted(postgres_server, taken)
-            wait_until(lambda: counted(postgres_server, taken) > first + 2, "two leases have passed")
+            query = "SELECT extract(epoch FROM expires)::float8 FROM loads_long.lease"
+            first = counted(postgres_server, query)
+            wait_until(lambda: counted(postgres_server, query) > first + 2, "two leases have passed")
             assert counted(postgres_server, expires) > 0
             with pytest.raises(InUseError):
                 PostgresStore(database)
@@ -280,8 +282,10 @@ def test_of_several_servers_the_one_is_used_that_can_be_written(postgres_server:
 def test_a_transaction_whose_failure_was_passed_over_does_not_count(postgres_server: PostgresServer) -> None:
     """The server answers its COMMIT with ROLLBACK, and no error."""
     store = PostgresStore(PostgresDatabase(postgres_server.dsn, "passed_over"))
-    said = pytest.raises(StoreError, match="has taken a checkpoint back, as one of its statements had failed")
-    with said, store._transaction(), suppress(psycopg.Error):
+    failure = pytest.raises(
+        StoreError, match="has taken a checkpoint back, as one of its statements had failed"
+    )
+    with failure, store._transaction(), suppress(psycopg.Error):
         store._connection.execute("SELECT 1 / 0")
     store.commit(Changes())
     store.close()

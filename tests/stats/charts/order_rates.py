@@ -55,5 +55,5 @@ def run_length(trend: int | None, zigzag: int | None) -> float:
 
 if __name__ == "__main__":
     for name, trend, zigzag in (("nelson3", 6, None), ("nelson4", None, 14), ("both", 6, 14)):
-        found = run_length(trend, zigzag)
-        print(f"{name:8s} once in {found:.4f} windows, {1 / found:.9f} a window")
+        windows = run_length(trend, zigzag)
+        print(f"{name:8s} once in {windows:.4f} windows, {1 / windows:.9f} a window")

@@ -21,8 +21,8 @@ def conditional_arl(rules: tuple[str, ...], error: float, width: float) -> float
     zones, order = _split(rules)
     if not zones:
         return 1 / order
-    found = float(_arls(_chain(zones), np.array([error]), np.array([width]))[0])
-    return 1 / (1 / found + order) if order else found
+    length = float(_arls(_chain(zones), np.array([error]), np.array([width]))[0])
+    return 1 / (1 / length + order) if order else length
 
 
 def ewma_arl(weight: float, error: float, width: float) -> float:
@@ -122,6 +122,6 @@ def _all_of(flags: Bools, span: int) -> Bools:
 def _so_many(flags: Bools, span: int) -> NDArray[np.int64]:
     """How many of the last `span` windows are flagged, the present one included."""
     total = np.cumsum(flags, axis=-1, dtype=np.int64)
-    found = total.copy()
-    found[..., span:] -= total[..., :-span]
-    return found
+    counts = total.copy()
+    counts[..., span:] -= total[..., :-span]
+    return counts

@@ -43,9 +43,9 @@ def new(tag: str) -> LabelEstimator:
 def fitted(fresh: LabelEstimator, scores: Floats, labels: Ints, **more: Ints) -> LabelEstimator:
     """Fit, with the draws numbered where the estimator needs that: as if all were equally likely."""
     rows = np.arange(len(labels), dtype=float)
-    drawn = np.where(labels < 0, -1, np.cumsum(labels >= 0) - 1)
-    given = {"acquisition": drawn, "weights": len(rows) - np.maximum(drawn, 0.0)}
-    return fresh.fit(scores, labels, **{key: given[key] for key in sorted(fresh.needs)}, **more)
+    order = np.where(labels < 0, -1, np.cumsum(labels >= 0) - 1)
+    inputs = {"acquisition": order, "weights": len(rows) - np.maximum(order, 0.0)}
+    return fresh.fit(scores, labels, **{key: inputs[key] for key in sorted(fresh.needs)}, **more)
 
 
 def rich(classes: int) -> tuple[Floats, Ints, dict[str, NDArray[Any]]]:
@@ -57,15 +57,15 @@ def rich(classes: int) -> tuple[Floats, Ints, dict[str, NDArray[Any]]]:
     argmax = np.nan_to_num(scores).argmax(axis=2)
     acted = np.where(rng.random((ROWS, 3)) < 0.1, (argmax + 1) % classes, argmax)
     labelled = np.flatnonzero(labels >= 0)
-    drawn = np.full(ROWS, -1)
-    drawn[rng.permutation(labelled)] = np.arange(len(labelled))
+    order = np.full(ROWS, -1)
+    order[rng.permutation(labelled)] = np.arange(len(labelled))
     return (
         scores,
         labels,
         {
             "predicted": np.where(there, acted, -1),
             "weights": np.where(labels >= 0, rng.uniform(1.0, 5.0, ROWS), 1.0),
-            "acquisition": drawn,
+            "acquisition": order,
         },
     )
 
@@ -91,23 +91,23 @@ def answers(fit: LabelEstimator, models: int) -> Iterator[tuple[str, int, object
 
 def ends_of(fit: LabelEstimator) -> dict[str, tuple[float, float, float]]:
     """By metric that is known, the second model's value and interval: fit to be written as JSON."""
-    found = {metric: fit.estimate(metric, 1) for metric in METRICS}
+    results = {metric: fit.estimate(metric, 1) for metric in METRICS}
     return {
         metric: (one.value, one.lower, one.upper)
-        for metric, one in found.items()
+        for metric, one in results.items()
         if isinstance(one, Estimate)
     }
 
 
-def assert_sound(found: object) -> None:
+def assert_sound(result: object) -> None:
     """An answer is a reason, or a value inside an interval inside [0, 1]."""
-    if isinstance(found, Unknown):
-        assert found.reason
+    if isinstance(result, Unknown):
+        assert result.reason
         return
-    assert isinstance(found, Estimate)
-    assert 0.0 <= found.lower <= found.value <= found.upper <= 1.0
-    assert found.level == 0.95
-    assert found.n > 0
+    assert isinstance(result, Estimate)
+    assert 0.0 <= result.lower <= result.value <= result.upper <= 1.0
+    assert result.level == 0.95
+    assert result.n > 0
 
 
 def same(left: object, right: object) -> bool:
