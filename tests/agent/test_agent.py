@@ -408,7 +408,7 @@ def labels_of(stream: list[dict[str, Any]], id_: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("n", "id_", "ended", "told"),
+    ("n", "id_", "ended", "sentence"),
     [
         (60, "order-{}", False, "60 labels have come, and none has found an answer so far"),
         (60, "{}", False, ""),
@@ -418,7 +418,7 @@ def labels_of(stream: list[dict[str, Any]], id_: str) -> list[dict[str, Any]]:
     ],
 )
 def test_labels_that_never_join_are_told_once_with_what_the_ids_look_like(
-    rigged: New, hurried: None, caplog: pytest.LogCaptureFixture, n: int, id_: str, ended: bool, told: str
+    rigged: New, hurried: None, caplog: pytest.LogCaptureFixture, n: int, id_: str, ended: bool, sentence: str
 ) -> None:
     stream = records(n)
     labels = labels_of(stream, id_)
@@ -432,8 +432,8 @@ def test_labels_that_never_join_are_told_once_with_what_the_ids_look_like(
         rig.agent.stop()
     rig.finish()
     lines = [each.getMessage() for each in caplog.records if "none has found" in each.getMessage()]
-    assert len(lines) == bool(told)
+    assert len(lines) == bool(sentence)
     for line in lines:
-        assert line.startswith(f"Task t: {told}")
+        assert line.startswith(f"Task t: {sentence}")
         assert f'answers have "{stream[0]["id"]}" (a-9-9), labels "order-erm-1700000000-' in line
         assert "`blindsight doctor` compares the sources" in line

@@ -75,11 +75,11 @@ class Owner:
 
 @contextmanager
 def owners(folder: Path, count: int) -> Iterator[list[Owner]]:
-    found = [Owner(folder) for _ in range(count)]
+    owners = [Owner(folder) for _ in range(count)]
     try:
-        yield found
+        yield owners
     finally:
-        for owner in found:
+        for owner in owners:
             owner.shards.finish(save=False)
 
 
@@ -195,9 +195,9 @@ def test_a_model_in_several_partitions_is_shown_once_and_told_of_once(
         series = view.series[0]
         assert one.shards.number_of(series.task, series.model, series.group) == 1
         assert one.shards.number_of(series.task, "another", "") is None
-    said = [record.message for record in caplog.records if "come in several partitions" in record.message]
-    assert len(said) == 1
-    assert "Give each message its model, or its task, as key." in said[0]
+    messages = [record.message for record in caplog.records if "come in several partitions" in record.message]
+    assert len(messages) == 1
+    assert "Give each message its model, or its task, as key." in messages[0]
 
 
 def test_several_views_are_one() -> None:

@@ -117,9 +117,9 @@ def test_a_swap_that_raises_leaves_the_old_engine_at_work(
     until(lambda: rig.received == 200, "the old engine goes on")
     assert [window.size for window in rig.sinks.windows] == [100, 100]
     assert rig.agent.view().healthy
-    [said] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    [error] = [record for record in caplog.records if record.levelno == logging.ERROR]
     expected = "The engine was not replaced, the old one continues: ZeroDivisionError('0 of 0')"
-    assert (said.getMessage(), said.exc_info) == (expected, None)
+    assert (error.getMessage(), error.exc_info) == (expected, None)
 
 
 def test_swaps_after_one_that_raised_are_made(rigged: New) -> None:
@@ -339,8 +339,8 @@ def test_a_reference_file_that_has_changed_is_read_again_and_begins_a_new_baseli
     until(lambda: fitted(house) != first, "the calibration is fitted anew")
     assert (first, fitted(house)) == (1.6e9 + 1000, 1.6e9 + 1001)
     assert house.sizes == [(100, "size"), (30, "end")]
-    told = f"The configuration was reloaded: tasks.t.reference (its file {path} has changed)."
-    assert caplog.text.count(told) == 1
+    message = f"The configuration was reloaded: tasks.t.reference (its file {path} has changed)."
+    assert caplog.text.count(message) == 1
     house.reload()
     assert "The configuration was reloaded: no change." in caplog.text
 
@@ -350,8 +350,8 @@ def test_a_reference_file_of_the_same_size_written_later_has_changed(
 ) -> None:
     referenced(house, seed=1)
     path = house.folder / "reference.ndjson"
-    found = path.stat()
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     house.reload()
     assert "has changed)." in caplog.text
     assert house.sizes[-1] == (30, "end")

@@ -90,11 +90,11 @@ def test_every_answer_is_in_one_window_of_its_model_and_of_its_group(
     plain: tuple[Path, Replayed],
 ) -> None:
     windows = read_windows(plain[0] / "out" / "windows.ndjson")
-    found = {
+    sizes = {
         who: [w["size"] for w in windows if (w["model"], w["group"]) == who]
         for who in [("erm", ""), ("irm", ""), ("irm", "region=eu")]
     }
-    assert found == {
+    assert sizes == {
         ("erm", ""): [100] * 7 + [30],
         ("irm", ""): [100] * 7,
         ("irm", "region=eu"): [100] * 7,
@@ -141,12 +141,12 @@ def test_labels_in_a_file_after_their_answers_are_said_to_come_after_all_windows
     labelled.write_bytes(ndjson([*labels, {"id": "unreadable"}]))
     both.write_bytes(ndjson([*alone[:50], *labels]))
 
-    said = (
+    note = (
         f"Files are read one after another: the labels of {labelled} came after all answers of {answered}, "
         "so every window closed without them. To replay them when they came, put answers and labels into "
         "one file, sorted by time."
     )
-    assert replayed(tmp_path, answered, labelled, labelled).notes == (said,)
+    assert replayed(tmp_path, answered, labelled, labelled).notes == (note,)
     assert replayed(tmp_path, answered).notes == ()
     assert replayed(tmp_path, labelled, answered).notes == (), "they wait, and are there as windows close"
     assert replayed(tmp_path, answered, both).notes == ()

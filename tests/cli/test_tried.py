@@ -45,7 +45,7 @@ def one_class(score: float) -> str:
 
 
 def config(folder: Path, **task: Any) -> Config:
-    found = configuration(
+    config = configuration(
         task={
             "classes": ["benign", "toxic"],
             "window": {"size": 100, "min_size": 20},
@@ -55,7 +55,7 @@ def config(folder: Path, **task: Any) -> Config:
         store={"path": str(folder / "state")},
         sources=[{"kind": "stdin"}],
     )
-    return Config.model_validate(found)
+    return Config.model_validate(config)
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def folder(tmp_path: Path) -> Path:
 
 def start(folder: Path, **task: Any) -> None:
     """What a start does first."""
-    found = config(folder, **task)
-    engine_settings(found, tried=Tried(found))
+    settings = config(folder, **task)
+    engine_settings(settings, tried=Tried(settings))
 
 
 def test_what_was_good_is_not_tried_again(folder: Path) -> None:
@@ -122,11 +122,11 @@ def test_a_task_that_was_warned_of_is_warned_of_again(
     reference = {"path": str(tmp_path / "reference.ndjson")}
     task = SHORT | {"classes": CLASSES, "reference": reference}
     tasks = {"t": task | {"groups": ["region"]}, "u": task}
-    found = Config.model_validate({"tasks": tasks, "store": {"path": str(tmp_path)}})
+    config = Config.model_validate({"tasks": tasks, "store": {"path": str(tmp_path)}})
     for _ in range(2):
-        tried = Tried(found)
+        tried = Tried(config)
         caplog.clear()
-        engine_settings(found, tried=tried)
+        engine_settings(config, tried=tried)
         tried.save()
         assert [line.startswith("tasks.t.reference, erm region=us") for line in waits(caplog)] == [True]
         assert list(json.loads((tmp_path / FILE).read_bytes())) == ["u"]

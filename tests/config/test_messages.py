@@ -177,11 +177,11 @@ def refusal(data, **keywords) -> str:
     return str(caught.value)
 
 
-def told(data) -> list[str]:
+def messages(data) -> list[str]:
     try:
         Config.model_validate(data)
     except ValidationError as error:
-        return [str(found) for found in findings(error, SCHEMA)]
+        return [str(finding) for finding in findings(error, SCHEMA)]
     return []
 
 
@@ -258,7 +258,7 @@ def test_ranges_end_where_the_schema_says(path, node):
         assert line.startswith(f"  {show_path(path)}: expected {describe(node)}, got {got}")
     for value in (node[key] for key in ("minimum", "maximum") if key in node):
         # Another check may refuse the end of a range, the range itself must not.
-        assert describe(node) not in " ".join(told(changed(path, value)))
+        assert describe(node) not in " ".join(messages(changed(path, value)))
 
 
 @pytest.mark.parametrize(
@@ -415,10 +415,10 @@ def test_a_number_in_a_path_is_shown_as_an_index_and_odd_names_in_quotes():
 
 
 @pytest.mark.parametrize(
-    ("name", "found"), [("max_age", "max_age_seconds"), ("SIZE", "size"), ("zz", None), ("store", None)]
+    ("name", "expected"), [("max_age", "max_age_seconds"), ("SIZE", "size"), ("zz", None), ("store", None)]
 )
-def test_the_nearest_name(name, found):
-    assert nearest(name, ["size", "min_size", "max_age_seconds", "sources"]) == found
+def test_the_nearest_name(name, expected):
+    assert nearest(name, ["size", "min_size", "max_age_seconds", "sources"]) == expected
 
 
 ADDRESS = "http://agent:hunter2@alerts/x"

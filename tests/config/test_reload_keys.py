@@ -92,7 +92,7 @@ def rig(task: Task) -> Rig:
     return Rig(dict(config.tasks), known)
 
 
-def reload(found: Rig, key: str, old: Task, new: Task) -> list[WindowReport]:
+def reload(engine_rig: Rig, key: str, old: Task, new: Task) -> list[WindowReport]:
     """What SIGHUP does: classify, then reconfigure; the windows that it closed."""
     before, after = Config(tasks={"t": old}), Config(tasks={"t": new})
     plan = classify(before, after)
@@ -101,8 +101,8 @@ def reload(found: Rig, key: str, old: Task, new: Task) -> list[WindowReport]:
     assert {path for path in named if not f"{wanted}.".startswith(f"{path}.")} <= set(also(key))
     assert any(f"{wanted}.".startswith(f"{path}.") for path in named), named
     assert not plan.restart
-    found.settings = rig(new).settings
-    found.engine, reports = found.engine.reconfigured(found.settings, plan.fresh_tasks)
+    engine_rig.settings = rig(new).settings
+    engine_rig.engine, reports = engine_rig.engine.reconfigured(engine_rig.settings, plan.fresh_tasks)
     return reports
 
 
@@ -112,10 +112,10 @@ def also(key: str) -> tuple[str, ...]:
 
 
 def rows(n: int, confidence: float | None = None, start: float = 1.71e9, **more: Any) -> list[Record]:
-    found = answers(np.random.default_rng(6), n, start=start, **more)
+    records = answers(np.random.default_rng(6), n, start=start, **more)
     if confidence is None:
-        return found
-    return [record | {"scores": [round(1 - confidence, 6), confidence]} for record in found]
+        return records
+    return [record | {"scores": [round(1 - confidence, 6), confidence]} for record in records]
 
 
 def labels(n: int) -> list[Record]:
@@ -152,13 +152,13 @@ def refitted(key: str, before: Any, after: Any) -> tuple[Any, ...]:
     old, new = ({"ssme": base | rare | {key: value}} for value in (before, after))
     estimators = {"estimators": ["average_confidence", "ensemble"]}
     early, late = rows(200, labelled=key == "max_labelled"), rows(100, start=1.72e9, labelled=True)
-    return estimators | old, new, early, late, lambda _, found: looked_at(key, found)
+    return estimators | old, new, early, late, lambda _, rig: looked_at(key, rig)
 
 
-def looked_at(key: str, found: Rig) -> Any:
+def looked_at(key: str, rig: Rig) -> Any:
     if key in ("seconds", "memory_bytes"):
-        return getattr(found.settings.tasks["t"].ssme, key)
-    jobs = [job for job in found.engine.refits() if isinstance(job, RefitJob)]
+        return getattr(rig.settings.tasks["t"].ssme, key)
+    jobs = [job for job in rig.engine.refits() if isinstance(job, RefitJob)]
     if not key.startswith(("m", "fit")):
         return len(jobs)
     [job] = jobs
@@ -192,38 +192,38 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
     "tasks.*.labels.horizon_days": (
         {"labels": {"horizon_days": 30}}, {"labels": {"horizon_days": 1}},
         rows(50), [r | {"time": r["time"] + 2 * 86_400} for r in rows(50)],
-        lambda _, found: found.engine.view().series[0].duplicates,
+        lambda _, rig: rig.engine.view().series[0].duplicates,
     ),
     "tasks.*.labels.max_answers": (
         {"labels": {"max_answers": 2000}}, {"labels": {"max_answers": 1000}}, rows(1500), rows(100),
-        lambda _, found: found.engine.view().series[0].duplicates,
+        lambda _, rig: rig.engine.view().series[0].duplicates,
     ),
     "tasks.*.labels.max_waiting": (
         {"labels": {"max_waiting": 2000}}, {"labels": {"max_waiting": 1000}}, labels(1500), rows(10),
-        lambda _, found: len(found.engine.snapshot().tasks["t"].join.labels.keys),
+        lambda _, rig: len(rig.engine.snapshot().tasks["t"].join.labels.keys),
     ),
     "tasks.*.labels.max_bytes": (
         {"labels": {"max_answers": 1000}}, {"labels": {"max_answers": 1000, "max_bytes": 1_000_000}},
-        rows(900), rows(100), lambda _, found: found.engine.view().series[0].duplicates,
+        rows(900), rows(100), lambda _, rig: rig.engine.view().series[0].duplicates,
     ),
     "tasks.*.labels.max_replaced": (
         {"labels": {"max_replaced": 1}, "calibration": {"refit_labels": 60}}, {"labels": {"max_replaced": 0}},
         contradicted(rows(100, labelled=True)), rows(100, start=1.72e9, labelled=True),
-        lambda _, found: found.engine.refits() == [] and found.engine.view().series[0].recalibrations.held,
+        lambda _, rig: rig.engine.refits() == [] and rig.engine.view().series[0].recalibrations.held,
     ),
     "tasks.*.labels.weights": (
         refitted("models", ["erm"], ["erm"])[0] | {"estimators": ["average_confidence", "labelled"]},
         {"labels": {"weights": "estimated"}}, *refitted("models", ["erm"], ["erm"])[2:4],
-        lambda _, found: [j.label_weights for j in found.engine.refits() if isinstance(j, RefitJob)],
+        lambda _, rig: [j.label_weights for j in rig.engine.refits() if isinstance(j, RefitJob)],
     ),
     "tasks.*.calibration.refit_labels": (
         {"calibration": {"refit_labels": 999}}, {"calibration": {"refit_labels": 60}},
-        rows(150), rows(100, start=1.72e9, labelled=True), lambda _, found: len(found.engine.refits()),
+        rows(150), rows(100, start=1.72e9, labelled=True), lambda _, rig: len(rig.engine.refits()),
     ),
     **{f"tasks.*.ssme.{key}": refitted(key, before, after) for key, (before, after) in REFITS.items()},
     "tasks.*.max_series": (
         {"max_series": 1}, {"max_series": 2}, rows(50), rows(50, model="irm"),
-        lambda _, found: len(found.engine.view().series),
+        lambda _, rig: len(rig.engine.view().series),
     ),
 }  # fmt: skip
 
@@ -325,9 +325,9 @@ def fitting(records: list[Record], task: Task) -> list[Record]:
     return [{**r, "scores": [one, two, 1 - one - two]} for r, (one, two) in zip(records, shared, strict=True)]
 
 
-def shown(reports: list[WindowReport], found: Rig) -> Any:
+def shown(reports: list[WindowReport], rig: Rig) -> Any:
     """What a baseline and settings make of windows, whatever their numbers."""
-    series = found.engine.view().series[0]
+    series = rig.engine.view().series[0]
     windows = [
         (r.size, r.closed_by, r.calibration.method, [e.metric for e in r.estimates],
          [(c.metric, c.verdict) for c in r.charts if c.metric == "accuracy"])
@@ -352,16 +352,16 @@ def test_what_begins_a_new_baseline_closes_the_open_window_and_is_as_if_begun_wi
     state = reloaded.engine.view().series[0]
     by_reference = Config(tasks={"t": new}).tasks["t"].reference.path is not None
     assert (state.state, state.charts) == ("in_control" if by_reference else "warming_up", ())
-    found = shown(reloaded.feed(after), reloaded)
-    assert found == shown(fresh.feed(after), fresh)
-    assert found != shown(left.feed(after), left), "the change is seen"
+    actual = shown(reloaded.feed(after), reloaded)
+    assert actual == shown(fresh.feed(after), fresh)
+    assert actual != shown(left.feed(after), left), "the change is seen"
 
 
 def test_a_new_baseline_counts_the_fits_of_the_calibration() -> None:
     old, new = settings(reference={"path": "r"}), settings(reference={"path": "r"}, chart={"sigmas": 2})
-    found = rig(old)
-    [first] = found.feed(rows(100))
-    reload(found, "tasks.*.chart.sigmas", old, new)
-    found.restart()
-    [second] = found.feed(rows(100, start=1.72e9))
+    engine_rig = rig(old)
+    [first] = engine_rig.feed(rows(100))
+    reload(engine_rig, "tasks.*.chart.sigmas", old, new)
+    engine_rig.restart()
+    [second] = engine_rig.feed(rows(100, start=1.72e9))
     assert (first.calibration.version, second.calibration.version) == (1, 2)

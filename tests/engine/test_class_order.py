@@ -18,8 +18,8 @@ def reference(second: np.ndarray, labels: np.ndarray) -> Reference:
     return Reference(scores, scores.argmax(axis=1), labels.astype(np.int64), np.arange(len(labels)), "", {})
 
 
-def refuse(found: Reference, classes: tuple[str, ...] = ("ok", "bad")) -> None:
-    refuse_reversed_classes("t", classes, "erm", found)
+def refuse(reference: Reference, classes: tuple[str, ...] = ("ok", "bad")) -> None:
+    refuse_reversed_classes("t", classes, "erm", reference)
 
 
 def good(n: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:

@@ -118,10 +118,10 @@ def test_the_pooled_estimate_is_that_of_all_rows() -> None:
 
 def test_an_objective_that_the_interval_merely_reaches_is_not_proven() -> None:
     logic = Objective(FLOOR, windows=1).build()
-    found = logic.update(window(0.92, 200))
-    assert found.lower < 0.9
-    assert 0.25 * (found.upper - found.lower) < 0.92 - 0.9
-    assert found.state is ObjectiveState.NOT_PROVEN
+    interval = logic.update(window(0.92, 200))
+    assert interval.lower < 0.9
+    assert 0.25 * (interval.upper - interval.lower) < 0.92 - 0.9
+    assert interval.state is ObjectiveState.NOT_PROVEN
     assert logic.update(window(0.905, 200)).state is ObjectiveState.AT_RISK
 
 

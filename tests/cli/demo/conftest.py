@@ -18,8 +18,8 @@ from monitor.cli.demo.training import Scored, train_and_score
 
 def in_the_weeks(flights: Flights) -> NDArray[np.bool_]:
     """Whether each flight is in the incident's stream or its reference, (n,)."""
-    found: NDArray[np.bool_] = (flights.date >= INCIDENT_WEEKS[0]) & (flights.date < INCIDENT_WEEKS[-1])
-    return found
+    mask: NDArray[np.bool_] = (flights.date >= INCIDENT_WEEKS[0]) & (flights.date < INCIDENT_WEEKS[-1])
+    return mask
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def flights() -> Flights:
 def take(flights: Flights) -> Callable[[Ints], Flights]:
     """The flights of some rows."""
 
-    def taken(rows: Ints) -> Flights:
+    def take_rows(rows: Ints) -> Flights:
         columns = {
             field.name: getattr(flights, field.name)[rows]
             for field in fields(Flights)
@@ -39,7 +39,7 @@ def take(flights: Flights) -> Callable[[Ints], Flights]:
         }
         return replace(flights, **columns)
 
-    return taken
+    return take_rows
 
 
 @pytest.fixture(scope="session")

@@ -40,14 +40,14 @@ def used_in_turns(folder: Path, values: list[bytes], partition: str = "topic-0")
     decode = Decoder(layouts(config.tasks), "kafka").decode
     engine = EngineSettings(config.tasks, {}).build()
     store = Store(folder / "state")
-    found: list[WindowReport] = []
+    reports: list[WindowReport] = []
     edges = [0, *(edge for stretch in OTHERS for edge in stretch), len(values)]
     for start, stop in zip(edges[::2], edges[1::2], strict=True):
         raw = RawMessages(values[start:stop], partition, list(range(start, stop)), after_others=start > 0)
-        found += engine.absorb(decode([raw]), 1.8e9)
-    store.commit(engine.changes(), found)
+        reports += engine.absorb(decode([raw]), 1.8e9)
+    store.commit(engine.changes(), reports)
     store.close()
-    return found
+    return reports
 
 
 def dump(folder: Path, values: list[bytes], partition: int = 0) -> str:

@@ -81,19 +81,19 @@ def job_rows(engine: Engine) -> list[tuple[int, list[float | None]]]:
 def stream(seed: int, n: int = 300) -> list[Record]:
     """Some models answer some requests, now or later; labels before, between and after; one changes."""
     rng = np.random.default_rng(seed)
-    found: list[tuple[float, Record]] = []
+    timed: list[tuple[float, Record]] = []
     for i, score in enumerate(np.float32(confidences(rng, n)).astype(float).tolist()):
         head = {"id": f"r{i}", "time": 1.7e9 + i}
         for model in [*MODELS, "stranger"]:
             if rng.random() < 0.7:
                 at = i + float(rng.exponential(5))
-                found.append((at, head | {"models": {model: [1 - score, score]}}))
+                timed.append((at, head | {"models": {model: [1 - score, score]}}))
         if rng.random() < 0.4:
             label = head | {"label": CLASSES[int(rng.random() < score)]}
-            found.append((i + float(rng.normal(5, 10)), label))
+            timed.append((i + float(rng.normal(5, 10)), label))
             if rng.random() < 0.1:
-                found.append((i + 40.0, label | {"label": CLASSES[0]}))
-    return [record for _, record in sorted(found, key=lambda one: one[0])]
+                timed.append((i + 40.0, label | {"label": CLASSES[0]}))
+    return [record for _, record in sorted(timed, key=lambda one: one[0])]
 
 
 def expected(records: list[Record], max_rows: int, max_labelled: int) -> list[tuple[int, list[float | None]]]:
@@ -103,8 +103,8 @@ def expected(records: list[Record], max_rows: int, max_labelled: int) -> list[tu
     return [(label, scores) for _, label, scores in witness.rows(max_rows, max_labelled)]
 
 
-def near(found: list[tuple[int, list[float | None]]]) -> list[tuple[int, list[float | None]]]:
-    return [(label, [score and round(score, 5) for score in scores]) for label, scores in found]
+def near(rows: list[tuple[int, list[float | None]]]) -> list[tuple[int, list[float | None]]]:
+    return [(label, [score and round(score, 5) for score in scores]) for label, scores in rows]
 
 
 def replaced_labels(records: list[Record]) -> int:
@@ -114,7 +114,7 @@ def replaced_labels(records: list[Record]) -> int:
         if "label" in record:
             classes.setdefault(record["id"], set()).add(record["label"])
     answered = {record["id"] for record in records if set(record.get("models", ())) & set(MODELS)}
-    return sum(len(found) > 1 for name, found in classes.items() if name in answered)
+    return sum(len(values) > 1 for name, values in classes.items() if name in answered)
 
 
 @pytest.mark.slow
@@ -273,8 +273,8 @@ def test_of_a_large_pool_a_sample_is_fitted_on_that_is_spread_over_all_of_it(oth
     share = 1 / (len(MODELS) + len(others))
     assert job.pool_rows == pytest.approx(3000, abs=50 + 4 * 3000 * np.sqrt((1 / share - 1) / 600))
     score = confidences(np.random.default_rng(7), 3000).astype(np.float32)
-    drawn = np.flatnonzero(np.isin(score, job.scores[job.labels < 0, 0, 1]))
-    assert abs((drawn < 1500).mean() - 0.5) < 4 * np.sqrt(0.25 / len(drawn))
+    sampled = np.flatnonzero(np.isin(score, job.scores[job.labels < 0, 0, 1]))
+    assert abs((sampled < 1500).mean() - 0.5) < 4 * np.sqrt(0.25 / len(sampled))
     assert not np.isnan(job.scores[:, : len(MODELS)]).any(), "requests are put together whole"
 
 

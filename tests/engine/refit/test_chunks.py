@@ -46,8 +46,8 @@ def test_the_parts_of_a_chunk_are_the_chunk(stop: int) -> None:
 
 
 def test_the_latest_clock_never_falls_and_a_record_without_a_time_does_not_move_it() -> None:
-    found = latest_arrivals(chunk(), -np.inf, event_time=True)
-    assert found.tolist() == [1000.0, 1000.0, 1001.0, 1001.0, *[2000.0] * 10][: len(found)]
+    arrivals = latest_arrivals(chunk(), -np.inf, event_time=True)
+    assert arrivals.tolist() == [1000.0, 1000.0, 1001.0, 1001.0, *[2000.0] * 10][: len(arrivals)]
     assert set(latest_arrivals(chunk(), 7.0, event_time=False)) == {7.0}
 
 

@@ -7,11 +7,11 @@ from monitor.engine.refit.schedule import RefitSchedule, RefitScheduleLogic
 
 
 def closed(schedule: RefitScheduleLogic, times: int) -> list[bool]:
-    found = []
+    due = []
     for _ in range(times):
         schedule.window_closed(now=0.0)
-        found.append(schedule.due)
-    return found
+        due.append(schedule.due)
+    return due
 
 
 def test_it_is_due_with_the_window_that_is_one_too_many() -> None:

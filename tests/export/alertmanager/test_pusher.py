@@ -109,8 +109,8 @@ def test_a_models_lost_trust_stands_for_that_of_its_groups() -> None:
     lost = dataclasses.replace(CALM, trust=Trust(False, 23.5, 1200))
     group = dataclasses.replace(lost, group="region=eu")
     other = dataclasses.replace(group, model="other")
-    found = [dict(each.labels) for each in active_conditions(view(group, lost, other))]
-    assert [(labels["model"], labels.get("group")) for labels in found] == [
+    conditions = [dict(each.labels) for each in active_conditions(view(group, lost, other))]
+    assert [(labels["model"], labels.get("group")) for labels in conditions] == [
         ("erm", None),
         ("other", "region=eu"),
     ]
@@ -126,8 +126,8 @@ def test_an_alarm_says_where_the_change_is() -> None:
 
 
 def test_a_refit_that_does_not_begin_is_told_by_its_task() -> None:
-    found = AgentView(engine=EngineView(refits={"t": RefitView(refused="6 of 100 labels …", held=True)}))
-    (conflict,) = active_conditions(found)
+    agent_view = AgentView(engine=EngineView(refits={"t": RefitView(refused="6 of 100 labels …", held=True)}))
+    (conflict,) = active_conditions(agent_view)
     assert dict(conflict.identity) == {
         "alertname": "BlindsightLabelsConflict",
         "severity": "warning",
@@ -372,5 +372,5 @@ def test_an_alertmanager_behind_a_path_is_allowed() -> None:
 
 
 def test_the_name_of_the_alert_on_silence_is_the_rule_of_windows() -> None:
-    [found] = active_conditions(view(dataclasses.replace(CALM, state=SeriesState.SILENT)))
-    assert (found.name, found.patient) == (NO_WINDOW, False)
+    [condition] = active_conditions(view(dataclasses.replace(CALM, state=SeriesState.SILENT)))
+    assert (condition.name, condition.patient) == (NO_WINDOW, False)

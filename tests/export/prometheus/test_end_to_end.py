@@ -33,8 +33,8 @@ def test_prometheus_scrapes_the_estimate_that_is_in_the_reports_file(
         assert series[0]["metric"]["job"] == "blindsight"
         written = read_windows(tmp_path / "windows.ndjson")[-1]
         assert written["window"] == 5
-        for found in written["estimates"]:
-            assert_shown(server, found)
+        for estimate in written["estimates"]:
+            assert_shown(server, estimate)
         limits = written["charts"][0]
         for line in ("center", "lower", "upper"):
             assert value(server, f"blindsight_control_{line}_ratio{{{ACCURACY}}}") == pytest.approx(

@@ -25,11 +25,11 @@ def counter(healthy: float, sick: float) -> Values:
     """So much more each minute; whole numbers."""
 
     def values(letters: str) -> list[float | None]:
-        total, found = 0.0, list[float | None]()
+        total, counts = 0.0, list[float | None]()
         for letter in letters:
             total += sick if letter in "Sx." else healthy
-            found.append(float(int(total + 1e-9)))
-        return found
+            counts.append(float(int(total + 1e-9)))
+        return counts
 
     return values
 
@@ -38,11 +38,11 @@ def piling(healthy: float, a_minute: float) -> Values:
     """A queue: it grows in sickness, and is empty again at once in health."""
 
     def values(letters: str) -> list[float | None]:
-        now, found = healthy, list[float | None]()
+        now, counts = healthy, list[float | None]()
         for letter in letters:
             now = now + a_minute if letter in "Sx." else healthy
-            found.append(now)
-        return found
+            counts.append(now)
+        return counts
 
     return values
 
@@ -67,20 +67,20 @@ def only_healthy(values: Values) -> Values:
 
 def stopped_clock(letters: str) -> list[float | None]:
     """Seconds since the start, which stand still in sickness."""
-    now, found = 0.0, list[float | None]()
+    now, times = 0.0, list[float | None]()
     for minute, letter in enumerate(letters):
         now = now if letter in "Sx." else 60.0 * minute
-        found.append(now)
-    return found
+        times.append(now)
+    return times
 
 
 def begun_anew(values: Values, minute: int) -> Values:
     """A counter of an agent that starts without its state in that minute: from 0 again."""
 
     def after(letters: str) -> list[float | None]:
-        found = values(letters)
-        lost = found[minute - 1] or 0.0
-        return [v if v is None or at < minute else v - lost for at, v in enumerate(found)]
+        counts = values(letters)
+        lost = counts[minute - 1] or 0.0
+        return [v if v is None or at < minute else v - lost for at, v in enumerate(counts)]
 
     return after
 
@@ -173,7 +173,7 @@ def question(rules: str, series: list[dict[str, str]], tests: Mapping[str, objec
     return rules, json.dumps({"evaluation_interval": "1m", "tests": [case]})
 
 
-def asked(expression: str, minute: int, *expected: str) -> dict[str, object]:
+def promql_test(expression: str, minute: int, *expected: str) -> dict[str, object]:
     """One `promql_expr_test`: these series and no others, each with the value 1."""
-    found = [{"labels": each, "value": 1} for each in expected]
-    return {"expr": expression, "eval_time": f"{minute}m", "exp_samples": found}
+    samples = [{"labels": each, "value": 1} for each in expected]
+    return {"expr": expression, "eval_time": f"{minute}m", "exp_samples": samples}

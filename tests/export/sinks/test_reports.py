@@ -278,8 +278,8 @@ def test_a_folder_without_permission_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_other_causes_are_passed_on_in_the_sentence() -> None:
-    said = cannot_write("w", OSError(30, "Read-only file system"))
-    assert said == "cannot write 'w': Read-only file system; make room or give another path"
+    message = cannot_write("w", OSError(30, "Read-only file system"))
+    assert message == "cannot write 'w': Read-only file system; make room or give another path"
 
 
 def test_closing_what_never_started_loses_what_was_queued_and_hangs_not(tmp_path: Path) -> None:
