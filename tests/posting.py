@@ -57,7 +57,7 @@ class Posted:
             content = json.dumps(content).encode()
         return self.client.post(path, content=content, headers={"content-type": "application/json", **named})
 
-    def taken(self) -> list[dict[str, Any]]:
+    def read_rows(self) -> list[dict[str, Any]]:
         """What the source hands out now, record by record."""
         return [json.loads(line) for line in self.lines()]
 

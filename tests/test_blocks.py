@@ -364,7 +364,7 @@ def test_posts_by_curl_are_taken(tmp_path: Path) -> None:
         text = text.replace("curl -sS", f"curl -sS -H 'Authorization: Bearer {token}'", 1)
         done = bash(text.replace("curl -sS", "curl -sS -f"), tmp_path, TOKEN=token)
         assert (done.returncode, done.stderr) == (0, "")
-        assert [row["id"] for row in posted.taken()] == ["req-81", "req-81"]
+        assert [row["id"] for row in posted.read_rows()] == ["req-81", "req-81"]
 
 
 def bash(text: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -411,7 +411,7 @@ def test_the_lines_of_the_client_send_what_the_page_says(tmp_path: Path) -> None
         client = names["client"]
         client.close(PATIENCE_SECONDS)
         run("docs/serving/fastapi.md", "from blindsight_client import Client\n", {}, posted.source.port)
-        rows = posted.taken()
+        rows = posted.read_rows()
     assert [(row["id"], row.get("scores"), row.get("label")) for row in rows] == [
         ("req-81", [0.12, 0.88], None),
         ("req-81", None, "toxic"),

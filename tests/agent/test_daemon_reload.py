@@ -32,15 +32,15 @@ class Following:
 
     def __init__(self, daemon: DaemonProcess) -> None:
         self.daemon = daemon
-        self.given = 0
+        self.fed = 0
 
     def give(self, n: int) -> None:
         """Append so many answers, and wait until they are used."""
-        more = answers(np.random.default_rng(self.given), n, start=1.7e9 + self.given)
+        more = answers(np.random.default_rng(self.fed), n, start=1.7e9 + self.fed)
         with (self.daemon.folder / "in.ndjson").open("ab") as file:
             file.write(ndjson(more))
-        self.given += n
-        self.daemon.until(lambda: self.used == self.given, f"{self.given} answers are used")
+        self.fed += n
+        self.daemon.until(lambda: self.used == self.fed, f"{self.fed} answers are used")
 
     @property
     def used(self) -> float:

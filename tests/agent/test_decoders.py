@@ -314,9 +314,9 @@ class Fed:
         """Until the source has ended; its chunks."""
         self.feeder.start()
         wait_until(lambda: self.feeder.ended, "the source has ended", pause=0.002)
-        return self.taken()
+        return self.take_chunks()
 
-    def taken(self) -> list[Chunk]:
+    def take_chunks(self) -> list[Chunk]:
         return [self.chunks.get_nowait()[1] for _ in range(self.chunks.qsize())]
 
 
@@ -438,7 +438,7 @@ def test_a_source_that_is_stopped_hands_on_what_it_has_read(pair: Decoders) -> N
     wait_until(lambda: fed.source.lag == 0, "all is read", pause=0.002)
     fed.feeder.stop()
     fed.feeder.join(PATIENCE_SECONDS)
-    assert [chunk.answers for chunk in fed.taken()] == [3000] * 4
+    assert [chunk.answers for chunk in fed.take_chunks()] == [3000] * 4
     assert pair.busy == 0
 
 
@@ -458,7 +458,7 @@ def test_reads_that_killed_processes_had_are_decoded_here_in_their_order(
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: fed.feeder.ended, "the source has ended", pause=0.002)
         assert (two.failures, two.pids) == (2, [])
-    assert [chunk.positions["list"] for chunk in fed.taken()] == [3000, 6000, 9000, 12_000]
+    assert [chunk.positions["list"] for chunk in fed.take_chunks()] == [3000, 6000, 9000, 12_000]
     assert fed.decoded_here == 4
 
 

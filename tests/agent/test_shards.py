@@ -33,10 +33,10 @@ class Owner:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.told: list[tuple[str, dict[str, object]]] = []
+        self.reported: list[tuple[str, dict[str, object]]] = []
         self.sinks: dict[int, ListSinks] = {}
         self.shards = Shards(self._open, "kafka")
-        self.shards.bind(lambda source, positions: self.told.append((source, dict(positions))))
+        self.shards.bind(lambda source, positions: self.reported.append((source, dict(positions))))
 
     def take(self, partition: str) -> MovingShard | None:
         number = int(partition.rpartition("-")[2])
@@ -95,7 +95,7 @@ def test_a_shard_that_is_given_up_goes_on_where_it_was(tmp_path: Path) -> None:
         assert one.shards.held() == set()
         assert one.take("labels-3") is None, "what is given up is not taken again before it is gone"
         one.until_given_up("clicks-3")
-        assert one.told[-1] == ("kafka", {"clicks-3": 130})
+        assert one.reported[-1] == ("kafka", {"clicks-3": 130})
         shard = two.take("clicks-3")
         assert shard is not None
         assert two.shards.waiting is None

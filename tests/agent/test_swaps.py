@@ -204,7 +204,7 @@ class House:
         self.folder = folder
         self.stream = folder / "in.ndjson"
         self.stream.write_bytes(b"")
-        self.given = 0
+        self.fed = 0
         self.write(**settings)
         self.windows: list[WindowReport] = []
         self.daemon = Daemon(load_config(str(self.path)), self.windows.extend)
@@ -220,9 +220,9 @@ class House:
 
     def give(self, n: int) -> None:
         with self.stream.open("ab") as file:
-            file.write(ndjson(records(n, self.given, start=1.7e9 + self.given)))
-        self.given += n
-        until(lambda: sum(self.view.engine.received.values()) == self.given, "the answers are used")
+            file.write(ndjson(records(n, self.fed, start=1.7e9 + self.fed)))
+        self.fed += n
+        until(lambda: sum(self.view.engine.received.values()) == self.fed, "the answers are used")
 
     def reload(self) -> None:
         self.daemon.reload(str(self.path))
@@ -284,7 +284,7 @@ def test_a_reload_waits_for_a_busy_engine_only_so_long_and_is_not_made_later(
     )
     assert not house.view.reload_successful
     until(lambda: len(house.windows) == 1, "the engine goes on")
-    house.given = 100
+    house.fed = 100
     house.give(100)
     assert [window.estimates[0].result.level for window in house.windows] == [0.95, 0.95]
     monkeypatch.setattr(daemon_module, "_SWAP_SECONDS", PATIENCE_SECONDS)

@@ -71,7 +71,7 @@ def seconds_until_paged(way: Way) -> float:
             stream.add(100, "m", weights=DEGRADED)
             time.sleep(0.5)
         wait_until(
-            lambda: bool(webhook.told("/pager", "firing", model="m")),
+            lambda: bool(webhook.matching("/pager", "firing", model="m")),
             "it pages",
             0.01,
         )
@@ -85,11 +85,11 @@ def table(runs: int = 5) -> Iterator[str]:
         "direct push": (by_push, GROUP_WAIT_SECONDS),
     }
     for name, (way, wait) in waits.items():
-        found = [seconds_until_paged(way) for _ in range(runs)]
-        middle = statistics.median(found)
+        seconds = [seconds_until_paged(way) for _ in range(runs)]
+        middle = statistics.median(seconds)
         yield (
             f"{name}: {middle:.1f} s from the first degraded answer to the webhook (median of {runs}, "
-            f"{min(found):.1f} to {max(found):.1f}), of which {wait:.1f} s are waited on purpose: "
+            f"{min(seconds):.1f} to {max(seconds):.1f}), of which {wait:.1f} s are waited on purpose: "
             f"{middle / wait:.2f} times that"
         )
 

@@ -79,7 +79,7 @@ def services(agent: str) -> Iterator[dict[str, int]]:
         process.start()
     try:
         for port in ports.values():
-            wait_until(lambda port=port: asked(Caller(port), "/counts") is not None, "the service answers")
+            wait_until(lambda port=port: get_json(Caller(port), "/counts") is not None, "the service answers")
         yield ports
     finally:
         for process in made:
@@ -106,7 +106,7 @@ class Caller:
         return body if response.status == 200 else None
 
 
-def asked(caller: Caller, path: str) -> Any:
+def get_json(caller: Caller, path: str) -> Any:
     body = caller.get(path)
     return None if body is None else json.loads(body)
 
@@ -122,9 +122,9 @@ def measured(callers: dict[str, Caller], seconds: float) -> Iterator[str]:
                 if caller.get("/predict") is None:
                     failed[kind] += 1
                 times[kind].append(time.perf_counter() - began)
-    for kind, found in times.items():
-        p50, p99 = (1000 * sorted(found)[int(len(found) * share)] for share in (0.5, 0.99))
-        yield f"  {kind:<9} {p50:8.3f} {p99:8.3f} {len(found):10,} {failed[kind]:8,}"
+    for kind, latencies in times.items():
+        p50, p99 = (1000 * sorted(latencies)[int(len(latencies) * share)] for share in (0.5, 0.99))
+        yield f"  {kind:<9} {p50:8.3f} {p99:8.3f} {len(latencies):10,} {failed[kind]:8,}"
 
 
 def table(seconds: int = 60) -> Iterator[str]:
@@ -145,12 +145,14 @@ def table(seconds: int = 60) -> Iterator[str]:
                 yield f"the agent is {state}"
                 yield from measured(callers, seconds)
         with DaemonProcess(Path(folder), config) as daemon:
-            wait_until(lambda: asked(callers["client"], "/counts")["pending"] == 0, "all that waited is sent")
-            found = asked(callers["client"], "/counts")
-            yield "the agent is up again; records of the client: " + ", ".join(
-                f"{name} {count:,}" for name, count in found.items()
+            wait_until(
+                lambda: get_json(callers["client"], "/counts")["pending"] == 0, "all that waited is sent"
             )
-            assert found["logged"] == found["sent"] + found["rejected"] + found["dropped"]
+            counts = get_json(callers["client"], "/counts")
+            yield "the agent is up again; records of the client: " + ", ".join(
+                f"{name} {count:,}" for name, count in counts.items()
+            )
+            assert counts["logged"] == counts["sent"] + counts["rejected"] + counts["dropped"]
             assert_adds_up(daemon)
 
 

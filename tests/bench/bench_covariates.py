@@ -51,13 +51,13 @@ def seconds(reference: int, many: int, n: int, shifted: bool) -> tuple[float, fl
     base, plain = fit_predictive(IsotonicCalibrator(), *rows), IsotonicCalibrator().fit(*rows)
     window, claimed = features_of(rng, n, many, shifted), rng.random(n)
     scores = np.column_stack((1 - claimed, claimed))
-    found = prepared.adapt(window)
+    adapted = prepared.adapt(window)
     request = EstimationRequest(
         scores, (claimed > 0.5) * 1, plain.apply(scores), METRICS, 1, 0.95, 0, predictive=base
     )
     return (
         processor(lambda: prepared.adapt(window)),
-        processor(lambda: found.predictive(base, prepared, 1)),
+        processor(lambda: adapted.predictive(base, prepared, 1)),
         processor(lambda: evaluate([request])),
     )
 
@@ -82,8 +82,8 @@ def table(reference: int = MOST_ROWS) -> Iterator[str]:
     for many in FEATURES:
         for n in WINDOWS:
             for shifted in (False, True):
-                taken = zip(seconds(reference, many, n, shifted), (8, 8, 11), strict=True)
-                cells = "".join(f"{1e3 * one:{width}.1f}" for one, width in taken)
+                costs = zip(seconds(reference, many, n, shifted), (8, 8, 11), strict=True)
+                cells = "".join(f"{1e3 * one:{width}.1f}" for one, width in costs)
                 yield f"{many:8d}{n:8,}{'yes' if shifted else 'no':>8s}{cells}"
 
 

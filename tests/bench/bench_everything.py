@@ -80,14 +80,14 @@ def turns(
     with tempfile.TemporaryDirectory() as short, tempfile.TemporaryDirectory() as whole:
         load.write(Path(short), WARM)
         load.write(Path(whole), WARM + records)
-        found = []
+        turns = []
         for _ in range(rounds):
             decoding = apart(bare, Path(whole))
             seconds = decoding["records"] / decoding["rate"]
-            found.append(
+            turns.append(
                 [(replayed(each, Path(short)), replayed(each, Path(whole)), seconds) for each in checkouts]
             )
-    return found
+    return turns
 
 
 def table(

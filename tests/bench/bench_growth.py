@@ -151,15 +151,15 @@ def task(load: Load) -> Task:
 def references(load: Load) -> dict[str, Reference]:
     """Of each model, and of each of its groups, drawn from the scores themselves."""
     rng = np.random.default_rng(1)
-    found = {}
+    references = {}
     for model in range(load.models):
         score = confidences(rng, REFERENCE_ROWS)
         truth = (rng.random(REFERENCE_ROWS) < score).astype(np.int64)
         both = np.stack([1 - score, score], axis=1)
         rows = np.arange(REFERENCE_ROWS)
         groups = {f"region={g}": rows[rows % load.groups == g] for g in range(load.groups)}
-        found[f"m{model}"] = Reference(both, both.argmax(axis=1), truth, rows.astype(float), "", groups)
-    return found
+        references[f"m{model}"] = Reference(both, both.argmax(axis=1), truth, rows.astype(float), "", groups)
+    return references
 
 
 def chunks(load: Load) -> Iterator[Chunk]:
@@ -181,9 +181,9 @@ def chunks(load: Load) -> Iterator[Chunk]:
             np.arange(n), zeros, number,
         )  # fmt: skip
         labels = _labels(load, number - late, score, n) if first >= late and load.labelled else None
-        told = () if labels is None else (labels,)
+        label_columns = () if labels is None else (labels,)
         count = 0 if labels is None else len(labels)
-        yield Chunk("bench", (batch,), told, (), ("p",), {"p": first + n}, n, count)
+        yield Chunk("bench", (batch,), label_columns, (), ("p",), {"p": first + n}, n, count)
 
 
 def _labels(load: Load, number: np.ndarray, score: np.ndarray, order: int) -> LabelBatch | None:
@@ -303,7 +303,7 @@ def full_scrapes(models: int) -> list[str]:
         "new windows": closed,
     }
     turns = {name: replace(began, engine=engine) for name, engine in engines.items()}
-    return [f"    {models:,} models, {_written(turns)}", f"    over HTTP with gzip, {_asked(turns)}"]
+    return [f"    {models:,} models, {_written(turns)}", f"    over HTTP with gzip, {_scraped(turns)}"]
 
 
 def _written(turns: Mapping[str, AgentView]) -> str:
@@ -322,19 +322,19 @@ def _written(turns: Mapping[str, AgentView]) -> str:
     return f"{lines:,} series, {size}; s a scrape: {', '.join(times)}"
 
 
-def _asked(turns: Mapping[str, AgentView]) -> str:
+def _scraped(turns: Mapping[str, AgentView]) -> str:
     """How long a client of the agent's HTTP server waits for each; it takes gzip, as Prometheus does."""
     views, times = iter(turns.values()), []
     metrics = registry(lambda: next(views), 10_000_000)
     server = HttpServer(build_app(AgentView, metrics, lambda view, query: ""), "127.0.0.1:0")
     server.start()
-    asked = Request(f"http://127.0.0.1:{server.port}/metrics", headers={"Accept-Encoding": "gzip"})
+    request = Request(f"http://127.0.0.1:{server.port}/metrics", headers={"Accept-Encoding": "gzip"})
     for name in turns:
         before, used = time.perf_counter(), time.process_time()
-        with urlopen(asked, timeout=60) as answer:
+        with urlopen(request, timeout=60) as answer:
             answer.read()
-        took, used = time.perf_counter() - before, time.process_time() - used
-        times.append(f"{name} {took:.2f} / {used:.2f}")
+        elapsed, used = time.perf_counter() - before, time.process_time() - used
+        times.append(f"{name} {elapsed:.2f} / {used:.2f}")
     server.stop()
     return f"s that a client waits / of the processor: {', '.join(times)}"
 
@@ -374,11 +374,11 @@ def table(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
         f"{name:>12}  start s  learn s  us/answer  store us  memory MB  store MB"
         "  scrape ms  again ms  scrape KB     lines"
     )
-    found = [head]
+    lines = [head]
     for load, cost in points:
         value = getattr(load, axis)
         at = f"{value:12.0%}" if axis == "labelled" else f"{value:12,}"
-        found.append(
+        lines.append(
             f"{at} {cost.start:8.2f} {cost.learn:8.2f} {1e6 * cost.engine / load.rows:10.2f}"
             f" {1e6 * cost.store / load.rows:9.2f}"
             f" {cost.memory / 1e6:10,.0f} {cost.disk / 1e6:9,.0f} {1e3 * cost.scrape:10.1f}"
@@ -395,8 +395,8 @@ def table(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
         "scrape": "scrape",
     }
     slopes = {kind: exponent(getattr(was, of), getattr(now, of), *causes) for kind, of in kinds.items()}
-    said = ", ".join(f"{kind} {slope:.2f}" for kind, slope in slopes.items() if not math.isnan(slope))
-    return [*found, f"    exponents of the last step: {said}", *_walls(axis, points)]
+    exponents = ", ".join(f"{kind} {slope:.2f}" for kind, slope in slopes.items() if not math.isnan(slope))
+    return [*lines, f"    exponents of the last step: {exponents}", *_walls(axis, points)]
 
 
 def _walls(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:

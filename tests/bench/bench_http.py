@@ -56,11 +56,11 @@ class Times:
     ignored: int = 0
 
     def line(self, seconds: float) -> str:
-        found = sorted(self.latencies)
-        p50, p99, p999 = (found[int(len(found) * q)] * 1000 for q in (0.5, 0.99, 0.999))
+        latencies = sorted(self.latencies)
+        p50, p99, p999 = (latencies[int(len(latencies) * q)] * 1000 for q in (0.5, 0.99, 0.999))
         return (
-            f"{len(found) * ROWS / seconds:9,.0f} rows/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   "
-            f"p99.9 {p999:6.2f} ms   {len(found)} posts, {self.refused} refused"
+            f"{len(latencies) * ROWS / seconds:9,.0f} rows/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   "
+            f"p99.9 {p999:6.2f} ms   {len(latencies)} posts, {self.refused} refused"
         )
 
 
@@ -115,7 +115,7 @@ def of_formats(post: int) -> dict[str, Sent]:
     names = {"content-type": "application/json", "inference-header-content-length": len(head)}
     batch = [{**EVENT, "id": ids[i], "data": {"predictions": part}} for i, part in enumerate(tens)]
     request = {**EVENT, "id": ids[0], "type": f"{KIND}request", "data": {"instances": SCORES[:10]}}
-    found: dict[str, Any] = {
+    bodies: dict[str, Any] = {
         "ours": json.loads(body(post)),
         "KServe, batched": Sent(json.dumps([*batch, request]).encode(), ignored=1),
         "KServe, structured": {**EVENT, "id": ids[0], "data": {"predictions": SCORES}},
@@ -151,14 +151,14 @@ def of_formats(post: int) -> dict[str, Sent]:
     }
     return {
         name: each if isinstance(each, Sent) else Sent(json.dumps(each).encode())
-        for name, each in found.items()
+        for name, each in bodies.items()
     }
 
 
 def connect(port: int) -> socket.socket:
-    found = socket.create_connection(("127.0.0.1", port))
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return found
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
 
 
 def post(connection: socket.socket, content: bytes, sent: Sent | None = None) -> bool:
@@ -261,7 +261,7 @@ def served(folder: str, used: Counter[str] | None = None) -> Iterator[int]:
             used.update(counts)
 
 
-def serve(folder: str, told: Connection) -> None:
+def serve(folder: str, connection: Connection) -> None:
     """The server's process: tells its port, ends when it is told anything, and tells what it used."""
     layouts = [TaskLayout(name, classes, models=("erm",)) for name, classes in TASK.items()]
     settings = Settings(
@@ -284,14 +284,14 @@ def serve(folder: str, told: Connection) -> None:
 
     thread = threading.Thread(target=use)
     thread.start()
-    told.send(source.port)
+    connection.send(source.port)
     before = time.process_time()
-    told.recv()
+    connection.recv()
     ended.set()
     thread.join()
     used["ignored"] = source.refusals.ignored
     used["milliseconds"] = round(1000 * (time.process_time() - before))
-    told.send(used)
+    connection.send(used)
     source.close()
 
 

@@ -55,7 +55,7 @@ def _replay_of(checkout: Checkout, records: int) -> float:
         return processor_of_children() - before
 
 
-def taken(checkout: Checkout, records: int, source: Mapping[str, Any], send: Send) -> float:
+def intake_rate(checkout: Checkout, records: int, source: Mapping[str, Any], send: Send) -> float:
     """Processor seconds of a daemon from its first records to its last."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -103,7 +103,7 @@ def posted(checkout: Checkout, records: int) -> float:
 
     with tempfile.TemporaryDirectory() as spool:
         source = {"kind": "http", "listen": f"127.0.0.1:{port}", "spool": {"path": spool}}
-        return taken(checkout, records, source, send)
+        return intake_rate(checkout, records, source, send)
 
 
 def consumed(checkout: Checkout, records: int, broker: KafkaBroker, driver: str) -> float:
@@ -118,7 +118,7 @@ def consumed(checkout: Checkout, records: int, broker: KafkaBroker, driver: str)
 
     source = {"kind": "kafka", "brokers": [broker.address], "topics": [topic], "group": topic}
     options = {"auto_offset_reset": "earliest"}
-    return taken(checkout, records, {**source, "driver": driver, "options": options}, send)
+    return intake_rate(checkout, records, {**source, "driver": driver, "options": options}, send)
 
 
 def table(

@@ -158,7 +158,7 @@ class Cost:
 def table(messages: int = 300_000, rounds: int = 3) -> Iterator[str]:
     """A line a driver and stage."""
     tune_collector()
-    found = {driver: {name: Cost() for name in stages_of(driver, 0)} for driver in DRIVERS}
+    costs = {driver: {name: Cost() for name in stages_of(driver, 0)} for driver in DRIVERS}
     with KafkaBroker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         broker.produce(TOPIC, map(message, range(messages)), partitions=PARTITIONS)
@@ -167,13 +167,13 @@ def table(messages: int = 300_000, rounds: int = 3) -> Iterator[str]:
                 for name, rate in stages_of(driver, messages).items():
                     gc.collect()
                     busy = time.process_time()
-                    found[driver][name].take(rate(broker), (time.process_time() - busy) / messages)
+                    costs[driver][name].take(rate(broker), (time.process_time() - busy) / messages)
     yield f"{messages} messages of {len(message(0))} bytes, {PARTITIONS} partitions, best of {rounds};"
     yield "in brackets, beside the same stage of kafka-python"
     yield f"{'':30}    messages/s            CPU, us a message"
     for driver in DRIVERS:
-        for name, cost in found[driver].items():
-            plain = found["kafka-python"][name]
+        for name, cost in costs[driver].items():
+            plain = costs["kafka-python"][name]
             yield (
                 f"  {driver:12} {name:16} {cost.rate:10,.0f} ({cost.rate / plain.rate:4.2f})"
                 f" {1e6 * cost.seconds:14.2f} ({plain.seconds / cost.seconds:4.2f})"

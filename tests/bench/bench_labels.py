@@ -55,7 +55,7 @@ def chunks(records: int, joinable: bool) -> Chunks:
     scores = confidences(rng, records).tolist()
     labelled = (rng.random(records) < SHARE).tolist()
     encode = msgspec.json.encode
-    found: Chunks = []
+    chunks: Chunks = []
     for start in range(0, records, CHUNK):
         answers, labels = [], []
         for i in range(start, min(start + CHUNK, records)):
@@ -68,10 +68,10 @@ def chunks(records: int, joinable: bool) -> Chunks:
             answers.append(encode({"id": f"request-{i}"} | record if joinable else record))
             late = i - LATE
             if joinable and late >= 0 and labelled[late]:
-                said = {"time": record["time"], "label": CLASSES[scores[late] > 0.5]}
-                labels.append(encode({"id": f"request-{late}"} | said))
-        found.append((answers, labels))
-    return found
+                label = {"time": record["time"], "label": CLASSES[scores[late] > 0.5]}
+                labels.append(encode({"id": f"request-{late}"} | label))
+        chunks.append((answers, labels))
+    return chunks
 
 
 def references() -> dict[str, Reference]:
@@ -141,8 +141,8 @@ def one_core(streams: tuple[Chunks, Chunks], rounds: int) -> Iterator[str]:
 def reference_lines() -> bytes:
     """The reference as a daemon reads it."""
     rows = []
-    for name, found in references().items():
-        for score, truth in zip(found.scores.tolist(), found.labels.tolist(), strict=True):
+    for name, reference in references().items():
+        for score, truth in zip(reference.scores.tolist(), reference.labels.tolist(), strict=True):
             rows.append(msgspec.json.encode({"model": name, "scores": score, "label": CLASSES[truth]}))
     return b"\n".join(rows) + b"\n"
 
@@ -150,15 +150,15 @@ def reference_lines() -> bytes:
 def blocks(stream: Chunks) -> list[bytes]:
     """The stream in blocks that each end a window of every model: answers, then the labels among them."""
     size = WINDOW * len(MODELS)
-    found = []
+    blocks = []
     for answers, labels in stream:
         parts = len(answers) // size
         cut = [len(labels) * part // parts for part in range(parts + 1)]
         for part in range(parts):
             # Labels first: the block's last record is the one that ends the windows.
             lines = labels[cut[part] : cut[part + 1]] + answers[part * size : (part + 1) * size]
-            found.append(b"\n".join(lines) + b"\n")
-    return found
+            blocks.append(b"\n".join(lines) + b"\n")
+    return blocks
 
 
 def daemon(streams: tuple[Chunks, Chunks], rounds: int, pace: int) -> Iterator[str]:

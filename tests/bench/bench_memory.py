@@ -80,7 +80,7 @@ def measure(
     (folder / "config.yaml").write_text(CONFIG + _RUN.format(**(bounds or BOUNDS)), encoding="utf-8")
     os.mkfifo(folder / "pipe")
     words = ["run", "config.yaml"] if kind == "run" else ["replay", "config.yaml", "pipe", "--out", "."]
-    found: list[Mark] = []
+    measured_marks: list[Mark] = []
     with running(folder, words) as process:
         with opened(folder, process) as pipe:
             for start, mark in zip([0, *marks], marks, strict=False):
@@ -88,11 +88,11 @@ def measure(
                     pipe.write(block)
                 pipe.flush()
                 until_idle(process.pid, pipe)
-                found.append(look(mark, process.pid, folder / "state"))
+                measured_marks.append(look(mark, process.pid, folder / "state"))
         assert process.wait(_STARVED_SECONDS) == 0, (folder / "log").read_text()
     windows = read_windows(folder / "windows.ndjson")
     assert sum(window["size"] for window in windows) == marks[-1], "not every record is in a window"
-    return found
+    return measured_marks
 
 
 @contextmanager
@@ -155,12 +155,12 @@ def table(
     yield ", ".join(f"{name}: {value:,}" for name, value in BOUNDS.items())
     for command in [kind] if kind else ["run", "replay"]:
         with tempfile.TemporaryDirectory() as name:
-            found = measure(command, marks, Path(name))
+            measured_marks = measure(command, marks, Path(name))
         yield f"\nblindsight {command:<9} resident     peak    store"
-        for mark in found:
+        for mark in measured_marks:
             figures = (mark.resident, mark.peak, mark.store)
             yield f"{mark.records:>20,} " + " ".join(f"{figure / 1e6:8.1f}" for figure in figures)
-        first, last = found[0], found[-1]
+        first, last = measured_marks[0], measured_marks[-1]
         more = last.resident / first.resident - 1, last.peak / first.peak - 1
         verdict = "flat" if max(more) <= FLAT else "NOT FLAT"
         yield f"last beside first    {more[0]:+8.1%} {more[1]:+8.1%}  {verdict} (at most {FLAT:+.0%})"

@@ -51,11 +51,11 @@ def line(name: str, metrics: Sequence[str], shares: Floats) -> str:
         scores = np.random.default_rng(n).dirichlet(shares, (WINDOWS, n))
         predicted, confidence = scores.argmax(axis=2), scores[0].max(axis=1)
         alone = best(lambda c=confidence: average_confidence(c), 20)  # type: ignore[misc]
-        took = best(
+        seconds = best(
             lambda s=scores, p=predicted: classification_details_many(s, p, metrics),  # type: ignore[misc]
             2,
         )
-        cells += f" {1e3 * took / WINDOWS:8.2f} {took / WINDOWS / alone:7.1f}"
+        cells += f" {1e3 * seconds / WINDOWS:8.2f} {seconds / WINDOWS / alone:7.1f}"
     return f"{name:40s}{cells}"
 
 

@@ -49,8 +49,8 @@ class _TakesOtlp(PrometheusServer):
         """Every series by name and labels, without those of the resource."""
         query = urllib.parse.urlencode({"query": '{__name__=~"blindsight_.+"}'})
         with urllib.request.urlopen(f"{self.url}/api/v1/query?{query}") as answer:
-            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
-        return {(one["metric"]["__name__"], _labels(one["metric"])): float(one["value"][1]) for one in found}
+            series: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+        return {(one["metric"]["__name__"], _labels(one["metric"])): float(one["value"][1]) for one in series}
 
 
 def _labels(metric: dict[str, str]) -> frozenset[tuple[str, str]]:

@@ -100,14 +100,14 @@ def _window_of(one: SeriesView, number: int, end: float, charts: tuple[ChartView
 class Loaded(NamedTuple):
     """Seconds until the first chart was drawn, KiB that came, height in pixels, and what axe-core found."""
 
-    drawn: float
+    seconds: float
     kib: float
     height: float
     findings: int
 
     def __str__(self) -> str:
         screens = f"{self.height:6,.0f} pixels, {self.height / SCREEN['height']:4.1f} screens"
-        return f"{screens}, {self.kib:6,.0f} KiB, first chart after {1e3 * self.drawn:5,.0f} ms"
+        return f"{screens}, {self.kib:6,.0f} KiB, first chart after {1e3 * self.seconds:5,.0f} ms"
 
 
 def page_in(browser: Browser, view: AgentView, windows: StoredWindows, axe: bool) -> Loaded:
@@ -117,10 +117,10 @@ def page_in(browser: Browser, view: AgentView, windows: StoredWindows, axe: bool
     server.start()
     try:
         address = f"http://127.0.0.1:{server.port}"
-        found = [_load(browser, address, address + "/", ".overview svg.trend path", axe) for _ in range(3)]
+        loads = [_load(browser, address, address + "/", ".overview svg.trend path", axe) for _ in range(3)]
     finally:
         server.stop()
-    return min(found)
+    return min(loads)
 
 
 def report_in(browser: Browser, models: int, folder: Path, axe: bool) -> Loaded:
@@ -129,27 +129,27 @@ def report_in(browser: Browser, models: int, folder: Path, axe: bool) -> Loaded:
     period.add(period_of(models))
     out = folder / "report.html"
     out.write_text(period.html({}), encoding="utf-8")
-    drawn = "figure svg" if models <= 2 else ".timeline"
-    found = min(_load(browser, "file://", out.as_uri(), drawn, axe) for _ in range(3))
-    return found._replace(kib=out.stat().st_size / 1024)
+    selector = "figure svg" if models <= 2 else ".timeline"
+    loaded = min(_load(browser, "file://", out.as_uri(), selector, axe) for _ in range(3))
+    return loaded._replace(kib=out.stat().st_size / 1024)
 
 
 def period_of(models: int) -> list[WindowReport]:
     """Sixty windows of each model, one a day; of each tenth model, the last ten are out of control."""
     on = ChartView("accuracy", Verdict(0.94, 0.92, 0.96, ("we1",), True))
-    found = []
+    reports = []
     for one in fleet(models, 0).engine.series:
         for window in range(60):
             charts = (on, *one.charts[1:]) if window >= 50 and int(one.model[6:]) % 10 == 0 else one.charts
-            found.append(_window_of(one, window, 86_400.0 * (window + 1), charts))
-    return sorted(found, key=lambda report: report.window)
+            reports.append(_window_of(one, window, 86_400.0 * (window + 1), charts))
+    return sorted(reports, key=lambda report: report.window)
 
 
-def _load(browser: Browser, origin: str, address: str, drawn: str, axe: bool) -> Loaded:
+def _load(browser: Browser, origin: str, address: str, selector: str, axe: bool) -> Loaded:
     with browser.tab(origin, viewport=SCREEN) as tab:
         tab.page.goto(address)
-        tab.page.wait_for_selector(drawn, state="attached")
-        found: dict[str, Any] = tab.page.evaluate(
+        tab.page.wait_for_selector(selector, state="attached")
+        figures: dict[str, Any] = tab.page.evaluate(
             """() => {
               const all = ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind));
               const bytes = (one) => one.encodedBodySize;
@@ -158,7 +158,7 @@ def _load(browser: Browser, origin: str, address: str, drawn: str, axe: bool) ->
             }"""
         )
         findings = Axe().run(tab.page).violations_count if axe else 0
-    return Loaded(found["drawn"], found["bytes"] / 1024, found["height"], findings)
+    return Loaded(figures["drawn"], figures["bytes"] / 1024, figures["height"], findings)
 
 
 def chromium() -> Iterator[str]:
@@ -182,7 +182,7 @@ def chromium() -> Iterator[str]:
         yield f"not measured, {error}"
 
 
-def anew(view: AgentView) -> AgentView:
+def fresh_view(view: AgentView) -> AgentView:
     """The same view, as if every series had changed."""
     return replace(view, engine=replace(view.engine, series=tuple(map(copy, view.engine.series))))
 
@@ -192,8 +192,8 @@ def costs() -> str:
     tune_collector()
     view = fleet()
     # New objects for each scrape: of what has not changed the text is kept.
-    page, metrics = render_page(view).encode(), registry(lambda: anew(view), 1_000_000)
-    scraped, asked = exposition.text(metrics), exposition.openmetrics(metrics)
+    page, metrics = render_page(view).encode(), registry(lambda: fresh_view(view), 1_000_000)
+    scraped, openmetrics_text = exposition.text(metrics), exposition.openmetrics(metrics)
     two = render_page(replace(view, engine=EngineView(series=view.engine.series[:2]))).encode()
     files = sum(len(assets.content(name)) for name in assets.TYPES)
     writers = (exposition.text, exposition.openmetrics, generate_latest, generate_openmetrics)
@@ -215,7 +215,7 @@ def costs() -> str:
         *many_lines(),
         f"{'its files, once':34s} {'':>9s} {files / 1024:9,.0f} KiB",
         _row("scrape, " + f"{scraped.count(NEW_SERIES):,} series", times[0], scraped),
-        _row("the same in OpenMetrics", times[1], asked),
+        _row("the same in OpenMetrics", times[1], openmetrics_text),
         f"{'both, the writer of the client':34s} {slower[0]:6.1f} and {slower[1]:.1f} times that",
         f"{'scrape, all objects frozen':34s} {_frozen(metrics):7.2f} times the processor time",
         f"{'a chart: 500 of 20,000 windows read':34s} {1e3 * read:6.0f} ms",
@@ -266,15 +266,15 @@ def _lines_of(view: AgentView, name: str, models: ApiEndpoint, request: HttpRequ
 
 def _frozen(metrics: CollectorRegistry) -> float:
     """Processor time of a scrape while the collector sees no older object, beside that of one as it is."""
-    found: list[list[float]] = [[], []]
+    times: list[list[float]] = [[], []]
     for place in (0, 1) * 5:
         if place:
             gc.freeze()
         start = time.process_time()
         exposition.text(metrics)
-        found[place].append(time.process_time() - start)
+        times[place].append(time.process_time() - start)
         gc.unfreeze()
-    return min(found[1]) / min(found[0])
+    return min(times[1]) / min(times[0])
 
 
 def _row(what: str, seconds: float, body: bytes) -> str:

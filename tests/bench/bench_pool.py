@@ -92,11 +92,11 @@ def table(requests: tuple[int, ...] = SIZES) -> Iterator[str]:
         "     wider"
     )
     for size in requests:
-        found = apart(measure, size)
+        figures = apart(measure, size)
         yield (
-            f"{size:12,} {found['pool']:12,} {found['rows']:8,} {found['labelled']:8,}"
-            f" {1e3 * found['choosing']:12,.0f} {found['fit']:7.2f} {found['answers'] / 1e6:12,.0f}"
-            f" {found['chosen'] / 1e6:12,.0f} {found['job'] / 1e6:8,.0f} {found['widening']:9.1%}"
+            f"{size:12,} {figures['pool']:12,} {figures['rows']:8,} {figures['labelled']:8,}"
+            f" {1e3 * figures['choosing']:12,.0f} {figures['fit']:7.2f} {figures['answers'] / 1e6:12,.0f}"
+            f" {figures['chosen'] / 1e6:12,.0f} {figures['job'] / 1e6:8,.0f} {figures['widening']:9.1%}"
         )
 
 

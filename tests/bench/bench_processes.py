@@ -62,7 +62,7 @@ def started(root: Path, folder: Path, processes: int) -> subprocess.Popen[bytes]
     return subprocess.Popen(script, cwd=folder, stdout=subprocess.PIPE)
 
 
-def told(program: subprocess.Popen[bytes]) -> Turn:
+def read_turn(program: subprocess.Popen[bytes]) -> Turn:
     """What it took."""
     printed, _ = program.communicate()
     assert program.returncode == 0, program.returncode
@@ -88,10 +88,10 @@ def table(
             folder.mkdir()
             for path in inputs.iterdir():
                 os.link(path, folder / path.name)
-        found = []
+        results = []
         for _ in range(rounds):
-            found.append(one_round(roots, folders, processes, at_once))
-            yield ", ".join(f"{who} {n}: {turn.wall:.1f} s" for (who, n), turn in found[-1].items())
+            results.append(one_round(roots, folders, processes, at_once))
+            yield ", ".join(f"{who} {n}: {turn.wall:.1f} s" for (who, n), turn in results[-1].items())
         for folder in folders.values():
             lines = [(folder / f"out{number}" / "windows.ndjson").read_bytes() for number in processes]
             assert all(each == lines[0] for each in lines), folder
@@ -100,7 +100,7 @@ def table(
     yield f"{os.cpu_count()} cores, of which {os.getloadavg()[0]:.1f} were wanted in the last minute"
     yield "processes   clock, s  times as fast  processor, s  at least, s  times as fast  largest, MB"
     for who in roots:
-        yield from rows_of({n: [turn[who, n] for turn in found] for n in processes}, who)
+        yield from rows_of({n: [turn[who, n] for turn in results] for n in processes}, who)
 
 
 def one_round(
@@ -110,14 +110,14 @@ def one_round(
     runs = [(who, number) for who in roots for number in processes]
     if at_once:
         programs = {run: started(roots[run[0]], folders[run[0]], run[1]) for run in runs}
-        return {run: told(program) for run, program in programs.items()}
-    return {(who, number): told(started(roots[who], folders[who], number)) for who, number in runs}
+        return {run: read_turn(program) for run, program in programs.items()}
+    return {(who, number): read_turn(started(roots[who], folders[who], number)) for who, number in runs}
 
 
-def rows_of(found: Mapping[int, Sequence[Turn]], who: str) -> Iterator[str]:
+def rows_of(by_number: Mapping[int, Sequence[Turn]], who: str) -> Iterator[str]:
     """A row for each number of processes of one checkout."""
     base = None
-    for number, turns in found.items():
+    for number, turns in by_number.items():
         wall, spent = median(turn.wall for turn in turns), median(turn.processor for turn in turns)
         least = spent / number
         base = base or (wall, least)

@@ -74,14 +74,14 @@ def answers_from(first: int, count: int, models: int, rng: np.random.Generator) 
 
 def fill(folder: Path, rows: int, models: int) -> None:
     """A store as an agent leaves it that has used so many answers."""
-    found = load_config(str(write_configuration(folder, config(rows))))
+    settings = load_config(str(write_configuration(folder, config(rows))))
     rng = np.random.default_rng(0)
-    engine = EngineSettings(found.tasks).build()
+    engine = EngineSettings(settings.tasks).build()
     store = Store(folder / "store")
     for first in range(0, rows, ROWS_A_CHECKPOINT):
         count = min(ROWS_A_CHECKPOINT, rows - first)
         reports = engine.absorb(answers_from(first, count, models, rng), 1.8e9)
-        store.commit(engine.changes(), reports, config=tasks_as_json(dict(found.tasks)))
+        store.commit(engine.changes(), reports, config=tasks_as_json(dict(settings.tasks)))
         engine.confirm()
     store.close()
 

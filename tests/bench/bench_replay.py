@@ -92,14 +92,14 @@ def write_inputs(
 
 
 def _labelled(line: str, score: float, rng: np.random.Generator) -> str:
-    return f'{line[:-1]}, "label": "{_drawn(score, rng)}"}}'
+    return f'{line[:-1]}, "label": "{_draw_label(score, rng)}"}}'
 
 
 def _label(i: int, score: float, rng: np.random.Generator) -> str:
-    return f'{{"id": "req-{i:08d}", "task": "toxicity", "label": "{_drawn(score, rng)}"}}\n'
+    return f'{{"id": "req-{i:08d}", "task": "toxicity", "label": "{_draw_label(score, rng)}"}}\n'
 
 
-def _drawn(score: float, rng: np.random.Generator) -> str:
+def _draw_label(score: float, rng: np.random.Generator) -> str:
     return "toxic" if rng.random() < score else "ok"
 
 
@@ -214,7 +214,7 @@ def table(records: int = 1_000_000, rounds: int = 3, labelled_every: int = 0) ->
         spent = apart(one, "stages", folder)
     assert all(turn[job]["records"] == turn["bare"]["records"] for turn in turns for job in SOURCES)
     yield f"{records:,} predictions of 4 models, windows of 500, {rounds} rounds in turn"
-    yield from told({job: median(turn[job]["rate"] for turn in turns) for job in JOBS})
+    yield from rate_lines({job: median(turn[job]["rate"] for turn in turns) for job in JOBS})
     peak = max(turn["whole"]["megabytes"] for turn in turns)
     yield f"the replay was resident with at most {peak:12,.0f} MB (less than 300)"
     yield "where the time of the replay goes, microseconds a record:"
@@ -222,7 +222,7 @@ def table(records: int = 1_000_000, rounds: int = 3, labelled_every: int = 0) ->
         yield f"  {stage:11} {micros:6.2f}"
 
 
-def told(rates: Mapping[str, float]) -> Iterator[str]:
+def rate_lines(rates: Mapping[str, float]) -> Iterator[str]:
     """Rates beside that of bare decoding."""
     bare_rate, tuned = rates["bare"], rates["bare tuned"]
     yield f"bare decode_lines                    {bare_rate:12,.0f} records/s of one core"

@@ -211,15 +211,15 @@ class Server:
     def listens(self) -> bool:
         """Whether it is this process that has the port (`man 5 proc`: 0A is listening)."""
         rows = [row.split() for row in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
-        found = [row[9] for row in rows if row[1].endswith(f":{self.port:04X}") and row[3] == "0A"]
-        return any(f"socket:[{inode}]" in self._links() for inode in found)
+        inodes = [row[9] for row in rows if row[1].endswith(f":{self.port:04X}") and row[3] == "0A"]
+        return any(f"socket:[{inode}]" in self._links() for inode in inodes)
 
     def _links(self) -> list[str]:
-        found = []
+        links = []
         for each in Path(f"/proc/{self.pid}/fd").iterdir():
             with contextlib.suppress(OSError):
-                found.append(str(each.readlink()))
-        return found
+                links.append(str(each.readlink()))
+        return links
 
     def ask(self, data: bytes, seconds: float = 30) -> bytes:
         """All that is answered until the other side closes, or for so long."""
@@ -227,14 +227,14 @@ class Server:
             connection.settimeout(seconds)
             sending = threading.Thread(target=_send, args=(connection, data))
             sending.start()
-            found = b""
+            received = b""
             with contextlib.suppress(OSError):
                 while part := connection.recv(65_536):
-                    found += part
+                    received += part
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             sending.join()
-            return found
+            return received
 
 
 def _send(connection: socket.socket, data: bytes) -> None:
@@ -294,11 +294,10 @@ class Fast:
             thread.join()
 
     def __str__(self) -> str:
-        found = sorted(self.latencies)
-        middle, worst = found[len(found) // 2], found[-1]
-        return (
-            f"p50 {middle * 1e3:.0f} ms, worst {worst * 1e3:,.0f} ms, {self.failed} of {len(found)} refused"
-        )
+        latencies = sorted(self.latencies)
+        middle, worst = latencies[len(latencies) // 2], latencies[-1]
+        times = f"p50 {middle * 1e3:.0f} ms, worst {worst * 1e3:,.0f} ms"
+        return f"{times}, {self.failed} of {len(latencies)} refused"
 
 
 @dataclass
@@ -401,13 +400,13 @@ def oddities(server: Server) -> dict[str, str]:
 
 def _never_read(server: Server) -> str:
     """Ask on and on for answers of 8 kB, and read nothing."""
-    asked = REQUEST_LINE + b"content-length: 201\r\n\r\n[" + b"1," * 99 + b"1]"
+    request = REQUEST_LINE + b"content-length: 201\r\n\r\n[" + b"1," * 99 + b"1]"
     with server.connect() as connection:
         connection.setblocking(False)
         before, start, sent = server.memory, time.monotonic(), 0
         while time.monotonic() < start + 4 * SECONDS:
             try:
-                sent += connection.send(asked[sent % len(asked) :] + asked * 100)
+                sent += connection.send(request[sent % len(request) :] + request * 100)
             except BlockingIOError:
                 time.sleep(0.05)
             except OSError:
@@ -441,24 +440,24 @@ def secured(name: str, folder: Path) -> dict[str, str]:
 
 
 def measured(name: str, slow: int, seconds: float, folder: Path) -> dict[str, str]:
-    found = {}
+    rows = {}
     with running(name) as server:
-        found["until it listens"] = f"{server.processor:.2f} s of processor, {server.memory:.0f} MiB"
+        rows["until it listens"] = f"{server.processor:.2f} s of processor, {server.memory:.0f} MiB"
         load(server.port, 0.0, 1.0)
         worked = server.processor
         line = load(server.port, 0.0, seconds)
         posts = int(line.rpartition(" posts")[0].split()[-1])
-        found["posts of 100 rows"] = f"{(server.processor - worked) / posts * 1e3:.2f} ms of processor"
-        found["  as fast as it goes"] = line.partition("   p99.9")[0].strip()
+        rows["posts of 100 rows"] = f"{(server.processor - worked) / posts * 1e3:.2f} ms of processor"
+        rows["  as fast as it goes"] = line.partition("   p99.9")[0].strip()
     for what, head, dripped in (
         ("heads", b"", REQUEST_LINE),
         ("bodies", REQUEST_LINE + b"content-length: 1000\r\n\r\n", b" " * 100),
     ):
         with running(name) as server:
-            found |= slowly(server, head, dripped, slow).rows(f"slow {what}")
+            rows |= slowly(server, head, dripped, slow).rows(f"slow {what}")
     with running(name) as server:
-        found |= bytewise(server) | oddities(server)
-    return found | secured(name, folder)
+        rows |= bytewise(server) | oddities(server)
+    return rows | secured(name, folder)
 
 
 def table(

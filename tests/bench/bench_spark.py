@@ -114,17 +114,17 @@ def on_spark(folder: Path, out: Path, workers: int, kill: bool) -> Cost:
         thread = threading.Thread(target=_kill_half_way, args=(session, splits))
         if kill:
             thread.start()
-        found = read(blocks, splits)
+        result = read(blocks, splits)
         if kill:
             thread.join()
-        return found
+        return result
 
     def write(*arguments: Any) -> Any:
-        found = written(*arguments)
+        result = written(*arguments)
         cost.wall = time.perf_counter() - began - cost.start
         cost.start_processor = sum(cost.processor.values())
         cost.processor = {kind: spent - cost.processor.get(kind, 0.0) for kind, spent in _spent().items()}
-        return found
+        return result
 
     replaying._facts, replay_spark._write = facts, write
     peak = Peak()
@@ -136,10 +136,10 @@ def on_spark(folder: Path, out: Path, workers: int, kill: bool) -> Cost:
 
 def _spent() -> dict[str, float]:
     """Seconds of the processor that this process and its descendants took, by `KINDS`."""
-    found = dict.fromkeys(KINDS, 0.0)
+    seconds = dict.fromkeys(KINDS, 0.0)
     for pid in descendants(os.getpid()):
-        found[_kind(pid)] += processor_seconds(pid, with_ended=pid != os.getpid())
-    return found
+        seconds[_kind(pid)] += processor_seconds(pid, with_ended=pid != os.getpid())
+    return seconds
 
 
 def _kind(pid: int) -> str:
@@ -173,7 +173,7 @@ def one_run(name: str, folder: Path) -> Cost:
     return RUNS[name](folder, folder / name)
 
 
-def told(name: str, cost: Cost, records: int, one: Cost) -> str:
+def cost_line(name: str, cost: Cost, records: int, one: Cost) -> str:
     """A run's line."""
     each = {kind: 1e6 * cost.processor.get(kind, 0.0) / records for kind in KINDS}
     rate = records / cost.wall
@@ -211,7 +211,7 @@ def table(records: int = 1_000_000) -> Iterator[str]:
             lines = (folder / run_name / "windows.ndjson").read_bytes()
             expected = expected or lines
             assert lines == expected, f"{run_name}: other lines than those of one process"
-            yield told(run_name, cost, records, costs["one process"])
+            yield cost_line(run_name, cost, records, costs["one process"])
     gain = costs["one executor"].wall / costs["two executors"].wall
     yield f"two executors are {gain:.2f} times as fast as one, once started"
     yield f"{records:,} records, {len(expected.splitlines()):,} lines, the same bytes from each run"

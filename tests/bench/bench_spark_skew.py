@@ -53,7 +53,7 @@ class Peaks:
     """The most that was ever resident of the largest process of each of `KINDS`, in bytes."""
 
     def __init__(self) -> None:
-        self.found: dict[str, int] = defaultdict(int)
+        self.peaks: dict[str, int] = defaultdict(int)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -62,12 +62,12 @@ class Peaks:
         while not self._over.wait(0.2):
             for pid in descendants(os.getpid()):
                 kind = _kind(pid)
-                self.found[kind] = max(self.found[kind], resident(pid, most=True))
+                self.peaks[kind] = max(self.peaks[kind], resident(pid, most=True))
 
     def stop(self) -> dict[str, int]:
         self._over.set()
         self._thread.join()
-        return self.found
+        return self.peaks
 
 
 def _kind(pid: int) -> str:
@@ -85,8 +85,8 @@ def on_spark(folder: Path) -> dict[str, Any]:
     where = OnSpark("local-cluster[2,1,1024]")
     done = replay_on_spark(str(folder / "config.yaml"), [folder / "stream.ndjson"], folder / "out", where)
     wall = time.perf_counter() - began
-    told = next((note.partition(":")[0].partition(", ")[0] for note in done.notes), "")
-    return {"wall": wall, **peaks.stop(), "note": told}
+    reason = next((note.partition(":")[0].partition(", ")[0] for note in done.notes), "")
+    return {"wall": wall, **peaks.stop(), "note": reason}
 
 
 def of_one_core(folder: Path) -> str:
@@ -132,8 +132,8 @@ def of_labels(folder: Path) -> str:
 
 def _timed(items: Iterable[Item]) -> tuple[list[Item], float]:
     began = time.process_time()
-    found = list(items)
-    return found, time.process_time() - began
+    values = list(items)
+    return values, time.process_time() - began
 
 
 def table(millions: tuple[float, ...] = (1, 2, 4)) -> Iterator[str]:
@@ -143,10 +143,10 @@ def table(millions: tuple[float, ...] = (1, 2, 4)) -> Iterator[str]:
         for name, answering in (("alike", ALIKE), ("90 % of one", SKEWED)):
             with tempfile.TemporaryDirectory() as folder:
                 write_inputs(Path(folder), round(size * 1e6), answering, labels)
-                found = apart(on_spark, Path(folder))
+                outcome = apart(on_spark, Path(folder))
                 title = f"{size:g} million, {name}{', labels' if labels else ''}"
-                figures = "".join(f"{found[kind] / MIB:11,.0f}" for kind in KINDS)
-                yield f"{title:31}{figures}{found['wall']:8.0f} s {found['note']}"
+                figures = "".join(f"{outcome[kind] / MIB:11,.0f}" for kind in KINDS)
+                yield f"{title:31}{figures}{outcome['wall']:8.0f} s {outcome['note']}"
                 if (size, labels, name) == (millions[0], 0, "90 % of one"):
                     core = apart(of_one_core, Path(folder))
     yield core

@@ -73,9 +73,9 @@ class Checkout:
     def check_path(self) -> None:
         """The checkout is what Python imports; SystemExit where it is not."""
         words = self.python("-c", "import monitor; print(monitor.__file__)")
-        found = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
-        if not Path(found).is_relative_to(self.root):
-            raise SystemExit(f"{self.root} has no package monitor: Python takes {found}")
+        origin = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+        if not Path(origin).is_relative_to(self.root):
+            raise SystemExit(f"{self.root} has no package monitor: Python takes {origin}")
 
     def ended(self, options: Sequence[str] = ()) -> Costs:
         """The commands that end by themselves."""
@@ -168,9 +168,9 @@ def measured(checkouts: Sequence[Checkout], models: Sequence[int], runs: int) ->
 
     def part(one: Callable[[Checkout, Sequence[str]], Costs]) -> list[Costs]:
         counted = [one(checkout, COUNTING) for checkout in checkouts]
-        found = [[one(checkout, ()) for checkout in checkouts] for _ in range(runs)]
+        turns = [[one(checkout, ()) for checkout in checkouts] for _ in range(runs)]
         return [
-            {name: median([turn[i][name] for turn in found], cost.modules) for name, cost in costs.items()}
+            {name: median([turn[i][name] for turn in turns], cost.modules) for name, cost in costs.items()}
             for i, costs in enumerate(counted)
         ]
 

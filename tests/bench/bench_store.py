@@ -130,7 +130,7 @@ def paced_seconds(folder: Path, name: str, store: dict[str, object] | None, bloc
 def paced(rate: int = 10_000, seconds: int = 30, rounds: int = 3) -> Iterator[str]:
     """The cost of each kind of store, and what the server writes."""
     blocks = blocks_of(rate, seconds)
-    taken: dict[str, list[float]] = {"none": [], "folder": [], "postgres": []}
+    by_store: dict[str, list[float]] = {"none": [], "folder": [], "postgres": []}
     with tempfile.TemporaryDirectory() as name, PostgresServer() as server:
         folder, before = Path(name), processor_seconds(server.pid, with_ended=True)
         logged = written_to_log(server)
@@ -141,10 +141,10 @@ def paced(rate: int = 10_000, seconds: int = 30, rounds: int = 3) -> Iterator[st
                 "postgres": {"postgres": server.dsn, "prefix": f"round{round_}"},
             }
             for kind, store in stores.items():
-                taken[kind].append(paced_seconds(folder, f"{kind}{round_}", store, blocks))
+                by_store[kind].append(paced_seconds(folder, f"{kind}{round_}", store, blocks))
         logged = written_to_log(server) - logged
         served = processor_seconds(server.pid, with_ended=True) - before
-    without, kept, database = (median(each) for each in taken.values())
+    without, kept, database = (median(each) for each in by_store.values())
     yield f"{rate:,} answers/s for {seconds} s, 5 % labelled; processor seconds of the agent, {rounds} rounds"
     yield f"without a store   {without:8.2f}"
     yield f"with a folder     {kept:8.2f}: {kept / without - 1:.0%} more"
@@ -168,12 +168,12 @@ def outage(rate: int = 10_000, size: int = 500, minutes: int = 10, windows: int 
     with PostgresServer() as server, closing(PostgresStore(PostgresDatabase(server.dsn, "outage"))) as store:
         before = time.process_time(), time.monotonic()
         store.commit(rig.engine.changes(), many)
-        busy, took = time.process_time() - before[0], time.monotonic() - before[1]
+        busy, elapsed = time.process_time() - before[0], time.monotonic() - before[1]
     full, megabytes = _MOST_REPORTS * size / rate / 60, held * _MOST_REPORTS / 1e6
     yield f"{rate:,} answers/s in windows of {size}: {waiting:,} windows close in {minutes} minutes"
     yield f"one of them in memory   {held / 1e3:8.1f} kB, one metric"
     yield f"the sources wait after  {full:8.1f} minutes: {_MOST_REPORTS:,} take {megabytes:.0f} MB"
-    yield f"saved in one checkpoint {busy:8.2f} s of the agent's processor, {took:.1f} s by the clock"
+    yield f"saved in one checkpoint {busy:8.2f} s of the agent's processor, {elapsed:.1f} s by the clock"
 
 
 def deep_size(*roots: object) -> int:

@@ -171,14 +171,14 @@ def into_handler(folder: Path, bodies: int, seed: int) -> Tally:
     decoder = Decoder(
         LAYOUTS, "http", wire=wire_of(settings), clock=time.time
     )  # as the intake: what is a day ahead is bad_time
-    while found := spool.read(0.0):
-        chunk = decoder.decode([RawBlock(each.lines, "spool", each.start, each.labels) for each in found])
+    while parts := spool.read(0.0):
+        chunk = decoder.decode([RawBlock(each.lines, "spool", each.start, each.labels) for each in parts])
         check_chunk(chunk)
         assert not chunk.ignored  # what holds no answer is counted by the handler, and not kept
         read["rows"] += sum(map(len, chunk.batches)) + sum(map(len, chunk.labels))
     spool.close()
-    taken = sum(tally.accepted.values())
-    assert read["rows"] == taken, f"answered that {tally.accepted} were accepted, and kept {read}"
+    accepted = sum(tally.accepted.values())
+    assert read["rows"] == accepted, f"answered that {tally.accepted} were accepted, and kept {read}"
     assert sum(tally.statuses.values()) == bodies
     return tally
 
@@ -223,7 +223,7 @@ def on_the_wire(rng: random.Random, post: Post) -> list[bytes]:
 
 def exchange(port: int, pieces: list[bytes], pause_seconds: float = 0.0) -> bytes:
     """What is answered to these bytes, after which nothing more is sent."""
-    found = b""
+    received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         try:
             for piece in pieces:
@@ -231,10 +231,10 @@ def exchange(port: int, pieces: list[bytes], pause_seconds: float = 0.0) -> byte
                 time.sleep(pause_seconds)
             connection.shutdown(socket.SHUT_WR)
             while part := connection.recv(65_536):
-                found += part
+                received += part
         except (ConnectionResetError, BrokenPipeError):
             pass  # it may refuse while we still send
-    return found
+    return received
 
 
 def over_the_socket(folder: Path, requests: int, seed: int) -> Tally:
@@ -297,11 +297,11 @@ def table(bodies: int = 100_000, requests: int = 4_000, seed: int = 0) -> Iterat
             f"{status or 'closed'}: {count:,}" for status, count in sorted(tally.statuses.items())
         )
         yield f"{sum(tally.statuses.values()):,} bodies {name} (seed {seed}): {shown}"
-        taken = tally.accepted
-        observed = taken[PATHS[2]] + taken[PATHS[3]]
+        accepted = tally.accepted
+        observed = accepted[PATHS[2]] + accepted[PATHS[3]]
         yield (
-            f"  accepted {taken[PATHS[0]]:,} answers, {taken[PATHS[1]]:,} labels and {observed:,} of both at "
-            "/v1/observe, every one kept"
+            f"  accepted {accepted[PATHS[0]]:,} answers, {accepted[PATHS[1]]:,} labels and {observed:,} "
+            "of both at /v1/observe, every one kept"
         )
     yield "no 500, no crash, both accounting identities held"
 

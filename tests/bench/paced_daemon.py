@@ -73,9 +73,9 @@ class _Lines(threading.Thread):
             now = time.perf_counter()
             lines = (rest + part).split(b"\n")
             rest = lines.pop()
-            found = [_CLOSED.search(line) for line in lines]
-            self.seen += [(int(match[1]), now) for match in found if match]
-            self.revised += sum(match is None for match in found)
+            matches = [_CLOSED.search(line) for line in lines]
+            self.seen += [(int(match[1]), now) for match in matches if match]
+            self.revised += sum(match is None for match in matches)
 
     def _parts(self) -> Iterator[bytes]:
         while not self._path.exists() and not self.ended.is_set():

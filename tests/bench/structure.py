@@ -140,7 +140,7 @@ def figures(tree: Tree) -> dict[str, str]:
     """Name by name, what is printed of a checkout."""
     product, tests, chain = tree.of(*PRODUCT), tree.of("tests"), longest_chain(tree.modules)
     packages = Counter(".".join(name.split("/")[:2]) for name in product if name.count("/") > 1)
-    found = {
+    counts = {
         "product: files": len(product),
         "product: lines": lines(product.values()),
         "product: lines of code": code_lines(product.values()),
@@ -152,7 +152,7 @@ def figures(tree: Tree) -> dict[str, str]:
         "public class names used twice": len(twice(tree.modules)),
         "longest chain of imports": len(chain),
     }
-    return {name: f"{count:,}" for name, count in found.items()}
+    return {name: f"{count:,}" for name, count in counts.items()}
 
 
 def table(against: Path | None = None) -> Iterator[str]:

@@ -634,12 +634,12 @@ class Reader:
             self.errors.append(error)
             return 0
         raws: list[Raw] = pickle.loads(pickle.dumps(read, protocol=5))
-        found = [number for raw in raws for number in ids_of(raw)]
+        ids = [number for raw in raws for number in ids_of(raw)]
         self.positions.update({raw.partition: raw.after for raw in raws})
-        if raws and not found:  # a position alone: nothing of it is left to be used
+        if raws and not ids:  # a position alone: nothing of it is left to be used
             self.source.acknowledge(self.saved())
-        self.ids += found
-        return len(found)
+        self.ids += ids
+        return len(ids)
 
     def until(self, count: int) -> list[int]:
         """Read until so many came in all, and no more; in the order of their ids."""

@@ -78,17 +78,19 @@ def test_each_kind_names_the_tests_that_hold_its_memory_within_a_bound() -> None
     for case in CASES:
         for name in case.memory:
             module, _, function = name.rpartition(".")
-            found = importlib.import_module(f"tests.connectors.{module}")
-            assert callable(getattr(found, function)), f"{case.__name__}: {name}"
-            assert re.search("RLIMIT_AS|reading_within", inspect.getsource(found)), f"{case.__name__}: {name}"
+            test_module = importlib.import_module(f"tests.connectors.{module}")
+            assert callable(getattr(test_module, function)), f"{case.__name__}: {name}"
+            assert re.search("RLIMIT_AS|reading_within", inspect.getsource(test_module)), (
+                f"{case.__name__}: {name}"
+            )
 
 
 def test_each_kind_names_the_tests_of_a_hundred_thousand() -> None:
     for case in CASES:
         for name in case.many:
             module, _, function = name.rpartition(".")
-            found = importlib.import_module(f"tests.connectors.{module}")
-            assert "MANY" in inspect.getsource(getattr(found, function)), f"{case.__name__}: {name}"
+            test_module = importlib.import_module(f"tests.connectors.{module}")
+            assert "MANY" in inspect.getsource(getattr(test_module, function)), f"{case.__name__}: {name}"
 
 
 def step(reader: Reader, done: Callable[[], bool]) -> bool:

@@ -694,13 +694,13 @@ def test_the_files_of_a_pattern_that_are_open_are_bounded(
 
 
 def open_files() -> list[str]:
-    found = []
+    targets = []
     for each in os.listdir("/proc/self/fd"):
         try:
-            found.append(os.readlink(f"/proc/self/fd/{each}"))
+            targets.append(os.readlink(f"/proc/self/fd/{each}"))
         except OSError:
             continue
-    return found
+    return targets
 
 
 def test_what_a_pattern_cannot_do_is_said(tmp_path: Path) -> None:

@@ -30,27 +30,27 @@ def setting(unit: Path, key: str) -> list[str]:
 
 def allowed(unit: Path) -> set[str]:
     """The system calls that a unit's filter allows: a list of them, less those of the lines with a tilde."""
-    found = calls(["@default"])  # which systemd always adds
+    allowed_calls = calls(["@default"])  # which systemd always adds
     for words in setting(unit, "SystemCallFilter"):
         if words.startswith("~"):
-            found -= calls(words[1:].split())
+            allowed_calls -= calls(words[1:].split())
         else:
-            found |= calls(words.split())
-    return found
+            allowed_calls |= calls(words.split())
+    return allowed_calls
 
 
 def calls(names: Iterable[str]) -> set[str]:
     """System calls by name, groups (`@resources`) taken apart."""
-    found: set[str] = set()
+    resolved: set[str] = set()
     for name in names:
         if not name.startswith("@"):
-            found.add(name)
+            resolved.add(name)
             continue
         words = ["systemd-analyze", "syscall-filter", "--no-pager", name]
-        told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-        members = re.findall(r"^ +([@a-z_0-9-]+)$", told, re.MULTILINE)
-        found |= calls(members)
-    return found
+        output = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        members = re.findall(r"^ +([@a-z_0-9-]+)$", output, re.MULTILINE)
+        resolved |= calls(members)
+    return resolved
 
 
 def confine(names: Iterable[str]) -> None:

@@ -97,8 +97,8 @@ class Images:
         """What the Dockerfile's `BASE` must be: `python`, and a pip that can be taken away."""
         name, root = self.container("scratch")
         release = dict(re.findall(r'^(\w+)="?(.*?)"?$', Path("/etc/os-release").read_text(), re.MULTILINE))
-        told = ("Created-By: Packages", "Component: main", f"Release: {release['VERSION_CODENAME']}")
-        [mirror, *_] = _output("apt-get", "indextargets", "--format", "$(REPO_URI)", *told).splitlines()
+        filters = ("Created-By: Packages", "Component: main", f"Release: {release['VERSION_CODENAME']}")
+        [mirror, *_] = _output("apt-get", "indextargets", "--format", "$(REPO_URI)", *filters).splitlines()
         words = ("debootstrap", "--variant=minbase", f"--include={PACKAGES}", release["VERSION_CODENAME"])
         _output(*words, root, mirror)
         _output("chroot", root, "python3", "-m", "venv", "/usr/local")
@@ -110,9 +110,9 @@ class Images:
         """The image with these extras."""
         name = f"localhost/blindsight:{extras.replace(',', '-')}"
         pip = self._folder / "pip.conf"
-        told = pip_settings()
-        pip.write_text("\n".join(["[global]", *(f"{key} = {value}" for key, value in told.items())]))
-        files = {value for value in told.values() if os.path.isfile(value)}
+        settings = pip_settings()
+        pip.write_text("\n".join(["[global]", *(f"{key} = {value}" for key, value in settings.items())]))
+        files = {value for value in settings.values() if os.path.isfile(value)}
         volumes = [f"{each}:{each}:ro" for each in files] + [f"{pip}:/etc/pip.conf:ro"]
         words = ["build", "--isolation", "chroot", "--pull=never", "--format", "docker", "--tag", name]
         words += [word for volume in volumes for word in ("--volume", volume)]
@@ -128,14 +128,14 @@ class Images:
 
     def settings(self, image: str) -> dict[str, Any]:
         """What the image says of how it is run."""
-        found: dict[str, Any] = json.loads(self.buildah("inspect", "--type", "image", image))["Docker"]
-        return found["config"]  # type: ignore[no-any-return]
+        config: dict[str, Any] = json.loads(self.buildah("inspect", "--type", "image", image))["Docker"]
+        return config["config"]  # type: ignore[no-any-return]
 
 
 def pip_settings() -> dict[str, str]:
     """How pip is set here, by files and by the environment."""
-    told = _output(sys.executable, "-m", "pip", "config", "list")
-    return dict(re.findall(r"^(?:global|install|:env:)\.([a-z-]+)='(.*)'$", told, re.MULTILINE))
+    output = _output(sys.executable, "-m", "pip", "config", "list")
+    return dict(re.findall(r"^(?:global|install|:env:)\.([a-z-]+)='(.*)'$", output, re.MULTILINE))
 
 
 def words_in(
@@ -186,12 +186,12 @@ def works(root: Path, settings: dict[str, Any], folder: Path) -> Iterator[str]:
             os.kill(pid, signal.SIGTERM)
             code = daemon.process.wait(60)
         assert code == 0, daemon.log
-        told = f"scraped after {scraped:.1f} s, healthy, {rows} rows refitted, SIGTERM: exit code {code}"
-        yield f"  start {number + 1}: {told}"
+        summary = f"scraped after {scraped:.1f} s, healthy, {rows} rows refitted, SIGTERM: exit code {code}"
+        yield f"  start {number + 1}: {summary}"
     assert len(read_windows(state / "windows.ndjson")) == 16
-    found = _output(*words_in(root, folder, settings, ["sh", "-c", _WRITABLE])).split()
-    assert found == [str(STATE)]
-    yield f"  may write to: {', '.join(found)}"
+    writable = _output(*words_in(root, folder, settings, ["sh", "-c", _WRITABLE])).split()
+    assert writable == [str(STATE)]
+    yield f"  may write to: {', '.join(writable)}"
 
 
 def works_without_a_folder(root: Path, settings: dict[str, Any], folder: Path) -> Iterator[str]:
@@ -204,14 +204,14 @@ def works_without_a_folder(root: Path, settings: dict[str, Any], folder: Path) -
     program = words_in(root, folder, settings, [*settings["Entrypoint"], *settings["Cmd"]], writable=False)
     with PostgresServer() as server:
         store = {"postgres": server.dsn, "prefix": "image", "every_seconds": 600, "lease_seconds": 2}
-        given = configuration(sources=[{"kind": "http", "listen": f"127.0.0.1:{port}"}], store=store)
-        with DaemonProcess(folder, given, program=program) as daemon:
+        config = configuration(sources=[{"kind": "http", "listen": f"127.0.0.1:{port}"}], store=store)
+        with DaemonProcess(folder, config, program=program) as daemon:
             daemon.metrics()
             url, headers = f"http://127.0.0.1:{port}/v1/predictions", {"content-type": "application/x-ndjson"}
             status = httpx.post(url, content=ndjson(rows), headers=headers, timeout=60).status_code
             os.kill(process_in(daemon), signal.SIGKILL)
         yield f"  start 1: {len(rows)} rows posted, answer {status}, SIGKILL before the first checkpoint"
-        with DaemonProcess(folder, given, program=program) as daemon:
+        with DaemonProcess(folder, config, program=program) as daemon:
             daemon.until_used(len(rows))
             os.kill(process_in(daemon), signal.SIGTERM)
             code = daemon.process.wait(60)

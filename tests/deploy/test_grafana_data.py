@@ -33,7 +33,7 @@ def requests(first: int, count: int, wrong: bool = False) -> list[Record]:
     With `wrong` the scores are less sure than the reference's, and the labels say the opposite of them.
     """
     rng = np.random.default_rng(first)
-    found: list[Record] = []
+    records: list[Record] = []
     for i in range(first, first + count):
         claimed = rng.normal(0.0, 1.5 if wrong else 4.0)
         scores = 1 / (1 + np.exp(-(claimed + rng.normal(0.0, 0.3, 2))))
@@ -42,13 +42,13 @@ def requests(first: int, count: int, wrong: bool = False) -> list[Record]:
         labelled = i % 5 == 0
         common = {"id": f"r{i}", "time": 1.7e9 + i, "groups": {"region": "eu" if i % 2 else "us"}}
         answers = {m: [1 - s, s] for m, s in zip("ab", scores.tolist(), strict=True)}
-        found.append(common | {"task": "t", "models": answers})
-        found.append({**common, "task": "three", "model": "c", "scores": third.tolist()})
+        records.append(common | {"task": "t", "models": answers})
+        records.append({**common, "task": "three", "model": "c", "scores": third.tolist()})
         if labelled:
-            found.append({"id": f"r{i}", "task": "t", "label": CLASSES[int(bad)], "time": 1.7e9 + i + 1})
+            records.append({"id": f"r{i}", "task": "t", "label": CLASSES[int(bad)], "time": 1.7e9 + i + 1})
             truth = THREE[int(rng.choice(3, p=third))]
-            found.append({"id": f"r{i}", "task": "three", "label": truth, "time": 1.7e9 + i + 1})
-    return found
+            records.append({"id": f"r{i}", "task": "three", "label": truth, "time": 1.7e9 + i + 1})
+    return records
 
 
 def settings(folder: Path) -> dict[str, Any]:
@@ -79,16 +79,16 @@ def settings(folder: Path) -> dict[str, Any]:
         "chart": {"sigmas": 3},
         "models": {"c": {}},
     }
-    found = configuration(
+    settings = configuration(
         task=first,
         sources=[{"kind": "file", "path": "in.ndjson", "follow": True}],
         reports={"path": "windows.ndjson"},
         store={"path": "state"},
     )
-    found["export"]["external_url"] = OUTSIDE
-    found["tasks"]["three"] = three
-    found["tasks"]["chat"] = {"kind": "arena", "window": {"size": 200}}
-    return found
+    settings["export"]["external_url"] = OUTSIDE
+    settings["tasks"]["three"] = three
+    settings["tasks"]["chat"] = {"kind": "arena", "window": {"size": 200}}
+    return settings
 
 
 def comparisons() -> list[Record]:
@@ -99,16 +99,16 @@ def comparisons() -> list[Record]:
 
 
 def dashboard(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((DASHBOARDS / f"blindsight-{name}.json").read_text(encoding="utf-8"))
-    return found
+    board: dict[str, Any] = json.loads((DASHBOARDS / f"blindsight-{name}.json").read_text(encoding="utf-8"))
+    return board
 
 
 def expressions(name: str) -> Iterator[tuple[str, str]]:
     """Panel or annotation, and one of its expressions."""
-    found = dashboard(name)
-    for panel in found["panels"]:
+    board = dashboard(name)
+    for panel in board["panels"]:
         yield from ((panel["title"], target["expr"]) for target in panel.get("targets", ()))
-    for mark in found["annotations"].get("list", ()):
+    for mark in board["annotations"].get("list", ()):
         yield mark["name"], mark["expr"]
 
 
@@ -117,7 +117,7 @@ def filled(expression: str, **values: str) -> str:
     known = {"job": ".+", "instance": ".+", "task": ".+", "model": ".+", "metric": "accuracy"} | values
     known |= {"estimator": "average_confidence", "group_metric": "accuracy"}
     known |= {"__rate_interval": "10m", "__range": "10m"}
-    return re.sub(r"\$(\w+)", lambda found: known[found[1]], expression)
+    return re.sub(r"\$(\w+)", lambda match: known[match[1]], expression)
 
 
 @pytest.fixture
@@ -190,23 +190,23 @@ def test_every_expression_finds_data(scraped: PrometheusServer) -> None:
     assert len(list(expressions("fleet"))) > 25
     assert len(list(expressions("model"))) > 50
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while found := missing(scraped):
-        assert time.monotonic() < deadline, found
+    while lacking := missing(scraped):
+        assert time.monotonic() < deadline, lacking
         time.sleep(0.5)
 
     # Every variable is filled, by the labels of a series that is there.
     for name in ("fleet", "model"):
         for each in dashboard(name)["templating"]["list"]:
             if each["name"] == "page":
-                asked = re.fullmatch(r"query_result\((.+)\)", each["query"])
-                assert asked is not None, each["query"]
-                urls = {row["metric"]["url"] for row in scraped.query(filled(asked[1], task="t", model="a"))}
+                match = re.fullmatch(r"query_result\((.+)\)", each["query"])
+                assert match is not None, each["query"]
+                urls = {row["metric"]["url"] for row in scraped.query(filled(match[1], task="t", model="a"))}
                 assert urls == {OUTSIDE}
             elif each["type"] == "query":
-                asked = re.fullmatch(r"label_values\((.+), (\w+)\)", each["query"])
-                assert asked is not None, each["query"]
-                [first, *_rest] = scraped.query(filled(asked[1]))
-                assert asked[2] in first["metric"]
+                match = re.fullmatch(r"label_values\((.+), (\w+)\)", each["query"])
+                assert match is not None, each["query"]
+                [first, *_rest] = scraped.query(filled(match[1]))
+                assert match[2] in first["metric"]
 
     # An alert leads to the page of its model.
     pages = {

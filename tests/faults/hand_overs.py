@@ -200,8 +200,8 @@ class Agents:
         self._count(name)
         self.daemons[name].process.kill()
         self.daemons[name].process.wait()
-        told = self.committed()
-        self.ahead.append(sum(max(at - told.get(each, 0), 0) for each, at in self.saved(name).items()))
+        committed = self.committed()
+        self.ahead.append(sum(max(at - committed.get(each, 0), 0) for each, at in self.saved(name).items()))
 
     def saved(self, name: str) -> dict[str, int]:
         """By partition, what a daemon has saved."""
@@ -224,7 +224,7 @@ class Agents:
 
         def reached() -> dict[str, int]:
             saved = [self.saved(name) for name in self.names]
-            return {name: max(found.get(name, 0) for found in saved) for name in ends}
+            return {name: max(positions.get(name, 0) for positions in saved) for name in ends}
 
         wait_until(lambda: reached() == ends, "all is used")
         wait_until(lambda: self.committed() == ends, "the group knows it", pause=0.3)
@@ -286,11 +286,11 @@ def hand_over(
         for each in agents.names:
             agents.stop(each)
         windows = agents.windows()
-    found = account(agents.topic.sent, windows)
-    assert found.exact, found
+    tally = account(agents.topic.sent, windows)
+    assert tally.exact, tally
     assert agents.overlap == 0, "nothing may be used twice"
     assert agents.metrics.received == agents.topic.messages, "each message is counted once"
-    return Result(hand_overs, found, agents.taken_over, agents.overlap, (), split(windows), agents.metrics)
+    return Result(hand_overs, tally, agents.taken_over, agents.overlap, (), split(windows), agents.metrics)
 
 
 def split(windows: list[Window]) -> int:
@@ -330,12 +330,12 @@ def kill_owners(
         for each in agents.names:
             agents.stop(each)
         windows = agents.windows()
-    found = account(agents.topic.sent, windows)
-    assert found.lost == 0, found
-    assert found.doubled <= min(sum(agents.ahead), agents.overlap), (found, agents.ahead, agents.overlap)
+    tally = account(agents.topic.sent, windows)
+    assert tally.lost == 0, tally
+    assert tally.doubled <= min(sum(agents.ahead), agents.overlap), (tally, agents.ahead, agents.overlap)
     metrics, ahead = agents.metrics, tuple(agents.ahead)
-    assert metrics.received == agents.topic.messages + found.doubled, "what is in two windows came twice"
-    return Result(kills, found, agents.taken_over, agents.overlap, ahead, split(windows), metrics)
+    assert metrics.received == agents.topic.messages + tally.doubled, "what is in two windows came twice"
+    return Result(kills, tally, agents.taken_over, agents.overlap, ahead, split(windows), metrics)
 
 
 def main() -> None:
@@ -351,17 +351,17 @@ def main() -> None:
             (Path(folder) / name).mkdir()
         handed = hand_over(Path(folder) / "handed", broker, "handed", options.hand_overs, driver, seed)
         killed = kill_owners(Path(folder) / "killed", broker, "killed", options.kills, driver, seed)
-    found = handed.account
+    tally = handed.account
     print(
         f"{handed.hand_overs} hand-overs of {PARTITIONS} partitions at {ROWS_PER_SECOND:,} answers/s: "
-        f"{found.answers:,} answers, {found.lost} lost, {found.doubled} doubled"
+        f"{tally.answers:,} answers, {tally.lost} lost, {tally.doubled} doubled"
     )
-    print(f"{found.windows:,} windows, {handed.split} of them of several stretches of a partition")
+    print(f"{tally.windows:,} windows, {handed.split} of them of several stretches of a partition")
     print(handed.metrics)
-    found = killed.account
+    tally = killed.account
     print(
-        f"{killed.hand_overs} owners killed with -9: {found.answers:,} answers, {found.lost} lost, "
-        f"{found.doubled} doubled; {killed.overlap} counted as perhaps doubled"
+        f"{killed.hand_overs} owners killed with -9: {tally.answers:,} answers, {tally.lost} lost, "
+        f"{tally.doubled} doubled; {killed.overlap} counted as perhaps doubled"
     )
     most = max(killed.ahead, default=0)
     print(

@@ -94,8 +94,8 @@ def peak(folder: Path, attack: Attack) -> tuple[float, str]:
         address = f"http://127.0.0.1:{port}/v1/predictions"
         daemon.until(lambda: answer(address).status_code == 202, "another client's answer is taken")
         daemon.until(lambda: accounts(daemon.metrics()).answers.parts["pending"] > 0, "it is used")
-        found = accounts(assert_adds_up(daemon))
-        return resident(daemon.process.pid, most=True) / 1e6, str(found.answers)
+        balance = accounts(assert_adds_up(daemon))
+        return resident(daemon.process.pid, most=True) / 1e6, str(balance.answers)
 
 
 def measure(connections: int = 2000, posts: int = 64) -> Iterator[str]:

@@ -155,7 +155,7 @@ def answer_of(record: dict[str, Any]) -> Answer | None:
 def saved_positions(store: Path) -> dict[str, Any]:
     """By partition, up to where the last checkpoint of a store has used it."""
     saved = parts_of(store).get("engine", {"positions": {}})["positions"]
-    return {name: position for found in saved.values() for name, position in found.items()}
+    return {name: position for positions in saved.values() for name, position in positions.items()}
 
 
 def saved_offsets(store: Path) -> dict[str, int]:
@@ -174,10 +174,10 @@ def finish(folder: Path, config: dict[str, Any], topic: Feed) -> Accounts:
             feed = {name: daemon.metrics().all(name) for name in ("source_up", "source_lag_records")}
             text = f"{error}: of {sent} used {saved_positions(store)}; {feed}\n{daemon.log}"
             raise AssertionError(text) from None
-        found = accounts(assert_adds_up(daemon, sent=topic.messages))
+        balance = accounts(assert_adds_up(daemon, sent=topic.messages))
         code, _ = daemon.end()
     assert code == 0, daemon.log
-    return found
+    return balance
 
 
 def killed(
@@ -199,9 +199,9 @@ def killed(
 
 def exact(folder: Path, topic: Feed) -> Account:
     """What became of the answers; AssertionError unless each is in exactly one window."""
-    found = account(topic.sent, windows_of("killed", folder / "killed.ndjson", folder / "killed"))
-    assert found.exact, found
-    return found
+    tally = account(topic.sent, windows_of("killed", folder / "killed.ndjson", folder / "killed"))
+    assert tally.exact, tally
+    return tally
 
 
 def compared(folder: Path, feed: Feed, kills: int, seed: int, **more: Any) -> Result:
@@ -215,8 +215,8 @@ def compared(folder: Path, feed: Feed, kills: int, seed: int, **more: Any) -> Re
     every = CHECKPOINTS[seed % len(CHECKPOINTS)]
     finish(folder, feed.config("alone", every, **more), feed)
     count, counted = killed(folder, feed.config("killed", every, **more), feed, kills, random.Random(seed))
-    expected, found = ((folder / f"{name}.ndjson").read_bytes() for name in ("alone", "killed"))
-    assert found == expected, f"seed {seed}: the reports differ after {count} kills"
+    expected, actual = ((folder / f"{name}.ndjson").read_bytes() for name in ("alone", "killed"))
+    assert actual == expected, f"seed {seed}: the reports differ after {count} kills"
     return Result(count, exact(folder, feed), counted)
 
 

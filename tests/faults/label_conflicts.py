@@ -115,7 +115,7 @@ def attack(folder: Path, settings: dict[str, Any]) -> Iterator[str]:
             hands.window(number)
         metrics = assert_adds_up(daemon)
         after = metrics.value("recalibration_held", task="t", model="m")
-        taken = metrics.value("recalibrations_total", task="t", model="m", outcome="taken")
+        adopted = metrics.value("recalibrations_total", task="t", model="m", outcome="taken")
         daemon.end()
     values = [
         next(one["value"] for one in line["estimates"] if one["estimator"] == "average_confidence")
@@ -123,10 +123,10 @@ def attack(folder: Path, settings: dict[str, Any]) -> Iterator[str]:
     ]
     yield (
         f"  estimated accuracy of window 1: {values[0]:.2f}, of window {len(values)}: {values[-1]:.2f}; "
-        f"recalibrations taken: {taken:g}; held before the kill: {held:g}, after: {after:g}"
+        f"recalibrations taken: {adopted:g}; held before the kill: {held:g}, after: {after:g}"
     )
-    told = ", ".join(f"{name} {count:g}" for name, count in by_token.items())
-    yield f"  labels by token before the kill: {told}; rows refused: {refused or 'none'}"
+    counts = ", ".join(f"{name} {count:g}" for name, count in by_token.items())
+    yield f"  labels by token before the kill: {counts}; rows refused: {refused or 'none'}"
     yield from (f"  {line}" for line in str(accounts(metrics)).splitlines())
 
 

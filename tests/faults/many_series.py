@@ -63,16 +63,16 @@ def measure(models: int = 900, max_series: int = MAX_SERIES) -> Iterator[str]:
             daemon.until(lambda: daemon.metrics().total("answers_received_total") == rows, "all is read", 2.0)
             url = f"http://127.0.0.1:{daemon.port}/metrics"
             for name in ("identity", "gzip"):
-                took, body, size = [], b"", 0
+                durations, body, size = [], b"", 0
                 for _ in range(SCRAPES):
                     began = time.monotonic()
                     answer = httpx.get(url, headers={"Accept-Encoding": name}, timeout=60)
-                    took.append(time.monotonic() - began)
+                    durations.append(time.monotonic() - began)
                     body, size = answer.content, int(answer.headers["content-length"])
                 samples = sum(not line.startswith(b"#") for line in body.splitlines())
                 yield (
-                    f"{samples:,} series, {size / 1e6:.1f} MB as {name}: a scrape takes {min(took):.2f} to "
-                    f"{max(took):.2f} s"
+                    f"{samples:,} series, {size / 1e6:.1f} MB as {name}: a scrape takes {min(durations):.2f} "
+                    f"to {max(durations):.2f} s"
                 )
             code, seconds = daemon.end()
             yield f"SIGTERM: ended with {code} after {seconds:.1f} s, as on idle cores"

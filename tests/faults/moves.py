@@ -214,17 +214,17 @@ class Group:
 
     def leases(self) -> dict[int, tuple[int, str]]:
         """By partition number, the lease that holds: its number and its owner."""
-        found = {}
+        leases = {}
         with closing(psycopg.connect(self._server.dsn, autocommit=True)) as connection:
             for number in self._numbers(connection):
                 lease = f'"{self.topic}_{number}".lease'
                 query = f"SELECT number, owner FROM {lease} WHERE expires > clock_timestamp()"
                 row = connection.execute(query).fetchone()
                 if row is not None:
-                    found[number] = (int(row[0]), str(row[1]))
-        return found
+                    leases[number] = (int(row[0]), str(row[1]))
+        return leases
 
-    def taken(self) -> int:
+    def count_moves(self) -> int:
         """How often a partition's state was taken, its first time left out."""
         with closing(psycopg.connect(self._server.dsn, autocommit=True)) as connection:
             rows = [
@@ -255,15 +255,15 @@ class Group:
 
     def positions(self) -> dict[int, int]:
         """By partition number, up to where its state has used it."""
-        found = {}
+        positions = {}
         with closing(psycopg.connect(self._server.dsn, autocommit=True)) as connection:
             for number in self._numbers(connection):
                 query = f"SELECT state FROM \"{self.topic}_{number}\".part WHERE name = 'engine'"
                 row = connection.execute(query).fetchone()
                 if row is not None:
                     places = unpack(row[0])["positions"].get("kafka", {})
-                    found[number] = sum(place["at"] for place in places.values())
-        return found
+                    positions[number] = sum(place["at"] for place in places.values())
+        return positions
 
     def counted(self) -> Accounts:
         """What the states in the database count together; AssertionError where it does not add up."""
@@ -284,38 +284,38 @@ class Group:
 
 def lines_of(*paths: Path) -> Lines:
     """The lines of reports files, by series."""
-    found: Lines = {}
+    by_series: Lines = {}
     for path in paths:
         for line in path.read_bytes().splitlines():
             shown = msgspec.json.decode(line)
-            found.setdefault((shown["model"], shown["group"]), []).append(line)
-    return found
+            by_series.setdefault((shown["model"], shown["group"]), []).append(line)
+    return by_series
 
 
 def differences(
     one: Mapping[tuple[str, str], list[bytes]], other: Mapping[tuple[str, str], list[bytes]]
 ) -> str:
     """Where the lines of two sets of files differ first, by series; empty where they do not."""
-    found = []
+    parts = []
     for series in sorted(one.keys() | other.keys()):
         mine, theirs = one.get(series, []), other.get(series, [])
         if mine != theirs:
             at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
-            found.append(f"{series}: {len(mine)} and {len(theirs)} lines, the first that differs: {at}")
+            parts.append(f"{series}: {len(mine)} and {len(theirs)} lines, the first that differs: {at}")
             if at is not None:
-                found += [mine[at].decode(), theirs[at].decode()]
-    return "\n".join(found)
+                parts += [mine[at].decode(), theirs[at].decode()]
+    return "\n".join(parts)
 
 
 def pause(group: Group, rng: random.Random) -> list[float]:
     """Stop an agent until the others have all partitions, then let it go on; the seconds of each."""
     paused = rng.choice(group.living)
     paused.send(signal.SIGSTOP)
-    found = [group.until_settled(without=paused)]
+    pauses = [group.until_settled(without=paused)]
     paused.send(signal.SIGCONT)
-    found.append(group.until_settled())
+    pauses.append(group.until_settled())
     assert re.search(r"Partition \d: .*the lease is lost", paused.log), paused.log
-    return found
+    return pauses
 
 
 def move(group: Group, pour: Pour, hand_overs: int, kills: int, pauses: int, seed: int) -> Result:
@@ -351,11 +351,11 @@ def move(group: Group, pour: Pour, hand_overs: int, kills: int, pauses: int, see
     alone.until(lambda: accounts(alone.metrics()).received >= pour.messages, "one agent alone has read all")
     assert alone.end()[0] == 0, alone.log
     expected = lines_of(group.folder / "alone" / "windows.ndjson")
-    found = lines_of(*group.folder.glob("windows-*.ndjson"))
-    told = differences(found, expected)
-    if told:
-        (group.folder / "differences.txt").write_text(told, encoding="utf-8")
-    lines = [line for each in found.values() for line in each]
+    actual = lines_of(*group.folder.glob("windows-*.ndjson"))
+    difference = differences(actual, expected)
+    if difference:
+        (group.folder / "differences.txt").write_text(difference, encoding="utf-8")
+    lines = [line for each in actual.values() for line in each]
     closed = sum(b'"revision":0' in line for line in lines)
     return Result(
         counts["kill"],
@@ -363,11 +363,11 @@ def move(group: Group, pour: Pour, hand_overs: int, kills: int, pauses: int, see
         counts["start"],
         seconds,
         pauses,
-        group.taken(),
+        group.count_moves(),
         pour.messages,
         closed,
         len(lines) - closed,
-        not told,
+        not difference,
         group.counted(),
     )
 
@@ -401,21 +401,21 @@ def table(
 ) -> Iterator[str]:
     """What came of it; the rate in answers and labels a second."""
     with tempfile.TemporaryDirectory() as name, KafkaBroker() as broker, PostgresServer() as server:
-        found = moved(Path(name), broker, server, "moves", hand_overs, kills, rate, driver, pauses, seed)
+        result = moved(Path(name), broker, server, "moves", hand_overs, kills, rate, driver, pauses, seed)
     yield (
-        f"{len(found.seconds)} hand-overs between {AGENTS} agents: {found.kills} killed, {found.stops} "
-        f"stopped, {found.starts} added, {found.pauses} paused and continued; the state of a partition was "
-        f"taken over {found.leases} times"
+        f"{len(result.seconds)} hand-overs between {AGENTS} agents: {result.kills} killed, {result.stops} "
+        f"stopped, {result.starts} added, {result.pauses} paused and continued; the state of a partition was "
+        f"taken over {result.leases} times"
     )
     yield (
-        f"{found.windows:,} windows closed, {found.revisions:,} revisions; the lines of each series are "
-        f"{'equal to' if found.equal else 'DIFFERENT from'} those of one agent alone"
+        f"{result.windows:,} windows closed, {result.revisions:,} revisions; the lines of each series are "
+        f"{'equal to' if result.equal else 'DIFFERENT from'} those of one agent alone"
     )
-    yield f"{found.messages:,} messages sent at {rate:,.0f} a second; counted in the database:"
-    yield from str(found.counted).splitlines()
+    yield f"{result.messages:,} messages sent at {rate:,.0f} a second; counted in the database:"
+    yield from str(result.counted).splitlines()
     yield (
-        f"every partition had its owner after {median(found.seconds):.1f} s in the median, "
-        f"{max(found.seconds):.1f} s at worst (session {SESSION_MILLISECONDS / 1000:g} s, lease 2 s)"
+        f"every partition had its owner after {median(result.seconds):.1f} s in the median, "
+        f"{max(result.seconds):.1f} s at worst (session {SESSION_MILLISECONDS / 1000:g} s, lease 2 s)"
     )
 
 

@@ -102,10 +102,12 @@ def windows_of(agent: str, reports: Path, store: Path) -> list[Window]:
     for name, state in parts_of(store).items():
         if name.startswith("series/"):
             model, group, series = state
-            found = series["windows"]
-            if found["scores"] is not None:
-                size = len(found["time"])
-                still_open.append(Window(agent, (model, group), found["number"], size, found["positions"]))
+            windows = series["windows"]
+            if windows["scores"] is not None:
+                size = len(windows["time"])
+                still_open.append(
+                    Window(agent, (model, group), windows["number"], size, windows["positions"])
+                )
     return closed + still_open
 
 
@@ -144,7 +146,7 @@ def account(sent: Sent, windows: Sequence[Window]) -> Account:
             most += 1
             least += times[answer.id, window.series] == 1
         assert least <= window.size <= most, f"{window} has {least} to {most} answers in its ranges"
-    found = [
+    counts = [
         covered[partition, offset, series]
         for partition, rows in sent.items()
         for offset, answer in enumerate(rows)
@@ -155,8 +157,8 @@ def account(sent: Sent, windows: Sequence[Window]) -> Account:
         windows=len(windows),
         answers=len(times),
         used=sum(window.size for window in windows),
-        lost=found.count(0),
-        doubled=sum(count > 1 for count in found),
+        lost=counts.count(0),
+        doubled=sum(count > 1 for count in counts),
     )
 
 
@@ -165,8 +167,10 @@ def check_numbers(windows: Sequence[Window]) -> None:
     numbers = defaultdict(list)
     for window in windows:
         numbers[window.agent, window.series].append(window.number)
-    for series, found in numbers.items():
-        assert sorted(found) == list(range(len(found))), f"{series}: windows {sorted(found)}"
+    for series, numbers_of_series in numbers.items():
+        assert sorted(numbers_of_series) == list(range(len(numbers_of_series))), (
+            f"{series}: windows {sorted(numbers_of_series)}"
+        )
 
 
 def check_order(windows: Sequence[Window]) -> None:

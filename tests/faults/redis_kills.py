@@ -94,10 +94,10 @@ def fill(server: RedisServer, name: str, lines: Iterable[str]) -> RedisFeed:
 
 def compare(server: RedisServer, folder: Path, name: str, records: int, kills: int, seed: int) -> Result:
     """`compared`, over one stream of which no entry stays pending."""
-    found = compared(folder, fill(server, name, stream(records, seed)), kills, seed)
+    comparison = compared(folder, fill(server, name, stream(records, seed)), kills, seed)
     with server.client() as client:
         assert client.xpending(name, "killed")["pending"] == 0, "what is saved is acknowledged"
-    return found
+    return comparison
 
 
 def main() -> None:

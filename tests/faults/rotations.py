@@ -92,13 +92,13 @@ class Log:
         plain.unlink()
 
     def _make_room(self) -> None:
-        found = {}
+        by_number = {}
         for name in os.listdir(self.path.parent):
             number = name.removeprefix(f"{self.path.name}.").removesuffix(".gz")
             if name != number and number.isdigit():
-                found[int(number)] = name
-        for number in sorted(found, reverse=True):
-            old = self.path.parent / found[number]
+                by_number[int(number)] = name
+        for number in sorted(by_number, reverse=True):
+            old = self.path.parent / by_number[number]
             old.rename(f"{self.path}.{number + 1}{old.suffix if old.suffix == '.gz' else ''}")
 
 
@@ -262,9 +262,9 @@ def cases() -> Iterator[str]:
     counted = []
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            found = case(Path(folder), name)
-        counted.append(found.metrics)
-        yield found.row(name)
+            result = case(Path(folder), name)
+        counted.append(result.metrics)
+        yield result.row(name)
     yield str(reduce(add, counted))
 
 
@@ -275,9 +275,9 @@ def kills(kills: int = 100, kills_a_file: int = 20, seed: int = 0) -> Iterator[s
     for first in range(0, kills, kills_a_file):
         count = min(kills_a_file, kills - first)
         with tempfile.TemporaryDirectory() as folder:
-            found = killed(Path(folder), count, seed + first)
-        counted.append(found.metrics)
-        yield found.row(f"{count} kills, rotated all the while")
+            result = killed(Path(folder), count, seed + first)
+        counted.append(result.metrics)
+        yield result.row(f"{count} kills, rotated all the while")
     yield str(reduce(add, counted))
 
 

@@ -26,9 +26,9 @@ from tests.services.redis_server import RedisServer
 def test_a_daemon_killed_over_a_stream_writes_what_one_left_alone_writes(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    found = compare(redis_server, tmp_path, "kills-redis", records=20_000, kills=4, seed=0)
-    assert found.kills >= 1
-    assert found.account.windows > 250
+    result = compare(redis_server, tmp_path, "kills-redis", records=20_000, kills=4, seed=0)
+    assert result.kills >= 1
+    assert result.account.windows > 250
 
 
 def used(feed: RedisFeed, store: Path) -> set[str]:
@@ -116,8 +116,8 @@ def place(position: Mapping[str, Any]) -> int:
 def pending(server: RedisServer, name: str) -> list[int]:
     """The numbers of the entries that were given to a consumer and not acknowledged."""
     with server.client() as client:
-        found = client.xpending_range(name, "group", "-", "+", 100_000)
-    return [int(each["message_id"].split(b"-")[1]) for each in found]
+        entries = client.xpending_range(name, "group", "-", "+", 100_000)
+    return [int(each["message_id"].split(b"-")[1]) for each in entries]
 
 
 def ids_at(feed: RedisFeed, places: Sequence[int]) -> set[str]:

@@ -127,16 +127,18 @@ def delay(
     z = rng.standard_normal((series, before + windows))
     z[:, before:] -= shift * math.sqrt(SIZE) / sigma_of(chart)
     values, threshold = standard_windows(chart, m, z)
-    found = alarms(chart.detector, threshold, values)
-    first = np.where(found.any(axis=1), found.argmax(axis=1) + 1.0, windows)
+    alarmed = alarms(chart.detector, threshold, values)
+    first = np.where(alarmed.any(axis=1), alarmed.argmax(axis=1) + 1.0, windows)
     return Found(
-        float(first.mean()), float(first.std(ddof=1)) / math.sqrt(series), float((~found.any(axis=1)).mean())
+        float(first.mean()),
+        float(first.std(ddof=1)) / math.sqrt(series),
+        float((~alarmed.any(axis=1)).mean()),
     )
 
 
-def cell(found: Found) -> str:
+def cell(result: Found) -> str:
     """A figure with its error; `>` where some runs had no end."""
-    return f"{'>' if found.open_ended > 0.001 else ' '}{found.windows:7.1f} ±{found.error:5.1f}"
+    return f"{'>' if result.open_ended > 0.001 else ' '}{result.windows:7.1f} ±{result.error:5.1f}"
 
 
 def tables(charts: dict[str, LimitChart], series: int, windows: int) -> Iterator[str]:
@@ -147,8 +149,8 @@ def tables(charts: dict[str, LimitChart], series: int, windows: int) -> Iterator
     names = [f"m={m:g} rho={rho:g}" for m, rho in columns]
     yield f"{'':{width}s} {'arl0':>5s} " + " ".join(f"{name:>15s}" for name in names)
     for name, chart in charts.items():
-        found = [in_control(chart, m, rho, series=series, windows=windows) for m, rho in columns]
-        cells = " ".join(f"{cell(each).replace('>', ' '):>15s}" for each in found)
+        results = [in_control(chart, m, rho, series=series, windows=windows) for m, rho in columns]
+        cells = " ".join(f"{cell(each).replace('>', ' '):>15s}" for each in results)
         yield f"{name:{width}s} {chart.arl0:5g} {cells}"
     yield "\nA lasting drop: windows until the alarm, 400 windows at most (> where some had none)"
     for m in REFERENCES:

@@ -49,14 +49,14 @@ def theirs(run: Run, iterations: int) -> Floats:
     import pandas
     from crowdkit.aggregation import DawidSkene as Other
 
-    said = run.scores.argmax(axis=2)
-    rows, models = (index.ravel() for index in np.indices(said.shape))
-    table = pandas.DataFrame({"task": rows, "worker": models, "label": said.ravel()})
+    votes = run.scores.argmax(axis=2)
+    rows, models = (index.ravel() for index in np.indices(votes.shape))
+    table = pandas.DataFrame({"task": rows, "worker": models, "label": votes.ravel()})
     known = {row: int(label) for row, label in enumerate(run.labels) if label >= 0}
     other: Any = Other(n_iter=iterations, tol=-np.inf)
     other.fit(table, true_labels=pandas.Series(known) if known else None)
-    found: Floats = other.probas_.sort_index()[[0, 1]].to_numpy()
-    return found
+    probabilities: Floats = other.probas_.sort_index()[[0, 1]].to_numpy()
+    return probabilities
 
 
 def witnessed(

@@ -135,14 +135,14 @@ def standardised(logics: Sequence[LatchedLogic], values: Floats, size: int) -> F
 
 def rule_alarms(z: Floats, multiplier: float, rules: tuple[str, ...]) -> NDArray[np.bool_]:
     """Where each row of z breaks a rule, (series, t), starting afresh after each alarm."""
-    found = np.zeros(z.shape, dtype=np.bool_)
+    alarms = np.zeros(z.shape, dtype=np.bool_)
     recent = np.zeros((len(z), MEMORY))  # a value at the centre is on no side: as good as no window
     for t in range(z.shape[1]):
         recent[:, :-1] = recent[:, 1:]
         recent[:, -1] = z[:, t]
-        found[:, t] = broken_rules(recent, multiplier, rules)[:, :, -1].any(axis=0)
-        recent[found[:, t]] = 0.0
-    return found
+        alarms[:, t] = broken_rules(recent, multiplier, rules)[:, :, -1].any(axis=0)
+        recent[alarms[:, t]] = 0.0
+    return alarms
 
 
 def first_alarm(alarms: NDArray[np.bool_]) -> Floats:
@@ -203,13 +203,13 @@ def simulate(
     )
 
 
-def line(label: str, found: RunLengths) -> str:
+def line(label: str, lengths: RunLengths) -> str:
     """One row of the tables."""
-    mean = f"{'>' if found.cut else ' '}{found.mean:.0f}"
-    median = f"{found.median:.0f}" if math.isfinite(found.median) else ">end"
+    mean = f"{'>' if lengths.cut else ' '}{lengths.mean:.0f}"
+    median = f"{lengths.median:.0f}" if math.isfinite(lengths.median) else ">end"
     return (
-        f"{label:58s} {found.harmonic:8.1f} ±{found.harmonic_error:6.1f} {mean:>8s} {median:>7s} "
-        f"{100 * found.within_100:7.1f} %"
+        f"{label:58s} {lengths.harmonic:8.1f} ±{lengths.harmonic_error:6.1f} {mean:>8s} {median:>7s} "
+        f"{100 * lengths.within_100:7.1f} %"
     )
 
 
@@ -226,12 +226,12 @@ def promised(series: int, windows: int) -> list[str]:
                 arl0 = 370.0 if reach >= 370 else 92.0
                 for rho in (0.0, 0.3):
                     for limit in (("arl0", arl0), ("sigmas", 3.0)):
-                        found = simulate(
+                        lengths = simulate(
                             kind, process, m, rules, limit, rho=rho, series=series, windows=windows
                         )
                         name = f"{kind:10s} {'+'.join(rules):15s} m={m:<4g} rho={rho:g}"
                         label = f"{name} {limit[0]}={limit[1]:g}"
-                        out.append(line(label, found))
+                        out.append(line(label, lengths))
     return out
 
 
@@ -244,9 +244,9 @@ def on_confidences(series: int, windows: int) -> list[str]:
             for m in (20, math.inf):
                 arl0 = 370.0 if len(rules) == 1 else 92.0
                 for limit in (("arl0", arl0), ("sigmas", 3.0)):
-                    found = simulate("shewhart", process, m, rules, limit, series=series, windows=windows)
+                    lengths = simulate("shewhart", process, m, rules, limit, series=series, windows=windows)
                     label = f"{process.name} {'+'.join(rules)} m={m:g} {limit[0]}={limit[1]:g}"
-                    out.append(line(label, found))
+                    out.append(line(label, lengths))
     return out
 
 

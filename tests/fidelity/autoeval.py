@@ -62,8 +62,8 @@ def guess(annotator: str, score: Floats, rng: np.random.Generator) -> Floats:
     if positive is None:
         noise = rng.random(len(score))
         positive = noise if annotator == "noise" else 0.5 * (score.mean(axis=1) + noise)
-    found: Floats = np.where(score[:, 0] >= 0.5, positive, 1 - positive)
-    return found
+    guessed: Floats = np.where(score[:, 0] >= 0.5, positive, 1 - positive)
+    return guessed
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,12 @@ def measure(annotator: str, labels: int, trials: int, seed: int = 1) -> Row:
         picked = rng.choice(len(right), labels + FRESH, replace=False)
         expected = guess(annotator, score[picked], rng)
         known, own, fresh = right[picked[:labels]], expected[:labels], expected[labels:]
-        found = prediction_powered(known, own, fresh)
-        low, high = found.interval(0.95)[0]
+        result = prediction_powered(known, own, fresh)
+        low, high = result.interval(0.95)[0]
         ours = powered_share(known, own, fresh, None, None, 0.95)
-        variance = float(found.covariance[0, 0])
+        variance = float(result.covariance[0, 0])
         held = ours.lower <= truth <= ours.upper
-        sums += (found.lam[0], low <= truth <= high, held, ours.upper - ours.lower, variance)
+        sums += (result.lam[0], low <= truth <= high, held, ours.upper - ours.lower, variance)
     lam, normal, wilson, width, variance = sums / trials
     effective = truth * (1 - truth) * (1 - 1 / labels) / variance
     return Row(annotator, labels, trials, lam, normal, wilson, width, effective)
@@ -147,22 +147,22 @@ def shift_weights(scores: Floats, scores_unlabelled: Floats) -> Floats:
 def measure_shift(labels: int, trials: int, floor: float = 0.02, seed: int = 2) -> Shift:
     """Labels where the first model's score is high: density ∝ floor + score."""
     score, right = rows()
-    truth, held, found = right.mean(), np.zeros((3, 2)), np.empty((trials, 3))
+    truth, held, results = right.mean(), np.zeros((3, 2)), np.empty((trials, 3))
     density = floor + score[:, 0]
     for trial in range(trials):
         rng = np.random.default_rng([seed, labels, trial])
         picked = rng.choice(len(right), labels, p=density / density.sum())
         fresh = rng.choice(len(right), FRESH)
         expected = guess("mean of models", score, rng)
-        given = right[picked], expected[picked], expected[fresh]
+        inputs = right[picked], expected[picked], expected[fresh]
         estimated = shift_weights(score[picked, 0], score[fresh, 0])
         for at, w in enumerate((None, 1 / density[picked], estimated)):
-            powered, ours = prediction_powered(*given, weights=w), powered_share(*given, w, None, 0.9)
+            powered, ours = prediction_powered(*inputs, weights=w), powered_share(*inputs, w, None, 0.9)
             low, high = powered.interval(0.9)[0]
             held[at] += low <= truth <= high, ours.lower <= truth <= ours.upper
             if at == 1:
-                found[trial] = powered.value[0], powered.error[0], low > truth
-    value, error, above = found.T
+                results[trial] = powered.value[0], powered.error[0], low > truth
+    value, error, above = results.T
     oracle = (np.abs(value - truth) <= ndtri(0.95) * value.std(ddof=1)).mean()
     unweighted, known, by_estimate = held / trials
     ratio = error.mean() / value.std(ddof=1)

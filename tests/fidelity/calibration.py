@@ -69,7 +69,7 @@ def ace(chance: Floats, truth: Floats) -> float:
 
 def simulated(kind: str, size: int, method: str, trials: int) -> tuple[float, float]:
     """Excess log loss in thousandths of a nat, and ACE in points, means over trials."""
-    found = []
+    errors = []
     for trial in range(trials):
         rng = np.random.default_rng([trial, size])
         truth = confidences(rng, ORIGINAL, (size + JUDGED_ROWS,))
@@ -77,8 +77,8 @@ def simulated(kind: str, size: int, method: str, trials: int) -> tuple[float, fl
         success = (rng.random(size) < truth[:size]).astype(np.int64)
         chance = fitted(method, score[:size], success)(score[size:])
         left = truth[size:]
-        found.append((1000 * (loss(chance, left) - loss(left, left)), 100 * ace(chance, left)))
-    return tuple(np.mean(found, axis=0).tolist())
+        errors.append((1000 * (loss(chance, left) - loss(left, left)), 100 * ace(chance, left)))
+    return tuple(np.mean(errors, axis=0).tolist())
 
 
 def of_flights(
@@ -86,7 +86,7 @@ def of_flights(
 ) -> Iterator[float]:
     """Log loss beyond the raw scores' in thousandths of a nat, and ACE in points, means over trials."""
     learnt, judged = np.flatnonzero(odd), np.flatnonzero(~odd)
-    found = []
+    errors = []
     for trial in range(trials):
         rng = np.random.default_rng([trial, size])
         rows = np.sort(rng.choice(learnt, min(size, len(learnt)), replace=False))
@@ -94,8 +94,8 @@ def of_flights(
         error = labelled_calibration_error(chance, late[judged] == 1, seed=trial).corrected.result
         assert isinstance(error, Estimate)
         worse = loss(chance, late[judged]) - loss(score[judged], late[judged])
-        found.append((1000 * worse, 100 * error.value))
-    yield from np.mean(found, axis=0).tolist()
+        errors.append((1000 * worse, 100 * error.value))
+    yield from np.mean(errors, axis=0).tolist()
 
 
 def lines_simulated(trials: dict[int, int]) -> Iterator[str]:

@@ -64,10 +64,10 @@ def one_against_others(window: Window, k: int) -> Values:
 
 def macro(window: Window) -> Values:
     """The mean over the classes for which a metric is defined."""
-    found = [one_against_others(window, k) for k in range(3)]
+    by_class = [one_against_others(window, k) for k in range(3)]
     values: Values = {}
     for metric in CLASSIFICATION_METRICS:
-        known = [each for values_of in found if (each := values_of[metric]) is not None]
+        known = [each for values_of in by_class if (each := values_of[metric]) is not None]
         values[metric] = float(np.mean(known)) if known else None
     return values
 
@@ -94,7 +94,7 @@ class Case:
     """What is drawn, what is asked for, and what it really was."""
 
     draw: Callable[[np.random.Generator, int], Window]
-    asked: Mapping[str, Any]
+    options: Mapping[str, Any]
     realised: Callable[[Window], Values]
 
 
@@ -110,18 +110,18 @@ def measure(name: str, n: int, trials: int, seed: int = 1) -> list[Row]:
     """Every metric of a case over independent windows of n rows."""
     case, rng = CASES[name], np.random.default_rng([seed, n, list(CASES).index(name)])
     scores, predicted, truth = case.draw(rng, _REFERENCE_ROWS)
-    spread = classification_details(truth, predicted, CLASSIFICATION_METRICS, ranking=scores, **case.asked)
+    spread = classification_details(truth, predicted, CLASSIFICATION_METRICS, ranking=scores, **case.options)
     counts = {metric: [0, 0] for metric in CLASSIFICATION_METRICS}
     kept: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in CLASSIFICATION_METRICS}
     for trial in range(trials):
         window = case.draw(rng, n)
-        found = classification_details(*window[:2], CLASSIFICATION_METRICS, seed=trial, **case.asked)
+        details = classification_details(*window[:2], CLASSIFICATION_METRICS, seed=trial, **case.options)
         for metric, realised in case.realised(window).items():
-            estimate = found[metric].result
+            estimate = details[metric].result
             counts[metric][0] += realised is None
             counts[metric][1] += not isinstance(estimate, Estimate)
             if realised is not None and isinstance(estimate, Estimate):
-                kept[metric].append(judged(found[metric], estimate, realised, spread[metric].row_sd or nan))
+                kept[metric].append(judged(details[metric], estimate, realised, spread[metric].row_sd or nan))
     return [Row(m, n, nan, trials, len(rows), *means(rows), *counts[m]) for m, rows in kept.items()]
 
 
@@ -147,9 +147,9 @@ def confusion_table(trials: int) -> str:
         f"{'confusion matrix':16s} {'n':>5s} {'true, predicted':16s} {'cover':>6s} {'mass':>6s} {'width':>6s}"
     ]
     for n in SIZES:
-        found = confusion_counts(n, trials)
+        counts = confusion_counts(n, trials)
         for i, k in np.ndindex(3, 3):
-            cover, mass, width = found[i, k].tolist()
+            cover, mass, width = counts[i, k].tolist()
             lines.append(
                 f"{'':16s} {n:5d} {f'{i}, {k}':16s} {100 * cover:6.2f} {100 * mass:6.2f} {width:6.1f}"
             )

@@ -131,16 +131,16 @@ class Judge:
 
     def see(self, window: Rows, seed: int, boosted: bool = True) -> tuple[Adapted, Seen | None]:
         """None where the estimate is unknown."""
-        found = self.reference.adapt(window.features)
-        if found.calibration is None:
-            return found, None
+        adapted = self.reference.adapt(window.features)
+        if adapted.calibration is None:
+            return adapted, None
         truth = realised_values(window.scores, window.predicted, np.eye(2)[window.labels])
         errors: dict[tuple[str, str], float] = {}
         covered: dict[tuple[str, str], float] = {}
         width: dict[tuple[str, str], float] = {}
         pairs: tuple[tuple[str, Calibration, Predictive], ...] = (
             ("plain", self.plain, self.base),
-            ("covariates", found.calibration, found.predictive(self.base, self.reference, 1)),
+            ("covariates", adapted.calibration, adapted.predictive(self.base, self.reference, 1)),
         )
         for method, calibration, model in pairs:
             request = EstimationRequest(
@@ -162,7 +162,7 @@ class Judge:
             errors["accuracy", "boosting"] = abs(claimed - float((window.predicted == window.labels).mean()))
         before = self.values["accuracy"] or 0.0
         unit = float(np.sqrt(before * (1 - before) / len(window.labels)))
-        return found, Seen(errors, covered, width, unit, found.effective)
+        return adapted, Seen(errors, covered, width, unit, adapted.effective)
 
     def _boosted(self, window: Rows) -> float:
         features = np.concatenate([self.used.features, window.features])
@@ -270,17 +270,17 @@ FLIGHT_KINDS: tuple[Kind, ...] = ("text", "text", "number", "number")
 def leaning(rng: np.random.Generator, features: Floats, towards: str) -> Floats:
     """(n,) logarithm of the chance of being drawn, up to a constant."""
     if towards == "carriers":
-        found: Floats = rng.normal(0, 1.5, 100)[features[:, 0].astype(int)]
-        return found
+        logs: Floats = rng.normal(0, 1.5, 100)[features[:, 0].astype(int)]
+        return logs
     column = features[:, 2] if towards == "hours" else np.log(np.maximum(features[:, 3] + 30.0, 1.0))
     scaled = (column - column.mean()) / column.std()
     return np.asarray(rng.choice([-1.0, 1.0]) * scaled)
 
 
-def drawn(rng: np.random.Generator, logs: Floats, n: int) -> Ints:
+def draw_rows(rng: np.random.Generator, logs: Floats, n: int) -> Ints:
     """n different rows with chances in proportion to exp(logs), one after the other (Gumbel's maxima)."""
-    found: Ints = np.sort(np.argsort(-(logs + rng.gumbel(size=len(logs))))[:n])
-    return found
+    rows: Ints = np.sort(np.argsort(-(logs + rng.gumbel(size=len(logs))))[:n])
+    return rows
 
 
 def flight_cases(
@@ -306,23 +306,23 @@ def flight_cases(
             for n in (size for size in sizes if size <= _MOST_DRAWN):
                 for seed in range(windows):
                     rng = np.random.default_rng([months[0], n, seed])
-                    window = pool.at(drawn(rng, leaning(rng, pool.features, towards), n))
+                    window = pool.at(draw_rows(rng, leaning(rng, pool.features, towards), n))
                     yield f"{model}, {towards}", n, judge.see(window, seed)[1]
 
 
 def flight_scores(flights: Flights, training: Ints) -> dict[str, Floats]:
     """By model, the score of each flight; NaN where the demo's have none."""
     scored, score = train_and_score(flights, seed=0), np.full(len(flights), np.nan)
-    found = {}
+    scores = {}
     for name in ("logistic", "boosting"):
         column = MODELS.index(name)
         score[scored.reference_rows], score[scored.stream_rows] = (
             scored.reference_scores[:, column], scored.stream_scores[:, column],
         )  # fmt: skip
-        found[name] = score.copy()
+        scores[name] = score.copy()
     delay = np.clip(flights.delay, -30.0, 120.0)[:, None]
     alone = LogisticRegression(max_iter=500).fit(delay[training], flights.late[training])
-    return {**found, "delay alone": alone.predict_proba(delay)[:, 1]}
+    return {**scores, "delay alone": alone.predict_proba(delay)[:, 1]}
 
 
 def rows_of_flights(flights: Flights, rows: Ints, score: Floats) -> Rows:
@@ -352,7 +352,7 @@ def visit_cases(
             for k in range(windows):
                 rng = np.random.default_rng([seed, n, k])
                 logs = scaled[:, columns] @ rng.choice([-0.7, 0.7], 2)
-                yield towards, n, judge.see(pool.at(drawn(rng, logs, n)), k)[1]
+                yield towards, n, judge.see(pool.at(draw_rows(rng, logs, n)), k)[1]
 
 
 def mean_of(seen: list[Seen], what: str, *key: str) -> float:
@@ -361,10 +361,10 @@ def mean_of(seen: list[Seen], what: str, *key: str) -> float:
     return float(np.mean(values)) if values else float("nan")
 
 
-def line(name: str, n: int, found: list[Seen | None]) -> str:
+def line(name: str, n: int, measured: list[Seen | None]) -> str:
     """A case and a size."""
-    seen = [one for one in found if one is not None]
-    unknown = 100 * (1 - len(seen) / len(found))
+    seen = [one for one in measured if one is not None]
+    unknown = 100 * (1 - len(seen) / len(measured))
     if not seen:
         return f"{name:28s}{n:>6,}{'unknown in all windows':>28s}"
     cells = [f"{100 * mean_of(seen, 'errors', 'accuracy', m):6.2f}" for m in METHODS]
@@ -399,13 +399,13 @@ def lines(
     """The table of the cases; the last rows are means over all but those named."""
     yield f"{title}; in points, covered and width in %"
     yield HEADER
-    found: dict[tuple[str, int], list[Seen | None]] = {}
+    by_case: dict[tuple[str, int], list[Seen | None]] = {}
     for name, n, seen in cases:
-        found.setdefault((name, n), []).append(seen)
-    for (name, n), each in sorted(found.items(), key=lambda item: list(found).index(item[0])):
+        by_case.setdefault((name, n), []).append(seen)
+    for (name, n), each in sorted(by_case.items(), key=lambda item: list(by_case).index(item[0])):
         yield line(name, n, each)
-    for n in sorted({n for _, n in found}):
-        every = [one for (name, m), each in found.items() if m == n and name not in apart for one in each]
+    for n in sorted({n for _, n in by_case}):
+        every = [one for (name, m), each in by_case.items() if m == n and name not in apart for one in each]
         yield line("all but the last two" if apart else "all", n, every)
 
 

@@ -55,13 +55,13 @@ def delays(
     return first_alarm(broken_rules(z, logics[0].multiplier, rules).any(axis=0))
 
 
-def line(label: str, found: Floats) -> str:
+def line(label: str, windows: Floats) -> str:
     """One row of the table."""
-    quantiles = np.quantile(np.where(np.isinf(found), 1e9, found), [0.5, 0.9])
+    quantiles = np.quantile(np.where(np.isinf(windows), 1e9, windows), [0.5, 0.9])
     shown = " ".join(f"{q:7.0f}" if q < 1e9 else "   >end" for q in quantiles)
-    finite = found[np.isfinite(found)]
+    finite = windows[np.isfinite(windows)]
     error = finite.std(ddof=1) / math.sqrt(len(finite))
-    return f"{label:58s} {finite.mean():7.2f} ±{error:5.2f} {shown} {100 * np.isinf(found).mean():8.2f} %"
+    return f"{label:58s} {finite.mean():7.2f} ±{error:5.2f} {shown} {100 * np.isinf(windows).mean():8.2f} %"
 
 
 def gradual(series: int) -> list[str]:
@@ -73,12 +73,12 @@ def gradual(series: int) -> list[str]:
             for rules, arl0 in ((("we1",), 370.0), (ALL_RULES, 92.0)):
                 for limit in (("arl0", arl0), ("sigmas", 3.0)):
                     for kind in ("shewhart", "shewhart_p"):
-                        found = delays(kind, size, m, rules, limit, series=series)
+                        windows = delays(kind, size, m, rules, limit, series=series)
                         label = f"n={size} m={m} {'+'.join(rules)} {limit[0]}={limit[1]:g} {kind}"
-                        out.append(line(label, found))
+                        out.append(line(label, windows))
             matched = 3 * own.row_sd / math.sqrt(own.mean * (1 - own.mean))
-            found = delays("shewhart_p", size, m, ("we1",), ("sigmas", matched), series=series)
-            out.append(line(f"n={size} m={m} we1 sigmas={matched:.2f} shewhart_p, truly 3 sigma", found))
+            windows = delays("shewhart_p", size, m, ("we1",), ("sigmas", matched), series=series)
+            out.append(line(f"n={size} m={m} we1 sigmas={matched:.2f} shewhart_p, truly 3 sigma", windows))
     return out
 
 
@@ -105,8 +105,8 @@ def constant(sizes: tuple[int, ...] = (100, 500)) -> list[str]:
     out = []
     for size in sizes:
         for share in (0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0):
-            found = [constant_shift(size, share, chart) for chart in ("shewhart", "shewhart_p")]
-            exact = " ".join(f"{pair[0]:11.1f} {pair[1]:11.1f}" for pair in found)
+            pairs = [constant_shift(size, share, chart) for chart in ("shewhart", "shewhart_p")]
+            exact = " ".join(f"{pair[0]:11.1f} {pair[1]:11.1f}" for pair in pairs)
             out.append(f"n={size:<4d} {100 * share:3.0f} % shifted {exact}")
     return out
 

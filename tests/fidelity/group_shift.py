@@ -40,16 +40,16 @@ def largest_shift(reference: int, share: float, seed: int) -> float:
             late = labelled[window - 1]
             logic.push(before[late], chance[window - 1, late], right[window - 1, late])
         before = blocks
-        found = logic.estimate(window)
-        assert isinstance(found, Estimate)
-        shifts.append(abs(found.value - float(confidence.mean())))
+        estimate = logic.estimate(window)
+        assert isinstance(estimate, Estimate)
+        shifts.append(abs(estimate.value - float(confidence.mean())))
     return max(shifts)
 
 
 def shifted(reference: int, share: float, draws: int, seed: int = 1) -> tuple[float, float]:
     """Share of draws with a shift of more than three points, and the median of the largest shift."""
-    found = [largest_shift(reference, share, 1000 * seed + draw) for draw in range(draws)]
-    return float(np.mean(np.array(found) > FAR)), float(np.median(found))
+    shifts = [largest_shift(reference, share, 1000 * seed + draw) for draw in range(draws)]
+    return float(np.mean(np.array(shifts) > FAR)), float(np.median(shifts))
 
 
 def table(draws: int = 200) -> Iterator[str]:

@@ -66,11 +66,11 @@ class Row:
 
 def picked(rng: np.random.Generator, design: str, answers: int, trials: int) -> Ints:
     """Labelled rows by share, (trials, 4): at least one in each sample."""
-    found = np.zeros((0, 4), dtype=np.int64)
-    while len(found) < trials:
-        drawn = rng.binomial(rng.multinomial(answers, SHARES, size=trials), DESIGNS[design])
-        found = np.concatenate([found, drawn[drawn.sum(axis=1) > 0]])
-    return found[:trials]
+    counts = np.zeros((0, 4), dtype=np.int64)
+    while len(counts) < trials:
+        draws = rng.binomial(rng.multinomial(answers, SHARES, size=trials), DESIGNS[design])
+        counts = np.concatenate([counts, draws[draws.sum(axis=1) > 0]])
+    return counts[:trials]
 
 
 def sums(design: str, rows: Ints) -> WeightedCounts:
@@ -99,13 +99,13 @@ def measure(design: str, answers: int, trials: int, seed: int = 1) -> Row:
     held = np.zeros(4)
     for sample in rows:
         counts = sums(design, sample)
-        found, naive = hajek(counts, LEVEL), wilson(counts.successes, counts.n, LEVEL)
-        assert isinstance(found, Estimate)
+        weighted, naive = hajek(counts, LEVEL), wilson(counts.successes, counts.n, LEVEL)
+        assert isinstance(weighted, Estimate)
         assert isinstance(naive, Estimate)
         lower, upper = plain_interval(counts)
         held += (
-            found.lower <= TRUTH <= found.upper,
-            found.upper - found.lower,
+            weighted.lower <= TRUTH <= weighted.upper,
+            weighted.upper - weighted.lower,
             lower <= TRUTH <= upper,
             naive.lower <= TRUTH <= naive.upper,
         )

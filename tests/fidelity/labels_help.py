@@ -57,16 +57,16 @@ class Life(NamedTuple):
 
     Parameters
     ----------
-    plain, told : float
+    plain, labelled : float
         Width without labels and with them, in points.
-    plain_held, told_held : float
+    plain_held, labelled_held : float
         Share of windows whose accuracy the interval held.
     """
 
     plain: float
-    told: float
+    labelled: float
     plain_held: float
-    told_held: float
+    labelled_held: float
 
 
 def life(seed: int, jump: bool = False) -> Life:
@@ -94,8 +94,8 @@ def life(seed: int, jump: bool = False) -> Life:
     for labels in (picked[:0], picked):
         reports = Rig(settings, references, recalibrate=recalibrate).feed(_with_labels(stream, hits, labels))
         measured.append(_measured(reports, truth))
-    (plain, plain_held), (told, told_held) = measured
-    return Life(plain, told, plain_held, told_held)
+    (plain, plain_held), (labelled, labelled_held) = measured
+    return Life(plain, labelled, plain_held, labelled_held)
 
 
 def _answers(confidence: Floats) -> list[Record]:
@@ -113,10 +113,10 @@ def _label(answer: Record, right: Any) -> str:
 
 def _with_labels(stream: list[Record], right: Any, picked: Any) -> Iterator[Record]:
     """The answers, each followed by the label of the one `LAG` before, if that was picked."""
-    told = set(picked.tolist())
+    known = set(picked.tolist())
     for i, answer in enumerate(stream):
         yield answer
-        if i - LAG in told:
+        if i - LAG in known:
             old = stream[i - LAG]
             yield {"id": old["id"], "time": answer["time"], "label": _label(old, right[i - LAG])}
 
@@ -124,8 +124,8 @@ def _with_labels(stream: list[Record], right: Any, picked: Any) -> Iterator[Reco
 def _measured(reports: list[WindowReport], truth: Floats) -> tuple[float, float]:
     """Mean width in points, share held."""
     leading = [leading_estimate(one.estimates, "accuracy") for one in reports if not one.revision]
-    found = [e.result for e in leading if e is not None and isinstance(e.result, Estimate)]
-    ends = np.array([[e.lower, e.upper] for e in found])
+    estimates = [e.result for e in leading if e is not None and isinstance(e.result, Estimate)]
+    ends = np.array([[e.lower, e.upper] for e in estimates])
     held = (ends[:, 0] - 1e-9 <= truth) & (truth <= ends[:, 1] + 1e-9)
     return 100 * float((ends[:, 1] - ends[:, 0]).mean()), float(held.mean())
 
@@ -135,9 +135,9 @@ def lives(streams: int, jump: bool = False, seed: int = 0) -> list[Life]:
     return [life(1000 * seed + i, jump) for i in range(streams)]
 
 
-def widening(found: list[Life]) -> tuple[float, float]:
+def widening(lives: list[Life]) -> tuple[float, float]:
     """How much wider intervals are with labels than without, in points, and the standard error of that."""
-    wider = np.array([one.told - one.plain for one in found])
+    wider = np.array([one.labelled - one.plain for one in lives])
     return float(wider.mean()), float(wider.std(ddof=1)) / sqrt(len(wider))
 
 
@@ -158,15 +158,15 @@ def _heads() -> str:
     return f"{'streams':14s}{heads}"
 
 
-def _row(case: str, found: list[Life]) -> str:
-    by, error = widening(found)
-    plain, told = (np.array([getattr(one, name) for one in found]) for name in ("plain", "told"))
+def _row(case: str, lives: list[Life]) -> str:
+    by, error = widening(lives)
+    plain, labelled = (np.array([getattr(one, name) for one in lives]) for name in ("plain", "labelled"))
     cells = []
-    for name in ("plain_held", "told_held"):
-        held = 100 * np.array([getattr(one, name) for one in found])
-        cells.append(f"{held.mean():6.1f} ± {held.std(ddof=1) / sqrt(len(found)):.1f}")
-    widths = f"{plain.mean():15.2f}{told.mean():7.2f}{by:+10.3f} ± {error:.3f}"
-    return f"{len(found):5d} {case:8s}{widths}{cells[0]:>18s}{cells[1]:>14s}"
+    for name in ("plain_held", "labelled_held"):
+        held = 100 * np.array([getattr(one, name) for one in lives])
+        cells.append(f"{held.mean():6.1f} ± {held.std(ddof=1) / sqrt(len(lives)):.1f}")
+    widths = f"{plain.mean():15.2f}{labelled.mean():7.2f}{by:+10.3f} ± {error:.3f}"
+    return f"{len(lives):5d} {case:8s}{widths}{cells[0]:>18s}{cells[1]:>14s}"
 
 
 def labels_until_lost(
@@ -184,12 +184,12 @@ def labels_until_lost(
     rng = np.random.default_rng([seed, round(1e6 * estimated), round(1e6 * true)])
     test = TrustTest(epsilon_of(np.full(REFERENCE, estimated)))
     tests, of = [test.build() for _ in range(lives)], np.repeat(np.arange(lives), step)
-    found = np.full(lives, np.inf)
+    needed = np.full(lives, np.inf)
     for start in range(0, late + labels, step):
         right = rng.random(lives * step) < (true if start >= late else estimated)
         cost = add_together(tests, of, of * 0, np.full(len(of), estimated), right)
-        found[cost] = np.minimum(found[cost], start + step - late)
-    return found
+        needed[cost] = np.minimum(needed[cost], start + step - late)
+    return needed
 
 
 def ideal(estimated: float, true: float) -> float:
@@ -233,13 +233,13 @@ def life_of_groups(seed: int, case: str = "alike") -> Life:
     measured = []
     for labels in (picked[:0], picked):
         reports = Rig(settings, references, recalibrate=recalibrate).feed(_with_labels(stream, hits, labels))
-        found = []
+        measures = []
         for group in range(1 if case == "one" else GROUPS):
             truth = hits[group::GROUPS].reshape(GROUP_WINDOWS, SIZE).mean(axis=1)
-            found.append(_measured([one for one in reports if one.group == f"region=r{group}"], truth))
-        measured.append(np.mean(found, axis=0))
-    (plain, plain_held), (told, told_held) = measured
-    return Life(float(plain), float(told), float(plain_held), float(told_held))
+            measures.append(_measured([one for one in reports if one.group == f"region=r{group}"], truth))
+        measured.append(np.mean(measures, axis=0))
+    (plain, plain_held), (labelled, labelled_held) = measured
+    return Life(float(plain), float(labelled), float(plain_held), float(labelled_held))
 
 
 def groups(streams: int = STREAMS) -> Iterator[str]:
@@ -267,11 +267,11 @@ def trust(lives: int = LIVES) -> Iterator[str]:
         best = ideal(estimated, true)
         many = round(12 * best)
         median = float(np.median(labels_until_lost(estimated, true, lives, many)))
-        found = labels_until_lost(estimated, true, lives, many, LATE, step=5)
-        late = float(np.median(found[found > 0]))
+        figures = labels_until_lost(estimated, true, lives, many, LATE, step=5)
+        late = float(np.median(figures[figures > 0]))
         false = float(np.isfinite(labels_until_lost(estimated, estimated, lives, LIFE, step=10)).mean())
-        found = f"{best:8.1f}{median:8.0f}{median / best:7.2f}{late:20.0f}{100 * false:18.1f}"
-        yield f"{estimated:.2f} → {true:.2f}{found}"
+        figures = f"{best:8.1f}{median:8.0f}{median / best:7.2f}{late:20.0f}{100 * false:18.1f}"
+        yield f"{estimated:.2f} → {true:.2f}{figures}"
 
 
 if __name__ == "__main__":

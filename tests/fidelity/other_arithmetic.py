@@ -67,7 +67,7 @@ def scores_of(rng: np.random.Generator, rows: int, classes: int) -> Floats:
 
 def calibrations() -> dict[str, dict[str, Any]]:
     """Snapshots, as a store would hold them, by classes and method."""
-    found: dict[str, dict[str, Any]] = {}
+    snapshots: dict[str, dict[str, Any]] = {}
     for classes in CLASSES:
         rng = np.random.default_rng(classes)
         scores = scores_of(rng, 2000, classes)
@@ -75,13 +75,13 @@ def calibrations() -> dict[str, dict[str, Any]]:
         labels = (rng.random((2000, 1)) > chances.cumsum(axis=1)[:, :-1]).sum(axis=1)
         for method in CALIBRATIONS:
             fitted = CALIBRATORS[method]().fit(scores, scores.argmax(axis=1), labels)
-            found[f"{classes} {method}"] = dict(fitted.snapshot())
-    return found
+            snapshots[f"{classes} {method}"] = dict(fitted.snapshot())
+    return snapshots
 
 
 def estimates(snapshots: Mapping[str, Mapping[str, Any]], windows: int) -> dict[str, list[float]]:
     """Value and ends by window and metric; windows of each size are drawn alike for each calibration."""
-    found = {}
+    results = {}
     for name, snapshot in snapshots.items():
         classes, fitted = int(name.split()[0]), calibration_from_snapshot(snapshot)
         for rows in ROWS:
@@ -93,8 +93,8 @@ def estimates(snapshots: Mapping[str, Mapping[str, Any]], windows: int) -> dict[
                 )
                 for metric, result in evaluate([request])[0].estimates.items():
                     assert isinstance(result, Estimate)
-                    found[f"{name} {rows} {window} {metric}"] = [result.value, result.lower, result.upper]
-    return found
+                    results[f"{name} {rows} {window} {metric}"] = [result.value, result.lower, result.upper]
+    return results
 
 
 def estimates_under(

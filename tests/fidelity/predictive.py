@@ -54,8 +54,8 @@ def ornstein_uhlenbeck(rng: np.random.Generator, rows: int, length: float, sd: f
     keep = np.exp(-1 / length)
     noise = rng.normal(scale=sd * sqrt(1 - keep**2), size=rows)
     noise[0] = rng.normal(scale=sd)
-    found: Floats = lfilter([1.0], [1.0, -keep], noise)
-    return found
+    path: Floats = lfilter([1.0], [1.0, -keep], noise)
+    return path
 
 
 def drift(rng: np.random.Generator, stream: str, rows: int) -> Floats:
@@ -91,8 +91,8 @@ class Life:
     @property
     def right(self) -> NDArray[np.bool_]:
         """Whether each row's answer is right."""
-        found: NDArray[np.bool_] = self.labels == (0 if self.scores.shape[1] == 1 else self.predicted)
-        return found
+        right: NDArray[np.bool_] = self.labels == (0 if self.scores.shape[1] == 1 else self.predicted)
+        return right
 
 
 def simulated(stream: str, reference: int, seed: int) -> Life:
@@ -118,7 +118,7 @@ def measured(life: Life, seed: int, sizes: tuple[int, ...] = SIZES) -> Measured:
     crossed = confidence_of(cross_fit_in_time(calibrator, *rows, folds=5), rows[1])
     confidence = confidence_of(fitted.apply(life.scores), life.predicted)
     new, hits = confidence[life.reference :], right[life.reference :]
-    found = {}
+    cells = {}
     for n in sizes:
         many = len(new) // n
         windows, truth = new[: many * n].reshape(-1, n), hits[: many * n].reshape(-1, n).mean(axis=1)
@@ -129,12 +129,12 @@ def measured(life: Life, seed: int, sizes: tuple[int, ...] = SIZES) -> Measured:
         ends["cbpe_sem"] = mean + np.array([-3.0, 3.0]) * float(right[old].std()) / sqrt(n)
         acted = list(life.predicted[life.reference :][: many * n].reshape(-1, n))
         answers = predictive_windows(list(windows), model, predicted=acted)
-        ends["predictive"] = _ends(found for found, _ in answers)
+        ends["predictive"] = _ends(interval for interval, _ in answers)
         reported = np.arange(many) * n >= life.first
         for method, (low, high) in ((m, np.clip(e, 0, 1).T[:, reported]) for m, e in ends.items()):
             within = (low - 1e-9 <= truth[reported]) & (truth[reported] <= high + 1e-9)
-            found[method, n] = within.astype(np.float64), high - low
-    return found
+            cells[method, n] = within.astype(np.float64), high - low
+    return cells
 
 
 def _ends(answers: Iterable[Result]) -> Floats:
@@ -159,11 +159,11 @@ def coverage(
     return cells_of([measured(simulated(stream, reference, one), one, sizes) for one in seeds])
 
 
-def cells_of(found: list[Measured]) -> dict[tuple[str, int], Cell]:
+def cells_of(lives: list[Measured]) -> dict[tuple[str, int], Cell]:
     """Of several lives together."""
     cells = {}
-    for key in found[0]:
-        within, width = (np.concatenate([life[key][k] for life in found]) for k in (0, 1))
+    for key in lives[0]:
+        within, width = (np.concatenate([life[key][k] for life in lives]) for k in (0, 1))
         known = np.isfinite(width)
         many = int(known.sum())
         cells[key] = (

@@ -101,17 +101,17 @@ def tables(data: Path) -> tuple[Table, Table, Table]:
     known, rest = _read(data / "mc_reference.csv"), _read(data / "mc_analysis.csv")
     scores = np.array([[float(row[f"y_pred_proba_{card}"]) for card in CARDS] for row in known + rest])
     chosen = np.array([CARDS.index(row["y_pred"]) for row in known + rest])
-    taken = np.array([CARDS.index(row["y_true"]) for row in [*known, *_read(data / "mc_analysis_gt.csv")]])
-    return loans, Table("credit cards", scores, chosen, taken, len(known)), home
+    happened = np.array([CARDS.index(row["y_true"]) for row in [*known, *_read(data / "mc_analysis_gt.csv")]])
+    return loans, Table("credit cards", scores, chosen, happened, len(known)), home
 
 
 def _of_two_classes(data: Path, name: str, file: str, labels: str, label: str) -> Table:
     known, rest = _read(data / file.format("reference")), _read(data / file.format("analysis"))
     score = np.array([float(row["y_pred_proba"]) for row in known + rest])
-    said = np.array([int(float(row["y_pred"])) for row in known + rest])
+    predicted = np.array([int(float(row["y_pred"])) for row in known + rest])
     true = [row[label] for row in [*known, *_read(data / file.format(labels))]]
     happened = np.array([int(float(each)) for each in true])
-    return Table(name, np.column_stack((1 - score, score)), said, happened, len(known))
+    return Table(name, np.column_stack((1 - score, score)), predicted, happened, len(known))
 
 
 def _read(path: Path) -> list[dict[str, str]]:
@@ -138,10 +138,10 @@ class Seen:
             window, block, predicted, confidence, right = self._waiting[k - self.late]
             self._logic.push(block, confidence, right)
             self._errors.add(window, predicted, confidence.astype(np.float32).astype(np.float64), right > 0)
-        found = dict(informed(exact, self.model, self._errors.shown(self.model.strata, k)).estimates)
+        estimates = dict(informed(exact, self.model, self._errors.shown(self.model.strata, k)).estimates)
         if self._logic.labelled:
-            found["accuracy"] = self._logic.estimate(k)
-        return {metric: each for metric, each in found.items() if isinstance(each, Estimate)}
+            estimates["accuracy"] = self._logic.estimate(k)
+        return {metric: each for metric, each in estimates.items() if isinstance(each, Estimate)}
 
 
 def fitted(table: Table) -> tuple[Calibration, Predictive, Calibrator]:

@@ -96,20 +96,20 @@ def sampled(digit: int, labels: int, samples: int) -> Sampled:
     """SPE's curve and the naive one beside the truth."""
     scores, truth = scored(digit)
     true = realised(scores, truth)
-    found = []
+    figures = []
     for sample in range(samples):
         known = np.random.default_rng([digit, labels, sample]).permutation(len(truth))[:labels]
-        given = np.full(len(truth), -1)
-        given[known] = truth[known]
-        fit = SPE(seed=sample, scope="sample").fit(scores, given)
+        known_labels = np.full(len(truth), -1)
+        known_labels[known] = truth[known]
+        fit = SPE(seed=sample, scope="sample").fit(scores, known_labels)
         curve = fit.curve()
         assert isinstance(curve, PerformanceCurve)
         both = (curve.value, realised(scores[known], truth[known]))
         held = (curve.lower - ROUNDING <= true) & (true <= curve.upper + ROUNDING)
-        found.append(
+        figures.append(
             [*(area_between(one, true) for one in both), held.mean(), Reason.CONTRADICTED in fit.flags]
         )
-    return Sampled(*np.array(found, dtype=np.float64).T)
+    return Sampled(*np.array(figures, dtype=np.float64).T)
 
 
 def area_between(one: Floats, other: Floats) -> float:
@@ -147,15 +147,15 @@ def simulated(second: float, rng: np.random.Generator, rows: int = 1000) -> tupl
 def measured_form(second: float, labels: int, trials: int) -> Form:
     """Coverage of the AUROC's interval, and how often the labels contradict the fit."""
     true = (1.0 - second) * TRUE_AUROC + second * SECOND_AUROC
-    found = []
+    figures = []
     for trial in range(trials):
         scores, truth = simulated(second, np.random.default_rng([7, labels, trial]))
         fit = SPE(seed=trial).fit(scores, np.where(np.arange(len(truth)) < labels, truth, -1))
         auroc = fit.estimate("auroc")
         assert isinstance(auroc, Estimate)
         inside = auroc.lower <= true <= auroc.upper
-        found.append((abs(auroc.value - true), inside, Reason.CONTRADICTED in fit.flags))
-    return Form(second, labels, trials, *np.array(found, dtype=np.float64).mean(axis=0).tolist())
+        figures.append((abs(auroc.value - true), inside, Reason.CONTRADICTED in fit.flags))
+    return Form(second, labels, trials, *np.array(figures, dtype=np.float64).mean(axis=0).tolist())
 
 
 def held_out(family: DensityFamily, fitted: Floats, others: Floats) -> float:
@@ -176,25 +176,25 @@ def best_three(digit: int, kind: int) -> list[tuple[str, float]]:
     scaled = (line - line.min()) / (line.max() - line.min()) * 0.999 + 0.001
     of_class = np.random.default_rng(digit).permutation(scaled[truth == kind])
     cut = len(of_class) * 4 // 5
-    found = {f.short: held_out(f, of_class[:cut], of_class[cut:]) for f in FAMILIES.values()}
-    top = sorted(found, key=lambda short: -found[short])[:3]
-    return [(short, found[short] / found[top[0]]) for short in top]
+    likelihoods = {f.short: held_out(f, of_class[:cut], of_class[cut:]) for f in FAMILIES.values()}
+    top = sorted(likelihoods, key=lambda short: -likelihoods[short])[:3]
+    return [(short, likelihoods[short] / likelihoods[top[0]]) for short in top]
 
 
 def table(samples: int = 10) -> str:
     """All tables."""
-    found = {labels: [sampled(digit, labels, samples) for digit in range(10)] for labels in LABELS}
+    curves = {labels: [sampled(digit, labels, samples) for digit in range(10)] for labels in LABELS}
     forms = [measured_form(second, labels, 8 * samples) for second in (0.0, 0.4) for labels in FORM_LABELS]
-    return "\n".join([*curve_lines(found, samples), "", *form_lines(forms), "", *family_lines()]) + "\n"
+    return "\n".join([*curve_lines(curves, samples), "", *form_lines(forms), "", *family_lines()]) + "\n"
 
 
-def curve_lines(found: Mapping[int, Sequence[Sampled]], samples: int) -> list[str]:
+def curve_lines(curves: Mapping[int, Sequence[Sampled]], samples: int) -> list[str]:
     """Areas, bands and flags by number of labels, and areas by digit."""
     lines = [
         f"area between true and estimated precision-recall curves, ten digits, {samples} samples each",
         "labels      SPE            naive        band of 95 %    flagged %",
     ]
-    for labels, digits in found.items():
+    for labels, digits in curves.items():
         means = np.array([[one.area.mean(), one.naive.mean(), 100 * one.held.mean()] for one in digits])
         mean, error = means.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(len(digits))
         flagged = 100 * np.mean([one.flagged.mean() for one in digits])
@@ -205,7 +205,7 @@ def curve_lines(found: Mapping[int, Sequence[Sampled]], samples: int) -> list[st
         "area by digit, SPE / naive",
         "labels " + "".join(f"{f'logres{d}':>15s}" for d in range(10)),
     ]
-    for labels, digits in found.items():
+    for labels, digits in curves.items():
         cells = "".join(f"{one.area.mean():7.3f} /{one.naive.mean():6.3f}" for one in digits)
         lines.append(f"{labels:6} {cells}")
     return lines

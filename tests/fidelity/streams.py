@@ -89,8 +89,8 @@ def calibrated(scores: Floats, predicted: Ints, labels: Ints, reference: int) ->
 
 def windows_of(come: Floats, picked: Ints, ends: Floats) -> Ints:
     """The window at whose close each picked row's label is known first; their number for never."""
-    found: Ints = np.searchsorted(ends, come[picked])
-    return found
+    windows: Ints = np.searchsorted(ends, come[picked])
+    return windows
 
 
 def corrected(
@@ -120,7 +120,7 @@ def corrected(
         So many windows are also estimated together at each close, before, as the engine does.
     """
     logic = (settings or Correction.from_reference(stream.crossed, stream.held, n)).build()
-    many, found = len(stream.right) // n, []
+    many, estimates = len(stream.right) // n, []
     blocks = np.empty(many * n, dtype=np.int64)
     for k in range(many):
         rows = slice(k * n, (k + 1) * n)
@@ -130,25 +130,25 @@ def corrected(
         if pooled > 1:
             logic.estimate(k, level, min(k + 1, pooled))
         if k >= revised:
-            found.append(logic.estimate(k - revised, level))
-    return np.array([[one.value, one.lower, one.upper] for one in found if isinstance(one, Estimate)])
+            estimates.append(logic.estimate(k - revised, level))
+    return np.array([[one.value, one.lower, one.upper] for one in estimates if isinstance(one, Estimate)])
 
 
 def alone(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0.95) -> Floats:
     """Return the same for the window's own labels at its close."""
-    z, found = float(norm.ppf((1 + level) / 2)), []
+    z, intervals = float(norm.ppf((1 + level) / 2)), []
     for k in range(len(stream.right) // n):
         own = picked[(picked // n == k) & (known <= k)]
         m = len(own)
         if not m:
-            found.append([0.5, 0.0, 1.0])
+            intervals.append([0.5, 0.0, 1.0])
             continue
         p = float(stream.right[own].mean())
         middle = (p + z * z / (2 * m)) / (1 + z * z / m)
         half = z * sqrt(p * (1 - p) / m + z * z / (4 * m * m)) / (1 + z * z / m)
         finite = sqrt(1 - m / n)  # an end at 0 or 1 stays there
-        found.append([p, *(p + finite * (end - p) for end in (middle - half, middle + half))])
-    return np.array(found)
+        intervals.append([p, *(p + finite * (end - p) for end in (middle - half, middle + half))])
+    return np.array(intervals)
 
 
 def constant(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0.95) -> Floats:
@@ -165,10 +165,10 @@ METHODS: dict[str, Callable[[Stream, int, Ints, Ints, float], Floats]] = {
 }
 
 
-def judged(stream: Stream, n: int, found: Floats, level: float = 0.95) -> Judged:
+def judged(stream: Stream, n: int, intervals: Floats, level: float = 0.95) -> Judged:
     """Judge the ends, (windows, 3), of the first windows."""
-    truth = stream.right[: len(found) * n].reshape(-1, n).mean(axis=1)
-    value, low, high = found.T
+    truth = stream.right[: len(intervals) * n].reshape(-1, n).mean(axis=1)
+    value, low, high = intervals.T
     missed = np.maximum(low - truth, 0) + np.maximum(truth - high, 0)
     within = missed <= 1e-9
     score = high - low + 2 / (1 - level) * missed * ~within
@@ -176,9 +176,9 @@ def judged(stream: Stream, n: int, found: Floats, level: float = 0.95) -> Judged
     return Judged(*(100 * float(each.mean()) for each in cells))
 
 
-def mean_of(found: list[Judged]) -> Judged:
+def mean_of(judgements: list[Judged]) -> Judged:
     """Return the mean over several streams."""
-    return Judged(*np.mean(found, axis=0).tolist())
+    return Judged(*np.mean(judgements, axis=0).tolist())
 
 
 def flights(models: int = 4, share: float = 0.2, sizes: tuple[int, ...] = (500, 2000)) -> Iterator[str]:
@@ -250,8 +250,8 @@ def rain(share: float = 0.2, sizes: tuple[int, ...] = (250, 500)) -> Iterator[st
             picked = np.flatnonzero(np.random.default_rng(13).random(len(stream.right)) < some)
             known = -(-(picked + 1 + _RAIN_LAG) // n) - 1
             for name, method in METHODS.items():
-                found = method(stream, n, picked, known, 0.95)
-                yield _row(f"{n:,}, {100 * some:g} %", name, judged(stream, n, found))
+                intervals = method(stream, n, picked, known, 0.95)
+                yield _row(f"{n:,}, {100 * some:g} %", name, judged(stream, n, intervals))
 
 
 def rain_stream() -> Stream:

@@ -29,8 +29,8 @@ def test_on_a_hundred_rows_a_smooth_curve_beats_isotonic() -> None:
 
 @pytest.mark.parametrize(("ours", "theirs"), [("platt", "sigmoid"), ("isotonic", "isotonic")])
 def test_the_witness_reads_the_same(ours: str, theirs: str) -> None:
-    found = simulated("overconfident", 1000, ours, TRIALS)
-    assert found == pytest.approx(simulated("overconfident", 1000, f"sklearn {theirs}", TRIALS), abs=0.02)
+    errors = simulated("overconfident", 1000, ours, TRIALS)
+    assert errors == pytest.approx(simulated("overconfident", 1000, f"sklearn {theirs}", TRIALS), abs=0.02)
 
 
 def test_auto_was_never_far_from_the_best_where_rows_are_many() -> None:

@@ -30,7 +30,7 @@ class Block(NamedTuple):
 
 def blocks(path: Path) -> list[Block]:
     """The blocks of a page of Markdown, in their order."""
-    return [Block(*found) for found in _BLOCK.findall(path.read_text(encoding="utf-8"))]
+    return [Block(*groups) for groups in _BLOCK.findall(path.read_text(encoding="utf-8"))]
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class Page:
         self.languages = {block.name: block.language for block in named}
         texts = self.blocks.values()
         self.ports = sorted(
-            {port for each in texts for found in _PORT.findall(each) for port in found if port}
+            {port for each in texts for groups in _PORT.findall(each) for port in groups if port}
         )
-        for said, port in (ports or {}).items():
-            self.blocks = {k: re.sub(rf"\b{said}\b", str(port), v) for k, v in self.blocks.items()}
+        for written_port, port in (ports or {}).items():
+            self.blocks = {k: re.sub(rf"\b{written_port}\b", str(port), v) for k, v in self.blocks.items()}
 
     @property
     def files(self) -> dict[str, str]:
@@ -107,11 +107,11 @@ class Page:
 
     def script(self, name: str, rows: Sequence[tuple[str, float, str]]) -> str:
         """The block of a call, its line with the id once for each of these ids, scores and classes."""
-        found = []
+        lines = []
         for line in self.blocks[name].replace("\\\n", " ").splitlines():
             each = rows if _ID in line else rows[:1]
-            found += [_filled(line, *row) for row in each]
-        return "\n".join(found) + "\n"
+            lines += [_filled(line, *row) for row in each]
+        return "\n".join(lines) + "\n"
 
 
 def _is_marked(line: str) -> bool:
@@ -119,6 +119,6 @@ def _is_marked(line: str) -> bool:
 
 
 def _filled(text: str, name: str, score: float, label: str = _CLASS) -> str:
-    said = {_ID: name, _SCORE: f"{score:.4f}", _REST: f"{1 - score:.4f}", _CLASS: label}
-    words = "|".join(rf"\b{re.escape(word)}\b" for word in said)
-    return re.sub(words, lambda found: said[found[0]], text)
+    values = {_ID: name, _SCORE: f"{score:.4f}", _REST: f"{1 - score:.4f}", _CLASS: label}
+    words = "|".join(rf"\b{re.escape(word)}\b" for word in values)
+    return re.sub(words, lambda match: values[match[0]], text)

@@ -154,8 +154,8 @@ class Environment:
         """What was installed of the stack itself."""
         if stack.version:
             return self.shell(stack.version, self._folder).strip()
-        found = f"print(*(f'{{p}} {{version(p)}}' for p in {list(stack.packages)}), sep=', ')"
-        return self.python(f"from importlib.metadata import version\n{found}", self._folder).strip()
+        statement = f"print(*(f'{{p}} {{version(p)}}' for p in {list(stack.packages)}), sep=', ')"
+        return self.python(f"from importlib.metadata import version\n{statement}", self._folder).strip()
 
     def shell(self, script: str, cwd: Path) -> str:
         """What a script prints in it."""
@@ -285,10 +285,10 @@ class Recipe:
 
         def came_or_quiet() -> bool:
             nonlocal newest, since
-            found = self.accounts()
-            if found.received != newest:
-                newest, since = found.received, time.monotonic()
-            came = found.answers.received >= answers and found.labels.received >= labels
+            current = self.accounts()
+            if current.received != newest:
+                newest, since = current.received, time.monotonic()
+            came = current.answers.received >= answers and current.labels.received >= labels
             return came and (not self.stack.lost or time.monotonic() - since > QUIET_SECONDS)
 
         self.daemon.until(came_or_quiet, f"{answers} answers and {labels} labels came")
@@ -298,26 +298,26 @@ class Recipe:
         self.daemon.until(lambda: self.daemon.metrics().total("windows_closed_total"), "a window closed")
 
     def _ask(self, monitored: bool) -> float | None:
-        name, (score, label) = f"r-{len(self.answered) + 1}", self._drawn()
+        name, (score, label) = f"r-{len(self.answered) + 1}", self._draw_row()
         call = self.pages[monitored].call(name, score)
         assert call is not None
-        found = self._callers[monitored].ask(call)
-        if found is None:
+        answer = self._callers[monitored].ask(call)
+        if answer is None:
             self.failed += monitored
             return None
         if monitored:
             header = self.stack.id_header
-            self.answered.append((found[1][header] if header else name, score, label))
-        return found[0]
+            self.answered.append((answer[1][header] if header else name, score, label))
+        return answer[0]
 
     def _write(self, count: int) -> None:
         """Requests by a script, where there is no service to ask."""
         first = len(self.answered) + 1
-        rows = [(f"r-{i}", *self._drawn()) for i in range(first, first + count)]
+        rows = [(f"r-{i}", *self._draw_row()) for i in range(first, first + count)]
         self.environment.shell(self.page.script("ask", rows), self.place)
         self.answered += rows
 
-    def _drawn(self) -> tuple[float, str]:
+    def _draw_row(self) -> tuple[float, str]:
         score = round(self._random.betavariate(0.5, 0.5) * 0.98 + 0.01, 4)
         return score, "toxic" if self._random.random() < score else "ok"
 
@@ -344,7 +344,7 @@ def _stop_all(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def told(stack: Stack, keeps_payloads: bool = False) -> Iterator[str]:
+def report_lines(stack: Stack, keeps_payloads: bool = False) -> Iterator[str]:
     """Run a stack's recipe, and tell its figures."""
     began = time.monotonic()
     yield f"python -m tests.recipes {stack.name}"
@@ -360,8 +360,8 @@ def told(stack: Stack, keeps_payloads: bool = False) -> Iterator[str]:
         yield f"minutes to the first window: {minutes:.1f}, {installed / 60:.1f} of them to install"
         own, marked = recipe.page.lines(stack.own)
         yield f"lines of configuration: {own}, and {marked} in the service"
-        for key, found in recipe.ask(REQUESTS - WINDOW).items():
-            times[key] += found
+        for key, seconds in recipe.ask(REQUESTS - WINDOW).items():
+            times[key] += seconds
         recipe.until_received(len(recipe.answered), 0)
         recipe.label(recipe.answered[:LABELS])
         recipe.until_received(len(recipe.answered), LABELS)
@@ -380,18 +380,18 @@ def told(stack: Stack, keeps_payloads: bool = False) -> Iterator[str]:
 
 
 def _counted(recipe: Recipe, away: int) -> Iterator[str]:
-    found = recipe.accounts()
-    found.answers.assert_adds_up()
-    found.labels.assert_adds_up()
-    parts, sent = found.answers.parts, len(recipe.answered)
+    balances = recipe.accounts()
+    balances.answers.assert_adds_up()
+    balances.labels.assert_adds_up()
+    parts, sent = balances.answers.parts, len(recipe.answered)
     used, rejected = parts["used"] + parts["pending"], parts["rejected"]
     lost = sent - used - rejected
     again = f"; {parts['duplicate']} came twice, and were counted once" if parts["duplicate"] else ""
     yield f"sent {sent} = used {used} + rejected {rejected} + lost {lost}{again}"
-    yield f"labels joined: {found.labels.parts['matched']} of {LABELS}"
+    yield f"labels joined: {balances.labels.parts['matched']} of {LABELS}"
     yield f"while the agent was away: {lost} of {away} lost, {recipe.failed} responses failed"
     assert (lost, rejected, recipe.failed) == (recipe.stack.lost, 0, 0), recipe.daemon.log
-    assert found.labels.parts["matched"] == LABELS, found
+    assert balances.labels.parts["matched"] == LABELS, balances
 
 
 def _added(times: dict[bool, list[float]]) -> str:

@@ -93,8 +93,8 @@ class Tab:
         self._context.close()
 
     def _let_through(self, route: Any) -> None:
-        asked = urlsplit(route.request.url)
-        if asked.scheme == "data" or (asked.scheme, asked.netloc) == (
+        url = urlsplit(route.request.url)
+        if url.scheme == "data" or (url.scheme, url.netloc) == (
             self._origin.scheme,
             self._origin.netloc,
         ):

@@ -251,8 +251,8 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
             for target, file in enumerate(files):
                 os.dup2(file, target)
                 os.close(file)
-            found: dict[str, Any] = json.loads(message)
-            return found
+            order: dict[str, Any] = json.loads(message)
+            return order
         for file in files:
             os.close(file)
         running[pid] = next(numbers)
@@ -262,8 +262,8 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
 def _say_ended(connection: socket.socket, running: dict[int, int]) -> None:
     ended = []
     with suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            ended.append(["ended", running.pop(found[0]), os.waitstatus_to_exitcode(found[1])])
+        while (waited := os.waitpid(-1, os.WNOHANG))[0]:
+            ended.append(["ended", running.pop(waited[0]), os.waitstatus_to_exitcode(waited[1])])
     if ended:
         with suppress(OSError):  # nobody asks any more
             connection.send(json.dumps(ended).encode())

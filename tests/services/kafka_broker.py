@@ -44,9 +44,9 @@ _blank: dict[str, bytes] = {}
 
 def kafka_version() -> str:
     """The version that `pom.xml` names."""
-    found = ElementTree.parse(POM).findtext("{*}properties/{*}kafka.version")
-    assert found, "pom.xml names no kafka.version"
-    return found
+    version = ElementTree.parse(POM).findtext("{*}properties/{*}kafka.version")
+    assert version, "pom.xml names no kafka.version"
+    return version
 
 
 def kafka_libs() -> Path:
@@ -112,9 +112,9 @@ class KafkaBroker:
         What its Java is told.
     """
 
-    def __init__(self, told: Sequence[str] | None = None) -> None:
+    def __init__(self, words: Sequence[str] | None = None) -> None:
         self._libs = kafka_libs()
-        self._told = java_words(f"kafka-{kafka_version()}", self._libs, _use) if told is None else told
+        self._words = java_words(f"kafka-{kafka_version()}", self._libs, _use) if words is None else words
         self.port, self._controller_port = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -227,13 +227,13 @@ class KafkaBroker:
         """What a consumer group has committed: position by ``topic-partition``, absent where nothing is."""
         reader = KafkaConsumer(bootstrap_servers=self.address, group_id=group, enable_auto_commit=False)
         try:
-            found = {
+            positions = {
                 n: reader.committed(TopicPartition(topic, n), timeout_ms=int(1000 * PATIENCE_SECONDS))
                 for n in range(partitions)
             }
         finally:
             reader.close(autocommit=False)
-        return {f"{topic}-{n}": position for n, position in found.items() if position is not None}
+        return {f"{topic}-{n}": position for n, position in positions.items() if position is not None}
 
     def members(self, group: str) -> set[str]:
         """Ids of a consumer group's members: one that left and came back has another."""
@@ -315,7 +315,7 @@ class KafkaBroker:
         return [
             "java",
             "-Xmx512m",
-            *self._told,
+            *self._words,
             "-cp",
             f"{self._libs}/*",
             main,
@@ -435,9 +435,9 @@ class OldKafkaBroker(KafkaBroker):
         self._zookeeper = started("ZooKeeper", words, log, lambda: answers(port))
 
 
-def _use(told: Sequence[str]) -> None:
+def _use(words: Sequence[str]) -> None:
     """A broker's work in small, told these words."""
-    with KafkaBroker(told) as broker:
+    with KafkaBroker(words) as broker:
         broker.create_topic("used", 2)
         broker.produce("used", [b"1", b"2"])
         with broker.transaction() as producer:

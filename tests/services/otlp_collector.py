@@ -75,7 +75,7 @@ def as_prometheus(request: ExportMetricsServiceRequest) -> Samples:
     Names by the specification *Prometheus and OpenMetrics compatibility*, section *OTLP metric points to
     Prometheus*.
     """
-    found: Samples = {}
+    samples: Samples = {}
     for metric in metrics_of(request):
         kind, points = _data(metric)
         name = _prometheus_name(metric, kind)
@@ -83,10 +83,10 @@ def as_prometheus(request: ExportMetricsServiceRequest) -> Samples:
             if not point.flags & ENDED:
                 labels = frozenset(labels_of(point.attributes).items())
                 is_histogram = kind == "histogram"
-                found |= (
+                samples |= (
                     _histogram(name, labels, point) if is_histogram else {(name, labels): point.as_double}
                 )
-    return found
+    return samples
 
 
 def ended(request: ExportMetricsServiceRequest) -> set[tuple[str, frozenset[tuple[str, str]]]]:
@@ -114,9 +114,9 @@ def _prometheus_name(metric: Metric, kind: str) -> str:
 
 
 def _histogram(name: str, labels: frozenset[tuple[str, str]], point: Any) -> Samples:
-    found: Samples = {(f"{name}_sum", labels): point.sum, (f"{name}_count", labels): point.count}
+    samples: Samples = {(f"{name}_sum", labels): point.sum, (f"{name}_count", labels): point.count}
     total = 0
     for end, count in zip([*point.explicit_bounds, float("inf")], point.bucket_counts, strict=True):
         total += count
-        found[f"{name}_bucket", labels | {("le", str(end))}] = total
-    return found
+        samples[f"{name}_bucket", labels | {("le", str(end))}] = total
+    return samples

@@ -27,10 +27,10 @@ def _programs() -> Path:
     for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
         if (folder / "initdb").exists() and (folder / "postgres").exists():
             return folder
-    found = shutil.which("initdb")
-    if found is None:
+    program = shutil.which("initdb")
+    if program is None:
         raise ServiceUnavailable("`initdb` of PostgreSQL is missing: run .ci/install-services.sh")
-    return Path(found).resolve().parent
+    return Path(program).resolve().parent
 
 
 class PostgresServer:

@@ -73,7 +73,7 @@ def free_ports(count: int) -> list[int]:
     which keeps trying an absent server cannot take the server's port from it. Workers and runs side by side
     tell each other by locks on one file, byte n for port n, which the kernel drops as the process ends.
     """
-    found: list[int] = []
+    ports: list[int] = []
     for port in range(20_000, 32_000):
         if port in _handed_out:
             continue
@@ -81,9 +81,9 @@ def free_ports(count: int) -> list[int]:
             fcntl.lockf(_port_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             probe.bind(("127.0.0.1", port))
             _handed_out.add(port)
-            found.append(port)
-        if len(found) == count:
-            return found
+            ports.append(port)
+        if len(ports) == count:
+            return ports
     raise ServiceUnavailable(f"no {count} free ports between 20000 and 32000 on 127.0.0.1")
 
 
@@ -176,12 +176,12 @@ def stop(process: subprocess.Popen[bytes] | ForkedProcess | None, *, kill: bool 
 
 def children() -> set[int]:
     """Return the processes that this one or its server of forks has started, and not waited for."""
-    found = set(forks)
+    pids = set(forks)
     threads = Path("/proc/self/task")
     for thread in threads.iterdir() if threads.is_dir() else ():  # Linux
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            found.update(map(int, (thread / "children").read_text().split()))
-    return found
+            pids.update(map(int, (thread / "children").read_text().split()))
+    return pids
 
 
 @contextmanager

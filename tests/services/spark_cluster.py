@@ -70,7 +70,7 @@ def spark_home() -> Path:
 def short_lived() -> dict[str, str]:
     """The environment in which the Javas of a Spark that is started are told that they work for seconds."""
     home = spark_home()
-    return {"SPARK_HOME": str(home), **_told(java_words(home.name, home / "jars", _use))}
+    return {"SPARK_HOME": str(home), **_environment(java_words(home.name, home / "jars", _use))}
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def one_java() -> Iterator[None]:
         end_java(SparkContext._gateway)
 
 
-def _told(words: Sequence[str]) -> dict[str, str]:
+def _environment(words: Sequence[str]) -> dict[str, str]:
     text = " ".join(words)
     executors = f'-Dspark.executor.extraJavaOptions="{text}"'
     return {"SPARK_SUBMIT_OPTS": f"{text} {executors}", "SPARK_DAEMON_JAVA_OPTS": text}
@@ -112,12 +112,12 @@ with started("local[1]", {}, "used") as session:
 """
 
 
-def _use(told: Sequence[str]) -> None:
+def _use(words: Sequence[str]) -> None:
     """A little of all that the tests do with Spark, its driver's Java told these words."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             [sys.executable, "-c", _USE, f"{folder}/table"],
-            env={**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SUBMIT_OPTS": " ".join(told)},
+            env={**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SUBMIT_OPTS": " ".join(words)},
             capture_output=True,
             check=True,
             timeout=PATIENCE_SECONDS,
@@ -217,10 +217,10 @@ def descendants(ancestor: int) -> list[int]:
             with suppress(OSError, IndexError):
                 parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
                 children.setdefault(int(parent), []).append(int(folder.name))
-    found = [ancestor]
-    for pid in found:  # which grows meanwhile
-        found += children.get(pid, [])
-    return found
+    pids = [ancestor]
+    for pid in pids:  # which grows meanwhile
+        pids += children.get(pid, [])
+    return pids
 
 
 def pythons(ancestor: int) -> list[int]:

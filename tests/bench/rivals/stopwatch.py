@@ -47,13 +47,13 @@ def measured(
     before = peak()
     began = time.process_time()
     fitted = fit()
-    took = time.process_time() - began
-    best, found = float("inf"), None
+    fit_seconds = time.process_time() - began
+    best, results = float("inf"), None
     for _ in range(rounds):
         began = time.process_time()
-        found = estimate(fitted)
+        results = estimate(fitted)
         best = min(best, time.process_time() - began)
-    return Measured(took, best, peak() - before, intervals(found))
+    return Measured(fit_seconds, best, peak() - before, intervals(results))
 
 
 def tell(results: dict[str, Measured]) -> None:

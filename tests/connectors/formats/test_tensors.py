@@ -107,20 +107,20 @@ def test_tritons_classification_extension_gives_scores_by_class_or_by_index(
     data: list[str], shape: list[int], expected: Any
 ) -> None:
     """The form `value:index:label` is that of Triton's page on the extension."""
-    found = row_scores({"outputs": [output(data, shape, "BYTES", "classes")]}, "$")
-    assert found == expected
+    scores = row_scores({"outputs": [output(data, shape, "BYTES", "classes")]}, "$")
+    assert scores == expected
     assert row_scores(read_body(CLASSES), "$") == [{"toxic": 0.75, "ok": 0.25}]
 
 
 def test_texts_that_are_no_classification_are_no_scores() -> None:
-    found = row_scores({"outputs": [output(["toxic", "ok"], [2], "BYTES", "t")]}, "$")
-    assert found[0] is RejectReason.NO_SCORES
+    scores = row_scores({"outputs": [output(["toxic", "ok"], [2], "BYTES", "t")]}, "$")
+    assert scores[0] is RejectReason.NO_SCORES
     odd = row_scores({"outputs": [output(["1.2.3:0:ok"], [1, 1], "BYTES", "t")]}, "$")
     assert odd == [[]]
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"\x00\x01", "is not a protobuf message"),
         (TYPED[:-1], "is incomplete"),
@@ -140,8 +140,8 @@ def test_texts_that_are_no_classification_are_no_scores() -> None:
         (b'{"a": 1} and more', "has 9 bytes after its JSON, where binary_data_size says 0"),
     ],
 )
-def test_what_is_no_response_is_said(data: bytes, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_is_no_response_is_said(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         read_body(data)
 
 

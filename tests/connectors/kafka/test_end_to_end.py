@@ -89,8 +89,8 @@ def covered(windows: Sequence[dict[str, Any]], topic: str, values: Sequence[byte
     """
     ranges: dict[str, list[list[int]]] = defaultdict(list)
     for window in windows:
-        for partition, found in window["positions"].items():
-            ranges[partition].append(found)
+        for partition, offsets in window["positions"].items():
+            ranges[partition].append(offsets)
     assert sorted(ranges) == [f"{topic}-{n}" for n in range(PARTITIONS)]
     for n in range(PARTITIONS):
         own = values[n::PARTITIONS]

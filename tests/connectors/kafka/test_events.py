@@ -87,15 +87,15 @@ def opened(settings: KafkaSettings) -> Iterator[KafkaSource]:
 
 
 def raws_of(settings: KafkaSettings, messages: int) -> list[RawMessages]:
-    found: list[RawMessages] = []
+    raws: list[RawMessages] = []
 
     def enough() -> bool:
-        found.extend(raw for raw in source.read(0.2) if isinstance(raw, RawMessages))
-        return sum(len(raw.values) for raw in found) >= messages
+        raws.extend(raw for raw in source.read(0.2) if isinstance(raw, RawMessages))
+        return sum(len(raw.values) for raw in raws) >= messages
 
     with opened(settings) as source:
         wait_until(enough, "the messages are there")
-    return found
+    return raws
 
 
 def decoded(settings: KafkaSettings, messages: int) -> Chunk:

@@ -18,7 +18,7 @@ def settings(**changes: Any) -> KafkaSettings:
 
 
 def test_what_is_configured_reaches_the_consumer() -> None:
-    found = consumer_options(
+    options = consumer_options(
         settings(
             brokers=("one:9092", "[::1]:9093", "two"),
             group="team",
@@ -30,7 +30,7 @@ def test_what_is_configured_reaches_the_consumer() -> None:
             },
         )
     )
-    assert found == {
+    assert options == {
         **DEFAULTS,
         "bootstrap_servers": ["one:9092", "[::1]:9093", "two"],
         "group_id": "team",

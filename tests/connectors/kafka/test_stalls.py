@@ -79,7 +79,7 @@ def test_records_of_an_open_transaction_are_no_stall_if_the_brokers_do_not_answe
     driver = OpenTransaction(1)
     monkeypatch.setattr(health, "CHECK_SECONDS", 0.0)
     monkeypatch.setattr(pace, "PAUSE_FACTOR", 0.0)
-    monkeypatch.setattr(source_module, "make_driver", lambda *given: driver)
+    monkeypatch.setattr(source_module, "make_driver", lambda *arguments: driver)
     source = make_source("unused:9092", "clicks", stall_seconds=6)
     source.open({})
     while not source.read(0.0):
@@ -110,14 +110,14 @@ def test_a_stuck_partition_makes_the_source_not_up_and_is_read_on_by_a_new_consu
 
     sent = 10
 
-    def found() -> bool:
+    def is_seen() -> bool:
         nonlocal sent
         kafka_broker.produce("sticks", [b"x"] * 2, partitions=2)
         sent += 1
         reader.once(0.1)
         return source.trouble is not None  # the next read has another consumer, which may read all at once
 
-    wait_until(found, "the stuck partition is found", pause=0)
+    wait_until(is_seen, "the stuck partition is found", pause=0)
     assert not source.up
     assert source.trouble is not None
     assert source.trouble.startswith("sticks-0 has delivered nothing for 3 s, from position 10 on, while its")

@@ -33,8 +33,8 @@ TASK = {
 def windows(folder: Path) -> list[Any]:
     parquet = pytest.importorskip("pyarrow.parquet")
     files = sorted((folder / "out").glob("windows-*.parquet"))
-    found = [row for file in files for row in parquet.read_table(file).to_pylist()]
-    return [(row["model"], row["window"], row["closed_by"], row["size"]) for row in found]
+    rows = [row for file in files for row in parquet.read_table(file).to_pylist()]
+    return [(row["model"], row["window"], row["closed_by"], row["size"]) for row in rows]
 
 
 def answers(models: tuple[str, ...], start: int) -> list[bytes]:

@@ -138,9 +138,9 @@ def test_killed_executors_change_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     def around(inner: Callable[..., Any], session_of: Callable[..., Any]) -> Callable[..., Any]:
         def with_a_kill(*arguments: Any) -> Any:
             thread = kill_once_tasks_are_done(session_of(*arguments))
-            found = inner(*arguments)
+            result = inner(*arguments)
             thread.join(PATIENCE_SECONDS)
-            return found
+            return result
 
         return with_a_kill
 

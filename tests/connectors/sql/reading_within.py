@@ -44,15 +44,15 @@ def main() -> None:
     before = memory("VmRSS")
     source = SqlSource(settings)
     source.open({})
-    found = broken = 0
+    rows_read = broken = 0
     deadline = time.monotonic() + 120
-    while found < int(rows) and time.monotonic() < deadline:
+    while rows_read < int(rows) and time.monotonic() < deadline:
         for raw in source.read(1.0):
             assert isinstance(raw, RawTable)
             decode([raw])
-            found, broken = found + len(raw), broken + len(raw.broken)
+            rows_read, broken = rows_read + len(raw), broken + len(raw.broken)
     source.close()
-    print(json.dumps({"rows": found, "broken": broken, "peak": (memory("VmHWM") - before) >> 20}))
+    print(json.dumps({"rows": rows_read, "broken": broken, "peak": (memory("VmHWM") - before) >> 20}))
 
 
 if __name__ == "__main__":

@@ -221,8 +221,8 @@ def read_within(mib: int, rows: int, **section: Any) -> dict[str, int]:
     section = {"kind": "sql", "cursor": "updated", "poll_seconds": 0.05} | section
     done = run_module("tests.connectors.sql.reading_within", json.dumps(section), str(rows), str(mib))
     assert done.returncode == 0, done.stderr
-    found: dict[str, int] = json.loads(done.stdout)
-    return found
+    figures: dict[str, int] = json.loads(done.stdout)
+    return figures
 
 
 LARGE = {
@@ -243,9 +243,9 @@ def test_memory_of_postgresql_rows_is_bounded_by_bytes(postgres_server: Postgres
         f"INSERT INTO {name} SELECT {columns}, repeat('x', {size}) "
         f"FROM generate_series({small + 1}, {small + large}) id"
     )
-    found = read_within(100, small + large, dsn=postgres_server.dsn, table=name)
-    assert (found["rows"], found["broken"]) == (small + large, broken)
-    assert found["peak"] < 64
+    figures = read_within(100, small + large, dsn=postgres_server.dsn, table=name)
+    assert (figures["rows"], figures["broken"]) == (small + large, broken)
+    assert figures["peak"] < 64
 
 
 def test_memory_of_json_that_was_compressed_and_of_a_thousand_columns_is_bounded(
@@ -284,8 +284,8 @@ def test_memory_of_sqlite_rows_is_bounded_by_bytes(table: Table, case: str) -> N
     )
     # Before 3.43 SQLite itself holds a cell to measure it.
     room = 100 if sqlite3.sqlite_version_info >= (3, 43) else 100 + 2 * size // 10**6
-    found = read_within(room, small + large, driver="sqlite3", dsn=str(table.path), table="labels")
-    assert (found["rows"], found["broken"]) == (small + large, broken)
+    figures = read_within(room, small + large, driver="sqlite3", dsn=str(table.path), table="labels")
+    assert (figures["rows"], figures["broken"]) == (small + large, broken)
 
 
 # ── an exception of the driver at any call ──
@@ -607,8 +607,8 @@ def test_the_agent_is_not_ready_within_half_a_minute_after_the_server_stopped(
             began = time.monotonic()
             wait_until(lambda: daemon.get("/-/ready")[0] == 503, "it is not ready")
             assert time.monotonic() - began < 30
-            said = daemon.get("/-/ready")[1]
-            assert f"Source {name} is stuck: the database has not answered for " in said
+            reason = daemon.get("/-/ready")[1]
+            assert f"Source {name} is stuck: the database has not answered for " in reason
         daemon.until(lambda: daemon.get("/-/ready")[0] == 200, "it is ready again")
         assert daemon.metrics().value("source_gap_records_total", source=name) == 0
         assert daemon.end()[0] == 0

@@ -181,7 +181,7 @@ def test_alertmanager_hears_of_an_alert_and_of_its_end(
     )
     push.start()
     try:
-        wait_until(lambda: bool(webhook.told("/pager", "firing")), "it pages")
+        wait_until(lambda: bool(webhook.matching("/pager", "firing")), "it pages")
         [alert] = receiver.alerts(alertname=BREACHED)
         assert (alert["labels"]["job"], alert["labels"]["cluster"]) == ("b", "eu")
         assert alert["annotations"]["summary"] == "A model does not meet its objective."
@@ -197,10 +197,10 @@ def test_alertmanager_hears_of_an_alert_and_of_its_end(
         )
         assert receiver.alerts(alertname=BREACHED)[0]["startsAt"] == alert["startsAt"]
         agent.series = (dataclasses.replace(CALM, windows_closed=LOW.windows_closed + 2),)
-        wait_until(lambda: bool(webhook.told("/pager", "resolved")), "its end is told")
+        wait_until(lambda: bool(webhook.matching("/pager", "resolved")), "its end is told")
     finally:
         push.stop()
-    assert len(webhook.told("/pager", "firing")) == 1
+    assert len(webhook.matching("/pager", "firing")) == 1
     assert push.view.trouble is None
     assert push.view.delivered >= 3
 
@@ -312,7 +312,7 @@ def test_a_restart_neither_ends_an_alert_nor_pages_again(
     stream.add(800, "m")
     with DaemonProcess(tmp_path, config) as daemon:
         daemon.until_value(8.0, "windows_closed_total", model="m")
-        degrade(stream, lambda: bool(webhook.told("/pager", "firing", model="m")))
+        degrade(stream, lambda: bool(webhook.matching("/pager", "firing", model="m")))
         [before] = receiver.alerts(alertname=BREACHED)
         daemon.end(signal.SIGKILL)
     with DaemonProcess(tmp_path, config) as daemon:
@@ -322,8 +322,8 @@ def test_a_restart_neither_ends_an_alert_nor_pages_again(
         )
         assert receiver.alerts(alertname=BREACHED)[0]["startsAt"] == before["startsAt"]
         stream.add(1200, "m")
-        wait_until(lambda: bool(webhook.told("/pager", "resolved", model="m")), "its end is told")
-    assert len(webhook.told("/pager", "firing", alertname=BREACHED)) == 1
+        wait_until(lambda: bool(webhook.matching("/pager", "resolved", model="m")), "its end is told")
+    assert len(webhook.matching("/pager", "firing", alertname=BREACHED)) == 1
 
 
 # ── the configuration ──

@@ -92,7 +92,7 @@ def test_a_model_that_degrades_pages_once_and_others_never(
         assert page(webhook, "resolved", "worse") == []
 
         daemon.end(signal.SIGKILL)
-        until(lambda: webhook.told("/pager", "firing", alertname="BlindsightAgentDown"), "its end pages")
+        until(lambda: webhook.matching("/pager", "firing", alertname="BlindsightAgentDown"), "its end pages")
         until(lambda: inhibited(receiver, "worse"), "the quality alert is inhibited")
 
     assert [len(page(webhook, "firing", model)) for model in ("bad", "worse")] == [1, 1]
@@ -103,7 +103,7 @@ def test_a_model_that_degrades_pages_once_and_others_never(
 
 
 def page(webhook: Webhook, status: str, model: str) -> list[dict[str, Any]]:
-    return webhook.told("/pager", status, model=model)
+    return webhook.matching("/pager", status, model=model)
 
 
 def description_of(webhook: Webhook, model: str) -> str:
@@ -132,5 +132,5 @@ def inhibited(receiver: AlertmanagerServer, model: str) -> bool:
 
 def alert_names(webhook: Webhook, receiver: str) -> set[str]:
     """Names of the alerts that a receiver has been told of."""
-    notices = webhook.told(receiver, "firing")
+    notices = webhook.matching(receiver, "firing")
     return {alert["labels"]["alertname"] for notice in notices for alert in notice["alerts"]}

@@ -158,12 +158,12 @@ def judged(study: Study, model: str, seed: int) -> Judged:
     )
 
 
-def lines(study: Study, found: Judged, method: str = "isotonic") -> Iterator[Line]:
+def lines(study: Study, judged: Judged, method: str = "isotonic") -> Iterator[Line]:
     """A line for each degree of shift, with the calibration of that name."""
-    teaching = found.calibration
+    teaching = judged.calibration
     fitted = CALIBRATORS[method]().fit(teaching.scores, teaching.predicted, teaching.sample.label)
-    learned = [_learned(found.reference, each) for each in _confidences(found.reference, fitted)]
-    for shift, test, rows in zip(SHIFTS, found.tests, study.windows, strict=True):
+    learned = [_learned(judged.reference, each) for each in _confidences(judged.reference, fitted)]
+    for shift, test, rows in zip(SHIFTS, judged.tests, study.windows, strict=True):
         confidences, right = _confidences(test, fitted), test.right
         realised = right[rows].mean(axis=1)
         by_map = [
@@ -171,7 +171,7 @@ def lines(study: Study, found: Judged, method: str = "isotonic") -> Iterator[Lin
             for confidence, reference in zip(confidences, learned, strict=True)
         ]
         yield Line(
-            found.model,
+            judged.model,
             shift,
             float(realised.mean()),
             float(test.true_chance.mean()),
@@ -211,9 +211,9 @@ def _cell(errors: Floats, by_row: Floats) -> Cell:
 
 
 def _calibration_error(confidence: Floats, right: Floats) -> float:
-    found = labelled_calibration_error(confidence, right).plain.result
-    assert isinstance(found, Estimate)
-    return found.value
+    error = labelled_calibration_error(confidence, right).plain.result
+    assert isinstance(error, Estimate)
+    return error.value
 
 
 Found = Mapping[str, Mapping[str, Sequence[Line]]]
@@ -230,17 +230,17 @@ def measure(
     MissingExtraError
         XGBoost or LightGBM is asked for and not installed.
     """
-    found: dict[str, dict[str, list[Line]]] = {method: {} for method in methods}
+    by_method: dict[str, dict[str, list[Line]]] = {method: {} for method in methods}
     for scenario in SCENARIOS:
         study = Study.draw(scenario, sizes, seed)
         for model in models:
             trained = judged(study, model, seed)
             for method in methods:
-                found[method].setdefault(scenario.name, []).extend(lines(study, trained, method))
-    for by_scenario in found.values():
+                by_method[method].setdefault(scenario.name, []).extend(lines(study, trained, method))
+    for by_scenario in by_method.values():
         for each in by_scenario.values():
             each.sort(key=lambda line: line.shift)
-    return found
+    return by_method
 
 
 def spread(models: Sequence[str], sizes: Sizes, seeds: Sequence[int]) -> dict[tuple[str, str], Floats]:
@@ -249,15 +249,15 @@ def spread(models: Sequence[str], sizes: Sizes, seeds: Sequence[int]) -> dict[tu
     Everything is drawn and trained anew for each seed; variances are averaged over the degrees of shift.
     """
     runs = [measure(models, sizes, seed)["isotonic"] for seed in seeds]
-    found = {}
+    deviations = {}
     for name in runs[0]:
         values = np.array([[line.values() for line in run[name]] for run in runs])
         variance = values.var(axis=0, ddof=1).reshape(len(SHIFTS), len(models), -1).mean(axis=0)
-        found.update({(name, model): np.sqrt(variance[at]) for at, model in enumerate(models)})
-    return found
+        deviations.update({(name, model): np.sqrt(variance[at]) for at, model in enumerate(models)})
+    return deviations
 
 
-def correlations(found: Sequence[Line]) -> Floats:
+def correlations(rows: Sequence[Line]) -> Floats:
     """Of each estimator's error with the calibration error of the scores it used, over models and shifts."""
-    values = np.array([line.values() for line in found])
+    values = np.array([line.values() for line in rows])
     return np.array([np.corrcoef(values[:, 1 + k % 2], values[:, 3 + k])[0, 1] for k in range(6)])

@@ -75,9 +75,11 @@ def needed_share(exact: Sequence[Best], printed: float) -> float:
     return HARD[0] + (first - printed / 100) / (first - last) * (HARD[-1] - HARD[0])
 
 
-def header(found: Mapping[str, Sequence[Line]], exact: Mapping[str, Sequence[Best]], sizes: Sizes) -> str:
+def header(
+    by_scenario: Mapping[str, Sequence[Line]], exact: Mapping[str, Sequence[Best]], sizes: Sizes
+) -> str:
     """The text, its figures worked out where they follow from the data."""
-    cells = [cell for lines in found.values() for line in lines for cell in line.cells]
+    cells = [cell for lines in by_scenario.values() for line in lines for cell in line.cells]
     intro = _INTRO.format(
         train=sizes.train,
         other=sizes.other,

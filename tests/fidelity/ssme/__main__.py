@@ -55,8 +55,8 @@ def of_civilcomments(
     split: Split = "reporting",
     answers: Path | None = None,
 ) -> str:
-    found = civilcomments.measured(civilcomments.pool(split), [*estimators, FLOOR], labels, runs, answers)
-    tables = civilcomments.error_table(found, runs), civilcomments.interval_table(found, METRICS)
+    by_count = civilcomments.measured(civilcomments.pool(split), [*estimators, FLOOR], labels, runs, answers)
+    tables = civilcomments.error_table(by_count, runs), civilcomments.interval_table(by_count, METRICS)
     return f"Rows of the {split} half.\n" + "\n".join(tables)
 
 
@@ -69,12 +69,12 @@ def of_the_suite(
     processes: int = 1,
 ) -> str:
     chosen = [task for task in suite.tasks(split) if not tasks or task.name in tasks]
-    found = suite_table.lines(chosen, estimators, labels, runs, processes)
-    parts = [suite_table.summary_table(found), suite_table.coverage_table(found, METRICS)]
+    lines = suite_table.lines(chosen, estimators, labels, runs, processes)
+    parts = [suite_table.summary_table(lines), suite_table.coverage_table(lines, METRICS)]
     rivals = [tag for tag in ("ensemble", "labelled") if tag in estimators]
     if "ssme" in estimators and rivals:
-        parts.append(suite_table.losses(found, "ssme", rivals))
-    parts += [suite_table.task_table(found, metric, runs) for metric in SHOWN]
+        parts.append(suite_table.losses(lines, "ssme", rivals))
+    parts += [suite_table.task_table(lines, metric, runs) for metric in SHOWN]
     return f"{len(chosen)} tasks of the {split} split.\n" + "\n".join(parts)
 
 
@@ -105,10 +105,12 @@ def of_trained(
     answers: Path | None = None,
     processes: int = 1,
 ) -> str:
-    drawn: trained_sets.Split = "files" if files else split
-    chosen = [one for one in trained_sets.SETS if drawn in one.splits and (not sets or one.name in sets)]
-    rows = trained.measured(chosen, drawn, labels, runs, answers, processes)
-    return f"{len(chosen)} sets of the {drawn} split.\n{trained.table(rows, runs)}"
+    chosen_split: trained_sets.Split = "files" if files else split
+    chosen = [
+        one for one in trained_sets.SETS if chosen_split in one.splits and (not sets or one.name in sets)
+    ]
+    rows = trained.measured(chosen, chosen_split, labels, runs, answers, processes)
+    return f"{len(chosen)} sets of the {chosen_split} split.\n{trained.table(rows, runs)}"
 
 
 def of_speed(estimators: tuple[Tag, ...] = COMPARED) -> str:

@@ -27,15 +27,15 @@ PRINTED: Mapping[str, tuple[tuple[float, float], ...]] = {
 def errors(pool: Pool, labels: int, runs: int) -> Floats:
     """(runs, len(SHOWN)) mean absolute errors over the models, each fitted without the others."""
     rows = [METRICS.index(metric) for metric in SHOWN]
-    found = np.empty((runs, len(SHOWN)))
+    errors = np.empty((runs, len(SHOWN)))
     for seed in range(runs):
         run = pool.run(labels, seed)
-        said = [
+        estimates = [
             answers(SSMEPaper(seed=seed).fit(run.scores[:, [model]], run.labels), [0], False, SHOWN)[:, 0, 0]
             for model in range(run.scores.shape[1])
         ]
-        found[seed] = np.abs(np.stack(said, axis=1) - pool.truth)[rows].mean(axis=1)
-    return found
+        errors[seed] = np.abs(np.stack(estimates, axis=1) - pool.truth)[rows].mean(axis=1)
+    return errors
 
 
 def table(pool: Pool, runs: int) -> str:

@@ -46,14 +46,14 @@ def measured(
     return {count: measure(half, tags, count, runs, kept=kept) for count in labels}
 
 
-def error_table(found: Mapping[int, Mapping[str, Measured]], runs: int) -> str:
+def error_table(by_count: Mapping[int, Mapping[str, Measured]], runs: int) -> str:
     """Mean absolute errors in points, beside the paper's row."""
     lines = [
         f"civilcomments, {MODELS} models, 1,000 unlabelled rows: mean absolute error in points ± its "
         f"standard deviation over {runs} runs",
         f"{'labels':>6s} {'estimator':14s}" + "".join(f"{name:>19s}" for name in SHOWN),
     ]
-    for count, by_tag in found.items():
+    for count, by_tag in by_count.items():
         if count in PAPER:
             cells = "".join(f"{mean:11.2f} ± {sd:5.2f}" for mean, sd in PAPER[count])
             lines.append(f"{count:6d} {'paper (print)':14s}{cells}")
@@ -64,13 +64,13 @@ def error_table(found: Mapping[int, Mapping[str, Measured]], runs: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def interval_table(found: Mapping[int, Mapping[str, Measured]], metrics: Sequence[str]) -> str:
+def interval_table(by_count: Mapping[int, Mapping[str, Measured]], metrics: Sequence[str]) -> str:
     """Coverage of 95 % intervals in %, and their mean width in points."""
     lines = [
         "Coverage in % of 95 % intervals / their mean width in points, over runs and models",
         f"{'labels':>6s} {'estimator':14s}" + "".join(f"{name:>18s}" for name in metrics),
     ]
-    for count, by_tag in found.items():
+    for count, by_tag in by_count.items():
         for tag, one in by_tag.items():
             if tag == FLOOR:
                 continue

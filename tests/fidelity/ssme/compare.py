@@ -100,16 +100,18 @@ def measure(
     kept : Path, optional
         A folder in which each run's answers are looked for before it is made, and kept.
     """
-    found: dict[str, list[tuple[Floats, Floats]]] = {tag: [] for tag in tags}
+    by_tag: dict[str, list[tuple[Floats, Floats]]] = {tag: [] for tag in tags}
     for at in range(runs):
         run = pool.run(labelled, seed + at)
         for tag in tags:
             if kept is None:
-                found[tag].append(_asked(run, tag, at, intervals))
+                by_tag[tag].append(_fit_and_answer(run, tag, at, intervals))
                 continue
             name = f"{pool.name}-{labelled}-{seed + at}-{tag}{'' if intervals else '-values'}"
-            found[tag].append(looked_up(kept / f"{name}.npz", partial(_asked, run, tag, at, intervals)))
-    return {tag: _compared(pool.truth, said) for tag, said in found.items()}
+            by_tag[tag].append(
+                looked_up(kept / f"{name}.npz", partial(_fit_and_answer, run, tag, at, intervals))
+            )
+    return {tag: _compared(pool.truth, results) for tag, results in by_tag.items()}
 
 
 def looked_up(path: Path, measured: Callable[[], tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
@@ -131,19 +133,19 @@ def shared_out(work: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], proc
         return pool.starmap(work, jobs, chunksize=1)
 
 
-def _asked(run: Run, tag: str, seed: int, intervals: bool) -> tuple[Floats, Floats]:
+def _fit_and_answer(run: Run, tag: str, seed: int, intervals: bool) -> tuple[Floats, Floats]:
     """(len(METRICS), M, 3) values with their ends, and the two times."""
     models = range(run.scores.shape[1])
     if tag != FLOOR and "acquisition" in ESTIMATORS[tag].needs:
         parts = [_asked_actively(run, tag, model, seed, intervals) for model in models]
-        said, seconds = zip(*parts, strict=True)
-        return np.concatenate(said, axis=1), np.sum(seconds, axis=0)
+        figures, seconds = zip(*parts, strict=True)
+        return np.concatenate(figures, axis=1), np.sum(seconds, axis=0)
     labels = run.hidden if tag == FLOOR else run.labels
     began = time.perf_counter()
     fit = ESTIMATORS["labelled" if tag == FLOOR else tag](seed=seed).fit(run.scores, labels)
     fitted = time.perf_counter()
-    said = answers(fit, models, intervals)
-    return said, np.array([fitted - began, time.perf_counter() - fitted])
+    figures = answers(fit, models, intervals)
+    return figures, np.array([fitted - began, time.perf_counter() - fitted])
 
 
 def _asked_actively(run: Run, tag: str, model: int, seed: int, intervals: bool) -> tuple[Floats, Floats]:
@@ -152,8 +154,8 @@ def _asked_actively(run: Run, tag: str, model: int, seed: int, intervals: bool) 
     began = time.perf_counter()
     fit = ESTIMATORS[tag](seed=seed).fit(run.scores, labels, weights=weights, acquisition=acquisition)
     fitted = time.perf_counter()
-    said = answers(fit, [model], intervals)
-    return said, np.array([fitted - began, time.perf_counter() - fitted])
+    figures = answers(fit, [model], intervals)
+    return figures, np.array([fitted - began, time.perf_counter() - fitted])
 
 
 def answers(
@@ -170,27 +172,27 @@ def answers(
     metrics : sequence of str
         Those to ask for.
     """
-    found = np.full((len(METRICS), len(models), 3), np.nan)
+    figures = np.full((len(METRICS), len(models), 3), np.nan)
     for metric in metrics:
         at = METRICS.index(metric)
         for column, model in enumerate(models):
             if intervals or not hasattr(fit, "point"):
                 answer = fit.estimate(metric, model)
                 if isinstance(answer, Estimate):
-                    found[at, column] = answer.value, answer.lower, answer.upper
+                    figures[at, column] = answer.value, answer.lower, answer.upper
             else:
                 value = fit.point(metric, model)
-                found[at, column, 0] = value if isinstance(value, float) else np.nan
-    return found
+                figures[at, column, 0] = value if isinstance(value, float) else np.nan
+    return figures
 
 
-def _compared(truth: Floats, said: list[tuple[Floats, Floats]]) -> Measured:
-    values = np.stack([values for values, _ in said])
+def _compared(truth: Floats, results: list[tuple[Floats, Floats]]) -> Measured:
+    values = np.stack([values for values, _ in results])
     inside = (values[..., 1] <= truth) & (truth <= values[..., 2])
     covered = np.where(np.isnan(values[..., 1]), np.nan, inside.astype(np.float64))
     return Measured(
         values[..., 0] - truth,
         covered,
         values[..., 2] - values[..., 1],
-        np.stack([seconds for _, seconds in said]),
+        np.stack([seconds for _, seconds in results]),
     )

@@ -47,15 +47,15 @@ def alone(pool: Pool, sizes: Sequence[int] = SIZES, samples: int = SAMPLES) -> F
     samples : int
         Of each size.
     """
-    found = np.empty((len(sizes), len(SHOWN)))
+    means = np.empty((len(sizes), len(SHOWN)))
     rows = [METRICS.index(metric) for metric in SHOWN]
     for at, size in enumerate(sizes):
         errors = []
         for sample in range(samples):
             run = pool.run(size, 1_000 + sample, unlabelled=0)
             errors.append(np.abs(metrics_of(run.scores, run.labels) - pool.truth)[rows])
-        found[at] = known_mean(np.stack(errors, axis=1).reshape(len(SHOWN), -1), axis=1)
-    return found
+        means[at] = known_mean(np.stack(errors, axis=1).reshape(len(SHOWN), -1), axis=1)
+    return means
 
 
 def nearest(error: float, errors: Floats, sizes: Sequence[int] = SIZES) -> int:
@@ -86,8 +86,8 @@ def table(pool: Pool, runs: int, kept: Path | None = None) -> str:
         f"{'labels':>6s} {'estimator':20s}" + "".join(f"{metric:>18s}" for metric in SHOWN),
     ]
     for labels in LABELS:
-        found = measure(pool, TAGS, labels, runs, kept=kept)
-        for tag, one in found.items():
+        by_tag = measure(pool, TAGS, labels, runs, kept=kept)
+        for tag, one in by_tag.items():
             cells = ""
             for at, metric in enumerate(SHOWN):
                 known = one.unknown(metric) < 1.0

@@ -40,8 +40,8 @@ def fits(pool: Pool, labels: int, epochs: int, runs: int) -> Fits:
     for seed in range(runs):
         run = pool.run(labels, seed)
         fit = SSMEPaper(seed=seed, epochs=epochs).fit(run.scores, run.labels)
-        said = answers(fit, range(run.scores.shape[1]), False, SHOWN)[:, :, 0]
-        errors.append((said - pool.truth)[rows])
+        values = answers(fit, range(run.scores.shape[1]), False, SHOWN)[:, :, 0]
+        errors.append((values - pool.truth)[rows])
         health.append((fit.iterations, fit.converged))
     iterations, converged = np.array(health, dtype=np.float64).T
     return Fits(np.stack(errors), iterations, converged)

@@ -97,7 +97,7 @@ def one_set(models: int, seed: int, power: float = 1.0) -> Pool:
     for low, high in pairwise(cuts):
         x, y = people(rng, TRAINED_ON, (low, high))
         model = LogisticRegression(max_iter=500).fit(x, y)
-        chances.append(np.concatenate([model.predict_proba(asked) for asked, _ in parts]))
+        chances.append(np.concatenate([model.predict_proba(inputs) for inputs, _ in parts]))
     scores = sharpened(np.stack(chances, axis=1), power)
     return Pool(f"set {seed}", scores, np.concatenate([labels for _, labels in parts]))
 
@@ -122,8 +122,8 @@ def measured(
         That share the sets.
     """
     jobs = [(models, seed, most, kept) for seed in range(sets)]
-    off, told = (np.stack(part) for part in zip(*shared_out(_one, jobs, processes), strict=True))
-    return Sets(*told.T, off)
+    off, figures = (np.stack(part) for part in zip(*shared_out(_one, jobs, processes), strict=True))
+    return Sets(*figures.T, off)
 
 
 def _one(models: int, seed: int, most: float, kept: Path | None) -> tuple[Floats, Floats]:
@@ -137,13 +137,13 @@ def _estimated(models: int, seed: int, most: float) -> tuple[Floats, Floats]:
     power = float(np.random.default_rng([seed, 99]).uniform(1.0, most))
     pool = one_set(models, seed, power)
     truth = metrics_of(pool.scores[_CUT:], pool.labels[_CUT:])[rows]
-    given = np.where(np.arange(_CUT) < LABELLED, pool.labels[:_CUT], -1)
-    fits = {tag: ESTIMATORS[tag](seed=seed).fit(pool.scores[:_CUT], given) for tag in TAGS}
-    said = [answers(fit, range(models), False, SHOWN)[rows, :, 0] for fit in fits.values()]
+    known_labels = np.where(np.arange(_CUT) < LABELLED, pool.labels[:_CUT], -1)
+    fits = {tag: ESTIMATORS[tag](seed=seed).fit(pool.scores[:_CUT], known_labels) for tag in TAGS}
+    values = [answers(fit, range(models), False, SHOWN)[rows, :, 0] for fit in fits.values()]
     weights = fits["ssme"].details
     believed = sum(weights[name] for name in ("mean", "claims", "each"))
     shares = shares_off(pool.scores[:_CUT], float(pool.labels[_CUT:].mean()))
-    return np.stack(said) - truth, np.array([*truth[:2].mean(axis=1), believed, shares])
+    return np.stack(values) - truth, np.array([*truth[:2].mean(axis=1), believed, shares])
 
 
 def shares_off(scores: Floats, share: float) -> float:
@@ -167,11 +167,11 @@ def shares_off(scores: Floats, share: float) -> float:
 def binned(x: Floats, edges: Floats, error: Floats) -> list[tuple[int, Floats]]:
     """For each bin the number of sets and the mean of their error (sets, …); NaN where empty."""
     place = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, len(edges) - 2)
-    found = []
+    bins = []
     for at in range(len(edges) - 1):
         inside = error[place == at]
-        found.append((len(inside), inside.mean(axis=0) if len(inside) else np.full(error.shape[1:], np.nan)))
-    return found
+        bins.append((len(inside), inside.mean(axis=0) if len(inside) else np.full(error.shape[1:], np.nan)))
+    return bins
 
 
 def table(sets: int, kept: Path | None = None, processes: int = 1) -> str:
@@ -206,26 +206,26 @@ def _all_lines(every: Mapping[tuple[str, int], Sets]) -> list[str]:
     for (kind, models), one in every.items():
         error, bias = known_mean(one.error, axis=0), known_mean(one.off, axis=3)
         spread = np.nanstd(one.error, axis=0) / np.sqrt(len(one.error))
-        told = f"{kind:21s}{models:6d}{len(one.error):5d}{np.median(one.shares):11.2f}"
-        told += f"{100 * one.believed.mean():9.1f} "
+        row = f"{kind:21s}{models:6d}{len(one.error):5d}{np.median(one.shares):11.2f}"
+        row += f"{100 * one.believed.mean():9.1f} "
         for at, tag in enumerate(_SHORT):
             cells = "".join(
                 f"{100 * e:11.2f} ± {100 * s:.2f} ({100 * b:+.1f})"
                 for e, s, b in zip(error[at], spread[at], known_mean(bias[:, at], axis=0), strict=True)
             )
-            lines.append(f"{told if not at else '':53s}{tag:8s}{cells}")
+            lines.append(f"{row if not at else '':53s}{tag:8s}{cells}")
     return lines
 
 
-def _lines(title: str, found: dict[int, Sets], name: str) -> list[str]:
-    every = np.concatenate([getattr(one, name) for one in found.values()])
+def _lines(title: str, by_models: dict[int, Sets], name: str) -> list[str]:
+    every = np.concatenate([getattr(one, name) for one in by_models.values()])
     edges = np.linspace(*np.quantile(every, [0.01, 0.99]), BINS + 1)
     lines = [
         title,
         f"{name:>13s} {'models':>6s} {'sets':>5s}" + "".join(f"{metric:>27s}" for metric in SHOWN),
         " " * 26 + "".join("".join(f"{tag:>9s}" for tag in _SHORT[:_IN_BINS]) for _ in SHOWN),
     ]
-    for models, one in found.items():
+    for models, one in by_models.items():
         for at, (count, error) in enumerate(binned(getattr(one, name), edges, one.error[:, :_IN_BINS])):
             cells = "".join("".join(f"{100 * e:9.2f}" for e in error[:, m]) for m in range(len(SHOWN)))
             span = f"{100 * edges[at]:.1f} to {100 * edges[at + 1]:.1f}"

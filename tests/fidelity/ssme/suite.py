@@ -239,7 +239,7 @@ DESIGNS = {
 def tags_of(design: Design) -> frozenset[str]:
     """What is special about a design."""
     powers = np.asarray(design.powers)
-    told = {
+    tags = {
         "one model": design.models == 1,
         "overconfident": bool((powers > 1).any()),
         "underconfident": bool((powers < 1).any()),
@@ -247,7 +247,7 @@ def tags_of(design: Design) -> frozenset[str]:
         "duplicated": bool(design.duplicated),
         "shifted": design.believed is not None,
     }
-    return frozenset(name for name, holds in told.items() if holds)
+    return frozenset(name for name, holds in tags.items() if holds)
 
 
 def tasks(split: Split) -> tuple[Task, ...]:

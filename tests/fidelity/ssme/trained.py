@@ -44,13 +44,13 @@ class Row:
     name: str
     special: bool
     labels: int
-    said: Floats
+    estimates: Floats
     truth: Floats
 
     def errors(self, metric: str) -> Floats:
         """(draws, len(TAGS)) mean absolute error over the models, in points."""
         at = SHOWN.index(metric)
-        off = np.abs(self.said[:, :, at, :, 0] - self.truth[:, None, at])
+        off = np.abs(self.estimates[:, :, at, :, 0] - self.truth[:, None, at])
         return 100.0 * known_mean(off, axis=2)
 
     def error(self, metric: str) -> Floats:
@@ -75,14 +75,14 @@ class Row:
 
     def coverage(self, tag: str, metric: str) -> float:
         """Share of intervals, in %, that hold the truth."""
-        ends = self.said[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
+        ends = self.estimates[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
         truth = self.truth[:, SHOWN.index(metric)]
         inside = (ends[..., 0] <= truth) & (truth <= ends[..., 1])
         return 100.0 * float(known_mean(np.where(np.isnan(ends[..., 0]), np.nan, inside), axis=None))
 
     def width(self, tag: str, metric: str) -> float:
         """Mean width of the intervals, in points."""
-        ends = self.said[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
+        ends = self.estimates[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
         return 100.0 * float(known_mean(ends[..., 1] - ends[..., 0], axis=None))
 
 
@@ -109,36 +109,36 @@ def measured(
         That share the draws.
     """
     jobs = [(SETS.index(one), split, draw, tuple(labels), kept) for one in sets for draw in range(runs)]
-    found = shared_out(_drawn, jobs, processes)
+    draws = shared_out(_measured_draw, jobs, processes)
     rows = []
     for at, one in enumerate(sets):
-        said, truth = zip(*found[at * runs : (at + 1) * runs], strict=True)
+        estimates, truth = zip(*draws[at * runs : (at + 1) * runs], strict=True)
         rows += [
-            Row(one.name, one.special, count, np.stack(said)[:, place], np.stack(truth))
+            Row(one.name, one.special, count, np.stack(estimates)[:, place], np.stack(truth))
             for place, count in enumerate(labels)
         ]
     return rows
 
 
-def _drawn(
+def _measured_draw(
     at: int, split: Split, draw: int, labels: tuple[int, ...], kept: Path | None
 ) -> tuple[Floats, Floats]:
     """(labels, len(TAGS), len(SHOWN), M, 3) answers and the (len(SHOWN), M) truth of one draw."""
-    work = partial(_said, SETS[at], split, draw, labels)
+    work = partial(_estimates, SETS[at], split, draw, labels)
     counts = "-".join(map(str, labels))
     return work() if kept is None else looked_up(kept / f"{split}-{SETS[at].name}-{draw}-{counts}.npz", work)
 
 
-def _said(one: TrainedSet, split: Split, draw: int, labels: tuple[int, ...]) -> tuple[Floats, Floats]:
-    drawn = one.drawn(split, draw)
-    models = range(drawn.scores.shape[1])
-    said = []
+def _estimates(one: TrainedSet, split: Split, draw: int, labels: tuple[int, ...]) -> tuple[Floats, Floats]:
+    sample = one.draw(split, draw)
+    models = range(sample.scores.shape[1])
+    estimates = []
     for count in labels:
-        scores = drawn.scores[: count + UNLABELLED]
-        given = np.where(np.arange(len(scores)) < count, drawn.labels[: len(scores)], -1)
-        fits = [ESTIMATORS[tag](seed=draw).fit(scores, given) for tag in TAGS]
-        said.append(np.stack([answers(fit, models, True, SHOWN)[_SHOWN_AT] for fit in fits]))
-    return np.stack(said), drawn.truth[_SHOWN_AT]
+        scores = sample.scores[: count + UNLABELLED]
+        known_labels = np.where(np.arange(len(scores)) < count, sample.labels[: len(scores)], -1)
+        fits = [ESTIMATORS[tag](seed=draw).fit(scores, known_labels) for tag in TAGS]
+        estimates.append(np.stack([answers(fit, models, True, SHOWN)[_SHOWN_AT] for fit in fits]))
+    return np.stack(estimates), sample.truth[_SHOWN_AT]
 
 
 def table(rows: Sequence[Row], runs: int) -> str:

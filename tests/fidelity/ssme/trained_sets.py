@@ -90,7 +90,7 @@ class TrainedSet:
     splits: tuple[Split, ...]
     special: bool = False
 
-    def drawn(self, split: Split, draw: int) -> Drawn:
+    def draw(self, split: Split, draw: int) -> Drawn:
         """One draw; the splits have different seeds."""
         return self.make(np.random.default_rng([_SEEDED.index(split), draw, 18]))
 
@@ -105,8 +105,8 @@ def _standard(columns: Sequence[Any], codes: Sequence[Any] = ()) -> Floats:
 
 
 def _places(values: Any) -> Floats:
-    placed: Floats = rankdata(values, "ordinal") / len(values)
-    return placed
+    ranks: Floats = rankdata(values, "ordinal") / len(values)
+    return ranks
 
 
 _HOURLY = ("temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib")
@@ -263,26 +263,26 @@ def trained(
     """
 
     def make(rng: np.random.Generator) -> Drawn:
-        found = data(rng)
+        samples = data(rng)
         models = classifiers(rng)
-        order = rng.permutation(len(found.y))
-        asked = min(ESTIMATED, len(order) // 3)
+        order = rng.permutation(len(samples.y))
+        estimated = min(ESTIMATED, len(order) // 3)
         first = len(order) - min(JUDGED_ON, len(order) // 2)
-        shown, judged, others = order[:asked], order[first:], order[asked:first]
-        scores = np.zeros((asked + len(judged), len(models) + voiceless, int(found.y.max()) + 1))
+        shown, judged, others = order[:estimated], order[first:], order[estimated:first]
+        scores = np.zeros((estimated + len(judged), len(models) + voiceless, int(samples.y.max()) + 1))
         cuts = np.linspace(0.0, 1.0, len(models) + 1)
         for at, (model, (low, high)) in enumerate(zip(models, pairwise(cuts), strict=True)):
             if learn == "part":
-                mine = others[(found.place[others] > low) & (found.place[others] <= high)][:rows]
+                mine = others[(samples.place[others] > low) & (samples.place[others] <= high)][:rows]
             else:
                 mine = others[:rows] if learn == "same" else others[at * rows : (at + 1) * rows]
-            fitted: Any = model.fit(found.x[mine], found.y[mine])
-            scores[:, at, fitted.classes_] = fitted.predict_proba(found.x[np.r_[shown, judged]])
+            fitted: Any = model.fit(samples.x[mine], samples.y[mine])
+            scores[:, at, fitted.classes_] = fitted.predict_proba(samples.x[np.r_[shown, judged]])
         noise = rng.normal(0.0, 1.0, (len(scores), voiceless, scores.shape[2]))
         scores[:, len(models) :] = np.exp(noise)
         scores /= scores.sum(axis=2, keepdims=True)
         scores = sharpened(scores, float(rng.uniform(1.0, power)))
-        return Drawn(scores[:asked], found.y[shown], metrics_of(scores[asked:], found.y[judged]))
+        return Drawn(scores[:estimated], samples.y[shown], metrics_of(scores[estimated:], samples.y[judged]))
 
     return make
 
