@@ -1,4 +1,4 @@
-"""The accounting identities, read from outside: whatever came stands in exactly one place.
+"""The accounting identities, read from outside: every record is counted in exactly one place.
 
     answers received = used + pending + duplicate + rejected + shed, those of arenas (comparisons) too
     labels received  = matched + waiting + duplicate + conflicting + expired + rejected + shed
@@ -35,7 +35,7 @@ _OUTCOMES = ("matched", "duplicate", "conflicting", "expired", "rejected", "ambi
 
 @dataclass(frozen=True)
 class Account:
-    """What came of one kind of record, and where it stands."""
+    """The count of one kind of record that was received, and its parts."""
 
     kind: str
     received: int
@@ -64,7 +64,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Accounts:
-    """What came of all that one daemon or several got."""
+    """The accounts of answers, comparisons, labels and events of one daemon or of several."""
 
     answers: Account
     labels: Account
@@ -84,7 +84,7 @@ class Accounts:
 
 
 def accounts(metrics: Metrics) -> Accounts:
-    """Those of a scrape."""
+    """Return the accounts of a scrape."""
     ignored = int(metrics.total("events_ignored_total"))
     return Accounts(answers_account(metrics), labels_account(metrics), ignored)
 

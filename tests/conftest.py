@@ -1,4 +1,4 @@
-"""Which tests are unit tests, which worker runs which, and the rule that in CI no service may be missing."""
+"""The choice of unit tests and of their workers, and the rule that in CI no service may be missing."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """What is imported and collected stays: nothing looks for garbage in it, now or between tests."""
+    """Freeze the imported and collected objects: the garbage collector ignores them now and between tests."""
     gc.disable()
     try:
         _import_own_share(session.config)
@@ -194,7 +194,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Of the tests' modules, only those with an example are searched for examples."""
+    """Search only those test modules for examples that have one."""
     collectors = yield
     if any(isinstance(each, DoctestModule) for each in collectors) and ">>>" not in _text(file_path):
         return [each for each in collectors if not isinstance(each, DoctestModule)]
@@ -249,8 +249,9 @@ def _has_broker(file: str) -> bool:
 
 
 class QueueScheduling(LoadFileScheduling):
-    """Gives each queue of a service, each folder whose files share what is dear, and each other file to one
-    worker."""
+    """Gives each queue of a service, each folder whose files share a costly fixture, and each other file to
+    one worker.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         shared = next((folder for folder in SHARING if nodeid.startswith(folder)), None)
@@ -297,7 +298,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where `CI=true`, a test that skips because its service is missing has failed."""
+    """Fail a test that skips because its service is missing, where `CI=true`."""
     report = yield
     if report.skipped and in_ci() and _has_any(item, NEEDS.keys() - EXCUSED):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -172,7 +172,7 @@ class Metrics:
 
 
 def slowness() -> float:
-    """How often longer than alone on a core a piece of work takes now: 1 where a core is idle."""
+    """Return how many times as long a piece of work takes now as alone on a core: 1 where a core is idle."""
     began, used = time.monotonic(), time.thread_time()
     while (spent := time.thread_time() - used) < 0.1:
         pass
@@ -277,7 +277,7 @@ class DaemonProcess:
         self.until(lambda: self.metrics().value(name, **labels) == wanted, f"{name} {labels} is {wanted}")
 
     def until_used(self, answers: int) -> None:
-        """Wait until so many answers are in windows, closed or open, since its counts began."""
+        """Wait until `answers` answers are in windows, closed or open, since its counts began."""
         self.until(lambda: self.metrics().used == answers, f"{answers} answers are used")
 
     def send(self, number: signal.Signals) -> None:

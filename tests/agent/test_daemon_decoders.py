@@ -52,7 +52,7 @@ def ran(folder: Path, settings: dict[str, Any]) -> DaemonProcess:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an agent that decodes itself."""
+    """Return the folder of an agent that decodes in its own process."""
     folder = tmp_path_factory.mktemp("decoders")
     (folder / "in.ndjson").write_bytes(b"".join(line + b"\n" for line in LINES))
     ran(folder / "alone", config(0, folder / "in.ndjson"))
@@ -104,7 +104,7 @@ def test_the_windows_are_those_of_an_agent_that_decodes_itself_and_of_replay(alo
 
 
 def test_rejects_are_redacted_alike_by_all_processes(alone: Path) -> None:
-    """Equal records can be told by their hash, whoever has decoded them."""
+    """Every process redacts equal records to the same hash."""
     folder = alone.parent / "rejects"
     ran(folder, config(2, alone.parent / "in.ndjson"))
     rejects = [json.loads(line) for line in (folder / "rejects.ndjson").read_bytes().splitlines()]

@@ -1,4 +1,4 @@
-"""`blindsight forget` on a daemon that runs, on one that was stopped, and what is left on the disk."""
+"""`blindsight forget` on a daemon that runs, on one that was stopped, and the traces on the disk."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def forget(folder: Path, *words: str) -> list[str]:
 
 
 def holds(folder: Path, name: str) -> bool:
-    """Whether the id or its key stands in any file of the agent's, also where a database has free pages."""
+    """Return whether a file of the agent holds the id or its key, also where a database has free pages."""
     needles = [name.encode(), *(key.tobytes() for key in id_keys([name, f"{name}/early"]))]
     files = [p for p in folder.rglob("*") if p.is_file() and p.name not in ("in.ndjson", "daemon.log")]
     return any(needle in p.read_bytes() for p in files for needle in needles)

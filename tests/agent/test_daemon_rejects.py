@@ -1,4 +1,4 @@
-"""What a real daemon keeps of records that it could not use."""
+"""The records that a real daemon keeps because it could not use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGHUP: what can be taken over is, at once and without losing a window; what is wrong changes nothing."""
+"""SIGHUP takes over valid changes at once without losing a window; an invalid file changes nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Following:
         self.fed = 0
 
     def give(self, n: int) -> None:
-        """Append so many answers, and wait until they are used."""
+        """Append n answers, and wait until they are used."""
         more = answers(np.random.default_rng(self.fed), n, start=1.7e9 + self.fed)
         with (self.daemon.folder / "in.ndjson").open("ab") as file:
             file.write(ndjson(more))
@@ -47,7 +47,7 @@ class Following:
         return assert_adds_up(self.daemon).used
 
     def windows(self, n: int) -> list[dict[str, Any]]:
-        """The windows written, once there are so many."""
+        """Return the windows written, once there are n."""
         path = self.daemon.folder / "windows.ndjson"
         self.daemon.until(lambda: len(read_windows(path)) >= n, f"{n} windows are written")
         windows = read_windows(path)

@@ -233,7 +233,7 @@ def test_a_process_that_was_killed_amid_a_long_answer_keeps_nobody_waiting(one: 
 def test_one_that_stands_still_before_it_takes_a_long_read_is_ended(
     one: Decoders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The pipe holds less than the read, so that whoever gives it would wait for ever."""
+    """The pipe holds less than the read, so that its writer would wait for ever."""
     assert one.take(give(one, "list", SMALL)) is not None
     [hung] = one.pids
     os.kill(hung, signal.SIGSTOP)
@@ -465,7 +465,9 @@ def test_reads_that_killed_processes_had_are_decoded_here_in_their_order(
 def test_a_decoder_that_fails_rejects_its_read_alone_and_is_told(
     pair: Decoders, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As without processes; the reads after it were given before, and come."""
+    """The agent decodes as without processes; it was handed the later reads before the failure, and returns
+    them.
+    """
     fed = Fed(pair, ListSource([*records(9000), Marker.END], per_read=3000))
     with started(Decoders(1, partial(build, raising))) as each:
         ready(each)

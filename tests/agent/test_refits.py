@@ -20,7 +20,7 @@ from tests.services.process import PATIENCE_SECONDS, wait_until
 
 
 class Refitted:
-    """Has jobs due, and keeps what is published."""
+    """An engine with due jobs that keeps each published result."""
 
     def __init__(self) -> None:
         self.due: list[RefitJob] = []

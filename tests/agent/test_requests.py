@@ -73,7 +73,7 @@ class Running:
 
 
 def counted(store: Path) -> tuple[int, dict[str, list]]:
-    """How often the handler ran, and which answers are kept, as of the last checkpoint."""
+    """Return how often the handler ran, and the kept answers, at the last checkpoint."""
     opened = Store(store)
     engine = opened.load().parts["engine"]
     opened.close()

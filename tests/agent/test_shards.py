@@ -46,7 +46,7 @@ class Owner:
         return shard
 
     def use(self, partition: str, records: list[Record], first: int = 0) -> None:
-        """As the reading thread and the engine's thread do."""
+        """Split, decode and absorb the records, like the reading thread and the thread of the engine."""
         values = [msgspec.json.encode(record) for record in records]
         offsets = range(first, first + len(values))
         raw = RawMessages(values, partition, offsets, False, None, first + len(values))

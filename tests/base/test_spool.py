@@ -1,4 +1,4 @@
-"""What every spool promises, wherever it keeps posts: in a folder, and in the store's database."""
+"""The promises of every spool, in a folder and in the database of the store."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_lines_are_erased_where_they_are(place: Place, spool: PostSpool) -> None
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_line_comes_out_once_in_order_over_any_restarts(place: Place, seed: int) -> None:
-    """Lines are put, read and used; a process may end after any step, and with it what was not used."""
+    """The test puts, reads and uses lines; a process may end after any step and lose its unused lines."""
     rng, now = random.Random(seed), place.new()
     now.open(None)
     expected, used, state = b"", b"", None

@@ -1,11 +1,12 @@
-"""What logging costs a service that answers: its responses with the agent up, frozen and away.
+"""The cost of logging for a service that answers: its responses with the agent up, frozen and away.
 
     PYTHONPATH=connectors/client python -m tests.bench.bench_client [--seconds 60]
 
 Three services on uvicorn answer the same: one logs nothing, one has the middleware of `blindsight-client`,
 one posts each answer itself before it responds, as a first script does. A caller asks them in turns, a second
 each, over connections that it keeps. The agent is a real one: first it runs, then it is frozen (SIGSTOP),
-then killed; each for so many seconds of each service. At last it is started again, and what waited arrives.
+then killed; each state lasts `--seconds` of each service. At last it is started again, and what waited
+arrives.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def get_json(caller: Caller, path: str) -> Any:
 
 
 def measured(callers: dict[str, Caller], seconds: float) -> Iterator[str]:
-    """Ask all in turns, each for so many seconds in all."""
+    """Ask all in turns, each for this many seconds in all."""
     times: dict[str, list[float]] = {kind: [] for kind in callers}
     failed = dict.fromkeys(callers, 0)
     for _ in range(max(round(seconds / TURN_SECONDS), 1)):

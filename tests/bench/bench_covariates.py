@@ -41,7 +41,7 @@ def features_of(rng: np.random.Generator, n: int, many: int, shifted: bool) -> F
 
 
 def seconds(reference: int, many: int, n: int, shifted: bool) -> tuple[float, float, float]:
-    """Seconds of a window of n rows with so many features."""
+    """Return the seconds of a window of n rows with `many` features."""
     rng = np.random.default_rng(many)
     kinds: list[Kind] = ["number"] * (many // 2) + ["text"] * (many // 2)
     score = rng.random(reference)

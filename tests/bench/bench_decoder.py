@@ -132,7 +132,7 @@ def tell_whole(blocks: list[RawBlock], records: int, rounds: int) -> Generator[s
 
 
 def tell_mappings(blocks: list[RawBlock], records: int, rounds: int, whole: float) -> Iterator[str]:
-    """What other names and places of the fields cost."""
+    """Yield the cost of other names and places of the fields."""
     for name, wire in wires().items():
         theirs = [RawBlock(renamed(block.data, name), block.partition, block.start) for block in blocks]
         mapped = Decoder([LAYOUT], "bench", wire=wire)
@@ -144,7 +144,7 @@ def tell_mappings(blocks: list[RawBlock], records: int, rounds: int, whole: floa
 
 
 def tell_stages(blocks: list[RawBlock], records: int, rounds: int) -> Iterator[str]:
-    """Where the time goes."""
+    """Yield the time of each stage of decoding."""
     decoder = Decoder([LAYOUT], "bench")
 
     def per_record(work: Callable[[RawBlock], object]) -> float:

@@ -34,7 +34,7 @@ EIGHT = "accuracy, ece, precision, recall, specificity, f1, auroc, average_preci
 
 @dataclass(frozen=True)
 class Load:
-    """What is replayed."""
+    """A stream to replay, and its configuration."""
 
     metrics: str = "accuracy, ece"
     labelled_every: int = 0
@@ -64,7 +64,7 @@ class Cost:
 
 
 def replayed(checkout: Checkout, folder: Path) -> Cost:
-    """Of all threads of a replay of a folder's stream."""
+    """Return the cost of all threads of a replay of the stream in a folder."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     words = checkout.words("replay", "config.yaml", "stream.ndjson", "--out", "out")
     subprocess.run(words, check=True, capture_output=True, cwd=folder)
@@ -76,7 +76,9 @@ def replayed(checkout: Checkout, folder: Path) -> Cost:
 def turns(
     load: Load, checkouts: list[Checkout], records: int, rounds: int
 ) -> list[list[tuple[Cost, Cost, float]]]:
-    """By round and checkout, a short replay, the whole one and bare decoding (seconds)."""
+    """Return, by round and checkout, the costs of a short replay and the whole one, and seconds of bare
+    decoding.
+    """
     with tempfile.TemporaryDirectory() as short, tempfile.TemporaryDirectory() as whole:
         load.write(Path(short), WARM)
         load.write(Path(whole), WARM + records)

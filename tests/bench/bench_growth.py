@@ -73,7 +73,7 @@ DISTINCT = 1 << 16  # scores that are drawn, then used in turn
 
 @dataclass(frozen=True)
 class Load:
-    """What one point puts on the engine.
+    """The load that one point of an axis puts on the engine.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Cost:
-    """What it took: seconds of processor, bytes; `lines` are of windows and of their revisions."""
+    """The cost of one load: seconds of processor, bytes, and lines of windows and their revisions."""
 
     start: float
     learn: float
@@ -149,7 +149,7 @@ def task(load: Load) -> Task:
 
 
 def references(load: Load) -> dict[str, Reference]:
-    """Of each model, and of each of its groups, drawn from the scores themselves."""
+    """Return the references of each model and each of its groups, sampled from the scores themselves."""
     rng = np.random.default_rng(1)
     references = {}
     for model in range(load.models):
@@ -250,7 +250,7 @@ def _commit(store: Store, engine: Engine, reports: list[WindowReport]) -> float:
 
 
 def reading(models: int) -> str:
-    """Processor time of a first start on a reference file of so many models, and memory of reading it."""
+    """Return the processor time of a first start on a reference file of `models` models, and its memory."""
     one_heap()
     tune_collector()
     tasks = {"t": task(Load(models=models))}
@@ -323,7 +323,8 @@ def _written(turns: Mapping[str, AgentView]) -> str:
 
 
 def _scraped(turns: Mapping[str, AgentView]) -> str:
-    """How long a client of the agent's HTTP server waits for each; it takes gzip, as Prometheus does."""
+    """Return how long a client of the agent's HTTP server waits for each; it takes gzip, as Prometheus does.
+    """
     views, times = iter(turns.values()), []
     metrics = registry(lambda: next(views), 10_000_000)
     server = HttpServer(build_app(AgentView, metrics, lambda view, query: ""), "127.0.0.1:0")
@@ -360,7 +361,7 @@ def _closed(one: SeriesView) -> SeriesView:
 
 
 def exponent(before: float, after: float, from_: float, to: float) -> float:
-    """Of a cost that grew so while its cause did; NaN where a cause or a cost is 0."""
+    """Return the exponent of a cost over its cause; NaN where a cause or a cost is 0."""
     if min(before, after, from_, to) <= 0:
         return math.nan
     return math.log(after / before) / math.log(to / from_)
@@ -400,7 +401,7 @@ def table(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
 
 
 def _walls(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
-    """Which of the walls is hit first, going on as in the last step."""
+    """Name the limit that is reached first if the cost grows as in the last step."""
     (before, was), (after, now) = points[-2:]
     low, high = float(getattr(before, axis)), float(getattr(after, axis))
     reached = []
@@ -451,7 +452,7 @@ def report(
 
 
 def known_in(kept: Path | None) -> dict[str, Cost]:
-    """What a file has of an earlier run."""
+    """Return the costs of an earlier run that a file holds."""
     known: dict[str, Cost] = {}
     if kept is not None and kept.exists():
         for line in kept.read_text(encoding="utf-8").splitlines():

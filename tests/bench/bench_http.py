@@ -7,8 +7,8 @@ time, so delayed posts do not hide a stall). The last round is as fast as the sa
 ``python -m tests.bench.bench_http formats``: the same posts, and posts of mixed formats to one port without a
 mapping, in turns: our own, events of KServe in three modes, the protocols v1 and Open Inference in JSON and
 with binary tensors, Seldon's, SageMaker's, inference tables', Debezium's, and one that names its source.
-Processor time is that of the server, with the reading of its spool; what was sent is held against what was
-used.
+Processor time is that of the server, with the reading of its spool; the
+rows sent are compared with the rows used.
 
 ``python -m tests.bench.bench_http chunks``: one client posts 20 times a second, alone, and then while others
 send bodies whose chunks hold a byte each, as fast as they are taken, over and over.
@@ -210,7 +210,7 @@ def now_and_then(port: int, seconds: float) -> str:
 
 
 def disk(folder: str, seconds: float) -> str:
-    """What the disk alone takes: as many appends of a post's bytes, each synced, at the same pace."""
+    """Return the time of the disk alone: as many appends of a post's bytes, each synced, at the same pace."""
     times, content = Times(), body(0)
     every = ROWS / 20_000
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
@@ -230,7 +230,7 @@ def load(port: int, rows_per_second: float, seconds: float) -> str:
 
 
 def loaded(port: int, rows_per_second: float, seconds: float, posts: Sequence[Sent] = ()) -> Times:
-    """What came of one round."""
+    """Return the latencies and the costs of one round."""
     times = Times()
     every = CLIENTS * ROWS / rows_per_second if rows_per_second else 0.0
     start = time.perf_counter() + 0.2
@@ -262,7 +262,7 @@ def served(folder: str, used: Counter[str] | None = None) -> Iterator[int]:
 
 
 def serve(folder: str, connection: Connection) -> None:
-    """The server's process: tells its port, ends when it is told anything, and tells what it used."""
+    """Run the server's process: send its port, wait for a message, and send its costs."""
     layouts = [TaskLayout(name, classes, models=("erm",)) for name, classes in TASK.items()]
     settings = Settings(
         kind="http",
@@ -332,7 +332,7 @@ def formats(seconds: float = 15.0, rows_per_second: float = 20_000.0) -> Iterato
 
 @contextmanager
 def tiny_chunks(port: int, connections: int) -> Iterator[None]:
-    """So many connections send bodies in chunks of one byte until this is left; none of them ends."""
+    """Let `connections` connections send bodies in chunks of one byte, none of which ends."""
     head = b"POST /v1/predictions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     ended = threading.Event()
 
@@ -357,7 +357,7 @@ def tiny_chunks(port: int, connections: int) -> Iterator[None]:
 
 
 def chunks(seconds: float = 20.0, connections: int = 16) -> Iterator[str]:
-    """What others notice of bodies in chunks of one byte."""
+    """Yield the latency of other clients beside bodies in chunks of one byte."""
     with tempfile.TemporaryDirectory() as spool, served(spool) as port:
         yield f"A client that posts {ROWS} rows 20 times a second:"
         yield f"  alone:                                    {now_and_then(port, seconds / 2)}"

@@ -56,7 +56,7 @@ def message(i: int) -> bytes:
 
 
 def decoding() -> Work:
-    """What turns raw messages into columns."""
+    """Return the step that turns raw messages into columns."""
     decoder = Decoder(layouts(TASKS), "bench")
 
     def work(raws: Sequence[Raw]) -> None:
@@ -133,7 +133,7 @@ def source_rate(broker: KafkaBroker, count: int, driver: Driver, work: Work | No
 
 
 def stages_of(driver: Driver, count: int) -> dict[str, Callable[[KafkaBroker], float]]:
-    """By name, from the bare library to the whole."""
+    """Return the stages by name, from the bare library to the whole."""
     bare = {"kafka-python": bare_python, "confluent": bare_native}[driver]
     return {
         "poll alone": lambda broker: bare(broker, count),

@@ -75,7 +75,7 @@ def chunks(records: int, joinable: bool) -> Chunks:
 
 
 def references() -> dict[str, Reference]:
-    """Of 5,000 labelled rows a model."""
+    """Return references of 5,000 labelled rows a model."""
     rng = np.random.default_rng(1)
     score = confidences(rng, 5000)
     truth = (rng.random(5000) < score).astype(np.int64)
@@ -116,7 +116,7 @@ def no_confidence() -> Iterator[None]:
 
 
 def one_core(streams: tuple[Chunks, Chunks], rounds: int) -> Iterator[str]:
-    """What one process does in a second of processor time."""
+    """Yield the records that one process handles in a second of processor time."""
     plain, joinable = streams
     by_model = references()
     turns = []
@@ -162,7 +162,7 @@ def blocks(stream: Chunks) -> list[bytes]:
 
 
 def daemon(streams: tuple[Chunks, Chunks], rounds: int, pace: int) -> Iterator[str]:
-    """How late the daemon's windows are at a pace, and how fast it goes without one."""
+    """Yield how late the daemon's windows are at a pace, and how fast it goes without one."""
     reference, size = reference_lines(), WINDOW * len(MODELS)
     first = 3 * LATE // size  # labels come, and the join's memory has grown for the last time
     task = {"window": {"size": WINDOW}, "models": {name: {} for name in MODELS}}
@@ -195,7 +195,7 @@ def _of_daemon(name: str, runs: list[Paced], records: int, is_paced: bool) -> st
 
 
 def _ratios(turns: list[list[Paced]], every: float) -> str:
-    """Of each round, the joinable stream over the other: from round to round the machine changes."""
+    """Return the ratio of the joinable stream to the other, by round: the machine changes between rounds."""
     processor = [joined.processor / plain.processor for plain, joined in turns]
     text = f"  joinable over the other: processor {median(processor):.2f}"
     if not every:

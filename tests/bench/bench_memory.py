@@ -48,7 +48,7 @@ _STARVED_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Mark:
-    """What a process held once it had used so many records; bytes."""
+    """The memory of a process, in bytes, once it had used `records` records."""
 
     records: int
     resident: int
@@ -134,7 +134,7 @@ def until_idle(pid: int, pipe: BinaryIO) -> None:
 
 
 def look(records: int, pid: int, store: Path) -> Mark:
-    """What the kernel says of a process, and how large its store is."""
+    """Return the memory of a process as the kernel counts it, and the size of its store."""
     disk = sum(file.stat().st_size for file in store.iterdir()) if store.exists() else 0
     return Mark(records, resident(pid), resident(pid, most=True), disk)
 

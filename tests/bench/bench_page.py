@@ -124,7 +124,7 @@ def page_in(browser: Browser, view: AgentView, windows: StoredWindows, axe: bool
 
 
 def report_in(browser: Browser, models: int, folder: Path, axe: bool) -> Loaded:
-    """The report of so many models of 60 windows; charts of more than two models are folded away."""
+    """Load a report of `models` models of 60 windows; charts of more than two models are folded away."""
     period = Period({})
     period.add(period_of(models))
     out = folder / "report.html"
@@ -188,7 +188,7 @@ def fresh_view(view: AgentView) -> AgentView:
 
 
 def costs() -> str:
-    """What the page, its charts and a scrape cost."""
+    """Return the cost of the page, its charts and a scrape."""
     tune_collector()
     view = fleet()
     # New objects for each scrape: of what has not changed the text is kept.

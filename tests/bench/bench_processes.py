@@ -5,8 +5,8 @@
 
 The clock runs from the start of the command to its end. It says what it should only where as many cores are
 free as there are processes. So the table has the processor time too, of all processes, imports and the server
-of forks among them: on free cores a replay takes at least that time over the number of processes. What is
-written is compared byte by byte.
+of forks among them: on free cores a replay takes at least that time over the number of processes. The
+written lines are compared byte by byte.
 
 On busy cores processor time depends on what others do. With `--at-once` all replays of a round run side by
 side, so that they meet the same, those of another checkout too.
@@ -47,7 +47,7 @@ print(json.dumps([wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, no
 
 @dataclass(frozen=True)
 class Turn:
-    """What a replay took: seconds by the clock and of the processor; bytes of the largest process."""
+    """The cost of a replay: seconds by the clock and of the processor; bytes of the largest process."""
 
     wall: float
     processor: float
@@ -63,7 +63,7 @@ def started(root: Path, folder: Path, processes: int) -> subprocess.Popen[bytes]
 
 
 def read_turn(program: subprocess.Popen[bytes]) -> Turn:
-    """What it took."""
+    """Return the cost that a finished replay printed."""
     printed, _ = program.communicate()
     assert program.returncode == 0, program.returncode
     return Turn(*json.loads(printed))

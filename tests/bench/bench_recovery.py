@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 600.0
 
 
 def config(rows: int) -> dict[str, Any]:
-    """One task whose join keeps so many answers."""
+    """Return a configuration of one task whose join keeps `rows` answers."""
     return configuration(
         sources=[{"kind": "file", "path": "stream.ndjson", "follow": True}],
         store={"path": "store", "every_seconds": 0.1},
@@ -73,7 +73,7 @@ def answers_from(first: int, count: int, models: int, rng: np.random.Generator) 
 
 
 def fill(folder: Path, rows: int, models: int) -> None:
-    """A store as an agent leaves it that has used so many answers."""
+    """Make a store like that of an agent that has used `rows` answers."""
     settings = load_config(str(write_configuration(folder, config(rows))))
     rng = np.random.default_rng(0)
     engine = EngineSettings(settings.tasks).build()
@@ -120,7 +120,7 @@ def quick_check(path: Path) -> None:
 
 
 def table(rows: int = 22_000_000, models: int = 500) -> Iterator[str]:
-    """How long it takes, beside an empty agent, the bytes and SQLite's check."""
+    """Yield the seconds of a start beside those of an empty agent, the bytes, and SQLite's check."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         fill(folder, rows, models)

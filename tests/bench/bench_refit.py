@@ -139,7 +139,7 @@ def table(chunks: int = 600) -> str:
 
 
 def summary(seconds: dict[bool, Floats], own: dict[bool, float], switched: Switched) -> str:
-    """As text."""
+    """Format the rates and the latencies."""
     mean = switched.seconds / max(switched.good, 1)
     rates = {on: ROWS * len(MODELS) * len(t) / t.sum() for on, t in seconds.items()}
     lines = [

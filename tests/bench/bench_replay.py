@@ -67,10 +67,10 @@ SOURCES = {"run": "{kind: file, path: stream.ndjson}", "run stdin": "{kind: stdi
 def write_inputs(
     folder: Path, records: int, answering: Sequence[str] = MODELS, labelled_every: int = 0, late: int = 0
 ) -> None:
-    """The stream, a reference of 5,000 rows a model, and the configuration.
+    """Write the stream, a reference of 5,000 rows a model, and the configuration.
 
-    Models answer in turn, as often as each stands in `answering`. One in so many answers brings its label,
-    or gets it so many answers later; one in 20 of all is one in five of the first of four models.
+    Models answer in turn, as often as each stands in `answering`. One in `labelled_every` answers brings its
+    label, or gets it `late` answers later; one in 20 of all is one in five of the first of four models.
     """
     rng = np.random.default_rng(0)
     waiting = deque([""] * late)
@@ -151,7 +151,7 @@ def daemon(folder: Path, job: str) -> dict[str, float]:
 
 
 def stages(folder: Path) -> dict[str, float]:
-    """Where the time of a replay goes, by stage, in microseconds a record."""
+    """Return the microseconds a record that each stage of a replay takes."""
     config = load_config(folder / "config.yaml")
     spent = dict.fromkeys(("set up", "read", "decode", "engine", "reports"), 0.0)
     began = time.process_time()

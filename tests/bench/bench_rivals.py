@@ -64,7 +64,7 @@ def arrays(windows: int) -> dict[str, Any]:
 
 
 def run_script(python: str, script: str, path: Path, rounds: int) -> Results:
-    """What a script prints, run by an interpreter."""
+    """Run a script by an interpreter, and return the results that it prints."""
     quiet = os.environ | {"NML_DISABLE_USAGE_LOGGING": "1", "DO_NOT_TRACK": "1", "PYTHONPATH": str(ROOT)}
     words = [python, "-m", f"tests.bench.rivals.{script}", str(path), str(rounds)]
     done = subprocess.run(words, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)

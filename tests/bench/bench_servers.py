@@ -204,12 +204,12 @@ class Server:
 
     @property
     def sockets(self) -> int:
-        """That it holds."""
+        """The number of sockets that the process holds."""
         return sum(link.startswith("socket") for link in self._links())
 
     @property
     def listens(self) -> bool:
-        """Whether it is this process that has the port (`man 5 proc`: 0A is listening)."""
+        """Whether this process has the port (`man 5 proc`: 0A is listening)."""
         rows = [row.split() for row in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
         inodes = [row[9] for row in rows if row[1].endswith(f":{self.port:04X}") and row[3] == "0A"]
         return any(f"socket:[{inode}]" in self._links() for inode in inodes)
@@ -302,7 +302,7 @@ class Fast:
 
 @dataclass
 class Slow:
-    """What became of sockets that send a byte a second."""
+    """The fate of sockets that send a byte a second."""
 
     held: int
     mib: float
@@ -321,7 +321,7 @@ class Slow:
 
 
 def slowly(server: Server, head: bytes, dripped: bytes, count: int) -> Slow:
-    """Open so many connections; each sends `head` at once, and then a byte a second."""
+    """Open `count` connections; each sends `head` at once, and then a byte a second."""
     fast, ends, selector = Fast(), Counter[str](), selectors.DefaultSelector()
     with fast.beside(server):
         time.sleep(0.5)
@@ -415,7 +415,7 @@ def _never_read(server: Server) -> str:
 
 
 def secured(name: str, folder: Path) -> dict[str, str]:
-    """Whether a handshake has its time, and a new certificate is shown."""
+    """Return whether a handshake has a time limit, and whether the server shows a new certificate."""
     authority = Authority(folder / name.replace(" ", "-"))
     cert, key = authority.sign("before")
     with running(name, (str(cert), str(key))) as server:

@@ -35,7 +35,7 @@ STEP_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Need:
-    """What one cell took.
+    """The cost of one cell of the table.
 
     Parameters
     ----------

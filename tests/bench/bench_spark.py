@@ -8,9 +8,10 @@ objective. The start is told apart: on Spark it ends as each executor's Python h
 process it is what a file of 4,000 records takes. All other seconds, answers a second, and microseconds of the
 processor an answer are without it. "a core" compares an executor's answers a second with those of the one
 process. Processor time is of all processes: the executors' Python and Java, and the driver's two, which with
-two executors on two cores share these; memory is the peak of what is resident in one executor, its Java and
-its Pythons together. Where an executor is killed, that is as half of the splits have been read. Other load on
-the machine makes wall seconds, and so the answers a second, say little; processor time hardly changes.
+two executors on two cores share these; memory
+is the peak of the resident memory of one executor, its Java and its Pythons together. Where an executor is
+killed, that is as half of the splits have been read. Other load on the machine makes wall seconds, and so the
+answers a second, say little; processor time hardly changes.
 Every run must give the lines of the one process, or the bench fails.
 """
 
@@ -65,7 +66,8 @@ class Peak:
 
 @dataclass
 class Cost:
-    """What a run took: seconds of the wall and of the processor, by kind of process, start and rest apart."""
+    """The cost of a run: seconds of the wall and of the processor, by kind of process, start and rest apart.
+    """
 
     start: float = 0.0
     wall: float = 0.0
@@ -88,7 +90,7 @@ def one_process(folder: Path, out: Path) -> Cost:
 
 
 def on_spark(folder: Path, out: Path, workers: int, kill: bool) -> Cost:
-    """The same on so many executors, one of which is killed or not."""
+    """Run the same on `workers` executors; kill one of them if `kill`."""
     one_thread_for_matrices()
     tune_collector()
     os.environ["PYTHONPATH"] = str(ROOT)  # executors work elsewhere, and run this checkout

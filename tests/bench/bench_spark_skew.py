@@ -113,7 +113,7 @@ def of_one_core(folder: Path) -> str:
 
 
 def of_labels(folder: Path) -> str:
-    """What is moved of answers, and of labels."""
+    """Return how much of answers and of labels Spark moves."""
     lines = [f"{'models, labels of answers':31}{'bytes/answer':>14}{'of labels':>11}"]
     for models in (4, 40):
         for every in (10, 1):
@@ -137,7 +137,7 @@ def _timed(items: Iterable[Item]) -> tuple[list[Item], float]:
 
 
 def table(millions: tuple[float, ...] = (1, 2, 4)) -> Iterator[str]:
-    """A line a load, then what one core makes of the first, and what is moved."""
+    """Yield a line a load, then the figures of one core on the first load, and the bytes moved."""
     yield f"{'':31}" + "".join(f"{kind:>11}" for kind in KINDS) + "     wall   (memory in MiB)"
     for size, labels in [(size, 0) for size in millions] + [(max(millions), EVERY_TENTH)]:
         for name, answering in (("alike", ALIKE), ("90 % of one", SKEWED)):

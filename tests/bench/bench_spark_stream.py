@@ -49,7 +49,7 @@ SECONDS = 900
 
 @dataclass
 class Cost:
-    """What a run took: seconds, and bytes of the agent or the driver, and of the executor."""
+    """The cost of a run: seconds, and bytes of the agent or the driver, and of the executor."""
 
     wall: float = 0.0
     processor: float = 0.0

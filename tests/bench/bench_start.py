@@ -43,7 +43,8 @@ IMPORTED = "import time:"
 
 @dataclass(frozen=True)
 class Cost:
-    """What one start took: seconds of processor, seconds passed, modules (0 where they were not counted)."""
+    """The cost of one start: seconds of processor, seconds passed, modules (0 where they were not counted).
+    """
 
     processor: float
     passed: float
@@ -126,7 +127,7 @@ class Checkout:
 
 
 def has_data(text: str | None, models: int) -> bool:
-    """Whether a scrape has an accuracy of each model."""
+    """Return whether a scrape has an accuracy of each model."""
     lines = [line for line in (text or "").splitlines() if line.startswith("blindsight_estimate_ratio{")]
     return sum('metric="accuracy"' in line and "average_confidence" in line for line in lines) == models
 
@@ -189,7 +190,7 @@ def median(costs: Sequence[Cost], modules: int) -> Cost:
 
 
 def header(checkouts: int, runs: int) -> str:
-    """What stands above the figures."""
+    """Return the header of the table."""
     columns = f"{'processor s':>13}{'passed s':>10}{'modules':>9}"
     ratio = "  processor" * (checkouts > 1)
     title = f"medians of {runs}, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"

@@ -7,9 +7,10 @@ A run is `blindsight run`: reading, decoding, windows, charts, the label join, t
 take turns; it counts the processor time of all threads.
 
 * `fast`: a file, as fast as it can be read, without a store and with one in a folder.
-* `paced`: a pipe, so many answers a second of which 5 % are labelled ten seconds later, and a checkpoint each
+* `paced`: a pipe, `--rate` answers a second of which 5 % are labelled ten seconds later, and a checkpoint
+each
   second, without a store, with one in a folder and with one in a real PostgreSQL on this machine.
-* `outage`: what ten minutes without the database leave in memory, and the checkpoint after them.
+* `outage`: the memory that ten minutes without the database fill, and the checkpoint after them.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def start_up(folder: Path) -> float:
 
 
 def fast(records: int = 1_000_000, rounds: int = 3) -> Iterator[str]:
-    """Both rates, and what is on the disk."""
+    """Yield both rates, and the bytes on the disk."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(folder, records)
@@ -154,9 +155,9 @@ def paced(rate: int = 10_000, seconds: int = 30, rounds: int = 3) -> Iterator[st
 
 
 def outage(rate: int = 10_000, size: int = 500, minutes: int = 10, windows: int = 200) -> Iterator[str]:
-    """What closed windows take that wait for a database, and the checkpoint that saves them all.
+    """Yield the memory of closed windows that wait for a database, and the checkpoint that saves them all.
 
-    So many windows are made; where more wait, they are held several times over.
+    `windows` windows are made; where more wait, they are held several times over.
     """
     rig, rng = Rig(task(window={"size": size})), np.random.default_rng(0)
     reports: list[WindowReport] = []

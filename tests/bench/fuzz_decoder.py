@@ -183,7 +183,7 @@ def one_by_one(raw: Raw) -> list[Raw]:
 
 
 def table(inputs: int = 1_000_000, seed: int = 0) -> Iterator[str]:
-    """What became of the inputs."""
+    """Yield the counts of inputs by outcome."""
     decoders = Decoder(LAYOUTS, "fuzz"), Decoder(LAYOUTS, "fuzz", wire=RECOGNISED)
     rng = random.Random(seed)
     counts: Counter[str] = Counter()

@@ -126,7 +126,7 @@ def post_of(rng: random.Random) -> Post:
 
 
 class Tally:
-    """What was answered: how often each status, and how much was accepted on each path."""
+    """The answers: how often each status, and how much was accepted on each path."""
 
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
@@ -155,7 +155,7 @@ def settings_of(folder: Path) -> HttpSettings:
 
 
 def into_handler(folder: Path, bodies: int, seed: int) -> Tally:
-    """Give bodies to the handler, and hold what it answered against what is read back."""
+    """Give bodies to the handler, and compare its answers with the rows read back."""
     settings, tally, rng = settings_of(folder), Tally(), random.Random(seed)
     spool = Spool(folder / "spool", 1 << 30)
     spool.open(None)
@@ -222,7 +222,7 @@ def on_the_wire(rng: random.Random, post: Post) -> list[bytes]:
 
 
 def exchange(port: int, pieces: list[bytes], pause_seconds: float = 0.0) -> bytes:
-    """What is answered to these bytes, after which nothing more is sent."""
+    """Send these bytes and nothing more, and return the answer."""
     received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         try:
@@ -288,7 +288,7 @@ def _hear(tally: Tally, post: Post, answer: bytes) -> None:
 
 
 def table(bodies: int = 100_000, requests: int = 4_000, seed: int = 0) -> Iterator[str]:
-    """What was answered."""
+    """Yield the counts of the answers."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         handler = into_handler(Path(one), bodies, seed)
         wire = over_the_socket(Path(two), requests, seed + 1)

@@ -3,8 +3,8 @@
 Each table has some of our columns and others, every column of a random type: right values, and now and then
 one that a database, pandas, Excel or a broken writer leaves there. A third of the tables each is CSV (with
 quotes that are not closed, cells too many, a cut end), Parquet and SQLite. A table may be refused with a
-sentence. What is read must hold the accounting identity: each row is used, rejected or ignored, no row breaks
-the promises of `Batch`, and what goes on to the store is text that UTF-8 can hold.
+sentence. The rows read must satisfy the accounting identity: each row is used, rejected or ignored, no row
+breaks the promises of `Batch`, and what goes on to the store is text that UTF-8 can hold.
 """
 
 from __future__ import annotations

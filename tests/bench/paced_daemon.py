@@ -95,7 +95,7 @@ class _Lines(threading.Thread):
 def paced(
     blocks: Sequence[bytes], every_seconds: float, first: int, reference: bytes, task: dict[str, object]
 ) -> Paced:
-    """Run a daemon over blocks of lines, one each so many seconds (0: as fast as it takes them).
+    """Run a daemon over blocks of lines, one every `every_seconds` (0: as fast as it takes them).
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def paced(
 
 
 def _feed(daemon: DaemonProcess, blocks: Sequence[bytes], every_seconds: float) -> tuple[list[float], float]:
-    """When each block was due, and how late the last one was."""
+    """Send the blocks; return when each was due, and how late the last one was."""
     pipe = daemon.process.stdin
     assert pipe is not None
     fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)

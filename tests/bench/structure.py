@@ -137,7 +137,7 @@ def _imports(tree: ast.Module, modules: Mapping[str, ast.Module]) -> Iterator[st
 
 
 def figures(tree: Tree) -> dict[str, str]:
-    """Name by name, what is printed of a checkout."""
+    """Return the figures of a checkout, by name."""
     product, tests, chain = tree.of(*PRODUCT), tree.of("tests"), longest_chain(tree.modules)
     packages = Counter(".".join(name.split("/")[:2]) for name in product if name.count("/") > 1)
     counts = {

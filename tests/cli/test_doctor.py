@@ -1,4 +1,4 @@
-"""`blindsight doctor`: what the sources hold, which mapping reads it, and what is refused."""
+"""`blindsight doctor` shows the records of the sources, proposes a mapping, and refuses wrong options."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_numbers_under_another_name_that_are_no_probabilities_are_named_by_their
 
 
 def labelled(n: int, turned: bool) -> list[dict[str, Any]]:
-    """Of a calibrated model that is right in 97 %."""
+    """Return records of a calibrated model that is right in 97 %."""
     rng = np.random.default_rng(5)
     rows = ours(n)
     for row in rows:

@@ -1,4 +1,4 @@
-"""What `run` logs: an alarm, an objective, records that were not used, a file that is not there."""
+"""The log of `run`: an alarm, an objective, unused records, a missing file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The command line: what is printed, where, and the exit code; every mistake is one message, no traceback."""
+"""The output, the exit codes and the errors of the command line; every mistake is one message, no traceback.
+"""
 
 from __future__ import annotations
 

@@ -141,7 +141,9 @@ def test_models_that_turn_out_to_share_a_full_memory_are_computed_together(tmp_p
 
 
 def test_row_groups_do_not_show_in_what_a_full_memory_lets_go_of(tmp_path: Path) -> None:
-    """Whether a label finds its answer depends on how many came in the same read; row groups end within."""
+    """The labels that find an answer depend on how many records came in the same read; row groups end within
+    one.
+    """
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     records: list[Record] = []
@@ -324,7 +326,7 @@ def session_of(leader: int) -> list[int]:
 
 
 def is_worker(pid: int) -> bool:
-    """Whether it is a child of the server of forks, which is the leader's own."""
+    """Return whether the process is a child of the server of forks, which is the leader's own."""
     status = Path(f"/proc/{pid}/status").read_text()
     parent = int(status.partition("PPid:")[2].split()[0])
     return b"forkserver" in Path(f"/proc/{parent}/cmdline").read_bytes()
@@ -344,7 +346,7 @@ def test_a_killed_process_ends_the_replay_with_a_sentence(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_is_left_behind(number: signal.Signals, tmp_path: Path) -> None:
-    """Ctrl-C of a terminal goes to every process of it; what is killed cannot say goodbye."""
+    """Ctrl-C in a terminal goes to each of its processes; a killed process cannot say goodbye."""
     program, working = started(tmp_path)
     if number == signal.SIGINT:
         os.killpg(program.pid, number)
@@ -359,7 +361,7 @@ def test_no_process_is_left_behind(number: signal.Signals, tmp_path: Path) -> No
 
 
 def test_a_process_that_dies_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the code that only a crash inside it would bring."""
+    """A worker that crashes in our code, as only a crash inside it would."""
     monkeypatch.setattr(replay_processes, "serve", os._exit)
     monkeypatch.setattr(replay_processes.Owners, "models", lambda self, number: {})
     path = tmp_path / "a.ndjson"

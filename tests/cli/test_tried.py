@@ -60,7 +60,7 @@ def config(folder: Path, **task: Any) -> Config:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where a daemon has started once, with a good reference."""
+    """Return the folder of a daemon that has started once, with a good reference."""
     write(tmp_path / "reference.ndjson", good)
     daemon = Daemon(config(tmp_path))
     with daemon.running() as agent:
@@ -69,7 +69,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def start(folder: Path, **task: Any) -> None:
-    """What a start does first."""
+    """Do the first steps of a start."""
     settings = config(folder, **task)
     engine_settings(settings, tried=Tried(settings))
 

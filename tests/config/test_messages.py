@@ -1,4 +1,4 @@
-"""Every mistake in a configuration is told by its key, what it got and what is allowed."""
+"""The message of every mistake in a configuration names the key, the value and the allowed values."""
 
 import copy
 from typing import get_args
@@ -427,7 +427,7 @@ SECRET = {"options", "tokens", "url", "headers", "basic_auth"}
 
 @pytest.mark.parametrize("section", dict.fromkeys(path[:-1] for path, _ in PLACES if path), ids=show_path)
 def test_no_password_comes_out(section):
-    """Of an address anywhere; and of what may be secret, whatever it is."""
+    """No message shows the login of an address, or the value of a key that may be secret."""
     for path in [path for path, _ in PLACES if path and path[:-1] == section]:
         wrong = [ADDRESS, [ADDRESS], {"k": ADDRESS}, {ADDRESS: 1}]
         if SECRET & set(path) and path[-2:] != ("basic_auth", "username") and path[-1] not in ("tasks", 0):

@@ -93,7 +93,7 @@ def rig(task: Task) -> Rig:
 
 
 def reload(engine_rig: Rig, key: str, old: Task, new: Task) -> list[WindowReport]:
-    """What SIGHUP does: classify, then reconfigure; the windows that it closed."""
+    """Classify and reconfigure, as SIGHUP does; return the windows that this closed."""
     before, after = Config(tasks={"t": old}), Config(tasks={"t": new})
     plan = classify(before, after)
     named = {path for paths in (plan.at_once, plan.new_baseline, plan.restart) for path in paths}
@@ -107,7 +107,7 @@ def reload(engine_rig: Rig, key: str, old: Task, new: Task) -> list[WindowReport
 
 
 def also(key: str) -> tuple[str, ...]:
-    """What cannot but change with a key: one of two that exclude each other."""
+    """Return the keys that must change with a key: one of two that exclude each other."""
     return {"tasks.*.reference.path": ("tasks.t.reference.first_windows",)}.get(key, ())
 
 
@@ -146,7 +146,7 @@ REFITS = {
 
 
 def refitted(key: str, before: Any, after: Any) -> tuple[Any, ...]:
-    """One refit after two windows and after the next, each row labelled; what is seen of the last."""
+    """Return the cases of one refit after two windows and after the next, each row labelled."""
     base = {"models": ["erm"], "every_windows": 1, "every_labels": 99_999}
     rare = {"every_windows": 99} if key in ("every_labels", "every_seconds") else {}
     old, new = ({"ssme": base | rare | {key: value}} for value in (before, after))
@@ -318,7 +318,7 @@ NEW_BASELINE: dict[str, tuple[Task, Task]] = {
 
 
 def fitting(records: list[Record], task: Task) -> list[Record]:
-    """With a score a class: of three, the second's is shared with the third."""
+    """Return the records with a score a class: of three, the second's is shared with the third."""
     if len(task["classes"]) == 2:
         return records
     shared = [(record["scores"][0], 0.7 * record["scores"][1]) for record in records]
@@ -326,7 +326,7 @@ def fitting(records: list[Record], task: Task) -> list[Record]:
 
 
 def shown(reports: list[WindowReport], rig: Rig) -> Any:
-    """What a baseline and settings make of windows, whatever their numbers."""
+    """Return the effects of a baseline and settings on windows, whatever their numbers."""
     series = rig.engine.view().series[0]
     windows = [
         (r.size, r.closed_by, r.calibration.method, [e.metric for e in r.estimates],

@@ -1,7 +1,8 @@
 """A feed of each kind of source, for the tests of all kinds, and a reader that does as the agent does.
 
-`test_contract.py` needs what is abstract in `Case`, of every kind. `test_edges.py` runs for each kind that
-has the hook which a test needs: `calls`, `still` or `losses`; `Case.lacks` says why a kind has none. `memory`
+`test_contract.py` needs the abstract methods of `Case`, of every kind. `test_edges.py` runs for each kind
+that has the hook which a test needs: `calls`, `still` or `losses`; `Case.lacks` says why a kind has none.
+`memory`
 names the tests of a kind's bound of memory, and `many` those of a hundred thousand partitions, files or rows.
 """
 
@@ -170,7 +171,7 @@ class Case(ABC):
 
     @classmethod
     def has(cls, hook: str) -> bool:
-        """Whether this kind has a hook that not every kind has."""
+        """Return whether this kind has a hook that not every kind has."""
         return getattr(cls, hook) is not getattr(Case, hook)
 
 
@@ -642,7 +643,7 @@ class Reader:
         return len(ids)
 
     def until(self, count: int) -> list[int]:
-        """Read until so many came in all, and no more; in the order of their ids."""
+        """Read until `count` records came in all, and no more; return them in the order of their ids."""
         wait_until(lambda: self.once() >= 0 and len(self.ids) >= count, f"{count} came", pause=0.001)
         assert self.once(0.05) == 0
         return sorted(self.ids)

@@ -28,7 +28,7 @@ _SECONDS = 300  # then it prints what has come, for the test to say what is miss
 
 
 def status(name: str) -> int:
-    """A line of what the system tells of this process, in bytes."""
+    """Return a line of the system's status of this process, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 

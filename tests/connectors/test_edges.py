@@ -101,7 +101,7 @@ def step(reader: Reader, done: Callable[[], bool]) -> bool:
 
 
 def has_come(reader: Reader, count: int) -> bool:
-    """Return whether so many records came."""
+    """Return whether `count` records came."""
     return len(reader.ids) >= count
 
 

@@ -1,6 +1,6 @@
-"""A hundred thousand of what a source can have many of: it takes seconds of processor and bounded memory.
+"""A source with a hundred thousand things of one kind takes seconds of processor and bounded memory.
 
-Each test first makes what is many, and then measures the source alone. `kafka/test_many_partitions.py` has
+Each test first makes the many things, and then measures the source alone. `kafka/test_many_partitions.py` has
 partitions.
 """
 
@@ -35,7 +35,7 @@ MIB = 1 << 20
 
 
 class Measured:
-    """What a block took."""
+    """The cost of a block of code."""
 
     seconds = 0.0
     """Of this process's processors."""
@@ -56,7 +56,7 @@ def _peak() -> int:
 
 
 def read_until(source: Source[Any], count: int, positions: dict[str, Any]) -> None:
-    """Read so many records, and save their positions."""
+    """Read `count` records, and save their positions."""
     came = 0
 
     def all_came() -> bool:
@@ -102,7 +102,7 @@ def test_of_files_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_of_objects_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a bucket of S3 has them: nothing that was read is fetched again."""
+    """A bucket of S3: no object that was read is fetched again."""
     monkeypatch.setattr(RemoteFiles, "look_seconds", 0.1)
     place, files = f"many-{token_hex(4)}", fsspec.filesystem("memory")
     fetched: list[str] = []

@@ -68,7 +68,7 @@ def test_of_rejects(data: bytes, count: int) -> None:
 def reading(
     section: Mapping[str, Any], count: int, room: int = ROOM, database: Sequence[str] = ()
 ) -> Iterator[Any]:
-    """A program that reads so many records of a source within its bound, and its port."""
+    """Run a program that reads `count` records of a source within its bound; yield its port."""
     words = [
         sys.executable,
         "-m",

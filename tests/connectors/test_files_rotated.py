@@ -96,7 +96,7 @@ def append(path: Path, text: bytes) -> None:
 
 
 def rename(path: Path) -> None:
-    """As logrotate's `create`: p.2 from p.1, p.1 from p."""
+    """Rename p.1 to p.2 and p to p.1, as logrotate's `create` does."""
     for number in range(8, 0, -1):
         for end in ("", ".gz"):
             old = Path(f"{path}.{number}{end}")
@@ -107,7 +107,7 @@ def rename(path: Path) -> None:
 
 
 def copy_and_cut(path: Path) -> None:
-    """As logrotate's `copytruncate`."""
+    """Copy the file and cut it, as logrotate's `copytruncate` does."""
     for number in range(8, 0, -1):
         if Path(f"{path}.{number}").exists():
             Path(f"{path}.{number}").rename(f"{path}.{number + 1}")
@@ -116,7 +116,7 @@ def copy_and_cut(path: Path) -> None:
 
 
 def compress(path: Path) -> None:
-    """As gzip does it: the time of change stays."""
+    """Compress a file as gzip does it: the time of change stays."""
     now = path.stat()
     packed = Path(f"{path}.gz")
     packed.write_bytes(gzip.compress(path.read_bytes()))

@@ -446,7 +446,7 @@ def test_a_folder_is_listed_once_for_all_of_its_files(
 def test_a_reader_that_fails_costs_no_row_and_holds_up_no_file(
     tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was not read is counted after a minute, once, and is read as soon as it can be."""
+    """Unread rows are counted after a minute, once, and are read as soon as possible."""
     ids = [str(number) for number in range(20_000)]
     parquet(tmp_path / "a.parquet", *ids)
     parquet(tmp_path / "b.parquet", "b1")

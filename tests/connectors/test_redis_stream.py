@@ -54,7 +54,7 @@ class Reader:
         return len(raws)
 
     def until(self, count: int) -> list[bytes]:
-        """Read until so many came in all, and no more."""
+        """Read until `count` entries came in all, and no more."""
         wait_until(lambda: self.once() >= 0 and len(self.values) >= count, f"{count} came")
         assert self.once() == 0
         assert len(self.values) == count
@@ -478,7 +478,7 @@ def test_a_group_that_is_gone_is_made_anew_after_our_position(
 
 
 def test_what_the_group_gives_again_is_left_out(redis_server: RedisServer, stream: str, new: New) -> None:
-    """As after a failover to a replica that had not heard of the last reads."""
+    """A failover to a replica that had not heard of the last reads gives them again."""
     fill(redis_server, stream, *range(10))
     reader = Reader(new())
     reader.until(10)
@@ -577,7 +577,7 @@ def test_a_stream_whose_group_another_member_made_again_goes_on_where_that_one_s
 def test_a_stream_that_only_lost_its_end_is_not_read_again(
     redis_server: RedisServer, stream: str, new: New, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after a failover to a replica that had not heard of the last entries."""
+    """A failover to a replica that had not heard of the last entries loses them."""
     add(redis_server, stream, 1, numbers(0, 10))
     reader = Reader(new())
     reader.until(10)

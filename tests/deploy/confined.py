@@ -3,7 +3,7 @@
     python -m tests.deploy.confined UNIT COMMAND…
 
 systemd itself need not run: `systemd-analyze` says which calls the unit's groups are, and libseccomp sets
-the filter, which the command inherits. What is not allowed fails with EPERM, as under the unit. The memory
+the filter, which the command inherits. A forbidden call fails with EPERM, as under the unit. The memory
 bound is that of a control group (version 1), where this user may make one; else there is none.
 """
 

@@ -64,7 +64,7 @@ exec setpriv --no-new-privs chroot --userspec="$user" --groups= "$root" env -i "
 
 
 def _output(*words: str | Path, **rest: Any) -> str:
-    """What a command prints; an AssertionError with all that it said where it fails."""
+    """Return the output of a command; raise AssertionError with all of it where it fails."""
     done = subprocess.run(words, capture_output=True, text=True, check=False, **rest)
     assert done.returncode == 0, f"{' '.join(map(str, words))}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
     return done.stdout
@@ -85,7 +85,7 @@ class Images:
         self._words = ("buildah", *kept)
 
     def buildah(self, *words: str | Path) -> str:
-        """What it prints."""
+        """Return the output of buildah."""
         return _output(*self._words, *words, env={**os.environ, "TMPDIR": str(self._folder)}).strip()
 
     def container(self, image: str) -> tuple[str, Path]:
@@ -94,7 +94,7 @@ class Images:
         return name, Path(self.buildah("mount", name))
 
     def make_base(self) -> None:
-        """What the Dockerfile's `BASE` must be: `python`, and a pip that can be taken away."""
+        """Make the Dockerfile's `BASE`: `python`, and a pip that can be taken away."""
         name, root = self.container("scratch")
         release = dict(re.findall(r'^(\w+)="?(.*?)"?$', Path("/etc/os-release").read_text(), re.MULTILINE))
         filters = ("Created-By: Packages", "Component: main", f"Release: {release['VERSION_CODENAME']}")
@@ -127,13 +127,13 @@ class Images:
         return [layer["size"] for layer in manifest["layers"]]
 
     def settings(self, image: str) -> dict[str, Any]:
-        """What the image says of how it is run."""
+        """Return the image's settings of how it runs."""
         config: dict[str, Any] = json.loads(self.buildah("inspect", "--type", "image", image))["Docker"]
         return config["config"]  # type: ignore[no-any-return]
 
 
 def pip_settings() -> dict[str, str]:
-    """How pip is set here, by files and by the environment."""
+    """Return the settings of pip here, from files and the environment."""
     output = _output(sys.executable, "-m", "pip", "config", "list")
     return dict(re.findall(r"^(?:global|install|:env:)\.([a-z-]+)='(.*)'$", output, re.MULTILINE))
 

@@ -1,9 +1,10 @@
-"""What the Prometheus operator takes, as far as we use it: names, types, patterns, and what is required.
+"""The Prometheus operator's schemas, as far as we use them: names, types, patterns, required fields.
 
 Facts read from the operator's CustomResourceDefinitions (github.com/prometheus-operator/prometheus-operator,
 example/prometheus-operator-crd, Apache-2.0): PrometheusRule of version 0.82.2, complete; ServiceMonitor of
-0.84.1 and PodMonitor of 0.91.0, the fields listed here. An API server drops what is in no definition without
-a word, so here anything else is refused: a field that a manifest needs is looked up there and added.
+0.84.1 and PodMonitor of 0.91.0, the fields listed here. An
+API server drops unknown fields without a word, so here anything else is refused: a field that a manifest
+needs is looked up there and added.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def composed() -> dict[str, Any]:
 
 
 def mounts(service: str) -> dict[str, str]:
-    """Where in the container, and what of ours."""
+    """Return, by path in the container, our path."""
     pairs = [entry.split(":") for entry in composed()["services"][service].get("volumes", [])]
     return {inside: outside for outside, inside, *_ in pairs}
 
@@ -127,7 +127,7 @@ def flights(count: int, seed: int) -> Iterator[Record]:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Path:
-    """What `feeder.py prepare` leaves, with simulated flights."""
+    """Return the folder that `feeder.py prepare` fills, with simulated flights."""
     folder = tmp_path / "demo"
     folder.mkdir()
     (folder / "reference.ndjson").write_bytes(ndjson(list(flights(10_500, 0))))
@@ -165,7 +165,7 @@ def test_the_feeders_commands_prepare_and_send_what_the_agent_takes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """With every eighth flight of the year, as models of all of them take long to train."""
+    """The test takes every eighth flight of the year, as training on all of them takes long."""
     folder = tmp_path / "demo"
     year = read_flights()
     columns = {each.name: getattr(year, each.name) for each in fields(Flights)}

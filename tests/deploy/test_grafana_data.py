@@ -113,7 +113,7 @@ def expressions(name: str) -> Iterator[tuple[str, str]]:
 
 
 def filled(expression: str, **values: str) -> str:
-    """With variables put in as Grafana does; an unknown one is an error."""
+    """Return the expression with its variables filled in as Grafana does; an unknown one is an error."""
     known = {"job": ".+", "instance": ".+", "task": ".+", "model": ".+", "metric": "accuracy"} | values
     known |= {"estimator": "average_confidence", "group_metric": "accuracy"}
     known |= {"__rate_interval": "10m", "__range": "10m"}

@@ -1,4 +1,4 @@
-"""What is packaged: the source distribution is the whole tree; a wheel made of it has what commands need."""
+"""The packages: the source distribution is the whole tree; a wheel made of it has all that commands need."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ DOOR = (
 
 
 def opened_door(python: str | Path, site: Path, folder: Path) -> list[str]:
-    """What a script says that imports `blindsight`; what it needs beside that is this environment's."""
+    """Return the output of a script that imports `blindsight`; its other packages are this environment's."""
     paths = os.pathsep.join([str(site), *(path for path in sys.path if path.endswith("site-packages"))])
     done = subprocess.run(
         ["env", f"PYTHONPATH={paths}", python, "-c", DOOR],

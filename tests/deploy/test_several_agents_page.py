@@ -40,7 +40,7 @@ EXPECTED = {
 
 
 def queries() -> dict[str, str]:
-    """By what each row of the table says, its query."""
+    """Return the query of each row of the table, by the row's text."""
     table = PAGE.read_text(encoding="utf-8").partition("| to see | ask for |")[2].partition("\n\n")[0]
     return dict(re.findall(r"^\| (.+?) \| `(.+)` \|$", table, re.MULTILINE))
 

@@ -28,7 +28,9 @@ SHIFTED = (0.6, 0.38, 0.02)
 
 
 def reference(rows: int = 1000, over: float = 0.0) -> Reference:
-    """Of one model; `over` of the labels are drawn anew, so that raw confidences promise too much."""
+    """Return the reference of one model; `over` of the labels are drawn again, so that raw confidences
+    promise too much.
+    """
     rng = np.random.default_rng(1)
     records = answers(rng, rows, labelled=True, start=1.6e9)
     for record in records:
@@ -111,7 +113,7 @@ def test_the_band_stands_beside_every_metric_that_the_reference_defines() -> Non
 @pytest.mark.parametrize("average", ["macro", "micro"])
 @pytest.mark.parametrize("metric", ["accuracy", "precision", "recall", "specificity", "f1", "auroc"])
 def test_the_spread_of_a_labelled_row_is_that_of_certain_scores(metric: str, average: Any) -> None:
-    """Where labels are certain, the details of a window have it too: a second way to the same number."""
+    """The details of a window with certain labels have it too: a second way to the same number."""
     rng = np.random.default_rng(5)
     scores = rng.dirichlet(np.ones(3), 400)
     labels, predicted = (np.array([rng.choice(3, p=p) for p in scores]) for _ in range(2))

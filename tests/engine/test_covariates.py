@@ -185,7 +185,7 @@ def test_the_chart_is_drawn_around_windows_that_did_not_see_their_own_labels_and
 
 
 def test_a_pooled_interval_is_no_narrower_than_independent_errors_of_the_windows_would_make_it() -> None:
-    """The windows share the reference: what is wrong there is wrong in all of them."""
+    """The windows share the reference: an error of it is an error in all of them."""
     one = rig(covariates(objective={"accuracy": {"min": 0.5}, "windows": 5}))
     reports = one.feed(flights(3, 5 * WINDOW, 0.9, labelled=False))
     widths = [each.upper - each.lower for each in map(accuracy, reports)]

@@ -482,7 +482,7 @@ def test_many_models_that_answer_in_turn_give_what_each_alone_gives():
 
 @pytest.mark.slow
 def test_a_view_is_the_same_object_until_something_that_it_shows_changes():
-    """Witness: every view made afresh, after each record and each passing of time."""
+    """Witness: a new view after each record and each passing of time."""
     rng = np.random.default_rng(8)
     window = {"size": 30, "min_size": 10, "max_age_seconds": 50.0}
     settings = task(window=window, groups=["region"], calibration={"refit_labels": 40})

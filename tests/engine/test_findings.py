@@ -1,4 +1,4 @@
-"""What a hostile review found in the engine, each as the sentence that now holds."""
+"""Faults that a hostile review found in the engine, each with the statement that now holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which decides on the alarm of the accuracy, labels or confidences, and what labels decide."""
+"""The source of the alarm on the accuracy, labels or confidences, and the decisions of labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What charts promise, and what they do where they cannot: budgets, short references, odd references."""
+"""The promises of charts, and their behaviour without one: budgets, short references, odd references."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def stream(requests: int = REQUESTS, drift: float = 0.25, start: float = 1.7e9, 
 
 
 class Recorder:
-    """Recalibrates, and keeps what was asked and answered."""
+    """Recalibrates, and keeps each job and each result."""
 
     def __init__(
         self, change: Callable[[RecalibrationResult], RecalibrationResult] = lambda one: one

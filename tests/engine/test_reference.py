@@ -20,7 +20,9 @@ MODELS = ("b", "a", "c", "none")
 
 
 def batch(rows: int = 400) -> Batch:
-    """Of three of four models, a third without a label, with times that come twice; in two groups or none."""
+    """Return rows of three of four models, a third without a label, with times that come twice; in two groups
+    or none.
+    """
     rng = np.random.default_rng(0)
     zeros = np.zeros(rows, dtype=np.int64)
     second = rng.random(rows)

@@ -29,7 +29,7 @@ MODELS = ("erm", "irm", "coral")
 
 
 def chunks(records: Sequence[Record], tasks: dict[str, Task], files: int, each: int) -> list[list[Chunk]]:
-    """By stretch, which is a file here, its chunks of so many records."""
+    """Return, by stretch, which is a file here, its chunks of `each` records."""
     decoder = Decoder(layouts(tasks), "files")
     pieces = []
     edges = np.linspace(0, len(records), files + 1).astype(int)
@@ -53,7 +53,8 @@ def in_one(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]]) -> li
 
 
 def in_shares(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]], at_once: int) -> list[bytes]:
-    """By model, so many chunks at once; lines sorted by their places alone."""
+    """Compute each model's share, `at_once` chunks at a time; return the lines sorted by their places alone.
+    """
     sharings = [StreamPartitioner() for _ in stretches]
     shared = [
         [sharing.share(chunk) for chunk in chunks]
@@ -168,7 +169,7 @@ def test_windows_that_age_by_the_clock_of_the_whole_stream_close_where_they_did(
 
 @pytest.mark.slow
 def test_labels_that_name_a_model_reach_that_model_alone() -> None:
-    """A task without classes: what is right or wrong is so of one model's answer."""
+    """A task without classes: right or wrong is a fact of one model's answer."""
     rng = np.random.default_rng(5)
     task_settings = task(window={"size": 40}, classes=[], estimators=["average_confidence", "realised"])
     records: list[Record] = []

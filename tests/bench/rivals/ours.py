@@ -69,12 +69,12 @@ def main(path: str, rounds: int) -> None:
 
 
 def two_columns(p: Floats) -> Floats:
-    """Of both classes."""
+    """Return the probabilities of both classes."""
     return np.column_stack([1 - p, p])
 
 
 def ends(result: object) -> list[float]:
-    """Of an estimate; NaN where it is unknown."""
+    """Return the ends of an estimate; NaN where it is unknown."""
     return [result.lower, result.upper] if isinstance(result, Estimate) else [np.nan, np.nan]
 
 

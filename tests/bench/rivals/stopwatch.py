@@ -1,4 +1,5 @@
-"""What every script measures, in the standard library and numpy alone: other environments run it too."""
+"""The measurements of every script, in the standard library and numpy alone: other environments run it too.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 
 @dataclass
 class Measured:
-    """What some work cost, and what it said.
+    """The cost of some work, and its result.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def measured(
     intervals: Callable[[Any], dict[str, list[list[float]]]],
     rounds: int,
 ) -> Measured:
-    """Fit once, estimate so many times, and read the intervals off the last."""
+    """Fit once, estimate `rounds` times, and read the intervals off the last."""
     before = peak()
     began = time.process_time()
     fitted = fit()

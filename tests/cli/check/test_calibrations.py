@@ -1,4 +1,4 @@
-"""What `check` says of calibrations: the choice of `auto`, and what is weak in a reference."""
+"""The lines of `check` on calibrations: the choice of `auto`, and the weaknesses of a reference."""
 
 from __future__ import annotations
 

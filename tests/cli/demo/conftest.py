@@ -17,7 +17,7 @@ from monitor.cli.demo.training import Scored, train_and_score
 
 
 def in_the_weeks(flights: Flights) -> NDArray[np.bool_]:
-    """Whether each flight is in the incident's stream or its reference, (n,)."""
+    """Return whether each flight is in the incident's stream or its reference, (n,)."""
     mask: NDArray[np.bool_] = (flights.date >= INCIDENT_WEEKS[0]) & (flights.date < INCIDENT_WEEKS[-1])
     return mask
 

@@ -39,8 +39,9 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Shown:
-    """What was prepared, the stream as it was then, what a demo of it printed at 80 columns, the page that
-    it served at the end, and its exit code after Ctrl-C."""
+    """The prepared stream, and the output of a demo of it at 80 columns, its last page, and its exit code
+    after Ctrl-C.
+    """
 
     data: DemoData
     stream: bytes

@@ -1,4 +1,4 @@
-"""What the demo says at its end: every metric's alarms, and the truth of both metrics."""
+"""The summary at the end of the demo: alarms of every metric, and the truth of both metrics."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def used_in_turns(folder: Path, values: list[bytes], partition: str = "topic-0")
 
 
 def dump(folder: Path, values: list[bytes], partition: int = 0) -> str:
-    """What Kafka's console consumer prints with the partition and the offset of each message."""
+    """Write messages as Kafka's console consumer prints them, with partition and offset."""
     lines = [b"Partition:%d\tOffset:%d\t%s\n" % (partition, i, value) for i, value in enumerate(values)]
     (folder / "dump.txt").write_bytes(b"".join(lines))
     return "topic=dump.txt"

@@ -264,7 +264,7 @@ def test_a_store_written_on_another_kind_of_processor_is_not_accused(
 
 
 def window_of(scores: Floats, estimate: dict[str, Any], level: float) -> list[tuple[str, str, str]]:
-    """What differs in a window of these scores, one estimate of which was reported so."""
+    """Return the differences in a window of these scores with this reported estimate."""
     n, width = scores.shape
     rows = np.arange(n)
     line = WindowLine(

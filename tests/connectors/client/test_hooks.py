@@ -1,4 +1,4 @@
-"""The middleware and the decorator: they log what is answered, and change, delay and break none of it."""
+"""The middleware and the decorator: they log answers, and change, delay and break none of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def serving(
 def send_request(
     app: Any, body: bytes = b"{}", path: str = "/predict", **headers: str
 ) -> list[dict[str, Any]]:
-    """What is sent in answer to one request, whose body comes in two parts."""
+    """Return the messages sent in answer to one request, whose body comes in two parts."""
     sent: list[dict[str, Any]] = []
     waiting = [{"type": "http.request", "body": body[:1], "more_body": True}]
     waiting.append({"type": "http.request", "body": body[1:]})

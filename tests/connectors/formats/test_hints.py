@@ -1,4 +1,4 @@
-"""What is said of records and tables that call a field otherwise than we do, or are packed in another way."""
+"""The hints on records and tables that name a field otherwise than we do, or are packed in another way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each wrong record is told, and that it takes no other with it."""
+"""The message of each wrong record; a wrong record costs no other."""
 
 from __future__ import annotations
 

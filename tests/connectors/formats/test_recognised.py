@@ -1,4 +1,4 @@
-"""Bodies as serving stacks send them are read without a mapping, each by its shape; what is ambiguous is not.
+"""Bodies of serving stacks are read without a mapping, each by its shape; ambiguous bodies are rejected.
 
 The payloads have the shape that the stacks' documentation or source code shows, with two classes: KServe's
 logger and its binary mode, MLServer's and Triton's answers, Seldon Core's answer with its `requestPath`,
@@ -91,7 +91,7 @@ SCHEMA = {"type": "struct", "name": "app.public.answers.Envelope", "fields": [],
 
 
 def captured(data: str, encoding: str = "CSV", kind: str = "text/csv", rows: str = "1\n") -> dict[str, Any]:
-    """A capture of so many rows with another output."""
+    """Return a capture of `rows` rows with another output."""
     output = {"observedContentType": kind, "mode": "OUTPUT", "data": data, "encoding": encoding}
     captured_input = {"observedContentType": "text/csv", "mode": "INPUT", "data": rows, "encoding": "CSV"}
     return {**CAPTURE, "captureData": {"endpointInput": captured_input, "endpointOutput": output}}
@@ -265,7 +265,7 @@ CHOICES = {
 
 
 def read(chunk: Chunk, body: Body) -> None:
-    """Compare what was read with what the body holds."""
+    """Compare the columns with the content of the body."""
     check_chunk(chunk)
     assert chunk.rejects == ()
     assert (chunk.answers, chunk.labels_received) == (len(body.ids), body.labels)
@@ -321,7 +321,7 @@ def test_one_block_of_all_formats_is_read_as_its_lines_are() -> None:
 
 @pytest.mark.parametrize("headers", [False, True])
 def test_messages_are_told_whether_others_beside_them_have_headers_or_not(headers: bool) -> None:
-    """Of a topic they may come in any company: what each is must not depend on it."""
+    """Messages of one topic may be mixed: the kind of each must not depend on the others."""
     stand = [("$key", None), ("$timestamp", b"1")]
     of = {
         "v2, binary tensors": (TENSORS, []),

@@ -1,4 +1,5 @@
-"""What is kept of a rejected record: all of it, its structure or nothing, and that no value slips through."""
+"""The redaction of a rejected record: all of it, its structure or nothing, and that no value slips through.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def gone(line: bytes) -> bool:
 
 
 def spooled(folder: Path) -> bytes:
-    """Return what is in a spool's files; one may be deleted while they are listed."""
+    """Return the content of a spool's files; one may be deleted while they are listed."""
     data = b""
     for segment in segments_in(folder):
         with suppress(FileNotFoundError):

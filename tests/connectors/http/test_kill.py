@@ -1,4 +1,4 @@
-"""Kill -9 of a real process in the middle of posts: what was acknowledged is used exactly once."""
+"""Kill -9 of a real process in the middle of posts: acknowledged records are used exactly once."""
 
 from __future__ import annotations
 

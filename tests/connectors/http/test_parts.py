@@ -121,7 +121,7 @@ BODIES = st.one_of(
 @examples(300)
 @given(body=BODIES)
 def test_a_body_is_read_as_a_message_with_the_same_bytes_is(body: bytes) -> None:
-    """Kafka and HTTP share one rule for object, array and NDJSON; what is judged is what will be read."""
+    """Kafka and HTTP share one rule for object, array and NDJSON; the judged bytes are those read later."""
     lines = lines_of(body)
     assert all(line and b"\n" not in line for line in lines)
     decoder = Decoder([SPAM, HAM], "x")

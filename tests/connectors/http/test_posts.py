@@ -1,4 +1,4 @@
-"""Posts over real sockets: what each is answered, and that exactly what was acknowledged is handed out."""
+"""Posts over real sockets: the answer to each, and that exactly the acknowledged records are handed out."""
 
 from __future__ import annotations
 

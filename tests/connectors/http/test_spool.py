@@ -1,4 +1,4 @@
-"""What the folder promises beside `tests/base/test_spool.py`: crashes, full disks, files that are used."""
+"""The promises of the folder beyond `tests/base/test_spool.py`: crashes, full disks, used files."""
 
 from __future__ import annotations
 

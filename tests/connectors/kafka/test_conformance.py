@@ -1,4 +1,4 @@
-"""What a topic can hold besides plain messages: by either library the same is read, rejected and told.
+"""Special records of a topic besides plain messages: both libraries read, reject and report the same.
 
 Topics that are created again have a file of their own, `test_recreated.py`.
 """

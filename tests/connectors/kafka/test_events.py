@@ -59,7 +59,7 @@ SettingsOf = Callable[[KafkaBroker, str, dict[str, Any]], KafkaSettings]
 
 @pytest.fixture
 def settings_of(kafka_driver: str) -> SettingsOf:
-    """Of a source by each driver: broker, topic and mapping."""
+    """Return the settings of a source by each driver: broker, topic and mapping."""
 
     def settings(broker: KafkaBroker, topic: str, mapping: dict[str, Any]) -> KafkaSettings:
         return KafkaSettings.model_validate(

@@ -97,7 +97,7 @@ def test_a_topic_is_written_by_whom_the_brokers_know(
 
 
 def not_let_in(settings: KafkaSettings) -> str:
-    """What is said of a source that is not let in, by an error or by why it is down."""
+    """Return the message of a source that is not let in, from an error or from the reason why it is down."""
     source = KafkaSource(settings)
     try:
         source.open({})

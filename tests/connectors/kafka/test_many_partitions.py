@@ -37,7 +37,7 @@ FEW_REQUESTS = 5
 
 
 def read_all(partitions: int, monkeypatch: pytest.MonkeyPatch) -> tuple[KafkaSource, MemoryDriver, float]:
-    """Read every message of so many partitions, and return the processor time that it took."""
+    """Read every message of `partitions` partitions, and return the processor time that it took."""
     driver = MemoryDriver(partitions)
     monkeypatch.setattr(source_module, "make_driver", lambda *arguments: driver)
     source, names = make_source("unused:9092", "clicks"), set[str]()

@@ -1,4 +1,4 @@
-"""What a configuration may say of Kafka, and the sentence for what it may not."""
+"""The options that a configuration may set for Kafka, and the errors for those that it may not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that was deleted and created again: read from its start, what is lost of the old one counted."""
+"""A topic that was deleted and created again is read from its start, and its lost records are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs that are not as they were: retention took records, a topic was made anew, one got more partitions."""
+"""Logs that have changed: retention took records, a topic was created again, one got more partitions."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Sources = Callable[..., KafkaSource]
 
 
 def looks(*seen: tuple[float, int, int], seconds: float = 60) -> list[list[Stall]]:
-    """What a watch finds at each (time, position, end) of one partition."""
+    """Return the stalls that a watch finds at each (time, position, end) of one partition."""
     watch = StallWatch(seconds)
     return [watch.find_stalls(now, {"t-0": (position, end)}) for now, position, end in seen]
 
@@ -69,7 +69,7 @@ class OpenTransaction(MemoryDriver):
         return self.last
 
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
-        """Return the ends of what is committed, if the brokers answer."""
+        """Return the ends of the committed records, if the brokers answer."""
         return super().ends(names, end, timeout_seconds) if self.answers or end == "earliest" else {}
 
 

@@ -1,4 +1,4 @@
-"""What two owners of a partition have both used is counted; what is handed over in order is used once."""
+"""Records that two owners of a partition have both used are counted; an orderly hand-over uses each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests on Spark share."""
+"""The fixtures that tests on Spark share."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def send(broker: KafkaBroker, topic: str, sent: Sequence[Message]) -> None:
 
 
 def cuts(checkpoint: Path, topic: str) -> list[dict[int, int]]:
-    """By batch, the offset in each partition at which it ends: as Spark's log of the stream has them."""
+    """Return, by batch, the offset in each partition at which it ends, from Spark's log of the stream."""
     batch_ends = []
     folder = checkpoint / "spark" / "offsets"
     for number in sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()):
@@ -97,7 +97,7 @@ def stream_config(folder: Path, broker: str, topic: str = "p", **more: Any) -> P
 
 
 def one_engine(config: Path, batches: Sequence[Sequence[Message]], topic: str) -> dict[Any, list[Any]]:
-    """By task and model, the lines of one engine that takes the messages of batches one by one."""
+    """Return, by task and model, the lines of one engine that takes the messages of batches one by one."""
     loaded = load_config(str(config))
     engine = engine_settings(loaded, event_time=True).build()
     decoder = Decoder(layouts(loaded.tasks), "kafka")
@@ -109,7 +109,7 @@ def one_engine(config: Path, batches: Sequence[Sequence[Message]], topic: str) -
 
 
 def by_model(lines: Iterable[Any]) -> dict[Any, list[Any]]:
-    """What lines say of their windows, in their order."""
+    """Return the windows' fields of the lines, by task and model, in their order."""
     by_series: dict[Any, list[Any]] = defaultdict(list)
     for line in lines:
         head = line["window"], line["revision"], line.get("group"), line["size"], line["closed_by"]

@@ -48,7 +48,9 @@ TASKS: dict[str, Any] = {
 
 
 def records(seed: int = 1, requests: int = 2000) -> list[Any]:
-    """Of all four tasks, in one order; verdicts of the arena come along, and late, some beyond its cap."""
+    """Return records of all four tasks, in one order; verdicts of the arena come along, and late, some beyond
+    its cap.
+    """
     rng = np.random.default_rng(seed)
     records = stream(seed, requests)
     for i in range(requests // 6):
@@ -81,7 +83,7 @@ def write_input(folder: Path, tasks: dict[str, Any] | None = None, files: int = 
 
 
 def write_parts(folder: Path, records: Sequence[Any], files: int) -> None:
-    """Records over so many files, in the order of their names."""
+    """Write records into `files` files, in the order of their names."""
     edges = np.linspace(0, len(records), files + 1).astype(int).tolist()
     for number, (start, stop) in enumerate(itertools.pairwise(edges)):
         (folder / f"part-{number:03d}.ndjson").write_bytes(ndjson(records[start:stop]))

@@ -1,4 +1,4 @@
-"""What `replay --engine spark` says where it is given what cannot work, and what it leaves behind."""
+"""The errors of `replay --engine spark` for unusable input, and the files that it leaves behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay on Spark is made of, without Spark: splits, units, what executors run, tables, sentences."""
+"""The parts of a replay on Spark, without Spark: splits, units, work of executors, tables, sentences."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_arrays_are_packed_in_few_bytes_and_come_out_bit_for_bit(values: Any, le
 
 
 def test_a_task_makes_python_read_no_archive_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark has Python look for modules anew before each task; an archive can be imported from still."""
+    """Spark has Python look for modules again before each task; an archive can still be imported from."""
     archive = tmp_path / "modules.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for name in ("of_an_archive_a", "of_an_archive_b"):
@@ -188,7 +188,7 @@ def test_splits_of_lines_hold_each_line_once(tmp_path: Path, size: int) -> None:
 
 
 def test_a_split_of_a_block_of_lines_is_one_read(tmp_path: Path) -> None:
-    """What is read beyond a split is read for nothing."""
+    """Reading beyond a split wastes the work."""
     path = tmp_path / "p.ndjson"
     sizes = np.random.default_rng(0).integers(1, 2000, 4000)
     path.write_bytes(b"".join(b"x" * int(n) + b"\n" for n in sizes))

@@ -1,4 +1,5 @@
-"""What Spark's reader of Kafka is told of a source: logins, certificates, headers; tried at real brokers."""
+"""The options of Spark's reader of Kafka for a source: logins, certificates, headers; tried at real brokers.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +124,9 @@ def test_key_header_and_timestamp_of_a_message_are_mapped(
 def test_each_batch_is_decoded_in_pieces_as_large_as_the_first_ones(
     session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How many blocks of a batch its engines get at a time is nothing to the messages of the next batch."""
+    """The engines of a batch get any number of its blocks at a time; the messages of the next batch do not
+    depend on it.
+    """
     from connectors.spark import streaming
 
     config = load_config(str(stream_config(tmp_path, "b:1")))

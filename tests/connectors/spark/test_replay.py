@@ -182,7 +182,7 @@ def test_what_fails_midway_leaves_nothing_that_looks_whole(tmp_path: Path) -> No
 
 
 def test_a_python_that_is_killed_for_its_memory_is_told_with_what_helps(tmp_path: Path) -> None:
-    """As the kernel does it; where Spark tries no task twice, which `local` does not."""
+    """The kernel kills it; Spark tries no task twice here, as `local` does not."""
     config = write_input(tmp_path, {"u": TASKS["u"]})
     enough = threading.Event()
     thread = threading.Thread(target=kill_pythons, args=(enough,))

@@ -1,4 +1,4 @@
-"""What a stream on Spark is made of, without Spark: batches in order, units from their states, the ledger."""
+"""The parts of a stream on Spark, without Spark: batches in order, units from their states, the ledger."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def stream_of(config: Path) -> Stream:
 
 
 def blocks_in(stream: Stream, batch: Sequence[Message], each: int) -> list[Block]:
-    """Each partition in pieces of so many messages, by a task of its own, the last partition first."""
+    """Return the blocks of each partition in pieces of `each` messages, by its own task, the last partition
+    first.
+    """
     blocks: list[Block] = []
     for partition in sorted({message.partition for message in batch}, reverse=True):
         mine = sorted(message for message in batch if message.partition == partition)
@@ -130,7 +132,7 @@ def test_units_from_state_to_state_give_the_windows_of_one_engine(tmp_path: Path
 
 
 def in_units(stream: Stream, batches: Sequence[Sequence[Message]], each: int, states: Path) -> list[Any]:
-    """The lines of units that go from state to state, partitions in pieces of so many messages."""
+    """Return the lines of units that go from state to state, partitions in pieces of `each` messages."""
     states.mkdir()
     units = (
         Unit("s", None, 0),

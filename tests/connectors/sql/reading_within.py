@@ -2,7 +2,7 @@
 
     python -m tests.connectors.sql.reading_within SECTION ROWS MIB
 
-SECTION is the section of the source as JSON. So many MiB of addresses are added to what the process has after
+SECTION is the section of the source as JSON. MIB of addresses are added to those that the process has after
 its imports and its first connection. It prints as JSON how many rows came, how many of them were broken, and
 the peak of its resident memory above the start, in MiB.
 """

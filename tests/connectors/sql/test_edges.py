@@ -426,7 +426,7 @@ def test_an_exception_of_any_type_at_any_call_loses_and_doubles_nothing(faulty: 
 
 
 def read_in_spite(reader: Reader, count: int) -> int:
-    """Read until so many rows came; how many errors there were."""
+    """Read until `count` rows came; return how many errors there were."""
     raised = 0
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(reader.ids) < count and time.monotonic() < deadline:

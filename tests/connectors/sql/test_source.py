@@ -54,7 +54,7 @@ class Reader:
         return len(raws)
 
     def until(self, count: int) -> list[Any]:
-        """Read until so many rows came in all, and no more."""
+        """Read until `count` rows came in all, and no more."""
         wait_until(lambda: self.once() >= 0 and len(self.ids) >= count, f"{count} came", pause=0.005)
         self.look()
         assert len(self.ids) == count, self.ids

@@ -48,7 +48,7 @@ def rings(engine: Engine) -> dict[str, RingState]:
 
 
 def alive(engine: Engine) -> dict[str, int]:
-    """By ring, how many rows can be found."""
+    """Return, by ring, how many rows can be found."""
     return {kind: int((ring.keys != 0).sum()) for kind, ring in rings(engine).items()}
 
 

@@ -1,4 +1,4 @@
-"""The accuracy corrected by labels, in the engine: which labels, whose accuracy, what begins anew."""
+"""The accuracy corrected by labels, in the engine: which labels, whose accuracy, and its new beginnings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def some(records: list[Record], share: float) -> list[Record]:
 
 
 def estimates(reports: list[WindowReport], tag: str, group: str = "") -> list[dict[str, Any] | None]:
-    """What each window's first line says of the accuracy by one estimator; None where it says nothing."""
+    """Return the accuracy by one estimator in each window's first line; None where the line has none."""
     first = [msgspec.json.decode(to_json(r)) for r in reports if not r.revision and r.group == group]
     return [next((e for e in line["estimates"] if e["estimator"] == tag), None) for line in first]
 
@@ -172,7 +172,7 @@ def of_groups(shifts: dict[str, float], share: dict[str, float], windows: int = 
 
 @pytest.mark.slow
 def test_a_group_is_corrected_by_its_own_labels() -> None:
-    """Of four groups one is off by a logit, ten points: its neighbours and one without labels stay."""
+    """One of four groups is off by a logit, ten points: its neighbours and one without labels stay."""
     shifts = dict.fromkeys("abc", 0.0) | {"h": -1.0}
     reports = rig(groups=["region"]).feed(of_groups(shifts, dict.fromkeys("ab", 0.5) | {"c": 0.0, "h": 0.5}))
     off, right, unlabelled = (corrected(reports, f"region={name}") for name in "hac")

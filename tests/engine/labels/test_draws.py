@@ -243,7 +243,9 @@ TRIALS = 100
 
 
 def trial(seed: int, unanswered: float) -> tuple[list[float], list[bool]]:
-    """By model the estimate's error, and whether its interval holds the truth of rows that get labels."""
+    """Return, by model, the estimate's error, and whether its interval holds the truth of rows that get
+    labels.
+    """
     rng = np.random.default_rng([44, seed])
     records, truth = requests(rng)
     answered = rng.random(N) >= unanswered  # of every row, whether its label would ever come

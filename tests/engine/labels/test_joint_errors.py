@@ -1,4 +1,4 @@
-"""How the errors of several models' accuracies go together: what the χ² set of their ranks rests on."""
+"""The joint errors of several models' accuracies, on which the χ² set of their ranks rests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_models_in_another_order_are_the_same_models(tag: str) -> None:
 
 
 def test_the_variance_of_each_model_is_that_behind_its_own_interval() -> None:
-    """Which is given as an effective number of labels, beside p(1 − p) with the same two rows more."""
+    """An effective number of labels gives it, beside p(1 − p) with the same two rows more."""
     rng = np.random.default_rng(0)
     scores, labels = problem()
     weights = rng.uniform(1.0, 5.0, len(labels))
@@ -61,7 +61,8 @@ def simulated(rng: np.random.Generator, shared: float, rows: int, labelled: int)
     ],
 )
 def test_it_is_the_scatter_of_the_estimates(make, trials: int, labelled: int) -> None:
-    """Of differences between models, over seeded data sets. An sd of so many is known to 1 / √(2 · trials).
+    """The scatter is of differences between models, over seeded data sets: an sd is known to 1 / √(2 ·
+    trials).
 
     The two rows more make it wider: by 1 / 60 of the sums, and by their own variance.
     """

@@ -1,4 +1,4 @@
-"""What labels say, through the whole engine: of a window, of the newest cohort, and of the horizon."""
+"""The realised estimates, through the whole engine: of a window, of the newest cohort, and of the horizon."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def realised(report):
 
 
 def shown(reports):
-    """Window, revision, and how many labelled rows the line tells of."""
+    """Return the window, the revision, and the number of labelled rows of each line."""
     results = [realised(report) for report in reports]
     rows = [result.n if isinstance(result, Estimate) else 0 for result in results]
     return [(r.window, r.revision, n) for r, n in zip(reports, rows, strict=True)]

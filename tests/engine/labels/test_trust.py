@@ -35,7 +35,7 @@ EPSILON = 0.1
 
 
 def rows(n, seed=0, shift=0.0):
-    """Answers that are right with their confidence, shifted by so many logits."""
+    """Return answers that are right with their confidence, shifted by `shift` logits."""
     rng = np.random.default_rng(seed)
     confidence = confidences(rng, ORIGINAL, (n,))
     return np.zeros(n, dtype=np.int64), confidence, rng.random(n) < expit(logit(confidence) + shift)
@@ -367,7 +367,7 @@ def test_trust_comes_back_where_a_bias_is_left_that_is_excused():
 
 
 def test_the_slow_form_of_what_brings_trust_back():
-    """Witness: odds of the edge of what is excused now to the shift beyond it, row by row."""
+    """Witness: odds of the edge of the excused shifts now to the shift beyond it, row by row."""
     test = lost()
     beyond = test.snapshot().beyond
     assert -beyond in SHIFTS
@@ -386,7 +386,7 @@ def test_the_slow_form_of_what_brings_trust_back():
     ("excused", "whole_shift", "beyond"), [(0.1, -1.3, -1.2), (2.0, -1.3, -0.15), (0.1, 0.4, 0.3)]
 )
 def test_a_state_of_an_older_version_that_has_lost_trust_goes_on(excused, whole_shift, beyond):
-    """It kept the whole shift, and what was excused may have changed since."""
+    """The state keeps the whole shift, and the excused shift may have changed since."""
     old = TrustState(epsilon=excused, whole_shift=whole_shift, regained=1.0)
     test = TrustTest(EPSILON).build(through_msgpack(old))
     assert (test.trusted, test.snapshot().beyond) == (False, beyond)

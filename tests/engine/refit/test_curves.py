@@ -67,7 +67,7 @@ def error(wanted: RefitJob, truth: Ints, snapshots: Iterable[Mapping[str, Any] |
 
 
 def errors(wanted: RefitJob, truth: Ints) -> tuple[float, float]:
-    """By the refit's calibrations, and by the references."""
+    """Return the errors by the refit's calibrations and by the references."""
     done = refit(wanted)
     new = [model.calibration for model in done.models.values()]
     return error(wanted, truth, new), error(wanted, truth, wanted.references)

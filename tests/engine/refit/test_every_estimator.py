@@ -74,7 +74,7 @@ def append(folder: Path, records: list[Record]) -> None:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Metrics, tuple[float, float], str]]:
-    """What is served once a refit has ended and the next window has closed; between which times it ended."""
+    """Yield the scrape after a refit has ended and the next window has closed, and when the refit ended."""
     folder = tmp_path_factory.mktemp("every_estimator")
     append(folder, requests(0, ROWS, LABELLED)[0])
     began = time.time()

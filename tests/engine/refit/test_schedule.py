@@ -1,4 +1,4 @@
-"""When a refit is due: by windows, by labels, by time, and never while one is under way."""
+"""The times at which a refit is due: by windows, by labels, by time, and never while one is under way."""
 
 import numpy as np
 import pytest

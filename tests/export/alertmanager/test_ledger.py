@@ -1,4 +1,4 @@
-"""When an alert that holds is told to Alertmanager, and for how long."""
+"""The times at which Alertmanager is sent an alert that holds."""
 
 from __future__ import annotations
 

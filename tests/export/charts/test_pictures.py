@@ -1,4 +1,4 @@
-"""What is drawn at the end of a replay is what the reports say, window by window."""
+"""The chart at the end of a replay shows its reports, window by window."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_prometheus_scrapes_by_the_snippet_of_the_docs(tmp_path: Path) -> None:
 
 
 def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
-    """Of all that it is told, and of all that goes wrong: servers that are away, and wrong requests."""
+    """The agent is configured with secrets, and all goes wrong: servers that are away, and wrong requests."""
     secrets = {
         name: f"{name}-hunter2-0123456789" for name in ("redis", "sql", "login", "topic", "kafka", "intake")
     }
@@ -240,7 +240,7 @@ def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
 
 
 def asked_of(address: str, token: str, body: bytes | None = None) -> str:
-    """What an answer says, whatever it is: a POST where there is a body."""
+    """Return the text of an answer, whatever its status: to a POST where there is a body."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     headers |= {"Content-Type": "application/json"} if body else {}
     try:

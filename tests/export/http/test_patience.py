@@ -32,7 +32,7 @@ BOUNDS = Bounds(
 
 @contextmanager
 def serving(bounds: Bounds = BOUNDS) -> Iterator[HttpServer]:
-    """With a page of 16 MiB."""
+    """Run a server with a page of 16 MiB."""
     app = build_app(
         lambda: AgentView(ready=True), CollectorRegistry(), lambda view, query: "x" * LARGE, {"/slow": slow}
     )
@@ -56,7 +56,7 @@ def server() -> Iterator[HttpServer]:
 
 
 def connected(server: HttpServer) -> socket.socket:
-    """With a small buffer of its own, so that what it does not read stays with the server."""
+    """Return a connection with a small buffer of its own, so that unread bytes stay with the server."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(PATIENCE_SECONDS)
@@ -69,7 +69,7 @@ def healthy(server: HttpServer) -> bool:
 
 
 def is_cut(connection: socket.socket) -> bool:
-    """Whether the other side has let go; reads what there is."""
+    """Return whether the other side has let go; reads what there is."""
     try:
         while connection.recv(1 << 20):
             pass

@@ -339,7 +339,7 @@ def test_axe_finds_nothing(browser: Browser, origin: str, viewport: Any, address
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two colours ``rgb(1, 2, 3)``, as WCAG defines it."""
+    """Return the contrast of two colours ``rgb(1, 2, 3)``, as WCAG defines it."""
     high, low = sorted((luminance(one), luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
@@ -372,7 +372,7 @@ def test_on_paper_charts_are_drawn_in_light_colours_and_fit_the_sheet(browser: B
 
 
 def test_the_whole_page_with_seven_models_weighs_less_than_200_kib(browser: Browser) -> None:
-    """As it comes over the wire: the page, its files, and the windows that its rows draw."""
+    """The weight is that over the wire: the page, its files, and the windows that its rows draw."""
     rig, windows = Rig(task()), RecentWindows()
     for seed in range(7):
         windows.add(rig.feed(answers(np.random.default_rng(seed), 6000, f"m{seed}")))

@@ -161,7 +161,7 @@ def test_alarms_are_a_timeline_and_a_list_that_leads_to_their_windows(
 
 
 def test_the_alarms_are_those_of_the_pictures(reports: list[WindowReport]) -> None:
-    """As `ChartHistory` finds them, with a version that changes and an alarm that ends."""
+    """`ChartHistory` finds the same alarms, with a version that changes and an alarm that ends."""
     own = of(reports)
     calm = [
         replace(report, window=15 + i, end_time=report.end_time + 1e4) for i, report in enumerate(own[6:9])

@@ -290,7 +290,7 @@ def test_a_period_is_cut_by_the_ends_of_its_windows(reports: list[WindowReport])
 
 
 def test_periods_by_series_together_are_the_period_of_all(reports: list[WindowReport]) -> None:
-    """As the processes of a replay keep them; the model begins anew, so that its group comes first then."""
+    """The processes of a replay keep them so; the model begins again, so that its group comes first then."""
     again = [replace(r, window=r.window - 15) for r in reports if r.window >= 15 and not r.group]
     written = [*reports, *again]
     apart = [Period({}) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""The exposition: golden text, what promtool says, what is left out, what is cut, and the accounting."""
+"""The exposition: golden text, the check of promtool, omissions, cuts, and the accounting."""
 
 from __future__ import annotations
 

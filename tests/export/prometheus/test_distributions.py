@@ -17,7 +17,7 @@ N = len(BIN_NAMES)
 
 
 def bin_of(confidence: float) -> int:
-    """By asking one end after another."""
+    """Return the bin of a confidence by trying one end after another."""
     return next((place for place, end in enumerate(BIN_ENDS) if confidence <= end), N - 1)
 
 

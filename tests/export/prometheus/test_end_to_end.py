@@ -63,7 +63,7 @@ def value(server: PrometheusServer, expression: str) -> float:
 
 
 def accounted(server: PrometheusServer) -> bool:
-    """Whether the accounting identities hold, asked as an operator would."""
+    """Return whether the accounting identities hold, queried as an operator would."""
     answers = (
         "sum(blindsight_answers_received_total) == sum(blindsight_predictions_total)"
         " + sum(blindsight_answers_pending) + sum(blindsight_duplicates_total)"

@@ -132,7 +132,7 @@ def test_who_is_not_let_in_or_not_trusted_is_told_what_to_correct(
 
 
 class Guard(ThreadingHTTPServer):
-    """What stands before many Alertmanagers: it keeps the headers of posts, and answers as it is told."""
+    """A proxy before many Alertmanagers: it keeps the headers of posts, and answers with a set status."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""What the cases of alerts are made of: timelines, their series, and what promtool is asked of them.
+"""The parts of the cases of alerts: timelines, their series, and the questions to promtool.
 
 A timeline is a text with a letter a minute: ``H`` healthy, ``S`` sick, ``x`` a failed scrape (Prometheus
 marks every series stale), ``.`` no sample at all.
@@ -22,7 +22,7 @@ def gauge(healthy: float | None, sick: float | None) -> Values:
 
 
 def counter(healthy: float, sick: float) -> Values:
-    """So much more each minute; whole numbers."""
+    """Return a counter that grows by these amounts each minute; whole numbers."""
 
     def values(letters: str) -> list[float | None]:
         total, counts = 0.0, list[float | None]()
@@ -111,7 +111,7 @@ class Case:
     fires : int
         Minutes after that, within which it must fire; and not in the minute before.
     blip : int
-        So many minutes of it must not fire.
+        Minutes of the fault that must not fire.
     recovers : int or None
         Minutes of health after which it no longer fires.
     lives_on : int
@@ -168,7 +168,7 @@ Question = tuple[str, str]
 
 
 def question(rules: str, series: list[dict[str, str]], tests: Mapping[str, object]) -> Question:
-    """Whether these rules do on these series what the tests say."""
+    """Return the question whether these rules do on these series what the tests say."""
     case = {"interval": "1m", "input_series": series, **tests}
     return rules, json.dumps({"evaluation_interval": "1m", "tests": [case]})
 

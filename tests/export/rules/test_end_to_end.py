@@ -32,7 +32,7 @@ class Stream:
         path.touch()
 
     def add(self, n: int, *models: str, weights: tuple[float, ...] = ORIGINAL) -> None:
-        """So many answers of each."""
+        """Append n answers of each model."""
         rows: list[Record] = []
         for model in models:
             start = self._times.setdefault(model, 1.7e9)

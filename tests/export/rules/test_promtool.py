@@ -184,7 +184,7 @@ def recovery_ends_it_and_it_does_not_come_back(case: Case) -> Question:
 
 
 def counting(ask: Callable[[Case], Question]) -> Callable[[Case], Question]:
-    """The accounts begin anew together with what is pending, which is no counter: they agree as before."""
+    """The accounts begin again together with the pending rows, which are no counter: they agree as before."""
     return each(ask, [case for case in CASES if case.alert != "BlindsightAccountingBroken"])
 
 
@@ -314,7 +314,7 @@ def an_alarm_from_before_the_first_scrape_fires() -> Question:
 
 @once
 def an_alarm_outlasts_a_day_in_which_no_window_broke_a_rule() -> Question:
-    """Of a model with a window a day, or one that fell silent: its eight windows in control are to come."""
+    """A model with a window a day, or one that fell silent: its eight windows in control are to come."""
     case = next(case for case in CASES if case.alert == "BlindsightOutOfControl")
     timeline = "H" * case.healthy + "S" * 27 * HOUR
     end = len(timeline) - 1
@@ -426,7 +426,7 @@ def an_alert_on_a_group_leads_to_its_page_and_one_on_a_task_to_its_models() -> Q
 
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, list[str]]:
-    """What promtool finds wrong, by question."""
+    """Return the failures that promtool reports, by question."""
     return dict(zip(QUESTIONS, promtool_test_rules([ask() for ask in QUESTIONS.values()]), strict=True))
 
 

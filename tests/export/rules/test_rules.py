@@ -1,4 +1,4 @@
-"""The rules as they are written down: what ships is what is printed, options, names, runbooks, mistakes."""
+"""The rules as they are written down: shipped and printed rules agree, options, names, runbooks, mistakes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def test_only_a_breached_objective_and_dead_agents_page() -> None:
 
 
 def test_all_agents_down_mutes_every_alert_on_models_and_no_other_but_each_agents() -> None:
-    """By the shipped example: an alert on models that it does not name would tell old news all night."""
+    """The shipped example is complete: an alert on models that it does not name would tell old news all
+    night.
+    """
     example = yaml.safe_load((ROOT / "deploy/alertmanager/alertmanager.yml").read_text(encoding="utf-8"))
     down = ['alertname = "BlindsightAgentDown"', 'severity = "critical"']
     rules = [rule for rule in example["inhibit_rules"] if rule["source_matchers"] == down]

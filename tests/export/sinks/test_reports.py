@@ -1,4 +1,4 @@
-"""The writer's promises: whole lines only, no caller waits, what is lost is counted, a disk may come back."""
+"""The writer's promises: whole lines only, no caller waits, lost lines are counted, a disk may come back."""
 
 from __future__ import annotations
 
