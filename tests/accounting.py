@@ -4,7 +4,7 @@
     labels received  = matched + waiting + duplicate + conflicting + expired + rejected + shed
 
 They hold in every scrape, at any moment and after any fault. The parts are counted where records end up,
-the received where they come in, so that what is lost or counted twice in between shows. Events without
+the received where they come in, so that a record lost or counted twice in between shows. Events without
 answers stand apart. Where each record is one answer, label or event, their sum is the records that were sent.
 """
 

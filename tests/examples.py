@@ -1,5 +1,4 @@
-"""The number of examples that Hypothesis draws: fewer in the unit part of the tests, which is to answer soon.
-"""
+"""The number of examples that Hypothesis draws: fewer in the unit part of the tests, which is quick."""
 
 from __future__ import annotations
 

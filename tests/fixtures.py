@@ -213,7 +213,7 @@ def webhook() -> Iterator[Webhook]:
 
 @pytest.fixture(scope="session")
 def ppi() -> ModuleType:
-    """`ppi_py`, as plain Python: numba takes eight seconds to compile what is called once."""
+    """Return `ppi_py`, as plain Python: numba takes eight seconds to compile a function called once."""
     with pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # importing it silences every warning of the process
         numba = pytest.importorskip("numba", reason="install the extra test")

@@ -1,4 +1,4 @@
-"""What benches and tables share: the command line, the text that is kept, work in a process apart.
+"""The parts that benches and tables share: command line, kept text, work in a process apart.
 
     if __name__ == "__main__":
         run(table)
@@ -11,7 +11,7 @@ keeps that of any run. Timings are of one machine and are kept with `--keep` alo
 With `--check` nothing is kept: it says how the text differs from the kept one, and ends with 1 if it does.
 
 A command of several tables takes them by name, `run({"models": models, "speed": speed})`, and prints those
-that are named, all if none is; each is kept by itself, as `ssme_models.txt`.
+that are named, all if none is; each is kept in a file of its own, as `ssme_models.txt`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def run(
 
 
 def output(table: Table, part: str = "") -> Path:
-    """Where the text of a run in full is kept."""
+    """Return the file that keeps the text of a run in full."""
     spec = sys.modules[table.__module__].__spec__
     assert spec is not None, "run it by python -m"
     *folders, name = spec.name.removesuffix(".__main__").split(".")
@@ -95,7 +95,7 @@ def kept(table: Table, part: str = "") -> str:
 
 
 def apart(work: Callable[Given, Found], *arguments: Given.args, **named: Given.kwargs) -> Found:
-    """What a module's function returns in a fresh Python, with matrices on one thread as in the commands."""
+    """Return the result of a module's function in a fresh Python, with matrices on one thread."""
     one_thread_for_matrices()
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(work, *arguments, **named).result()
@@ -196,7 +196,7 @@ def _printed(text: str | Iterable[str]) -> str:
 
 
 def _in_full(table: Table, options: Mapping[str, Any]) -> bool:
-    """Whether no option changes what is told; where answers are put on the way does not."""
+    """Return whether no option changes the text; a folder for answers does not."""
     own = inspect.signature(table).parameters
     return all(value == own[name].default or isinstance(value, Path) for name, value in options.items())
 
@@ -210,7 +210,7 @@ def _differs(file: Path, text: str) -> bool:
 
 
 def _kind(hint: Any) -> dict[str, Any]:
-    """What argparse is told of an annotation."""
+    """Return argparse's keywords for an annotation."""
     if hint is bool:
         return {"action": "store_true"}
     own = [each for each in get_args(hint) if each is not NoneType]

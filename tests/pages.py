@@ -306,7 +306,7 @@ def held(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, 
 
 
 def _takes(node: Mapping[str, Any], titles: Mapping[int, str], root: Mapping[str, Any]) -> str:
-    """What a key may hold, with a link where that is a section."""
+    """Return the values that a key may hold, with a link where that is a section."""
     if "properties" in node:
         return _link(node, titles, "a section")
     sections = held(node, root)
@@ -346,7 +346,7 @@ def _first(text: str) -> tuple[str, list[str]]:
 
 
 def _is_a_choice(sentence: str) -> bool:
-    """Whether a sentence says what one of several values means: ``null: never.``"""
+    """Return whether a sentence explains one of several values: ``null: never.``"""
     return re.match(r"\w+: ", sentence) is not None
 
 
@@ -356,7 +356,7 @@ def _chosen(sentence: str) -> str:
 
 
 def choices(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a place of the schema may hold, references followed, null left out."""
+    """Return the choices of a place of the schema, references followed, null left out."""
     if "$ref" in node:
         return choices(root["$defs"][node["$ref"].rsplit("/", 1)[1]], root)
     inner = None if "properties" in node else node.get("anyOf") or node.get("allOf") or node.get("oneOf")

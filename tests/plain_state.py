@@ -26,7 +26,7 @@ def through_msgpack(state: S) -> S:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two states hold the same."""
+    """Return whether two states are equal."""
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return left.dtype == right.dtype and np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
     if _is_record(left):

@@ -58,7 +58,7 @@ class Posted:
         return self.client.post(path, content=content, headers={"content-type": "application/json", **named})
 
     def read_rows(self) -> list[dict[str, Any]]:
-        """What the source hands out now, record by record."""
+        """Return the records that the source hands out now."""
         return [json.loads(line) for line in self.lines()]
 
     def lines(self) -> list[bytes]:

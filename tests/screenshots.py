@@ -3,11 +3,11 @@
     python -m tests.screenshots
     python -m tests.screenshots looks --folder FOLDER
 
-The first command writes the pictures of the documentation anew: `docs/page-light.png`, `page-dark.png` and
-`page-narrow.png`, the page from its top to the end of its first chart, `page-confidences.png`, what can be
-unfolded below that, and `page-model.png`, the page of a model down to its comparison with another one.
-The second one writes the first page, the page of a model and a report, whole, in both themes at three widths,
-as CI keeps them; they are not in git. The stream is seeded, and its times are those of its records.
+The first command writes the pictures of the documentation again: `docs/page-light.png`, `page-dark.png` and
+`page-narrow.png`, the page from its top to the end of its first chart, `page-confidences.png`, the part that
+unfolds below that, and `page-model.png`, the page of a model down to its comparison with another one. The
+second one writes the first page, the page of a model and a report, whole, in both themes at three widths, as
+CI keeps them; they are not in git. The stream is seeded, and its times are those of its records.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ Record = Answer | Label
 
 @dataclass
 class Known:
-    """What the slow join keeps of an answer or of a label."""
+    """An answer or a label that the slow join keeps."""
 
     record: Any
     sequence: int
@@ -183,7 +183,7 @@ def added(sums: Sums, labelled: int, correct: int, weight: float) -> Sums:
 
 
 def confidence_of(sequence: int) -> float:
-    """What the answer at this place gives as its confidence."""
+    """Return the confidence of the answer at this place."""
     return sequence % 64 / 64
 
 
@@ -250,7 +250,7 @@ def label_batch(labels: Sequence[Label]) -> LabelBatch:
 
 
 def counted(matches: Iterable[Matches]) -> Counts:
-    """What matches add up to, by (sequence, series, window); nothing where they cancel out."""
+    """Return the sums of matches, by (sequence, series, window); nothing where they cancel out."""
     counts: Counts = {}
     for part in matches:
         rows = zip(
@@ -299,7 +299,7 @@ def run(records: Sequence[Record], cuts: Iterable[int] = (), resume_at: int = -1
 
 
 def replaced(join: LabelJoinLogic, answers: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Those of these answers whose label has replaced another class."""
+    """Return those answers whose label has replaced another class."""
     ring, names = join.rings["answers"], list(answers)
     models = np.array([model for _, model in names], dtype=np.int64)
     rows = ring.find(answer_keys(key_of(name for name, _ in names), models))

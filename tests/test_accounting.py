@@ -1,4 +1,4 @@
-"""The accounting identities hold in every scrape, and their helper sees what is amiss."""
+"""The accounting identities hold in every scrape, and their helper detects a wrong count."""
 
 from __future__ import annotations
 

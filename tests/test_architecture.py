@@ -1,4 +1,4 @@
-"""What import-linter cannot say of the house: what an import may do, how long a function may grow."""
+"""The rules of the house beyond import-linter: effects of imports, sizes of functions and modules."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_engine_has_no_clock_no_thread_and_no_socket() -> None:
 
 
 def imported(statement: str) -> dict[str, list[str]]:
-    """What a fresh process has done after an import: modules, threads, environment read."""
+    """Return the effects of an import in a fresh process: modules, threads, environment read."""
     script = (
         "import sys, os, threading, json, warnings\n"
         "filters = list(warnings.filters)\n"
@@ -229,7 +229,7 @@ def test_every_function_shaped_like_a_test_can_be_collected() -> None:
 
 
 def test_what_is_shaped_like_a_test_was_collected(request: pytest.FixtureRequest) -> None:
-    """Of the files of this very run, where nothing was chosen by name, expression or mark."""
+    """The test checks the files of this very run, where nothing was chosen by name, expression or mark."""
     config = request.config
     if any("::" in argument for argument in config.args) or config.option.keyword or config.option.markexpr:
         pytest.skip("only some tests were asked for")

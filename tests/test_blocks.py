@@ -55,7 +55,7 @@ class Case(NamedTuple):
     block: Block
 
     def begins(self, page: str, text: str) -> bool:
-        """Whether it is the block of that page that begins so."""
+        """Return whether it is the block of that page that begins so."""
         return self.page == page and self.block.text.startswith(text)
 
 
@@ -132,7 +132,7 @@ def of(*languages: str) -> list[Case]:
 
 
 def elsewhere(case: Case) -> str | None:
-    """What else runs a block, or the reason why nothing does."""
+    """Return the name of another test that runs a block, or the reason why nothing does."""
     return next((why for key, why in (RUN_BY | CANNOT).items() if case.begins(*key)), None)
 
 
@@ -389,7 +389,7 @@ def test_python_can_be_compiled(case: Case) -> None:
 
 
 class AddsMiddleware:
-    """What Starlette's and FastAPI's `add_middleware` do: wrap the application."""
+    """A stand-in for the `add_middleware` of Starlette and FastAPI: it wraps the application."""
 
     def __init__(self) -> None:
         self.made: list[Any] = []

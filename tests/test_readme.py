@@ -137,7 +137,7 @@ def test_every_file_that_a_page_links_to_is_there(page):
 
 
 def cells(page: Path) -> list[str]:
-    """Those of every table of a page."""
+    """Return the cells of every table of a page."""
     text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     rows = re.findall(r"^ *\|(.*)\|$", text, re.MULTILINE)
     return [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
@@ -159,7 +159,9 @@ def linked_from(page: Path) -> set[Path]:
 
 
 def test_every_page_can_be_reached_from_it():
-    """Those of a serving stack by their index, names in Python and the JSON API by the pages on them."""
+    """The pages of a serving stack are reached by their index, names in Python and the JSON API by the pages
+    on them.
+    """
     index = ROOT / "docs/serving/stacks.md"
     below = {page for page in PAGES if page.parent == index.parent} - {index}
     below |= {ROOT / "docs/api.md", ROOT / "docs/http-api.md"}

@@ -49,7 +49,7 @@ class Boldest(Ensemble):
 
 @dataclass(frozen=True, slots=True)
 class Unmoved(ReferenceEstimator):
-    """Expects what was right in the reference."""
+    """An estimator that expects the share of right answers in the reference."""
 
     right: float
     is_share: ClassVar[bool] = True

@@ -72,7 +72,7 @@ def running() -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the pictures go: CI names a folder, and keeps what is there."""
+    """Return the folder of the pictures: CI names one, and keeps its content."""
     folder = Path(os.environ.get("BLINDSIGHT_PICTURES") or tmp_path_factory.mktemp("pictures"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -87,7 +87,7 @@ def size(picture: Path) -> tuple[int, int]:
 
 
 def ends(browser: Browser, origin: str) -> dict[str, float]:
-    """By picture, the pixel at which the words below the first chart end."""
+    """Return, by picture, the pixel at which the words below the first chart end."""
     bottoms = {}
     for name, settings in PICTURES.items():
         with browser.tab(origin, **settings) as tab:

@@ -35,8 +35,8 @@ class Tutorial:
     ----------
     name : str
     folder : Path
-    said : mapping of str to str
-        What is said in place of these parts of its text.
+    replacements : mapping of str to str
+        The text in place of these parts of it.
     """
 
     def __init__(self, name: str, folder: Path, replacements: Mapping[str, str] | None = None) -> None:
@@ -82,7 +82,7 @@ class Tutorial:
         return DaemonProcess(self.folder, config | {"export": {"listen": "127.0.0.1:0"}})
 
     def bash(self, text: str) -> str:
-        """What commands print that must succeed."""
+        """Return the output of commands that must succeed."""
         done = subprocess.run(
             ["bash", "-euc", text],
             cwd=self.folder,

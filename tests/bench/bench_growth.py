@@ -323,8 +323,7 @@ def _written(turns: Mapping[str, AgentView]) -> str:
 
 
 def _scraped(turns: Mapping[str, AgentView]) -> str:
-    """Return how long a client of the agent's HTTP server waits for each; it takes gzip, as Prometheus does.
-    """
+    """Return how long a client of the agent's HTTP server waits for each scrape; it takes gzip."""
     views, times = iter(turns.values()), []
     metrics = registry(lambda: next(views), 10_000_000)
     server = HttpServer(build_app(AgentView, metrics, lambda view, query: ""), "127.0.0.1:0")

@@ -7,8 +7,8 @@ time, so delayed posts do not hide a stall). The last round is as fast as the sa
 ``python -m tests.bench.bench_http formats``: the same posts, and posts of mixed formats to one port without a
 mapping, in turns: our own, events of KServe in three modes, the protocols v1 and Open Inference in JSON and
 with binary tensors, Seldon's, SageMaker's, inference tables', Debezium's, and one that names its source.
-Processor time is that of the server, with the reading of its spool; the
-rows sent are compared with the rows used.
+Processor time is that of the server, with the reading of its spool; the rows sent are compared with the rows
+used.
 
 ``python -m tests.bench.bench_http chunks``: one client posts 20 times a second, alone, and then while others
 send bodies whose chunks hold a byte each, as fast as they are taken, over and over.

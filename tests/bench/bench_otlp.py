@@ -54,8 +54,7 @@ class _TakesOtlp(PrometheusServer):
 
 
 def _labels(metric: dict[str, str]) -> frozenset[tuple[str, str]]:
-    """Return the labels as Prometheus 3 writes them, scraped or pushed: without empty ones, `le` as a float.
-    """
+    """Return the labels as Prometheus 3 writes them: without empty ones, `le` as a float."""
     return frozenset(
         (key, str(float(value)) if key == "le" else value)
         for key, value in metric.items()

@@ -209,7 +209,7 @@ class Server:
 
     @property
     def listens(self) -> bool:
-        """Whether this process has the port (`man 5 proc`: 0A is listening)."""
+        """True if this process has the port (`man 5 proc`: 0A is listening)."""
         rows = [row.split() for row in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
         inodes = [row[9] for row in rows if row[1].endswith(f":{self.port:04X}") and row[3] == "0A"]
         return any(f"socket:[{inode}]" in self._links() for inode in inodes)

@@ -8,11 +8,10 @@ objective. The start is told apart: on Spark it ends as each executor's Python h
 process it is what a file of 4,000 records takes. All other seconds, answers a second, and microseconds of the
 processor an answer are without it. "a core" compares an executor's answers a second with those of the one
 process. Processor time is of all processes: the executors' Python and Java, and the driver's two, which with
-two executors on two cores share these; memory
-is the peak of the resident memory of one executor, its Java and its Pythons together. Where an executor is
-killed, that is as half of the splits have been read. Other load on the machine makes wall seconds, and so the
-answers a second, say little; processor time hardly changes.
-Every run must give the lines of the one process, or the bench fails.
+two executors on two cores share these; memory is the peak of the resident memory of one executor, its Java
+and its Pythons together. Where an executor is killed, that is as half of the splits have been read. Other
+load on the machine makes wall seconds, and so the answers a second, say little; processor time hardly
+changes. Every run must give the lines of the one process, or the bench fails.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ class Peak:
 
 @dataclass
 class Cost:
-    """The cost of a run: seconds of the wall and of the processor, by kind of process, start and rest apart.
-    """
+    """The cost of a run: seconds by the clock and of the processor, by kind of process, start apart."""
 
     start: float = 0.0
     wall: float = 0.0

@@ -43,8 +43,7 @@ IMPORTED = "import time:"
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one start: seconds of processor, seconds passed, modules (0 where they were not counted).
-    """
+    """The cost of one start: seconds of processor, seconds passed, modules (0 if they were not counted)."""
 
     processor: float
     passed: float

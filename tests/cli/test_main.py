@@ -1,5 +1,4 @@
-"""The output, the exit codes and the errors of the command line; every mistake is one message, no traceback.
-"""
+"""The output, exit codes and errors of the command line; every mistake is one message, no traceback."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 `test_contract.py` needs the abstract methods of `Case`, of every kind. `test_edges.py` runs for each kind
 that has the hook which a test needs: `calls`, `still` or `losses`; `Case.lacks` says why a kind has none.
-`memory`
-names the tests of a kind's bound of memory, and `many` those of a hundred thousand partitions, files or rows.
+`memory` names the tests of a kind's bound of memory, and `many` those of a hundred thousand partitions, files
+or rows.
 """
 
 from __future__ import annotations

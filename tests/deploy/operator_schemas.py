@@ -2,9 +2,8 @@
 
 Facts read from the operator's CustomResourceDefinitions (github.com/prometheus-operator/prometheus-operator,
 example/prometheus-operator-crd, Apache-2.0): PrometheusRule of version 0.82.2, complete; ServiceMonitor of
-0.84.1 and PodMonitor of 0.91.0, the fields listed here. An
-API server drops unknown fields without a word, so here anything else is refused: a field that a manifest
-needs is looked up there and added.
+0.84.1 and PodMonitor of 0.91.0, the fields listed here. An API server drops unknown fields without a word, so
+here anything else is refused: a field that a manifest needs is looked up there and added.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ CHECKPOINT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the hand-overs did.
+    """The result of the hand-overs.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ class Result:
 
 
 class Pour(threading.Thread):
-    """Sends answers until told to stop.
+    """Sends answers until it is stopped.
 
     Parameters
     ----------
     topic : Topic
-        Gets what was sent.
+        Keeps the sent answers.
     seed : int
     keyed : bool
         Whether a model has a partition of its own; else round robin over the partitions.
@@ -204,11 +204,11 @@ class Agents:
         self.ahead.append(sum(max(at - committed.get(each, 0), 0) for each, at in self.saved(name).items()))
 
     def saved(self, name: str) -> dict[str, int]:
-        """By partition, what a daemon has saved."""
+        """Return, by partition, the position that a daemon has saved."""
         return saved_offsets(self.folders[name] / self.config["store"]["path"])
 
     def committed(self) -> dict[str, int]:
-        """By partition, what the group has committed."""
+        """Return, by partition, the position that the group has committed."""
         return self._broker.committed(self.group, self.topic.name, PARTITIONS)
 
     def until_all_move(self, name: str) -> None:
@@ -247,7 +247,7 @@ class Agents:
 
     @property
     def metrics(self) -> Accounts:
-        """What all of them counted, each by its last scrape before it ended."""
+        """The accounts of all of them, each by its last scrape before it ended."""
         return reduce(add, self.counted.values())
 
     def _count(self, name: str) -> None:
@@ -266,7 +266,7 @@ def hand_over(
     seed: int = 0,
     rate: float = ROWS_PER_SECOND,
 ) -> Result:
-    """Stop one of two daemons and start it again, so many times, in turn.
+    """Stop one of two daemons and start it again, `hand_overs` times, in turn.
 
     Raises
     ------
@@ -294,7 +294,7 @@ def hand_over(
 
 
 def split(windows: list[Window]) -> int:
-    """How many windows hold several stretches of one partition."""
+    """Return how many windows hold several stretches of one partition."""
     return sum(any(len(ends) > 2 for ends in window.positions.values()) for window in windows)
 
 
@@ -307,12 +307,12 @@ def kill_owners(
     seed: int = 0,
     rate: float = ROWS_PER_SECOND,
 ) -> Result:
-    """Kill one of two daemons, so many times, in turn; it comes back, and takes everything over.
+    """Kill one of two daemons, `kills` times, in turn; it comes back, and takes everything over.
 
     Raises
     ------
     AssertionError
-        An answer is lost, or what is in two windows is not what was counted.
+        An answer is lost, or the answers in two windows are not those that were counted.
     """
     with Agents(folder, broker, name, driver, session_timeout_ms=4000) as agents:
         with pouring(agents.topic, seed, rate=rate):

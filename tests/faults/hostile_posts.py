@@ -1,4 +1,4 @@
-"""How much memory an agent takes at most while posts attack it.
+"""The most memory that an agent takes while posts attack it.
 
     python -m tests.faults.hostile_posts [--connections 2000] [--posts 64]
 
@@ -44,7 +44,7 @@ def silent(begun: bytes, connections: int, port: int, lasting: ExitStack) -> Non
 
 
 def bodies(content: bytes, posts: int, port: int, lasting: ExitStack, **headers: str) -> None:
-    """So many posts of a body, several at a time."""
+    """Send `posts` posts of a body, several at a time."""
     address = f"http://127.0.0.1:{port}/v1/predictions"
     named = {"content-type": "application/json", **headers}
 
@@ -61,7 +61,7 @@ def bodies(content: bytes, posts: int, port: int, lasting: ExitStack, **headers:
 
 
 def attacks(connections: int, posts: int) -> dict[str, Attack]:
-    """By what they are."""
+    """Return the attacks by name."""
     bomb = gzip.compress(bytes(100 << 20))
     useless = b"[" + b",".join([b"{}"] * (_MOST_BYTES // 3 - 1)) + b"]"
     name = b'[{"' + b"x" * (_MOST_BYTES - 10) + b'":1}]'

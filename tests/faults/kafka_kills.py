@@ -61,7 +61,7 @@ TASK: dict[str, Any] = {
 
 
 class Feed(Protocol):
-    """What was sent, and whether a store has used all of it."""
+    """The sent messages, and whether a store has used all of them."""
 
     @property
     def sent(self) -> Mapping[str, Sequence[Answer | None]]: ...
@@ -113,7 +113,7 @@ class Topic:
         )
 
     def used_up(self, store: Path) -> bool:
-        """Whether the last checkpoint holds the end of every partition."""
+        """Return whether the last checkpoint holds the end of every partition."""
         return saved_offsets(store) == {name: len(rows) for name, rows in self.sent.items()}
 
 
@@ -153,7 +153,7 @@ def answer_of(record: dict[str, Any]) -> Answer | None:
 
 
 def saved_positions(store: Path) -> dict[str, Any]:
-    """By partition, up to where the last checkpoint of a store has used it."""
+    """Return, by partition, the position up to which the last checkpoint of a store has used it."""
     saved = parts_of(store).get("engine", {"positions": {}})["positions"]
     return {name: position for positions in saved.values() for name, position in positions.items()}
 
@@ -183,7 +183,9 @@ def finish(folder: Path, config: dict[str, Any], topic: Feed) -> Accounts:
 def killed(
     folder: Path, config: dict[str, Any], topic: Feed, kills: int, moments: random.Random
 ) -> tuple[int, Accounts]:
-    """Kill and start again until the topic is used up; how often before that, and what was counted."""
+    """Kill and start again until the topic is used up; return the number of kills before that, and the
+    accounts.
+    """
     store = folder / config["store"]["path"]
     count = 0
     while count < kills and not topic.used_up(store):
@@ -198,7 +200,7 @@ def killed(
 
 
 def exact(folder: Path, topic: Feed) -> Account:
-    """What became of the answers; AssertionError unless each is in exactly one window."""
+    """Return the account of the answers; raise AssertionError unless each is in exactly one window."""
     tally = account(topic.sent, windows_of("killed", folder / "killed.ndjson", folder / "killed"))
     assert tally.exact, tally
     return tally
@@ -259,7 +261,7 @@ def many_partitions(
 def kill_until_enough(
     options: argparse.Namespace, one: Callable[[Path, str, int, int], Result], streams: str
 ) -> None:
-    """Kill over one stream after the other, and print what came of it.
+    """Kill over one stream after the other, and print the results.
 
     Parameters
     ----------
@@ -268,7 +270,7 @@ def kill_until_enough(
     one : callable
         Kills over a stream: folder, its name, how often, its seed.
     streams : str
-        What the streams are, and what is shown of them.
+        The streams, and the figures shown of each.
     """
     began = time.monotonic()
     results: list[Result] = []
@@ -286,7 +288,7 @@ def kill_until_enough(
 
 
 def parser_of_kills(description: str | None) -> argparse.ArgumentParser:
-    """How often, over what, and the seed."""
+    """Return a parser of the number of kills, the size of the stream, and the seed."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--kills-a-stream", type=int, default=100)

@@ -4,9 +4,9 @@
 
 The stream holds answers of four models with ids, late and early labels, duplicates and broken lines. The
 daemon reads it from a file; it is killed with SIGKILL after a random time and started again on the same
-store, until the stream is used up. The reports file must be equal, byte for byte; with `--max-bytes` that
-of the killed daemon is renamed at that size, and all its files together must be equal to the one. What its
-metrics count at the end must add up, and be the lines of the stream. With `--decoders` so many processes
+store, until the stream is used up. The reports file must be equal, byte for byte; with `--max-bytes` that of
+the killed daemon is renamed at that size, and all its files together must be equal to the one. What its
+metrics count at the end must add up, and be the lines of the stream. With `--decoders` that many processes
 decode for the killed daemon, and none for the other.
 """
 
@@ -52,7 +52,7 @@ export: {{listen: "127.0.0.1:0"}}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the kills did."""
+    """The result of the kills."""
 
     kills: int
     windows: int
@@ -99,7 +99,7 @@ def run_with_kills(folder: Path, config: str, kills: int, seed: int, longest_sec
 
 
 def finish(folder: Path, config: str, lines: int) -> Accounts:
-    """Run the daemon to the end of the stream; what its metrics count of so many lines."""
+    """Run the daemon to the end of the stream; return its metrics' accounts of these lines."""
     with DaemonProcess(folder, config, stdin=subprocess.PIPE) as daemon:
         balance = accounts(assert_adds_up(daemon, sent=lines))
         assert daemon.process.stdin is not None
@@ -110,7 +110,7 @@ def finish(folder: Path, config: str, lines: int) -> Accounts:
 
 
 def written(folder: Path) -> bytes:
-    """What the killed daemon wrote, in all its files."""
+    """Return the lines that the killed daemon wrote, in all its files."""
     files = files_of(str(folder / "killed.ndjson"), 1000)
     return b"".join(file.read_bytes() for file in reversed(files))
 

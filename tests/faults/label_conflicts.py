@@ -100,7 +100,7 @@ class Hands:
 
 
 def attack(folder: Path, settings: dict[str, Any]) -> Iterator[str]:
-    """What an attack leaves behind, a line at a time; the agent is killed half-way."""
+    """Yield the traces of an attack, a line at a time; the agent is killed half-way."""
     with DaemonProcess(folder, settings) as daemon:
         hands = Hands(daemon)
         for number in range(RESTART_AFTER):

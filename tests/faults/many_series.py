@@ -2,7 +2,7 @@
 
     python -m tests.faults.many_series
 
-A real daemon, with a store, reads windows of so many models, each in two groups, that `max_series` is full.
+A real daemon, with a store, reads windows of as many models, each in two groups, as fill `max_series`.
 It is scraped five times, plain and packed, while its windows are open, and then stopped. What else runs on
 the machine counts too: the times are those of a clock.
 """

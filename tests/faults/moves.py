@@ -59,7 +59,7 @@ Lines = dict[tuple[str, str], list[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the hand-overs did.
+    """The result of the hand-overs.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class Group:
 
     @property
     def config(self) -> dict[str, Any]:
-        """That of each agent."""
+        """The configuration of each agent."""
         store = {"every_seconds": 0.2, "lease_seconds": 2} | self._section
         reports = {"path": str(self.folder / "windows.ndjson")}
         return configuration(sources=[self._source], store=store, reports=reports, task=TASK)
@@ -213,7 +213,7 @@ class Group:
         return self._stack.enter_context(DaemonProcess(folder, config))
 
     def leases(self) -> dict[int, tuple[int, str]]:
-        """By partition number, the lease that holds: its number and its owner."""
+        """Return, by partition number, the lease that holds: its number and its owner."""
         leases = {}
         with closing(psycopg.connect(self._server.dsn, autocommit=True)) as connection:
             for number in self._numbers(connection):
@@ -225,7 +225,7 @@ class Group:
         return leases
 
     def count_moves(self) -> int:
-        """How often a partition's state was taken, its first time left out."""
+        """Return how often a partition's state was taken, its first time left out."""
         with closing(psycopg.connect(self._server.dsn, autocommit=True)) as connection:
             rows = [
                 connection.execute(f'SELECT number FROM "{self.topic}_{number}".lease').fetchone()
@@ -234,7 +234,7 @@ class Group:
         return sum(row[0] - 1 for row in rows if row is not None)
 
     def settled(self, without: DaemonProcess | None = None) -> bool:
-        """Whether each living agent, without this one, is ready and has partitions, and together all."""
+        """Return whether each living agent but `without` is ready and has partitions, and together all."""
         leases, wanted = self.leases(), [daemon for daemon in self.living if daemon is not without]
         owners = {int(owner.rpartition(" ")[2]) for _, owner in leases.values()}
         return (
@@ -254,7 +254,7 @@ class Group:
         return time.monotonic() - began
 
     def positions(self) -> dict[int, int]:
-        """By partition number, up to where its state has used it."""
+        """Return, by partition number, the position up to which its state has used it."""
         positions = {}
         with closing(psycopg.connect(self._server.dsn, autocommit=True)) as connection:
             for number in self._numbers(connection):
@@ -266,7 +266,9 @@ class Group:
         return positions
 
     def counted(self) -> Accounts:
-        """What the states in the database count together; AssertionError where it does not add up."""
+        """Return the accounts of the states in the database together; raise AssertionError where they do not
+        add up.
+        """
         settings = engine_settings(load_config(self.all[0].config))
         views = []
         for number in range(PARTITIONS):
@@ -295,7 +297,7 @@ def lines_of(*paths: Path) -> Lines:
 def differences(
     one: Mapping[tuple[str, str], list[bytes]], other: Mapping[tuple[str, str], list[bytes]]
 ) -> str:
-    """Where the lines of two sets of files differ first, by series; empty where they do not."""
+    """Return where the lines of two sets of files differ first, by series; empty where they do not."""
     parts = []
     for series in sorted(one.keys() | other.keys()):
         mine, theirs = one.get(series, []), other.get(series, [])
@@ -399,7 +401,7 @@ def table(
     driver: Driver = "kafka-python",
     seed: int = 0,
 ) -> Iterator[str]:
-    """What came of it; the rate in answers and labels a second."""
+    """Yield the results; the rate in answers and labels a second."""
     with tempfile.TemporaryDirectory() as name, KafkaBroker() as broker, PostgresServer() as server:
         result = moved(Path(name), broker, server, "moves", hand_overs, kills, rate, driver, pauses, seed)
     yield (

@@ -1,7 +1,7 @@
 """Says of windows whether each answer is in exactly one, by the positions that the windows recorded.
 
-What was sent is known message by message; what was used is known only from the reports file and, for
-windows that are still open, from the store. A range of positions also covers what is not the window's:
+The sent messages are known one by one; the used ones are known only from the reports file and, for
+windows that are still open, from the store. A range of positions also covers records of no use to the window:
 other models' answers, labels, rubbish, repetitions of an answer. So a window's size must lie between the
 answers in its ranges that were sent once and all of its series that were sent there.
 """
@@ -65,7 +65,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of the answers.
+    """The account of the answers.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Account:
 
     @property
     def exact(self) -> bool:
-        """Whether every answer is in exactly one window."""
+        """True if every answer is in exactly one window."""
         return (self.used, self.lost, self.doubled) == (self.answers, 0, 0)
 
 
@@ -125,7 +125,7 @@ def parts_of(store: Path) -> dict[str, Any]:
 
 
 def account(sent: Sent, windows: Sequence[Window]) -> Account:
-    """Hold windows against what was sent.
+    """Compare windows with the sent messages.
 
     Raises
     ------

@@ -75,7 +75,7 @@ class RedisFeed:
             pipe.execute()
 
     def used_up(self, store: Path) -> bool:
-        """Whether the last checkpoint holds the end of the stream."""
+        """Return whether the last checkpoint holds the end of the stream."""
         return self.saved(store).get("after") == b"0-%d" % (len(self.rows) - 1)
 
     def saved(self, store: Path) -> dict[str, Any]:

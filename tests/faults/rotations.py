@@ -32,7 +32,7 @@ from tests.harness import run
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of the lines of a file."""
+    """The account of the lines of a file."""
 
     sent: int
     used: int
@@ -62,27 +62,27 @@ class Log:
         self.sent = 0
 
     def write(self, count: int) -> None:
-        """Add so many lines."""
+        """Add `count` lines."""
         with self.path.open("ab") as file:
             file.write(b"".join(map(_line, range(self.sent, self.sent + count))))
         self.sent += count
 
     def rename(self) -> None:
-        """As logrotate's `create`."""
+        """Rename the file, as logrotate's `create` does."""
         time.sleep(0.01)  # the clock of a file system moves in steps of some milliseconds
         self._make_room()
         self.path.rename(f"{self.path}.1")
         self.path.touch()
 
     def copy_and_cut(self) -> None:
-        """As logrotate's `copytruncate`."""
+        """Copy the file and cut it, as logrotate's `copytruncate` does."""
         time.sleep(0.01)  # the clock of a file system moves in steps of some milliseconds
         self._make_room()
         shutil.copyfile(self.path, f"{self.path}.1")
         os.truncate(self.path, 0)
 
     def rename_and_compress(self) -> None:
-        """As logrotate's `create` with `compress`."""
+        """Rename the file and compress it, as logrotate's `create` with `compress` does."""
         self.rename()
         plain = Path(f"{self.path}.1")
         now = plain.stat()
@@ -127,7 +127,7 @@ def _until_used(daemon: DaemonProcess, count: int) -> None:
 
 
 def _finished(daemon: DaemonProcess, sent: int, used: int) -> Found:
-    """What there is once so many were used, and nothing more came for a while."""
+    """Return the account once `used` lines were used, and nothing more came for a while."""
     _until_used(daemon, used)
     time.sleep(1.5)
     scrape = assert_adds_up(daemon)

@@ -84,13 +84,13 @@ class SqlFeed:
         )
 
     def used_up(self, store: Path) -> bool:
-        """Whether the last checkpoint holds the last row."""
+        """Return whether the last checkpoint holds the last row."""
         position = saved_positions(store).get(self.name, {})
         return bool(position.get("place") == len(self.rows))
 
 
 def fill(server: PostgresServer, name: str, lines: Iterable[str]) -> SqlFeed:
-    """Make a table of these records; of what is none, a row without an id."""
+    """Make a table of these records; a line that is no record becomes a row without an id."""
     feed = SqlFeed(server, name, [])
     with server.connection() as connection:
         connection.execute(f"CREATE TABLE {name} ({_COLUMNS})".encode())

@@ -36,7 +36,7 @@ FOLDER = "store: {{path: {name}, every_seconds: {every}}}"
 
 
 def configuration(address: str, prefix: str, port: int = 0, name: str = "killed", lease: float = 2.0) -> str:
-    """Of an agent with its state in PostgreSQL."""
+    """Return the configuration of an agent with its state in PostgreSQL."""
     words = f'{{postgres: "{address}", prefix: {prefix}, every_seconds: 0.1, lease_seconds: {lease}}}'
     text = GROWING.replace(FOLDER, "store: {store}").replace("127.0.0.1:0", "127.0.0.1:{port}")
     return text.format(name=name, max_bytes="null", store=words, port=port)
@@ -68,14 +68,14 @@ class Agent:
 
     @property
     def waits(self) -> bool:
-        """Whether it is a stand-by: alive, and not ready."""
+        """True if it is a stand-by: alive, and not ready."""
         status, text = self.get("/-/ready")
         return status == 503 and "Stand-by: " in text and self.get("/-/healthy")[0] == 200
 
 
 @dataclass(slots=True)
 class Result:
-    """What the hand-overs did."""
+    """The result of the hand-overs."""
 
     seconds: list[float] = field(default_factory=list)
     """Until the other was ready, of each."""
@@ -86,7 +86,7 @@ class Result:
 
 
 def alone(folder: Path, records: Sequence[str]) -> bytes:
-    """What one agent writes that runs through, with its state in a folder."""
+    """Return the lines of one agent that runs through, with its state in a folder."""
     (folder / "stream.ndjson").write_text("\n".join(records) + "\n", encoding="utf-8")
     config = GROWING.format(name="alone", max_bytes="null", every=0.1)
     with DaemonProcess(folder, config, stdin=subprocess.PIPE) as daemon:
@@ -142,7 +142,7 @@ def hand_over(
 
 
 def table(rounds: int = 20, records: int = 200_000, lease: float = 6.0, seed: int = 0) -> Iterator[str]:
-    """What came of it; the lease in seconds."""
+    """Yield the results; the lease in seconds."""
     with tempfile.TemporaryDirectory() as name, PostgresServer() as server:
         result = hand_over(Path(name), server, records, rounds, lease, seed)
     kills = len(result.seconds) - result.stopped

@@ -30,7 +30,7 @@ BEFORE_COMMIT = set(CrashPoint) - {
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """What an agent writes that is left alone."""
+    """Return the lines of an agent that is left alone."""
     agent = StoredAgent(tmp_path_factory.mktemp("alone"), SETTINGS, records())
     assert agent.run(PATIENCE_SECONDS)
     return agent.path.read_bytes()

@@ -1,4 +1,4 @@
-"""A daemon killed while a calibration is being fitted again: what was written stays, and it is due again."""
+"""A daemon killed while a calibration is being fitted again: its windows stay, and the fit is due again."""
 
 from __future__ import annotations
 

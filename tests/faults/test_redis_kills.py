@@ -63,7 +63,9 @@ def test_what_a_killed_daemon_held_is_used_once_by_another_of_its_group_that_is_
         daemon.until(lambda: feed.saved(stores["dead"]), "it has saved something")
 
         def is_caught() -> bool:
-            """Whether it stands still over entries that it has not saved, with some acknowledged before."""
+            """Return whether it stands still over entries that it has not saved, with some acknowledged
+            before.
+            """
             feed.add(itertools.islice(lines, 200))
             daemon.send(signal.SIGSTOP)
             held = pending(redis_server, name)

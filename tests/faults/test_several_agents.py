@@ -15,7 +15,7 @@ Counts = dict[tuple[str, str], float]
 
 
 def counts_of(agents: Agents) -> Counts:
-    """What the agents that run show."""
+    """Return the counts of the agents that run."""
     return {
         (name, dict(labels)["model"]): value
         for name, daemon in agents.daemons.items()
@@ -25,7 +25,7 @@ def counts_of(agents: Agents) -> Counts:
 
 
 def moving(agents: Agents, since: Counts) -> bool:
-    """Whether each model's counter has grown on one of the agents."""
+    """Return whether each model's counter has grown on one of the agents."""
     grown = {
         model for (name, model), value in counts_of(agents).items() if value > since.get((name, model), 0)
     }

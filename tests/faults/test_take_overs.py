@@ -235,7 +235,7 @@ def post(port: int, rows: Sequence[Record]) -> httpx.Response:
 
 
 def posted_alone(folder: Path, server: PostgresServer, posts: Sequence[Sequence[Record]]) -> bytes:
-    """What one agent writes that runs through."""
+    """Return the lines of one agent that runs through."""
     prefix = f"alone{next(_NUMBERS)}"
     agent, port = poster(folder, server, "alone", prefix)
     with agent.daemon as daemon:
@@ -297,7 +297,7 @@ def test_posts_that_a_dead_agent_acknowledged_are_in_the_windows_of_its_successo
 
 
 class Client(threading.Thread):
-    """Posts to whoever takes it; what was not acknowledged is given up, not sent again."""
+    """Posts to any agent that accepts; unacknowledged rows are given up, not sent again."""
 
     def __init__(self, name: str, ports: list[int], ended: threading.Event) -> None:
         super().__init__(daemon=True)

@@ -1,10 +1,10 @@
-"""How much memory an agent takes where a few kilobytes in a topic unpack to a hundred megabytes.
+"""The memory of an agent where a few kilobytes in a topic unpack to a hundred megabytes.
 
     python -m tests.faults.unpacked [--messages 100] [--megabytes 1.0]
 
 A batch of compressed messages is unpacked whole by both drivers, before anyone can look at a message, so no
 setting bounds it. Who may write to a topic can do this; only the memory limit of the process ends it. Each
-message is a number of so many digits: the agent rejects it, and goes on.
+message is a number of that many digits: the agent rejects it, and goes on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def send(broker: KafkaBroker, topic: str, messages: int, size: int) -> None:
 
 
 def peak(folder: Path, source: dict[str, object], rejected: int) -> float:
-    """The most memory that an agent had at once, in MB, when it has rejected so many messages."""
+    """Return the most memory that an agent had at once, in MB, when it has rejected `rejected` messages."""
     folder.mkdir()
     with DaemonProcess(folder, configuration(sources=[source])) as daemon:
         daemon.until(

@@ -1,4 +1,4 @@
-"""Which alarms are right: the charts of the accuracy and of the calibration error, and healthy objectives.
+"""The share of right alarms: charts of the accuracy and of the calibration error, and healthy objectives.
 
     python -m tests.fidelity.alarms [accuracy] [choice] [ece] [healthy]
 
@@ -135,7 +135,7 @@ def stretches(on: Flags) -> list[tuple[int, int]]:
 
 
 class Signal(NamedTuple):
-    """What a signal told: how many alarms, how many of them right, and drops found of how many."""
+    """The counts of a signal: its alarms, the right ones of them, and the caught drops of all drops."""
 
     alarms: int
     right: int
@@ -311,7 +311,9 @@ def ece() -> Iterator[str]:
 
 
 def in_force(reports: Sequence[WindowReport]) -> Flags:
-    """Where the alarm of a chart of the shown estimates would be on, by the limits of the first windows."""
+    """Return where the alarm of a chart of the shown estimates would be on, by the limits of the first
+    windows.
+    """
     verdicts = [_verdict(report) for report in reports]
     upper, latch = next(one.upper for one in verdicts if one is not None), Latch()
     states = []
@@ -321,7 +323,7 @@ def in_force(reports: Sequence[WindowReport]) -> Flags:
 
 
 def _moved(reports: Sequence[WindowReport]) -> Floats:
-    """By how much the calibration in force moves the error of each window; NaN where it is unknown."""
+    """Return by how much the calibration in force moves the error of each window; NaN where it is unknown."""
     centers = np.array([np.nan if (one := _verdict(report)) is None else one.center for report in reports])
     moved: Floats = centers - centers[np.isfinite(centers)][0]
     return moved
@@ -338,7 +340,7 @@ def _values(reports: Sequence[WindowReport]) -> Floats:
 
 
 def _fresh(reports: Sequence[WindowReport]) -> Flags:
-    """Whether each window is one of the first two with its calibration."""
+    """Return whether each window is one of the first two with its calibration."""
     fresh, since = [], _FRESH
     for before, report in pairwise([reports[0], *reports]):
         since = 0 if report.calibration.version != before.calibration.version else since + 1
@@ -347,7 +349,7 @@ def _fresh(reports: Sequence[WindowReport]) -> Flags:
 
 
 def restarted(reports: Sequence[WindowReport], windows: int) -> Flags:
-    """Where the alarm is on of a chart whose baseline is the first windows of each calibration."""
+    """Return where the alarm is on of a chart whose baseline is the first windows of each calibration."""
     settings, states = chart_for(ChartConfig(), "ece"), []
     points: list[Point] = []
     logic, version = None, reports[0].calibration.version

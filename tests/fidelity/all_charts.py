@@ -63,7 +63,7 @@ def ruled(rules: tuple[str, ...]) -> LimitChart:
 
 
 def sigma_of(chart: LimitChart) -> float:
-    """Of one row: a share's for charts of counts, a confidence's for the others."""
+    """Return the sigma of one row: of a share for charts of counts, of a confidence for the others."""
     return math.sqrt(MEAN * (1 - MEAN)) if chart.of_counts else ROW_SD
 
 
@@ -86,7 +86,7 @@ def standard_windows(chart: LimitChart, m: float, z: Floats) -> tuple[Floats, fl
 
 
 def alarms(detector: Detector, threshold: float, z: Floats) -> NDArray[np.bool_]:
-    """(series, t) where each series alarms, starting afresh after each alarm: the memories, vectorised."""
+    """Return (series, t) where each series alarms, starting again after each alarm."""
     if isinstance(detector, RunRules) and detector.rules != ("we1",):
         return rule_alarms(z, threshold, detector.rules)
     out = np.zeros(z.shape, dtype=np.bool_)

@@ -72,7 +72,7 @@ class Arena:
 def simulate_arena(
     strength: Floats, judge: str, humans: int, comparisons: int, rng: np.random.Generator
 ) -> Arena:
-    """A random arena; the first so many comparisons are those that humans decided too."""
+    """Return a random arena; humans decided the first `humans` comparisons too."""
     m = len(strength)
     a = rng.integers(0, m, comparisons)
     b = (a + rng.integers(1, m, comparisons)) % m

@@ -134,7 +134,7 @@ def standardised(logics: Sequence[LatchedLogic], values: Floats, size: int) -> F
 
 
 def rule_alarms(z: Floats, multiplier: float, rules: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Where each row of z breaks a rule, (series, t), starting afresh after each alarm."""
+    """Return where each row of z breaks a rule, (series, t), starting again after each alarm."""
     alarms = np.zeros(z.shape, dtype=np.bool_)
     recent = np.zeros((len(z), MEMORY))  # a value at the centre is on no side: as good as no window
     for t in range(z.shape[1]):
@@ -152,7 +152,7 @@ def first_alarm(alarms: NDArray[np.bool_]) -> Floats:
 
 @dataclass(frozen=True)
 class RunLengths:
-    """What a simulation found; all in windows, `within_100` a share."""
+    """The run lengths of a simulation; all in windows, `within_100` a share."""
 
     harmonic: float
     harmonic_error: float
@@ -261,7 +261,7 @@ def tails(process: Process, lower: float, upper: float) -> tuple[float, float]:
 
 
 def true_sigmas() -> list[str]:
-    """What the p-chart's 3 sigma on a mean confidence really are."""
+    """Return the true probability of the p-chart's 3 sigma on a mean confidence."""
     out = []
     for size in (100, 500):
         process = confidence_process(size)

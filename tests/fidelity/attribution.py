@@ -1,4 +1,4 @@
-"""Which part an alarm names, where its cause is known: ``python -m tests.fidelity.attribution``.
+"""The part that an alarm names, where its cause is known: ``python -m tests.fidelity.attribution``.
 
 Each world has two groups (three to six regions, two to four devices, which go with the regions), two to five
 classes, which go with the regions too, a model whose confidences differ by region and class, and a labelled
@@ -45,7 +45,7 @@ LEAST_CHANGE = 0.05
 
 @dataclass
 class World:
-    """Where answers come from.
+    """A source of answers with groups and classes.
 
     Parameters
     ----------
@@ -132,7 +132,9 @@ class World:
         return named, self.said_of(self.records(self.size, regions, fall))
 
     def said_of(self, records: list[Record]) -> Attribution | None:
-        """What is said of a window behind the reference, if it raises an alarm of five points or more."""
+        """Return the attribution of a window behind the reference, if it raises an alarm of five points or
+        more.
+        """
         self.rig.engine = self.rig.settings.build(self.start)
         [report] = [each for each in self.rig.feed(records) if not each.group]
         if not report.attributions or report.attributions[0].change > -LEAST_CHANGE:
@@ -156,7 +158,7 @@ class Counts:
 
 
 def counted(cause: str, size: int, worlds: int, each: int, seed: int = 0) -> Counts:
-    """How many alarms name their cause.
+    """Count the alarms that name their cause.
 
     Parameters
     ----------
@@ -184,12 +186,12 @@ def counted(cause: str, size: int, worlds: int, each: int, seed: int = 0) -> Cou
 
 
 def half_width(share: float, n: int) -> float:
-    """Of a 95 % interval of a share, by the normal."""
+    """Return half the width of a 95 % interval of a share, by the normal."""
     return 1.96 * math.sqrt(share * (1 - share) / n)
 
 
 def table(worlds: int = 60, each: int = 20) -> Iterator[str]:
-    """By cause and size of the window."""
+    """Yield the counts by cause and size of the window."""
     yield f"{worlds} worlds of {each} windows a line, reference of {REFERENCE_ROWS:,} answers"
     yield f"{'cause':38} {'rows':>5} {'alarms':>7}  {'named first':>16}  {'among two':>9}"
     for cause in CAUSES:

@@ -38,7 +38,7 @@ Map = Callable[[Floats], Floats]
 
 
 def logit(p: Floats) -> Floats:
-    """Of probabilities kept a millionth off 0 and 1."""
+    """Return the logits of probabilities kept a millionth off 0 and 1."""
     clipped = np.clip(p, 1e-6, 1 - 1e-6)
     return np.log(clipped) - np.log1p(-clipped)
 

@@ -4,11 +4,11 @@
 
 A row's chances of three classes are drawn from a Dirichlet distribution (50, 45 and 5 % of the rows), its
 label from those, and the likeliest class is predicted: as the macro average, as the micro average, and for
-the rarest class by itself. `threshold` is failure prediction (Kivimäki et al., Table 1): confidences of the
+the rarest class alone. `threshold` is failure prediction (Kivimäki et al., Table 1): confidences of the
 paper's simulated data, those at or above 0.9 taken for correct. The columns are those of
 `tests.fidelity.metrics_coverage`. A macro average has no exact distribution: its 95 % is the level of the
-interval. Where a class may leave a metric undefined, the mean is over the others, in the draws as
-in what was realised. Last, the counts of the confusion matrix of the three classes.
+interval. Where a class may leave a metric undefined, the mean is over the others, in the draws as in the
+realised values. Last, the counts of the confusion matrix of the three classes.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _accuracy(window: Window) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """What is drawn, what is asked for, and what it really was."""
+    """A way to draw a window, the options of its estimates, and its realised values."""
 
     draw: Callable[[np.random.Generator, int], Window]
     options: Mapping[str, Any]
@@ -126,7 +126,9 @@ def measure(name: str, n: int, trials: int, seed: int = 1) -> list[Row]:
 
 
 def confusion_counts(n: int, trials: int, seed: int = 1) -> Floats:
-    """Of the confusion matrix of three classes (3, 3, 3): share covered, exact mass, mean width in rows."""
+    """Return, for the confusion matrix of three classes (3, 3, 3): share covered, exact mass, mean width in
+    rows.
+    """
     rng = np.random.default_rng([seed, n, 99])
     total = np.zeros((3, 3, 3))
     for _ in range(trials):

@@ -95,7 +95,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What became of one window.
+    """The results of one window.
 
     Parameters
     ----------
@@ -311,7 +311,7 @@ def flight_cases(
 
 
 def flight_scores(flights: Flights, training: Ints) -> dict[str, Floats]:
-    """By model, the score of each flight; NaN where the demo's have none."""
+    """Return, by model, the score of each flight; NaN where the demo's have none."""
     scored, score = train_and_score(flights, seed=0), np.full(len(flights), np.nan)
     scores = {}
     for name in ("logistic", "boosting"):
@@ -356,7 +356,7 @@ def visit_cases(
 
 
 def mean_of(seen: list[Seen], what: str, *key: str) -> float:
-    """Of the windows that have it; NaN if none has."""
+    """Return the mean over the windows that have the figure; NaN if none has."""
     values = [float(getattr(one, what)[key]) for one in seen if key in getattr(one, what)]
     return float(np.mean(values)) if values else float("nan")
 

@@ -1,4 +1,4 @@
-"""How far labels move the accuracy of a group whose confidences are right: false shifts.
+"""The false shifts of a group whose confidences are right: how far labels move its accuracy.
 
     python -m tests.fidelity.group_shift [--draws 200]
 

@@ -74,7 +74,7 @@ def picked(rng: np.random.Generator, design: str, answers: int, trials: int) -> 
 
 
 def sums(design: str, rows: Ints) -> WeightedCounts:
-    """Of one sample."""
+    """Return the weighted counts of one sample."""
     total = WeightedCounts()
     for k, (probability, n) in enumerate(zip(DESIGNS[design], rows.tolist(), strict=True)):
         right = n if k % 2 == 0 else 0

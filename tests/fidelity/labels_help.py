@@ -1,4 +1,4 @@
-"""What labels do to the intervals of a stream: width and coverage with labels and without.
+"""The effect of labels on the intervals of a stream: width and coverage with labels and without.
 
     python -m tests.fidelity.labels_help [models] [groups] [trust] [--streams 200] [--lives 1000]
 
@@ -99,7 +99,7 @@ def life(seed: int, jump: bool = False) -> Life:
 
 
 def _answers(confidence: Floats) -> list[Record]:
-    """Whose predicted class is the first; the score is its confidence, below a half too."""
+    """Return answers of the first class; the score is its confidence, below a half too."""
     return [
         {"id": f"a{i}", "time": 1.7e9 + i, "model": "m", "scores": [one, 1 - one]}
         for i, one in enumerate(confidence.tolist())
@@ -131,12 +131,12 @@ def _measured(reports: list[WindowReport], truth: Floats) -> tuple[float, float]
 
 
 def lives(streams: int, jump: bool = False, seed: int = 0) -> list[Life]:
-    """So many streams."""
+    """Return the lives of `streams` streams."""
     return [life(1000 * seed + i, jump) for i in range(streams)]
 
 
 def widening(lives: list[Life]) -> tuple[float, float]:
-    """How much wider intervals are with labels than without, in points, and the standard error of that."""
+    """Return how much wider intervals are with labels than without, in points, and its standard error."""
     wider = np.array([one.labelled - one.plain for one in lives])
     return float(wider.mean()), float(wider.std(ddof=1)) / sqrt(len(wider))
 

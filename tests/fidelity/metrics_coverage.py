@@ -84,7 +84,7 @@ def window(rng: np.random.Generator, n: int, prevalence: float) -> tuple[Floats,
 
 
 def spreads(prevalence: float, seed: int) -> dict[str, float]:
-    """What one labelled row adds to each realised metric: the standard error times √n."""
+    """Return the spread that one labelled row adds to each realised metric: the standard error times √n."""
     scores, predicted, truth = window(np.random.default_rng([seed, 9]), REFERENCE_ROWS, prevalence)
     details = classification_details(truth, predicted, CLASSIFICATION_METRICS, ranking=scores)
     return {metric: each.row_sd or nan for metric, each in details.items()}
@@ -130,7 +130,7 @@ def measure(n: int, prevalence: float, trials: int, seed: int = 1) -> list[Row]:
 def judged(
     detail: ClassificationEstimate, estimate: Estimate, realised: float, row_sd: float
 ) -> tuple[float, ...]:
-    """Whether both intervals hold the realised value, the mass inside, and both widths."""
+    """Return whether both intervals hold the realised value, the mass inside, and both widths."""
     near = 1e-9  # a ratio that equals an end, but for rounding
     inside = estimate.lower - near <= realised <= estimate.upper + near
     band = cbpe_sem(estimate, row_sd)
@@ -141,7 +141,7 @@ def judged(
 
 
 def means(rows: list[tuple[float, ...]]) -> list[float]:
-    """Of each column; NaN without rows."""
+    """Return the mean of each column; NaN without rows."""
     if not rows:
         return [nan] * 5
     averages: list[float] = np.mean(np.array(rows, dtype=np.float64).reshape(-1, 5), axis=0).tolist()
@@ -177,7 +177,7 @@ def pooled(n: int, prevalence: float, pools: int, seed: int = 1) -> list[Row]:
 
 
 def poolable(estimate: ClassificationEstimate, n: int) -> Poolable | None:
-    """What an objective takes of an estimate."""
+    """Return the part of an estimate that an objective pools."""
     if estimate.draws is None or not isinstance(estimate.result, Estimate):
         return estimate.counts or estimate.cumulants
     return BootstrapDraws(estimate.result.value, estimate.draws, n)

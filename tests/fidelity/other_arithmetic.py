@@ -1,4 +1,4 @@
-"""What changes where numpy and OpenBLAS compute as on another kind of processor.
+"""The changes in results where numpy and OpenBLAS compute as on another kind of processor.
 
     python -m tests.fidelity.other_arithmetic estimates
     python -m tests.fidelity.other_arithmetic suite
@@ -136,7 +136,7 @@ def table(windows: int = 30) -> Iterator[str]:
 
 
 def suite(folders: Sequence[str] = FOLDERS) -> Iterator[str]:
-    """How the tests of each folder end: ``625 passed``."""
+    """Yield how the tests of each folder end: ``625 passed``."""
     yield "The numeric tests under other arithmetic (python -m tests.fidelity.other_arithmetic suite)"
     for name, arithmetic in ARITHMETICS.items():
         for folder in folders if set(arithmetic) == set(NO_V4) else folders[:2]:

@@ -90,7 +90,7 @@ class Life:
 
     @property
     def right(self) -> NDArray[np.bool_]:
-        """Whether each row's answer is right."""
+        """The truth of each row's answer."""
         right: NDArray[np.bool_] = self.labels == (0 if self.scores.shape[1] == 1 else self.predicted)
         return right
 
@@ -109,7 +109,7 @@ def simulated(stream: str, reference: int, seed: int) -> Life:
 
 
 def measured(life: Life, seed: int, sizes: tuple[int, ...] = SIZES) -> Measured:
-    """By method and window size: whether each window was covered, and its width."""
+    """Return, by method and window size, whether each window was covered, and its width."""
     old, right = slice(0, life.reference), life.right
     rows = life.scores[old], life.predicted[old], life.labels[old]
     calibrator = CALIBRATORS["isotonic"]()
@@ -154,13 +154,13 @@ def laney_sigma(confidence: Floats, right: np.ndarray, n: int) -> float:
 def coverage(
     stream: str, reference: int, lives: int, seed: int = 1, sizes: tuple[int, ...] = SIZES
 ) -> dict[tuple[str, int], Cell]:
-    """Share of windows covered and mean width, over so many references."""
+    """Return the share of windows covered and the mean width, over `lives` references."""
     seeds = [1000 * seed + i for i in range(lives)]
     return cells_of([measured(simulated(stream, reference, one), one, sizes) for one in seeds])
 
 
 def cells_of(lives: list[Measured]) -> dict[tuple[str, int], Cell]:
-    """Of several lives together."""
+    """Return the cells of several lives together."""
     cells = {}
     for key in lives[0]:
         within, width = (np.concatenate([life[key][k] for life in lives]) for k in (0, 1))

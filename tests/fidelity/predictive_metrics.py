@@ -101,7 +101,7 @@ def one_life(stream: str, reference: int, seed: int, sizes: tuple[int, ...] = SI
 def coverage(
     stream: str, reference: int, lives: int, seed: int = 1, sizes: tuple[int, ...] = SIZES
 ) -> dict[tuple[str, str, int], Floats]:
-    """Share of windows covered and mean width, over so many references."""
+    """Return the share of windows covered and the mean width, over `lives` references."""
     by_key: Seen = {}
     for life in range(lives):
         for key, cells in one_life(stream, reference, 1000 * seed + life, sizes).items():

@@ -73,7 +73,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Knowing:
-    """What is left where the exact errors of the last `TOGETHER` windows are known: see `Errors`."""
+    """The remaining errors where the exact errors of the last `TOGETHER` windows are known: see `Errors`."""
 
     name: str
     errors: tuple[float, float, float]

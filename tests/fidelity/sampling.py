@@ -49,7 +49,7 @@ Chosen = Callable[[Floats, NDArray[np.bool_], int], Ints]
 
 
 def stratified(scores: Floats, labelled: NDArray[np.bool_], many: int, number: int = 0) -> Ints:
-    """What a refit takes; another sample for another number."""
+    """Return the rows that a refit takes; another number gives another sample."""
     keys = mix(np.arange(1, len(scores) + 1).astype(np.uint64) + np.uint64(number * len(scores)))
     return sample(strata(scores, labelled), labelled, keys, many, int((~labelled).sum()))
 
@@ -70,7 +70,7 @@ def simulated(seed: int, rows: int, labelled: int) -> tuple[Floats, Ints, Ints, 
 
 
 def fit_of(scores: Floats, labels: Ints, weights: Floats, seed: int = 0) -> SSME:
-    """As a refit fits."""
+    """Fit as a refit does."""
     return SSME(seed=seed).fit(scores, labels, weights=None if np.ptp(weights) == 0 else weights)
 
 
@@ -87,7 +87,7 @@ def fitted(scores: Floats, labels: Ints, weights: Floats) -> tuple[Floats, Float
 
 
 def measured(seeds: Sequence[int], rows: int, labelled: int, sizes: Sequence[int]) -> dict[str, list[Floats]]:
-    """By way and size, one row of figures a pool: as in the table."""
+    """Return, by way and size, one row of figures a pool, as in the table."""
     by_way: dict[str, list[Floats]] = {}
     for seed in seeds:
         scores, truth, labels, weights = simulated(seed, rows, labelled)
@@ -112,7 +112,7 @@ def measured(seeds: Sequence[int], rows: int, labelled: int, sizes: Sequence[int
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a sample adds to the variance of an accuracy, means over pools and models, in points².
+    """The variance that a sample adds to an accuracy, means over pools and models, in points².
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class Cost:
 
 
 def cost(pools: int, rows: int, labelled: int, many: int, samples: int, seeds: int) -> Cost:
-    """Samples of so many unlabelled rows of the same pools, again and again."""
+    """Draw samples of `many` unlabelled rows of the same pools, again and again."""
     figures = [_of_pool(seed, rows, labelled, many, samples, seeds) for seed in range(pools)]
     claimed, evenly, between, within, variance, claimed_wider = np.mean(figures, axis=0)
     measured = between - within / seeds

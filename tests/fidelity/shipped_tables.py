@@ -61,7 +61,7 @@ CARDS = ("prepaid_card", "highstreet_card", "upmarket_card")
 
 
 class Table(NamedTuple):
-    """Rows in order of time, of which so many are the reference."""
+    """Rows in order of time, the first `known` of which are the reference."""
 
     name: str
     scores: Floats
@@ -120,7 +120,7 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 class Seen:
-    """What labels that have come say of one stream of windows."""
+    """The estimates of one stream of windows from the labels that have come."""
 
     def __init__(self, settings: Correction, model: Predictive, share: float, late: int) -> None:
         self.model, self.late = model, late
@@ -154,7 +154,7 @@ def fitted(table: Table) -> tuple[Calibration, Predictive, Calibrator]:
 def measured(
     table: Table, size: int, windows: int | None = None
 ) -> dict[tuple[str, int], tuple[float, float]]:
-    """By metric and place in `LABELS`: share of windows covered, and mean width."""
+    """Return, by metric and place in `LABELS`, the share of windows covered, and the mean width."""
     calibration, model, calibrator = fitted(table)
     old = slice(0, table.reference)
     rows = table.scores[old], table.predicted[old], table.labels[old]

@@ -74,7 +74,7 @@ def realised(scores: Floats, truth: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What random samples of labels gave for one digit.
+    """The figures of random samples of labels for one digit.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def sampled(digit: int, labels: int, samples: int) -> Sampled:
 
 
 def area_between(one: Floats, other: Floats) -> float:
-    """Of two curves at `GRID`."""
+    """Return the area between two curves at `GRID`."""
     return float(trapezoid(np.abs(one - other), GRID))
 
 

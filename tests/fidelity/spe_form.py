@@ -58,7 +58,7 @@ class Likeliest:
 
 
 def likeliest(scores: Floats) -> Likeliest:
-    """Of scores in (0, 1]."""
+    """Return the likeliest family of scores in (0, 1]."""
 
     def cost(parameters: Floats, family: DensityFamily) -> float:
         return -float(family.log_density(parameters[None], scores).sum())

@@ -117,7 +117,7 @@ def corrected(
     settings : Correction, optional
         By default those of the stream's reference.
     pooled : int
-        So many windows are also estimated together at each close, before, as the engine does.
+        The number of windows also estimated together at each close, before, as the engine does.
     """
     logic = (settings or Correction.from_reference(stream.crossed, stream.held, n)).build()
     many, estimates = len(stream.right) // n, []

@@ -26,7 +26,7 @@ def test_a_bias_of_ten_points_is_seen_and_one_of_three_hardly() -> None:
 
 
 def test_on_the_flights_the_intervals_of_the_newest_calibration_on_labels_hold() -> None:
-    """What was printed on the whole year, within two binomial errors of its batches."""
+    """The printed shares of the whole year lie within two binomial errors of its batches."""
     rows = re.findall(r"^\w+ +([\d.]+)  by ([\d,]+) labels$", kept(table), re.MULTILINE)
     assert len(rows) == 4
     for share, labels in rows:

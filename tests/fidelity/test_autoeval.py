@@ -42,8 +42,9 @@ def test_under_covariate_shift_weights_mend_what_is_broken_without() -> None:
 
 
 def test_the_variance_under_weights_lacks_no_term() -> None:
-    """With the true deviation of the estimates in its place the normal interval holds its level; it misses
-    on one side, for a sample without a heavy error looks both too good and too sure."""
+    """The normal interval with the true deviation of the estimates holds its level; it misses on one side,
+    for a sample without a heavy error looks both too good and too sure.
+    """
     result = measure_shift(200, TRIALS)
     assert result.ratio == pytest.approx(1.0, abs=0.1)
     assert result.oracle >= 0.9 - 3 * sqrt(0.9 * 0.1 / TRIALS)

@@ -48,7 +48,7 @@ Row = dict[str, float]
 
 
 def rows_of(table: Table, part: str) -> dict[tuple[str, int], Row]:
-    """By case and window size, the cells of the kept table that have numbers."""
+    """Return, by case and window size, the cells of the kept table that have numbers."""
     columns = [
         *(f"{what} {method}" for what in ("error", "units") for method in ("ref", "plain", "boost", "cov")),
         *(f"{metric} {method}" for metric in METRICS[1:] for method in ("ref", "plain", "cov")),

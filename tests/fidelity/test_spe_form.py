@@ -50,7 +50,7 @@ def test_a_row_is_measured(small: Pool) -> None:
 
 
 def test_spe_is_far_nearer_where_its_form_is_right() -> None:
-    """What the module's docstring asks: the kept table."""
+    """The kept table holds the claim of the module's docstring."""
     families, rows = kept(spe_form.table).split("\n\n")
     distances = [float(distance) for distance in re.findall(r"\((0\.\d+)\)", families)]
     assert len(distances) == 2 * len(civilcomments.NAMES)

@@ -39,7 +39,7 @@ Alarm = Callable[[Floats, Floats], int | None]
 
 
 def life(rng: np.random.Generator, bias: float, labels: int, since: int = 0) -> tuple[Floats, Floats]:
-    """Chances as announced, and outcomes whose chance is, from there on, shifted to so many points less."""
+    """Return claimed chances, and outcomes whose chance is, from `since` on, `bias` logits less."""
     announced = confidences(rng, ORIGINAL, (labels,))
     shift = np.where(np.arange(labels) < since, 0.0, shift_of(bias))
     return announced, (rng.random(labels) < expit(logit(announced) - shift)).astype(np.float64)
@@ -100,7 +100,7 @@ def _cusum_path(announced: Floats, right: Floats) -> Floats:
 
 
 def cusum_threshold(lives: int, share: float = 0.04) -> float:
-    """By simulation: this share of lives without a bias passes it."""
+    """Return by simulation the threshold that this share of lives without a bias passes."""
     peaks = [
         _cusum_path(*life(np.random.default_rng([i, 77]), 0.0, PLANNED_LABELS)).max() for i in range(lives)
     ]

@@ -90,7 +90,7 @@ CASES = (
 
 
 class Outcome(NamedTuple):
-    """What became of one life.
+    """The outcome of one life.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def lines(result: MonitorResult) -> bytes:
 
 
 def replayed(monitor: Monitor, frame: Columns, folder: Path) -> bytes:
-    """What `replay` writes of the frame as a Parquet file, by the configuration that the monitor writes."""
+    """Return the lines of `replay` on the frame as a Parquet file, by the monitor's configuration."""
     config = monitor.to_config(folder / "blindsight.yaml")
     file = folder / "frame.parquet"
     pytest.importorskip("pyarrow.parquet").write_table(arrow_table(frame), file)

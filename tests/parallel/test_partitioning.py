@@ -53,8 +53,7 @@ def in_one(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]]) -> li
 
 
 def in_shares(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]], at_once: int) -> list[bytes]:
-    """Compute each model's share, `at_once` chunks at a time; return the lines sorted by their places alone.
-    """
+    """Compute each model's share, `at_once` chunks at a time; return the lines sorted by their places."""
     sharings = [StreamPartitioner() for _ in stretches]
     shared = [
         [sharing.share(chunk) for chunk in chunks]

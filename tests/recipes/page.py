@@ -1,4 +1,4 @@
-"""A stack's page: its blocks are what is run, with free ports in place of those that it names."""
+"""A stack's page: its blocks run with free ports in place of those that it names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Page:
     ----------
     stack : str
     ports : mapping of str to int
-        What is said in place of the ports of the page.
+        The ports in place of those of the page.
 
     Examples
     --------

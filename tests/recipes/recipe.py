@@ -45,7 +45,7 @@ _TOLD = {
 
 @dataclass(frozen=True)
 class Stack:
-    """What a recipe does that its page does not tell.
+    """The parts of a recipe that its page does not name.
 
     Parameters
     ----------
@@ -151,18 +151,18 @@ class Environment:
             script.chmod(0o755)
 
     def versions(self, stack: Stack) -> str:
-        """What was installed of the stack itself."""
+        """Return the installed versions of the stack itself."""
         if stack.version:
             return self.shell(stack.version, self._folder).strip()
         statement = f"print(*(f'{{p}} {{version(p)}}' for p in {list(stack.packages)}), sep=', ')"
         return self.python(f"from importlib.metadata import version\n{statement}", self._folder).strip()
 
     def shell(self, script: str, cwd: Path) -> str:
-        """What a script prints in it."""
+        """Return the output of a script in it."""
         return self._run(["bash", "-e", "-o", "pipefail", "-c", script], cwd)
 
     def python(self, script: str, cwd: Path) -> str:
-        """What a script in Python prints in it."""
+        """Return the output of a Python script in it."""
         return self._run([str(self._venv / "bin" / "python"), "-c", script], cwd)
 
     def _run(self, words: Sequence[str], cwd: Path | None = None) -> str:
@@ -276,11 +276,13 @@ class Recipe:
         run(self.page.script("label", rows), self.place)
 
     def accounts(self) -> Accounts:
-        """What the agent says of the records that came."""
+        """Return the agent's accounts of the records that came."""
         return accounts(self.daemon.metrics())
 
     def until_received(self, answers: int, labels: int) -> None:
-        """Wait for so many answers and labels; where some are lost, also until none has come for a while."""
+        """Wait for `answers` answers and `labels` labels; where some are lost, also until none has come for a
+        while.
+        """
         newest, since = -1, time.monotonic()
 
         def came_or_quiet() -> bool:

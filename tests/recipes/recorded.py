@@ -30,7 +30,7 @@ Payloads = dict[str, list[Any]]
 
 
 def recorded(stack: str) -> Payloads:
-    """What is kept of a stack."""
+    """Return the kept payloads of a stack."""
     payloads: Payloads = json.loads((RECORDED / f"{stack}.json").read_text(encoding="utf-8"))
     return payloads
 

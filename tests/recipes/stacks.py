@@ -43,7 +43,7 @@ _FIGURES = re.compile(
 
 
 def table() -> str:
-    """What the kept runs printed, a stack a row."""
+    """Return the figures of the kept runs, a stack a row."""
     return "\n".join([_HEAD, *map(_row, STACKS)]) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What the stacks have sent is read by the configurations of their pages, in this process."""
+"""The configurations of the stacks' pages read the recorded payloads, in this process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def posted(source: HttpSource, posts: Sequence[dict[str, Any]]) -> None:
 
 
 def read_by(folder: Path, page: str, came: Payloads) -> Accounts:
-    """What an agent in this process counts of these payloads."""
+    """Return the accounts of an agent in this process for these payloads."""
     (folder / "agent.yaml").write_text(page.replace(":9108", ":0"), encoding="utf-8")
     config = load_config(folder / "agent.yaml")
     inputs: list[Input] = []

@@ -57,7 +57,8 @@ _IMPORTED = (
 
 
 class ForkedProcess:
-    """A fork that runs `blindsight` with these words, or a module; what tests use of `subprocess.Popen`.
+    """A fork that runs `blindsight` with these words, or a module; it has the part of `subprocess.Popen` that
+    tests use.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ class ForkedProcess:
     env : mapping of str to str
     cwd : Path, optional
     module : str
-        What is run with these words, as ``python -m`` does.
+        The module to run with these words, as ``python -m`` does.
     """
 
     def __init__(
@@ -128,7 +129,9 @@ class ForkedProcess:
 
 
 class _Opened:
-    """A descriptor for what `stdin` may be; what was opened for it is closed at the end of the block."""
+    """A descriptor for the values that `stdin` may have; a file opened for it is closed at the end of the
+    block.
+    """
 
     def __init__(self, stdin: Any) -> None:
         self.pipe: int | None = None

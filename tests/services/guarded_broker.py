@@ -74,7 +74,7 @@ def _logins() -> dict[str, str]:
 
 
 def client_options(guard: Guard, authority: Authority, password_file: Path) -> dict[str, str]:
-    """What a client that is let in says, in kafka-python's words."""
+    """Return the options of a client that is let in, in kafka-python's words."""
     options = {"security_protocol": guard}
     if guard != "SASL_PLAINTEXT":
         options["ssl_cafile"] = str(authority.cert)

@@ -185,7 +185,7 @@ class KafkaBroker:
             admin.close()
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, and wait until the broker tells of none."""
+        """Delete a topic, and wait until the broker lists none of this name."""
         admin = KafkaAdminClient(bootstrap_servers=self.address)
         try:
             admin.delete_topics([name])
@@ -199,7 +199,7 @@ class KafkaBroker:
         self.create_topic(name, partitions)
 
     def add_partitions(self, name: str, count: int) -> None:
-        """Let a topic grow to so many partitions, and wait until they have leaders."""
+        """Let a topic grow to `count` partitions, and wait until they have leaders."""
         admin = KafkaAdminClient(bootstrap_servers=self.address)
         try:
             admin.create_partitions({name: count})
@@ -224,7 +224,9 @@ class KafkaBroker:
             admin.close()
 
     def committed(self, group: str, topic: str, partitions: int) -> dict[str, int]:
-        """What a consumer group has committed: position by ``topic-partition``, absent where nothing is."""
+        """Return the positions that a consumer group has committed, by ``topic-partition``; absent where none
+        is.
+        """
         reader = KafkaConsumer(bootstrap_servers=self.address, group_id=group, enable_auto_commit=False)
         try:
             positions = {
@@ -257,7 +259,7 @@ class KafkaBroker:
     ) -> None:
         """Send these values, with these headers, key and time each, and wait until the broker has them all.
 
-        To one `partition`, or round robin over so many `partitions` (value i goes to i mod partitions).
+        They go to one `partition`, or round robin over `partitions` partitions (value i to i mod partitions).
         """
         producer = KafkaProducer(
             bootstrap_servers=self.address,
@@ -323,7 +325,7 @@ class KafkaBroker:
         ]
 
     def _settings(self) -> dict[str, str]:
-        """What `server.properties` holds."""
+        """Return the settings of `server.properties`."""
         listeners = f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller_port}"
         return {
             "process.roles": "broker,controller",
@@ -395,7 +397,7 @@ class OldKafkaBroker(KafkaBroker):
         super().close()
 
     def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
-        """As of any broker, once a deleted topic of this name has gone from ZooKeeper, too."""
+        """Create a topic as for any broker, once a deleted one of this name has gone from ZooKeeper, too."""
 
         def is_made() -> bool:
             try:

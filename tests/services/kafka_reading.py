@@ -1,4 +1,4 @@
-"""What tests of the Kafka source share: settings, and a reader that checks as it reads."""
+"""The parts that tests of the Kafka source share: settings, and a reader that checks as it reads."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Reader:
     source : KafkaSource
         Open.
     absorb : bool
-        Whether to report what was read as absorbed at once.
+        Whether to report records as absorbed as soon as they are read.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Reader:
         return self.count - before
 
     def until(self, count: int, seconds: float = PATIENCE_SECONDS) -> None:
-        """Read until so many messages have come in all; AssertionError if they have not in time."""
+        """Read until `count` messages have come in all; raise AssertionError if they have not in time."""
         deadline = time.monotonic() + seconds
         while self.count < count:
             assert time.monotonic() < deadline, f"{self.count} of {count} messages within {seconds:g} s"

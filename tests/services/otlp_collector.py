@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector as the protocol's own definitions have it: it keeps what is posted to it."""
+"""An OpenTelemetry collector by the protocol's own definitions: it keeps the requests posted to it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def labels_of(attributes: Any) -> dict[str, str]:
 
 
 def as_prometheus(request: ExportMetricsServiceRequest) -> Samples:
-    """What Prometheus makes of the data points that have a value.
+    """Return the data points that have a value as samples of Prometheus.
 
     Names by the specification *Prometheus and OpenMetrics compatibility*, section *OTLP metric points to
     Prometheus*.

@@ -58,18 +58,18 @@ class PostgresServer:
 
     @property
     def dsn(self) -> str:
-        """Where it is, for its owner."""
+        """The address of the server, for its owner."""
         return f"host=127.0.0.1 port={self.port} user=owner dbname=postgres"
 
     @property
     def pid(self) -> int:
-        """Of its first process."""
+        """The process id of its first process."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether its first process is there."""
+        """True if its first process is there."""
         return self._process is not None and self._process.poll() is None
 
     def __enter__(self) -> PostgresServer:
@@ -102,7 +102,7 @@ class PostgresServer:
         self._process = started("PostgreSQL", [*self._as_user, *program, *words], log, self._ready)
 
     def halt(self) -> None:
-        """End it at once, with all its connections; what is committed is kept."""
+        """End it at once, with all its connections; committed data is kept."""
         if self._process is not None and self.running:
             self._process.send_signal(signal.SIGINT)  # its fast shutdown; SIGTERM would wait for clients
             self._process.wait(PATIENCE_SECONDS)

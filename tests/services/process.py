@@ -1,4 +1,4 @@
-"""What the test services share: free ports, waiting, stopping by process id, why one is missing."""
+"""The parts that the test services share: free ports, waiting, stopping by process id, why one is missing."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ NO_DRIVER: Driver = "confluent"
 
 
 class ServiceUnavailable(Exception):  # noqa: N818 - a reason to skip, not a failure of the code under test
-    """This machine cannot run the service; the text says what is missing."""
+    """This machine cannot run the service; the text names the missing part."""
 
 
 def in_ci() -> bool:
-    """Whether a missing service must fail the tests instead of skipping them (`CI=true`)."""
+    """Return whether a missing service must fail the tests instead of skipping them (`CI=true`)."""
     return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 
@@ -67,7 +67,7 @@ def _port_locks() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many free TCP ports of 127.0.0.1, none handed out before by any test process that still runs.
+    """Return `count` free TCP ports of 127.0.0.1, none handed out before by any test process that still runs.
 
     They are below the range that the kernel hands out to outgoing connections, so that a client
     which keeps trying an absent server cannot take the server's port from it. Workers and runs side by side
@@ -89,7 +89,7 @@ def free_ports(count: int) -> list[int]:
 
 @cache
 def java_words(name: str, jars: Path, use: Callable[[Sequence[str]], object]) -> tuple[str, ...]:
-    """What a Java that works for seconds is told: `SHORT_LIVED_JAVA`, and where its classes are.
+    """Return the options of a Java that works for seconds: `SHORT_LIVED_JAVA`, and where its classes are.
 
     They lie in an archive (class data sharing), from which a Java has them in half of the time. The first
     who asks on a machine makes it; where that cannot be done, Java is told nothing of it.
@@ -127,9 +127,9 @@ def locked(path: Path) -> Iterator[None]:
 def wait_until(
     done: Callable[[], object], what: str, pause: float = 0.05, seconds: float = PATIENCE_SECONDS
 ) -> None:
-    """Return once `done()` is true; AssertionError naming `what` after so many seconds.
+    """Return once `done()` is true; raise AssertionError naming `what` after `seconds` seconds.
 
-    Whoever looks takes processor time from what is waited for: pauses grow with the wait, to five times the
+    Each look takes processor time from the awaited work: pauses grow with the wait, to five times the
     first. On a busy machine the limit is `programs_a_core` times as long.
     """
     began = time.monotonic()
@@ -146,7 +146,7 @@ def programs_a_core() -> float:
 
 
 def answers(port: int) -> bool:
-    """Whether something accepts connections on this port of 127.0.0.1."""
+    """Return whether something accepts connections on this port of 127.0.0.1."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True
@@ -196,7 +196,7 @@ def shared() -> Iterator[None]:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended, even if nobody has asked how."""
+    """Return whether a process has ended, even if nobody has waited for it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except FileNotFoundError:

@@ -42,7 +42,7 @@ def binary(name: str) -> str:
 
 
 def promtool_check_metrics(text: str) -> list[str]:
-    """What ``promtool check metrics`` finds wrong with a classic text exposition; empty if nothing."""
+    """Return the faults that ``promtool check metrics`` finds in a classic text exposition; empty if none."""
     done = subprocess.run(
         [binary("promtool"), "check", "metrics"],
         input=text,
@@ -58,7 +58,7 @@ def promtool_check_metrics(text: str) -> list[str]:
 
 
 def promtool_check_rules(text: str) -> list[str]:
-    """What ``promtool check rules`` finds wrong with a rule file, lint included; empty if nothing."""
+    """Return the faults that ``promtool check rules`` finds in a rule file, lint included; empty if none."""
     code, lines = _promtool(
         ["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"], {"rules.yaml": text}
     )
@@ -66,7 +66,7 @@ def promtool_check_rules(text: str) -> list[str]:
 
 
 def promtool_test_rules(questions: Sequence[tuple[str, str]]) -> list[list[str]]:
-    """What one ``promtool test rules`` finds wrong with each of many tests; empty if nothing.
+    """Return the failures that one ``promtool test rules`` finds in each of many tests; empty if none.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class PrometheusServer:
         return series
 
     def wait_for(self, expression: str, seconds: float = PATIENCE_SECONDS) -> list[dict[str, Any]]:
-        """`query`, again and again until it gives a series; AssertionError after so many seconds."""
+        """Repeat `query` until it gives a series; raise AssertionError after `seconds` seconds."""
         deadline = time.monotonic() + seconds
         while not (series := self.query(expression)):
             assert time.monotonic() < deadline, (
@@ -190,7 +190,7 @@ class PrometheusServer:
         return alerts
 
     def targets(self) -> list[dict[str, Any]]:
-        """What Prometheus says of its targets: `health`, `lastError`, …"""
+        """Return the state of Prometheus's targets: `health`, `lastError`, …"""
         active: list[dict[str, Any]] = self._get("/api/v1/targets")["data"]["activeTargets"]
         return active
 

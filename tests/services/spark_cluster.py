@@ -230,7 +230,7 @@ def pythons(ancestor: int) -> list[int]:
 
 
 def is_executor(pid: int) -> bool:
-    """Whether a process is the Java of an executor."""
+    """Return whether a process is the Java of an executor."""
     words = words_of(pid)
     return _EXECUTOR in words and words.split(b"\0")[0].endswith(b"java")
 

@@ -34,7 +34,7 @@ ROWS: list[Row] = [(number, line.rstrip()) for number, line in enumerate(LINES, 
 
 
 def commit(store: Store, rig: Rig, step: int) -> str:
-    """One checkpoint; what was said where it failed."""
+    """Commit one checkpoint; return the error where it failed."""
     reports = rig.feed(answers(np.random.default_rng(step), 2000, start=1.7e9 + 1e5 * step))
     try:
         store.commit(rig.engine.changes(), reports)
@@ -78,7 +78,7 @@ def read_only(store: Store, rig: Rig, folder: Path) -> list[str]:
 
 
 def deliver(file: Destination[Item], rows: Sequence[Item]) -> str:
-    """Append all rows; what was said where some could not be."""
+    """Append all rows; return the error where some could not be written."""
     done = 0
     try:
         while done < len(rows):

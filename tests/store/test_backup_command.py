@@ -54,14 +54,14 @@ def test_what_cannot_be_backed_up_is_said(tmp_path):
 
 
 def add(path, models, first, count):
-    """So many answers of each model, from this place in their streams on."""
+    """Append `count` answers of each model, from the place `first` in their streams on."""
     with path.open("ab") as file:
         for place, model in enumerate(models):
             file.write(ndjson(answers(np.random.default_rng(place), first + count, model)[first:]))
 
 
 def kept(lines):
-    """What a reader keeps that does as docs/reports.md says."""
+    """Return the lines that a reader keeps by the rules of docs/reports.md."""
     newest = {}
     for line in lines:
         series = line["task"], line["model"], line["group"]
@@ -92,7 +92,7 @@ def test_after_a_restore_each_sink_tells_once_which_windows_come_again(tmp_path,
     )
 
     def run(windows, step=None):
-        """Until both sinks have so many lines; what they have."""
+        """Run until both sinks have this many lines; return the output."""
         with DaemonProcess(tmp_path, config) as daemon:
             if step is not None:
                 step(daemon)

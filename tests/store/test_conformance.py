@@ -1,4 +1,4 @@
-"""What every store promises, wherever its tables are: in a folder, and in PostgreSQL."""
+"""The promises of every store, wherever its tables are: in a folder, and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Place(Protocol):
         """A store of this name; it is made if absent."""
 
     def where(self) -> Path | Database:
-        """What its readers are told."""
+        """The place that its readers are given."""
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Change the store behind its back."""
 
     def holds(self, name: str) -> bool:
-        """Whether the key of this id is anywhere in it."""
+        """Return whether the key of this id is anywhere in it."""
 
     def back_up_and_restore(self) -> None:
         """Put a backup in the place of the store."""

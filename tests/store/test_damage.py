@@ -1,4 +1,4 @@
-"""What happens to a store from outside: an error that says what to do, or the state of a checkpoint."""
+"""Damage to a store from outside: an error with a remedy, or the state of a checkpoint."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
 
 
 def known(state: Any) -> Any:
-    """A state without what is None or empty by name: once that was left out, where it had not come yet."""
+    """Return a state without entries that are None or empty by name: older versions left them out."""
     if isinstance(state, dict):
         return {
             key: known(value)
@@ -171,7 +171,7 @@ def test_an_older_store_with_every_piece_is_gone_on_with(tmp_path: Path, kind: s
 
 
 def without_trust(written: Sequence[bytes]) -> list[bytes]:
-    """That version set other stakes, its baselines had no parts.
+    """Return the lines without trust: that version set other stakes, its baselines had no parts.
 
     An improvement was an alarm, which the store keeps on for eight windows. Charts judged calibration errors
     by the calibration in force, as the reports of that version still say.
@@ -297,7 +297,7 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
 
 
 def comparable(view: EngineView) -> EngineView:
-    """That version counted no confidence, held none against labels, and corrected nothing by them."""
+    """Return a view without the values that that version lacked: confidences, trust, corrections."""
     series = []
     for one in view.series:
         estimates = tuple(each for each in one.estimates if each.estimator != "corrected")

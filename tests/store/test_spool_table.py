@@ -98,7 +98,9 @@ def test_posts_wait_for_no_checkpoint(postgres_server: PostgresServer) -> None:
 def test_a_post_whose_commit_got_lost_is_refused_and_not_used(
     postgres_server: PostgresServer, arrives: bool
 ) -> None:
-    """The server may have committed what was answered 503: who sends it again must not count twice."""
+    """The server may have committed a post that got a 503: its sender repeats it, and it must not count
+    twice.
+    """
     schema = f"posts_lost_{arrives}".lower()
     with cutting(postgres_server.port, b"COMMIT", arrives) as (port, cut, _):
         address = f"host=127.0.0.1 port={port} user=owner dbname=postgres"
@@ -162,7 +164,7 @@ def test_a_database_that_is_away_refuses_posts_at_once_and_keeps_them_again(
 
 
 def test_a_session_that_has_ended_costs_no_post(postgres_server: PostgresServer) -> None:
-    """As after a restart of the server, or where the session still only reads: a new one takes the posts."""
+    """A session ends with a restart of the server, or still only reads: a new one takes the posts."""
     store = PostgresStore(PostgresDatabase(postgres_server.dsn, "posts_session"))
     with opened(store) as spool:
         expected = b""

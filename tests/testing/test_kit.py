@@ -17,7 +17,7 @@ from tests.streams import Rig, answers
 
 
 def read_all(source: ListSource, reads: int = 50) -> list[Any]:
-    """What so many reads gave: lists of values, or "end"."""
+    """Return the results of `reads` reads: lists of values, or "end"."""
     batches: list[Any] = []
     for _ in range(reads):
         try:

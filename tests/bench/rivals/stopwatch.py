@@ -1,5 +1,4 @@
-"""The measurements of every script, in the standard library and numpy alone: other environments run it too.
-"""
+"""The measurements of every script, with the standard library and numpy alone, for other environments."""
 
 from __future__ import annotations
 

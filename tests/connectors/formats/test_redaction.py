@@ -1,5 +1,4 @@
-"""The redaction of a rejected record: all of it, its structure or nothing, and that no value slips through.
-"""
+"""The redaction of a rejected record: all of it, its structure or nothing; no value slips through."""
 
 from __future__ import annotations
 

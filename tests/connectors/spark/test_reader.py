@@ -1,5 +1,4 @@
-"""The options of Spark's reader of Kafka for a source: logins, certificates, headers; tried at real brokers.
-"""
+"""The options of Spark's reader of Kafka: logins, certificates, headers; tried at real brokers."""
 
 from __future__ import annotations
 

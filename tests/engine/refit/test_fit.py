@@ -278,8 +278,7 @@ def test_a_sample_says_what_it_stands_for_and_what_that_costs_in_width() -> None
 
 @pytest.mark.slow
 def test_models_are_ranked_by_the_estimators_that_rest_on_labels() -> None:
-    """Intervals that all hold at once with 90 % rank them: model c answers at random, and is surely the last.
-    """
+    """Intervals that all hold at once with 90 % rank them: model c answers at random, and is the last."""
     refit_job = job(
         rows=1200, labelled=300, estimators=("autoeval", "rectified", "labelled", "ssme", "ensemble")
     )

@@ -48,7 +48,9 @@ def table(
     trials: int = TRIALS,
     seed: int = SEED,
 ) -> str:
-    """All of it: so many rows to train on and a quarter in other sets, so many windows of 500 rows a cell."""
+    """Print all tables: `rows` rows to train on and a quarter in other sets, `trials` windows of 500 rows a
+    cell.
+    """
     sizes = Sizes(rows, rows * OTHER_ROWS // TRAIN_ROWS, trials)
     fast = [model for model in models if model not in SLOW]
     try:

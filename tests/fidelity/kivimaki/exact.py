@@ -1,4 +1,4 @@
-"""What needs no sample: figures of the best classifier by integration, and the mean error of an estimator.
+"""Exact figures without a sample: the best classifier by integration, and the mean error of an estimator.
 
 The plane is cut into squares with sides of 0.05; their sum is off the integral by less than 0.001 points.
 """
@@ -51,7 +51,7 @@ def plane(scenario: Scenario) -> tuple[Floats, Floats, Floats]:
 
 @cache
 def best(scenario: Scenario) -> tuple[Best, ...]:
-    """By degree of shift."""
+    """Return the best classifiers by degree of shift."""
     easy, hard, chance = plane(scenario)
     return tuple(_best((1 - share) * easy + share * hard, chance) for share in HARD)
 

@@ -192,7 +192,7 @@ def _learned(reference: Scored, confidence: Floats) -> tuple[DoCFeat, ATC]:
 
 
 def _cells(confidence: Floats, right: Floats, rows: Ints, doc: DoCFeat, atc: ATC) -> list[Cell]:
-    """Of AC, DoC-Feat and ATC; not by `estimate`, which would work out an interval for each window too."""
+    """Return the cells of AC, DoC-Feat and ATC, without `estimate`, which would compute an interval too."""
     realised = right[rows].mean(axis=1)
     means = average_confidence_many(confidence[rows])[:, 0]
     above = confidence > atc.threshold
@@ -246,7 +246,7 @@ def measure(
 def spread(models: Sequence[str], sizes: Sizes, seeds: Sequence[int]) -> dict[tuple[str, str], Floats]:
     """Standard deviation between data sets, in points: by scenario and model, in the order of the columns.
 
-    Everything is drawn and trained anew for each seed; variances are averaged over the degrees of shift.
+    Everything is drawn and trained again for each seed; variances are averaged over the degrees of shift.
     """
     runs = [measure(models, sizes, seed)["isotonic"] for seed in seeds]
     deviations = {}
@@ -258,6 +258,6 @@ def spread(models: Sequence[str], sizes: Sizes, seeds: Sequence[int]) -> dict[tu
 
 
 def correlations(rows: Sequence[Line]) -> Floats:
-    """Of each estimator's error with the calibration error of the scores it used, over models and shifts."""
+    """Return the correlation of each estimator's error with the calibration error of its scores."""
     values = np.array([line.values() for line in rows])
     return np.array([np.corrcoef(values[:, 1 + k % 2], values[:, 3 + k])[0, 1] for k in range(6)])

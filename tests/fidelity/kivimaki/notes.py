@@ -1,4 +1,4 @@
-"""What stands above the tables: how they were made, and why cells differ from print."""
+"""The text above the tables: how they were made, and why cells differ from print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the paper prints, cell by cell: Tables 4 to 8 of Kivimäki et al., in percent."""
+"""The printed figures, cell by cell: Tables 4 to 8 of Kivimäki et al., in percent."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def calibration_table(by_method: Mapping[str, Mapping[str, Sequence[Line]]]) -> 
 
 
 def spread_table(spreads: Mapping[tuple[str, str], Floats], runs: int) -> str:
-    """How much a cell of Tables 5 and 7 moves with the data set."""
+    """Return the table of how much a cell of Tables 5 and 7 moves with the data set."""
     out = [
         f"Standard deviation between {runs} data sets, in points (mean of variances over the shifts)",
         f"{'boundary':16s} {'model':6s}" + "".join(f"{column:>8s}" for column in COLUMNS),
@@ -133,5 +133,5 @@ def spread_table(spreads: Mapping[tuple[str, str], Floats], runs: int) -> str:
 
 
 def exact_figures() -> dict[str, tuple[Best, ...]]:
-    """Of both scenarios, by name."""
+    """Return the figures of both scenarios, by name."""
     return {LINEAR.name: best(LINEAR), CIRCLE.name: best(CIRCLE)}

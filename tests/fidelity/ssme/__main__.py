@@ -5,14 +5,14 @@
     python -m tests.fidelity.ssme suite --split development --estimators ssme ensemble --tasks 2c-5m 3c-3m
 
 Parts: `civilcomments` (the paper's protocol), `models` (its Tables S8 to S11), `effective` (sample sizes,
-its appendix B.4), `epochs` (50 or 1,000 of them), `alone` (SSME-KDE-M: each model by itself),
+its appendix B.4), `epochs` (50 or 1,000 of them), `alone` (SSME-KDE-M: each model alone),
 `semisynthetic` (its Figures 4 and S1 to S3 on simulated people), `trained` (sets of
 trained classifiers: is it ever worse than the simple answers?), `suite` (simulated and scikit-learn tasks),
 `speed`. The paper's other tables are of data that are not here: 2 (subgroups of
 patients), S6 and S7 (more than two classes), all rows but toxicity's of 1 and S3 to S5. Settings are chosen
 on `--split development`; the kept tables come from `reporting`, on which nothing was tuned. `--runs` counts
-the semisynthetic sets too. `--answers FOLDER` keeps each run's answers, so that a run can go on; so many
-`--processes` share the suite's tasks, or the sets.
+the semisynthetic sets too. `--answers FOLDER` keeps each run's answers, so that a run can go on;
+`--processes` processes share the suite's tasks, or the sets.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ FLOOR = "floor"
 
 @dataclass(frozen=True)
 class Measured:
-    """What one estimator said over all runs, beside the truth.
+    """The answers of one estimator over all runs, beside the truth.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Measured:
 
 
 def known_mean(values: Floats, axis: int | None) -> Floats:
-    """Mean of what is not NaN; NaN where nothing is."""
+    """Return the mean of the values that are not NaN; NaN where all are."""
     known = ~np.isnan(values)
     count = known.sum(axis=axis)
     summed = np.where(known, values, 0.0).sum(axis=axis)
@@ -85,7 +85,7 @@ def measure(
     """All estimators on the same runs.
 
     An estimator that needs to know how its labels were drawn draws them itself from the run's rows, as
-    many, anew for each model.
+    many, again for each model.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def looked_up(path: Path, measured: Callable[[], tuple[Floats, Floats]]) -> tupl
 
 
 def shared_out(work: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], processes: int) -> list[Found]:
-    """What each job's arguments give, in the order of the jobs, which so many fresh processes share."""
+    """Return the results of the jobs, in their order, from `processes` fresh processes."""
     if processes == 1:
         return [work(*job) for job in jobs]
     with get_context("spawn").Pool(processes) as pool:
@@ -149,7 +149,7 @@ def _fit_and_answer(run: Run, tag: str, seed: int, intervals: bool) -> tuple[Flo
 
 
 def _asked_actively(run: Run, tag: str, model: int, seed: int, intervals: bool) -> tuple[Floats, Floats]:
-    """As `_asked`, of one model, with labels that were drawn for it."""
+    """Fit and answer like `_fit_and_answer`, for one model, with labels that were drawn for it."""
     labels, weights, acquisition = acquired(run, model, int((run.labels >= 0).sum()), seed)
     began = time.perf_counter()
     fit = ESTIMATORS[tag](seed=seed).fit(run.scores, labels, weights=weights, acquisition=acquisition)

@@ -1,4 +1,4 @@
-"""What Shanmugam et al. print for "Toxicity Detection": Tables 1, S3, S4 and S5."""
+"""The printed figures of Shanmugam et al. for "Toxicity Detection": Tables 1, S3, S4 and S5."""
 
 from __future__ import annotations
 

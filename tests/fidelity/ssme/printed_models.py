@@ -1,4 +1,6 @@
-"""What Shanmugam et al. print for each model of "Toxicity Detection": Tables S8 to S11, 20 labels."""
+"""The printed figures of Shanmugam et al. for each model of "Toxicity Detection": Tables S8 to S11, 20
+labels.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ _CUT = LABELLED + UNLABELLED
 
 @dataclass(frozen=True)
 class Sets:
-    """What was found of many sets of classifiers.
+    """The results of many sets of classifiers.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def measured(
     most : float
         The largest power; each set is sharpened by one drawn evenly from 1 to it.
     kept : Path, optional
-        A folder in which what was found of a set is looked for before it is measured, and kept.
+        A folder of results: a set is looked up there before it is measured, and kept there.
     processes : int
         That share the sets.
     """
@@ -127,7 +127,7 @@ def measured(
 
 
 def _one(models: int, seed: int, most: float, kept: Path | None) -> tuple[Floats, Floats]:
-    """What estimators say of one set, less the truth; and what `Sets` has beside it."""
+    """Return the errors of the estimators on one set, and its truth, belief and shares."""
     work = partial(_estimated, models, seed, most)
     return work() if kept is None else looked_up(kept / f"people-{models}-{seed}-{most:g}.npz", work)
 
@@ -147,7 +147,8 @@ def _estimated(models: int, seed: int, most: float) -> tuple[Floats, Floats]:
 
 
 def shares_off(scores: Floats, share: float) -> float:
-    """How far the mean of the classifiers' shares is off, in standard errors of as many independent ones.
+    """Return how far the mean of the classifiers' shares is off, in standard errors of as many independent
+    ones.
 
     Of the shares of the positive class that the classifiers claim, on the logit. Where each is right up to an
     error of its own, half of all sets are below 0.67 or a little more; where their errors cancel, far less.

@@ -3,7 +3,7 @@
     python -m tests.fidelity.ssme.suite          # lists the tasks and how good their models are
 
 Two splits of the same designs with different parameters and different draws: settings are chosen on
-"development"; what is printed in tables comes from "reporting", which nothing may be tuned on.
+"development"; the tables come from "reporting", which nothing may be tuned on.
 
 A simulated model m sees evidence x_m in R^K: `strength` at the true class's coordinate, plus noise that
 it shares in part with the other models. From the noise's density follows the exact probability of each
@@ -51,7 +51,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Design:
-    """What a simulated task is made of.
+    """The design of a simulated task.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class Task:
         From a generator to scores and labels.
     kind : {"simulated", "scikit-learn"}
     tags : frozenset of str
-        What is special: "broken", "duplicated", "overconfident", "underconfident", "one model", …
+        Its special properties: "broken", "duplicated", "overconfident", "underconfident", "one model", …
     """
 
     name: str
@@ -237,7 +237,7 @@ DESIGNS = {
 
 
 def tags_of(design: Design) -> frozenset[str]:
-    """What is special about a design."""
+    """Return the special properties of a design."""
     powers = np.asarray(design.powers)
     tags = {
         "one model": design.models == 1,

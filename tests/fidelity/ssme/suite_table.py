@@ -25,7 +25,7 @@ class Line:
         return float(known_mean(self.by_tag[tag].mean_error(metric), axis=None))
 
     def worse(self, tag: str, than: str, metric: str) -> float:
-        """How much larger the error of `tag` is, in standard errors of the paired runs."""
+        """Return how much larger the error of `tag` is, in standard errors of the paired runs."""
         gap = self.by_tag[tag].mean_error(metric) - self.by_tag[than].mean_error(metric)
         gap = gap[~np.isnan(gap)]
         if len(gap) < 2:

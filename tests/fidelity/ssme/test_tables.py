@@ -201,7 +201,7 @@ def test_more_classifiers_help_and_sharpened_scores_are_where_the_mean_fails() -
 
 
 def kept_of_all() -> dict[tuple[str, int], tuple[float, list[float]]]:
-    """By kind and models: "shares off", and the accuracy's errors in the order of the tags."""
+    """Return, by kind and models, "shares off", and the accuracy's errors in the order of the tags."""
     text = kept(command.of_sets, "semisynthetic")
     rows = text.split("All sets")[1].splitlines()[5:]
     tags = len(semisynthetic.TAGS)
@@ -216,7 +216,7 @@ def kept_of_all() -> dict[tuple[str, int], tuple[float, list[float]]]:
 
 
 def test_ssme_stays_with_the_mean_where_it_is_right_and_leaves_it_where_scores_are_sharpened() -> None:
-    """What the module's docstring says: within 0.2 points of the mean, or nearer by half a point."""
+    """The docstring of the module promises it: within 0.2 points of the mean, or nearer by half a point."""
     sets = kept_of_all()
     assert len(sets) == 3
     for (kind, _), (off, (_, ours, mean, labels)) in sets.items():

@@ -130,7 +130,7 @@ def test_draws_that_are_kept_or_shared_are_the_same(tmp_path: Path):
 
 
 def kept_rows() -> Mapping[tuple[str, bool, str, int], list[float]]:
-    """Of the kept table, by metric, whether special, set and labels: errors, over, its error, spans."""
+    """Return the kept table, by metric, whether special, set and labels: errors, over, its error, spans."""
     rows, metric, special = {}, "", False
     for line in kept(command.of_trained, "trained").splitlines():
         if line.split(",")[0] in SHOWN:

@@ -1,4 +1,4 @@
-"""Whether `ssme` is ever worse than the simple answers: sets of trained classifiers (`trained_sets`).
+"""The cases in which `ssme` is worse than the simple answers: sets of trained classifiers (`trained_sets`).
 
 The simple answers are the mean of the classifiers (`ensemble`) and the labelled rows alone (`labelled`). Each
 draw has its own classifiers, its own rows and its own truth; a row of the table is the mean over its draws.
@@ -58,7 +58,7 @@ class Row:
         return known_mean(self.errors(metric), axis=0)
 
     def over(self, metric: str) -> tuple[float, float]:
-        """By how much `ssme` is worse than the better simple answer, and the standard error of that."""
+        """Return by how much `ssme` is worse than the better simple answer, and its standard error."""
         errors = self.errors(metric)
         mean = known_mean(errors, axis=0)
         better = 1 + int(np.nanargmin(mean[1:]))
@@ -104,7 +104,7 @@ def measured(
     runs : int
         Draws of each set.
     kept : Path, optional
-        A folder in which what was said of a draw is looked for before it is measured, and kept.
+        A folder of results: a draw is looked up there before it is measured, and kept there.
     processes : int
         That share the draws.
     """
@@ -142,7 +142,7 @@ def _estimates(one: TrainedSet, split: Split, draw: int, labels: tuple[int, ...]
 
 
 def table(rows: Sequence[Row], runs: int) -> str:
-    """All rows, metric by metric, and what is over the aims."""
+    """Return all rows, metric by metric, and the rows over the aims."""
     parts = [
         f"Sets of trained classifiers, {runs} draws each, {UNLABELLED:,} unlabelled rows: mean absolute\n"
         "error in points. Over: by how much ssme is worse than the better simple answer ± its standard\n"

@@ -129,7 +129,7 @@ def _codes(column: Any) -> Ints:
 
 @cache
 def flights(of: str) -> Data:
-    """Flights and what was known of each before it left; with `of` "…, delay known" as it left.
+    """Return flights and the facts known of each before it left; with `of` "…, delay known" as it left.
 
     Labels: "late" by more than 15 minutes; "three classes" (early by more than 15, on time, late by more
     than 15); "hour late" (more than 60 minutes); "cancelled"; "airport" that it left from; "carrier", the
@@ -257,7 +257,7 @@ def trained(
     learn : "part", "same" or "own"
         Each from a part of the places, all from the same rows, or each from rows of its own.
     voiceless : int
-        So many more models answer at random.
+        The number of further models that answer at random.
     power : float
         Up to which the scores of a draw are sharpened.
     """

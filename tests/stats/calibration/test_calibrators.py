@@ -1,4 +1,6 @@
-"""What every calibration method must keep: the table `CALIBRATORS` is walked, so that a new one is too."""
+"""The contract of every calibration method: the tests walk the table `CALIBRATORS`, so that it holds for new
+ones.
+"""
 
 from __future__ import annotations
 
@@ -270,7 +272,7 @@ def test_one_outcome_or_one_row_is_refused_with_the_way_out(method: str, width: 
 
 @every_fitting
 def test_a_class_without_a_label_gets_next_to_no_probability(method: str) -> None:
-    """Of three classes; of two there would be one outcome only."""
+    """There are three classes; with two there would be one outcome only."""
     scores, predicted, labels = rows(3, 3000)
     present = labels != 2
     fitted = CALIBRATORS[method]().fit(scores[present], predicted[present], labels[present])

@@ -165,7 +165,7 @@ def test_a_shift_that_the_score_does_not_show_is_followed(
 
 
 def test_a_segment_that_is_worse_than_a_coin_near_the_threshold_is_not_flattened() -> None:
-    """Of segment 1 an answer is right 25 points less often at each confidence: P(class 1) falls at 0.5."""
+    """An answer of segment 1 is right 25 points less often at each confidence: P(class 1) falls at 0.5."""
     rng = np.random.default_rng(22)
 
     def stream(n: int, share: float) -> Rows:

@@ -1,4 +1,4 @@
-"""Following a curve through drift: a slow witness by integration, laws, and what is found in simulations."""
+"""Following a curve through drift: a slow witness by integration, laws, and results of simulations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure it is that scores stand the wrong way round, beside scipy's statistic of the same."""
+"""The evidence that scores are in the wrong order, beside scipy's statistic of the same."""
 
 from __future__ import annotations
 

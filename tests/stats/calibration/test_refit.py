@@ -32,7 +32,9 @@ def rows(rng: np.random.Generator, n: int, drift: float, start: float = 0.0) -> 
 
 
 def window_errors(method: str, labels: int, drift: float) -> tuple[Floats, Floats, Floats]:
-    """By trial: error of the mean confidence of a fresh window by the old and the new fit, and the weight."""
+    """Return, by trial, the error of the mean confidence of a fresh window by the old and the new fit, and
+    the weight.
+    """
     results = []
     for trial in range(TRIALS):
         rng = np.random.default_rng([trial, labels, round(100 * drift)])

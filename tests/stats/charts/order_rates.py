@@ -26,7 +26,7 @@ def from_zero() -> NDArray[np.float64]:
 
 
 def run_length(trend: int | None, zigzag: int | None) -> float:
-    """Windows until so many in a row rise or fall (6 for nelson3), or alternate (14 for nelson4)."""
+    """Return the mean windows until `trend` in a row rise or fall, or `zigzag` in a row alternate."""
     most_steps = 10**6 if trend is None else trend - 1
     most_turns = 10**6 if zigzag is None else zigzag - 2
     states = [(1, turns) for turns in range(min(most_turns, 20))]

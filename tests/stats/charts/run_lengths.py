@@ -44,7 +44,7 @@ def in_control_rate(
     overdispersion: float = 1.0,
     spread: Spread = Spread.REFERENCE,
 ) -> float:
-    """False alarms a window of a fleet with these limits, each alarm starting the count anew.
+    """Return the false alarms a window of a fleet with these limits; each alarm starts the count again.
 
     The latch makes the true rate a little lower: no second alarm comes while one is on. `overdispersion` is
     φ, the standard deviation between windows over that of independent rows.
@@ -66,7 +66,7 @@ def max_arl0(
 
 
 def broken_rules(z: Floats, multiplier: float | Floats, rules: Sequence[str] = RULES) -> Bools:
-    """Which windows of many series complete which rule: `RuleMemory` for whole arrays, for simulation.
+    """Return which windows of many series complete which rule: `RuleMemory` for whole arrays, for simulation.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def _all_of(flags: Bools, span: int) -> Bools:
 
 
 def _so_many(flags: Bools, span: int) -> NDArray[np.int64]:
-    """How many of the last `span` windows are flagged, the present one included."""
+    """Return how many of the last `span` windows are flagged, the present one included."""
     total = np.cumsum(flags, axis=-1, dtype=np.int64)
     counts = total.copy()
     counts[..., span:] -= total[..., :-span]

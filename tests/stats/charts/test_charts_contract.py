@@ -1,4 +1,4 @@
-"""What every chart in CHARTS keeps, whatever it computes."""
+"""The contract of every chart in CHARTS."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_snapshot_taken_anywhere_goes_on_with_the_same_verdicts(kind: str) -> 
 
 
 def through_json(state: ChartState) -> ChartState:
-    """The same; what is not finite would come back as null, which no state has."""
+    """Return the same state; a number that is not finite would come back as null, which no state has."""
     return msgspec.json.decode(msgspec.json.encode(state), type=ChartState)
 
 

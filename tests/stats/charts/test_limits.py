@@ -1,4 +1,4 @@
-"""Limits from a promise: what is kept exactly, what is refused and how it says so."""
+"""Limits from a promise: exact promises, and refused ones with their sentences."""
 
 from __future__ import annotations
 

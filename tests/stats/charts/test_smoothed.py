@@ -123,7 +123,9 @@ def test_the_moving_range_of_so_many_windows_tells_sigma_as_well_as_stated(m: in
 def test_the_weight_that_suits_a_shift_is_within_one_percent_of_the_best() -> None:
     @cache
     def width(weight: float) -> float:
-        """As `limits` finds it, to 1e-4, but without a table for every width and error of the weight."""
+        """Return the width that `limits` finds, to 1e-4, but without a table for every width and error of the
+        weight.
+        """
         return float(brentq(lambda limit: ewma_arl(weight, 0.0, limit) - 370, 1.5, 4.0, xtol=1e-6))
 
     def delay(weight: float, shift: float) -> float:

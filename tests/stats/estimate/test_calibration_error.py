@@ -128,7 +128,7 @@ def test_the_standard_error_is_the_scatter_between_windows() -> None:
 
 
 def test_draws_of_different_seeds_pool_like_independent_windows() -> None:
-    """With draws paired up, the average of four windows would scatter as much as one."""
+    """The average of four windows would scatter as much as one, if draws were paired up."""
     estimates = [calibration_error(*simulated(500, seed), seed=seed) for seed in range(40)]
     draws = np.array([f.draws for f in estimates])
     pooled = draws.mean(axis=0).std(ddof=1)
@@ -167,7 +167,7 @@ def test_too_few_rows_are_unknown() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [500, 2000])
 def test_label_noise_is_taken_off_a_calibrated_model(n: int) -> None:
-    """Trials: 300. Plain reads 3.4 points at n = 500; what is left is below 1.1 points."""
+    """Trials: 300. Plain reads 3.4 points at n = 500; the rest is below 1.1 points."""
     rng = np.random.default_rng(6)
     plain, corrected = [], []
     for _ in range(300):

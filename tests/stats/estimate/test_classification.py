@@ -139,14 +139,14 @@ def test_the_draws_have_the_mean_and_the_quantiles_of_an_enumeration(metric: str
 
 
 def drawn_labels(rng: np.random.Generator, scores: Floats, times: int) -> Ints:
-    """So many labellings (times, rows) by the scores' chances."""
+    """Return `times` labellings (times, rows) by the scores' chances."""
     edges = np.cumsum(scores, axis=1)[:, :-1]
     return (rng.random((times, len(scores), 1)) >= edges).sum(axis=2)
 
 
 @cache
 def values_of_drawn_labels(width: int) -> dict[str, Floats]:
-    """Of 400 rows, by metric 150 values."""
+    """Return, by metric, 150 values of 400 rows."""
     scores, predicted = rows(400, width, seed=7)
     each = [
         witnesses(labels, predicted, scores, averaged(width))
@@ -321,7 +321,7 @@ def test_confusion_refuses_a_confidence_and_a_threshold_out_of_range() -> None:
 
 
 def test_intervals_of_the_confusion_matrix_are_those_of_every_labelling_counted() -> None:
-    """By enumeration: 3 classes, 7 rows, all 2,187 labellings with their chances."""
+    """The test enumerates 3 classes, 7 rows, all 2,187 labellings with their chances."""
     rng = np.random.default_rng(11)
     scores = rng.dirichlet(np.ones(3), 7)
     predicted = np.array([0, 0, 0, 0, 1, 1, 2])

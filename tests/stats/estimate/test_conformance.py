@@ -1,4 +1,4 @@
-"""What every estimator from confidences keeps to, whatever it computes."""
+"""The contract of every estimator from confidences."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def stream(windows, seed=1, bias=0.0, n=N):
 
 
 def fed(settings, confidence, right, labelled, late=0):
-    """The correction after all windows; labels of `labelled` rows come so many windows late."""
+    """Return the correction after all windows; labels of `labelled` rows come `late` windows late."""
     logic, blocks = settings.build(), []
     for k, rows in enumerate(confidence):
         blocks.append(logic.close(k, rows))
@@ -154,7 +154,7 @@ def test_it_resumes_to_the_byte_wherever_it_was_cut():
 
 @pytest.mark.parametrize("late", [0, 2, 7])
 def test_asking_in_between_changes_nothing(late):
-    """Neither does what is asked: windows alone or together, in one pass or in two."""
+    """A query changes nothing either: windows alone or together, in one pass or in two."""
     confidence, right = stream(16)
     labelled = picked(confidence.shape, 0.2)
     labelled[:, 200:300] = False  # a block without labels
@@ -292,7 +292,7 @@ def test_labels_that_come_very_late_still_find_the_time_of_their_answers():
 
 
 def test_old_labels_count_whenever_they_come():
-    """Those of a window before the kept ones, after later windows left without labels."""
+    """Labels of a window before the kept ones come after later windows left without labels."""
     confidence, right = stream(14, bias=-1.0)
     early, late = STEADY.build(), STEADY.build()
     for k in range(14):

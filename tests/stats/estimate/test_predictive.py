@@ -206,7 +206,7 @@ def test_certain_answers_and_single_rows_give_an_interval():
     ],
 )
 def test_two_folds_tell_that_there_are_components_or_leave_it_open(name, rows, settled):
-    """Where they tell, `fit_predictive`, which asks all folds, has found components."""
+    """Two folds that see components agree with `fit_predictive`, which asks all folds."""
     rng, method = np.random.default_rng(4), name.split(",")[0]
     second = confidences(rng, ORIGINAL, (rows,))
     labels = (rng.random(rows) < second).astype(np.int64)

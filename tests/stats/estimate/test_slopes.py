@@ -1,4 +1,4 @@
-"""What each row's confidence moves a metric by: against differences, for two classes and three."""
+"""The slopes of a metric by each row's confidence: against differences, for two classes and three."""
 
 from __future__ import annotations
 

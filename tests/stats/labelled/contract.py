@@ -1,4 +1,4 @@
-"""What the tests of the contract over all of `ESTIMATORS` fit, and how they compare answers."""
+"""The fits of the contract tests over all of `ESTIMATORS`, and the comparison of their answers."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def answers(fit: LabelEstimator, models: int) -> Iterator[tuple[str, int, object
 
 
 def ends_of(fit: LabelEstimator) -> dict[str, tuple[float, float, float]]:
-    """By metric that is known, the second model's value and interval: fit to be written as JSON."""
+    """Return, by metric that is known, the second model's value and interval: fit to be written as JSON."""
     results = {metric: fit.estimate(metric, 1) for metric in METRICS}
     return {
         metric: (one.value, one.lower, one.upper)

@@ -73,7 +73,7 @@ def test_the_interval_holds_the_truth_where_errors_are_drawn_more_often() -> Non
 
 
 def test_rows_that_are_all_right_are_all_right_whatever_they_weigh() -> None:
-    """As in the paper the errors are weighed: a mean over the right rows would be that of their weights."""
+    """The errors are weighed, as in the paper: a mean over the right rows would be that of their weights."""
     scores = np.tile([[[0.1, 0.9]]], (100, 1, 1))
     order = np.where(np.arange(100) < 10, np.arange(100), -1)
     fit = ActiveTesting().fit(

@@ -297,7 +297,7 @@ print(json.dumps({tag: ends_of(usual(tag)) for tag in TAGS}))
 
 
 def test_another_process_with_other_hashes_gives_the_same_numbers() -> None:
-    """Python orders sets of strings by hashes that are drawn anew for each process."""
+    """Python orders sets of strings by hashes that differ between processes."""
     done = subprocess.run(
         [sys.executable, "-c", SAID],
         capture_output=True,
@@ -343,7 +343,7 @@ def test_permuted_models_give_their_own_answers(tag: str) -> None:
 
 
 def test_all_families_of_spe_keep_the_contract() -> None:
-    """Rows and models permuted, with the settings that it has by itself: 64 pairs of densities."""
+    """Rows and models are permuted, with the default settings: 64 pairs of densities."""
     scores, labels = problem(models=2)
     plain = ESTIMATORS["spe"]().fit(scores, labels)
     moved = ESTIMATORS["spe"]().fit(scores[ORDER][:, ::-1], labels[ORDER])

@@ -1,4 +1,4 @@
-"""What `fit` refuses and says, and that its order of rows and models comes from their content alone."""
+"""The errors of `fit`, and its order of rows and models, which comes from their content alone."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_ranked_metrics_of_weighted_rows_are_those_of_all_pairs(ties: bool) -> N
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_models_together_are_those_one_by_one(classes: int) -> None:
-    """Of models that miss some rows, or all of a subgroup's; with some metrics or all."""
+    """Some models miss some rows, or all of a subgroup's; with some metrics or all."""
     rng = np.random.default_rng(10)
     scores = np.stack([made(classes, seed, ties=seed == 1)[0] for seed in range(3)], axis=1)
     scores[rng.random((ROWS, 3)) < 0.3] = np.nan

@@ -202,7 +202,9 @@ def test_autoeval_holds_what_it_says_with_few_labels(annotator, picked: bool) ->
 
 
 def test_another_model_annotates_and_so_do_chances_given_apart() -> None:
-    """By hand, from the rows as they were given: the fit keeps rows and models in an order of its own."""
+    """The test computes by hand, from the rows in their order: the fit keeps rows and models in an order of
+    its own.
+    """
     scores, labels, _, _ = toy(1, 60)
     known, right = labels >= 0, (scores[:, 0].argmax(axis=1) == labels).astype(float)
     apart = np.random.default_rng(5).dirichlet([1.0, 1.0], 1000)

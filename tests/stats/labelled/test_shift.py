@@ -74,7 +74,7 @@ def simulated(seed: int, labelled: int, chance: Chance) -> tuple[Floats, Ints, F
 
 
 def share_held(make: type[LabelEstimator], chance: Chance, trials: int, weigh: bool = True) -> float:
-    """Of 95 % intervals, with 200 labels, that hold the accuracy of all rows."""
+    """Return the share of 95 % intervals, with 200 labels, that hold the accuracy of all rows."""
     held = 0
     for trial in range(trials):
         scores, labels, right = simulated(trial, 200, chance)

@@ -192,7 +192,7 @@ def test_mid_ranks_of_the_reference_itself():
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_wide_corrections_rectify_the_right_answers_of_every_model(classes):
-    """What `Corrections` claims: without a prior, fitted right answers equal those observed."""
+    """The docstring of `Corrections` says so: without a prior, fitted right answers equal those observed."""
     scores, truth = scored(11, n=2000, classes=classes)
     pooling, evidence, _ = everything(scores)
     wrong = 0.3 * evidence.pooled  # logits that are far too flat

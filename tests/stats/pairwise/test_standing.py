@@ -1,4 +1,4 @@
-"""How models of an arena stand: who can be placed, against what, and what the numbers are."""
+"""The standing of an arena's models: which ones have a rank, against which, and its numbers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ def simulated(seed: int = 0, labelled: int = 30) -> tuple[Floats, Ints, Ints]:
 
 
 def with_a_second_mode() -> tuple[Floats, Ints, Ints]:
-    """As `drawn`, with a second model: three in ten of its positive rows score like the negative ones."""
+    """Return the rows of `simulated` with a second model: three in ten of its positive rows score like
+    negative ones.
+    """
     scores, labels, truth = simulated(labelled=60)
     rng = np.random.default_rng(1)
     hidden = rng.random(ROWS) < 0.3

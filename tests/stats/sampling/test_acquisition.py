@@ -1,4 +1,4 @@
-"""Which answers to label next: chances that sum up, draws that keep to them, estimates without bias."""
+"""The answers to label next: chances that sum up, draws that keep to them, estimates without bias."""
 
 from __future__ import annotations
 

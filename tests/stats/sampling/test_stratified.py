@@ -118,7 +118,7 @@ def test_what_is_taken_whole_or_is_labelled_brings_no_variance():
 
 
 def test_an_interval_is_wider_by_what_the_missing_rows_would_have_told():
-    """Of the mean of rows alone, not in strata: on the whole pool its variance is rows / pool of it."""
+    """The mean is of rows alone, not in strata: on the whole pool its variance is rows / pool of it."""
     chance = np.random.default_rng(2).random(4000)
     half = 1.96 * chance.std() / np.sqrt(4000)
     evenly = chance.var() / 4000 * (1 - 4000 / 64_000)

@@ -7,7 +7,8 @@
 
 It leaves `blindsight.sqlite.gz` in that folder: a stream cut in the middle of a window, with labels that
 wait, that were used, and that were corrected. With `everything`, three tasks hold every piece of state that
-there is: references and what is fitted on them, lost trust and a calibration fitted again, refits, an arena.
+there is: references and the models fitted on them, lost trust and a calibration fitted again, refits, an
+arena.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ EVERYTHING_CUT = 760
 
 
 def everything_records() -> list[Record]:
-    """By turns answers of two models to the same inputs, with labels that soon contradict one, and duels."""
+    """Return by turns answers of two models to the same inputs, with labels that soon contradict one, and
+    duels.
+    """
     rng = np.random.default_rng(8)
     stream: list[tuple[float, Record]] = []
     for place, one in enumerate(answers(rng, 200, task="scored", version="v1")):
