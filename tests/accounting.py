@@ -90,13 +90,13 @@ def accounts(metrics: Metrics) -> Accounts:
 
 
 def answers_account(metrics: Metrics) -> Account:
-    """The answers of a scrape, all sources and models together."""
+    """Return the answers of a scrape, all sources and models together."""
     parts = {part: int(metrics.total(name)) for part, name in _ANSWERS.items()}
     return Account("answers", int(metrics.total("answers_received_total")), parts)
 
 
 def labels_account(metrics: Metrics) -> Account:
-    """The labels of a scrape, all sources and tasks together."""
+    """Return the labels of a scrape, all sources and tasks together."""
     parts = {outcome: int(metrics.total("labels_total", outcome=outcome)) for outcome in _OUTCOMES}
     parts["waiting"] = int(metrics.total("labels_waiting"))
     return Account("labels", int(metrics.total("labels_received_total")), parts)
@@ -120,7 +120,7 @@ def assert_adds_up(origin: Metrics | DaemonProcess | AgentView, sent: int | None
 
 
 def scraped(origin: Metrics | DaemonProcess | AgentView) -> Metrics:
-    """The next scrape of a daemon or an agent; a scrape as it is."""
+    """Return the next scrape of a daemon or an agent; a scrape as it is."""
     if isinstance(origin, AgentView):
         return Metrics(generate_latest(registry(lambda: origin, _EVERY_SERIES)).decode())
     return origin.metrics() if isinstance(origin, DaemonProcess) else origin

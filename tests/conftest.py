@@ -133,8 +133,9 @@ def _is_unit_part(config: pytest.Config) -> bool:
 
 
 def _keep_files_in_memory(config: pytest.Config) -> None:
-    """Unit tests sync thousands of files, and none asks what outlives a power cut: where memory has room, it
-    holds them until the run ends. `--basetemp FOLDER` keeps them elsewhere, and for longer."""
+    """Keep the files of unit tests in memory where it has room, until the run ends; they sync thousands,
+    and none needs to outlive a power cut. `--basetemp FOLDER` keeps them elsewhere, and for longer.
+    """
     if not _is_unit_part(config) or config.getoption("basetemp"):
         return  # so in each worker
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MOST_FILES_BYTES:
@@ -232,7 +233,9 @@ def _mix(items: list[pytest.Item]) -> None:
 
 
 def _queue(nodeid: str) -> str | None:
-    """The service for which a test waits in line: its tests run in one worker, which starts it once."""
+    """Return the service for which a test waits in line: its tests run in one worker, which starts it
+    once.
+    """
     file = nodeid.split("::")[0]
     if file.startswith("tests/connectors/spark/"):
         return "spark"

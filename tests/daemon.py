@@ -68,7 +68,7 @@ def _run(
 def _started(
     module: str, words: Sequence[str], fresh: bool = False, **options: Any
 ) -> subprocess.Popen[bytes] | ForkedProcess:
-    """A module with these words, as a fork where those are wanted."""
+    """Start a module with these words, as a fork where forks are wanted."""
     if fork_server.enabled and not fresh:
         return ForkedProcess(words, module=module, **options)
     return subprocess.Popen([sys.executable, "-m", module, *words], **options)
@@ -115,19 +115,19 @@ def write_configuration(folder: Path, config: Mapping[str, Any] | str, name: str
 
 
 def ndjson(records: Sequence[Record | bytes]) -> bytes:
-    """Records as lines."""
+    """Return records as lines."""
     return b"".join(
         (record if isinstance(record, bytes) else msgspec.json.encode(record)) + b"\n" for record in records
     )
 
 
 def read_windows(path: Path) -> list[dict[str, Any]]:
-    """The windows of a reports file, each once, as it closed; a half-written last line is left out."""
+    """Return the windows of a reports file, each once, as it closed; a half-written last line is left out."""
     return [line for line in read_lines(path) if not line.get("revision")]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a reports file, revisions among them; a half-written last one is left out."""
+    """Return the lines of a reports file, revisions among them; a half-written last one is left out."""
     text = path.read_bytes() if path.exists() else b""
     return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
 
@@ -144,7 +144,7 @@ class Metrics:
         self.text = text
 
     def all(self, name: str, **labels: str) -> dict[tuple[tuple[str, str], ...], float]:
-        """The samples of a name that have these labels, by their labels."""
+        """Return the samples of a name that have these labels, by their labels."""
         starts = f"blindsight_{name}{{", f"blindsight_{name} "
         # The parser is slow, and tests that wait ask for one name many times.
         lines = "".join(line for line in self.text.splitlines(keepends=True) if line.startswith(starts))
@@ -156,7 +156,7 @@ class Metrics:
         }
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The only sample of a name that has these labels; None where there is none."""
+        """Return the only sample of a name that has these labels; None where there is none."""
         samples = list(self.all(name, **labels).values())
         assert len(samples) <= 1, f"{name} {labels}: {len(samples)} samples"
         return samples[0] if samples else None
@@ -167,7 +167,7 @@ class Metrics:
         return self.total("predictions_total") + self.total("answers_pending")
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum over the samples of a name that have these labels."""
+        """Return the sum over the samples of a name that have these labels."""
         return sum(self.all(name, **labels).values())
 
 
@@ -267,7 +267,7 @@ class DaemonProcess:
                 return error.code, error.read().decode()
 
     def metrics(self) -> Metrics:
-        """A scrape."""
+        """Return a scrape."""
         status, text = self.get("/metrics")
         assert status == 200
         return Metrics(text)

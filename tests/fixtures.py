@@ -56,14 +56,14 @@ for _waits_for in ("connect", "read", "write", "pool"):  # five seconds, where a
 
 @pytest.fixture(scope="session", params=DRIVERS)
 def kafka_driver(request: pytest.FixtureRequest) -> Driver:
-    """The client library that a test's Kafka sources read by; each such test runs with both."""
+    """Return the client library that a test's Kafka sources read by; each such test runs with both."""
     driver: Driver = request.param
     return driver
 
 
 @pytest.fixture(scope="session")
 def kafka_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Driver], KafkaBroker]]:
-    """A broker for the tests of each driver, started when the first asks."""
+    """Yield a broker for the tests of each driver, started when the first asks."""
     with ExitStack() as stack:
 
         @cache
@@ -89,7 +89,7 @@ def kafka_broker(
 
 @pytest.fixture
 def guarded_broker(kafka_broker: KafkaBroker) -> GuardedBroker:
-    """The same broker, for tests of its listeners that let in only whom they know."""
+    """Return the same broker, for tests of its listeners that let in only known clients."""
     if not isinstance(kafka_broker, GuardedBroker):
         pytest.skip("the openssl command is missing: it makes certificates")
     return kafka_broker
@@ -97,14 +97,16 @@ def guarded_broker(kafka_broker: KafkaBroker) -> GuardedBroker:
 
 @pytest.fixture(scope="module")
 def old_kafka_broker() -> Iterator[OldKafkaBroker]:
-    """A Kafka broker whose topics have no ids."""
+    """Yield a Kafka broker whose topics have no ids."""
     with _or_skip(OldKafkaBroker) as broker:
         yield broker
 
 
 @pytest.fixture
 def new_kafka_broker() -> Iterator[Callable[[], KafkaBroker]]:
-    """Makes brokers, not started yet, for one test to start late, kill and start again; then removes them."""
+    """Yield a function that makes brokers, not started yet, for one test to start and kill; then remove
+    them.
+    """
     with ExitStack() as stack:
 
         def new() -> KafkaBroker:
@@ -117,7 +119,9 @@ def new_kafka_broker() -> Iterator[Callable[[], KafkaBroker]]:
 
 @pytest.fixture
 def kafka_source(kafka_driver: Driver) -> Iterator[Callable[..., KafkaSource]]:
-    """Makes Kafka sources over either library, not open yet, and closes them whatever the test comes to."""
+    """Yield a function that makes Kafka sources over either library, not open yet; close them after the
+    test.
+    """
     with ExitStack() as stack:
 
         def new(
@@ -143,7 +147,9 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def new_redis_server() -> Iterator[Callable[..., RedisServer]]:
-    """Starts Redis servers with these settings, for one test to kill and start again; then removes them."""
+    """Yield a function that starts Redis servers with these settings, for one test to kill; then remove
+    them.
+    """
     with ExitStack() as stack:
 
         def new(*words: str, **more: Any) -> RedisServer:
@@ -161,7 +167,9 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def prometheus() -> Iterator[Callable[..., PrometheusServer]]:
-    """Starts Prometheus servers that scrape the given targets, and stops them after the test."""
+    """Yield a function that starts Prometheus servers that scrape the given targets; stop them after the
+    test.
+    """
     with ExitStack() as stack:
 
         def new(targets: Sequence[str], **settings: Any) -> PrometheusServer:
@@ -172,7 +180,7 @@ def prometheus() -> Iterator[Callable[..., PrometheusServer]]:
 
 @pytest.fixture
 def alertmanager() -> Iterator[Callable[..., AlertmanagerServer]]:
-    """Starts Alertmanagers with the given arguments, and stops them after the test."""
+    """Yield a function that starts Alertmanagers with the given arguments; stop them after the test."""
     with ExitStack() as stack:
 
         def new(config: str, **guarded: Any) -> AlertmanagerServer:
@@ -206,7 +214,7 @@ def spark(spark_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def webhook() -> Iterator[Webhook]:
-    """Takes notifications."""
+    """Yield a server that takes notifications."""
     with Webhook() as receiver:
         yield receiver
 
@@ -224,7 +232,7 @@ def ppi() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def civilcomments_file() -> Path:
-    """The scores of civilcomments (`tests.fidelity.ssme.scores_file`)."""
+    """Return the scores of civilcomments (`tests.fidelity.ssme.scores_file`)."""
     if scores_file.VARIABLE not in os.environ:
         pytest.skip(scores_file.MISSING)
     return scores_file.find_file()

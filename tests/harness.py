@@ -90,7 +90,7 @@ def output(table: Table, part: str = "") -> Path:
 
 
 def kept(table: Table, part: str = "") -> str:
-    """The text of the last run in full."""
+    """Return the text of the last run in full."""
     return output(table, part).read_text(encoding="utf-8")
 
 
@@ -222,7 +222,7 @@ def _kind(hint: Any) -> dict[str, Any]:
 
 
 def _default_words(default: Any) -> str:
-    """A default as it would be written."""
+    """Return a default as it would be written."""
     if isinstance(default, tuple):
         return " ".join(map(_default_words, default))
     return f"{default:,}" if isinstance(default, int) else str(default)

@@ -265,12 +265,12 @@ def parts(root: Mapping[str, Any]) -> list[Part]:
 
 
 def example_of(node: Mapping[str, Any]) -> Any:
-    """The example of a key that holds a value, None of one that holds a section."""
+    """Return the example of a key that holds a value, None of one that holds a section."""
     return next(iter(node.get("examples", [])), _only(node))
 
 
 def _only(node: Mapping[str, Any]) -> Any:
-    """The one value that a key may have, or None."""
+    """Return the one value that a key may have, or None."""
     allowed = node.get("enum", [node.get("const")])
     return allowed[0] if len(allowed) == 1 else None
 
@@ -299,7 +299,7 @@ def _part(part: Part, titles: Mapping[int, str], root: Mapping[str, Any]) -> str
 
 
 def held(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The sections that a list or a mapping may hold."""
+    """Return the sections that a list or a mapping may hold."""
     inner = node.get("items", node.get("additionalProperties"))
     allowed = choices(inner, root) if isinstance(inner, dict) else []
     return [each for each in allowed if "properties" in each]
@@ -317,7 +317,9 @@ def _takes(node: Mapping[str, Any], titles: Mapping[int, str], root: Mapping[str
 
 
 def _link(node: Mapping[str, Any], titles: Mapping[int, str], words: str = "") -> str:
-    """A link to a section, by default with its kind; anchors are the same on GitHub and on the site."""
+    """Return a link to a section, by default with its kind; anchors are the same on GitHub and on the
+    site.
+    """
     title = titles[id(node)]
     anchor = re.sub(r"[^\w\s-]", "", title).strip().lower().replace(" ", "-")
     return f"[{words or _only(node['properties']['kind'])}](#{anchor})"
@@ -330,7 +332,7 @@ def _default(node: Mapping[str, Any], allowed: list[Mapping[str, Any]]) -> str:
 
 
 def _flow(value: Any) -> str:
-    """A value as a configuration has it, in one line."""
+    """Return a value as a configuration has it, in one line."""
     if value is None:
         return ""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False)
@@ -338,7 +340,7 @@ def _flow(value: Any) -> str:
 
 
 def _first(text: str) -> tuple[str, list[str]]:
-    """The sentences of a text that a cell has room for, and the others."""
+    """Return the sentences of a text that a cell has room for, and the others."""
     first, *more = re.split(r"(?<=\.) (?=\S)", " ".join(text.split()))
     while more and not _is_a_choice(more[0]) and len(f"{first} {more[0]}") <= _WIDEST:
         first = f"{first} {more.pop(0)}"

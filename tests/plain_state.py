@@ -15,7 +15,7 @@ S = TypeVar("S")
 
 
 def through_msgpack(state: S) -> S:
-    """The state after a way through the store's bytes, of the type that it had.
+    """Return the state after a way through the store's bytes, of the type that it had.
 
     Raises `AssertionError` where anything in it is no plain value: a struct or a dict with text keys, a list,
     text, a number, a truth value, None, or an array of numbers.

@@ -32,13 +32,13 @@ def decode(
 
 
 def answer(**fields: object) -> dict[str, object]:
-    """A good prediction, with some fields changed; None takes one away."""
+    """Return a good prediction, with some fields changed; None takes one away."""
     record = {"id": "a", "model": "erm", "scores": [0.25, 0.75], **fields}
     return {name: value for name, value in record.items() if value is not None}
 
 
 def kserve_event(record: Mapping[str, object]) -> dict[str, object]:
-    """An answer with scores, time and model, as an event of KServe's logger."""
+    """Return an answer with scores, time and model, as an event of KServe's logger."""
     return {
         "specversion": "1.0",
         "id": record["id"],

@@ -43,7 +43,7 @@ COMPARED = "/models/toxicity/erm?compare=irm"
 
 
 def stream(folder: Path) -> dict[str, Any]:
-    """Writes the records, and gives the configuration of an agent that reads them."""
+    """Write the records, and return the configuration of an agent that reads them."""
     rows = records(_GOOD, _START, ORIGINAL, 5) + records(_BAD, _START + _GOOD, WORSE, 6)
     (folder / "in.ndjson").write_bytes(ndjson(rows))
     task = {
@@ -94,7 +94,7 @@ def take(browser: Browser, origin: str, folder: Path) -> None:
 
 @contextmanager
 def looks(browser: Browser, origin: str, store: Path, scheme: str, width: int) -> Iterator[dict[str, Any]]:
-    """The first page, the page of a model and a report, open in tabs once their charts are drawn.
+    """Yield the first page, the page of a model and a report, open in tabs once their charts are drawn.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def looks(browser: Browser, origin: str, store: Path, scheme: str, width: int) -
 
 
 def take_looks(browser: Browser, origin: str, store: Path, folder: Path) -> None:
-    """The pictures of `looks`, both themes at every width, into a folder."""
+    """Take the pictures of `looks`, both themes at every width, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for scheme in SCHEMES:
         for width in WIDTHS:

@@ -188,7 +188,9 @@ def confidence_of(sequence: int) -> float:
 
 
 def cells(answer: Answer, sequence: int) -> list[tuple[int, int]]:
-    """The (series, window) in which an answer counts: its model's, and its group's where it has one."""
+    """Return the (series, window) in which an answer counts: its model's, and its group's where it has
+    one.
+    """
     own = (answer.model, sequence // 3)
     return [own] if answer.group < 0 else [own, (10 + answer.group, sequence // 5)]
 

@@ -59,7 +59,9 @@ def answers(
 
 
 def newest_wrong(records: Sequence[Record], rows: int = 100) -> list[Record]:
-    """Records with labels that agree with every answer but the last ones, so that these cost the trust."""
+    """Return records with labels that agree with every answer but the last ones, so that these cost the
+    trust.
+    """
     classes = [int(np.argmax(record["scores"])) for record in records]
     classes[-rows:] = [1 - one for one in classes[-rows:]]
     return [record | {"label": CLASSES[one]} for record, one in zip(records, classes, strict=True)]
@@ -91,13 +93,15 @@ def compared(
 
 
 def task(**settings: Any) -> Task:
-    """A task of two classes with small windows that do not age, unless `settings` say otherwise."""
+    """Return a task of two classes with small windows that do not age, unless `settings` say otherwise."""
     window = {"size": 100, "min_size": 20, "max_age_seconds": 1e9} | settings.pop("window", {})
     return Task(**({"classes": CLASSES, "window": window, "metrics": ["accuracy"]} | settings))
 
 
 def reference_of(settings: TaskConfig, records: Iterable[Record]) -> dict[str, Reference]:
-    """A labelled reference as the daemon would read it; equal ones are one, so that each is fitted once."""
+    """Return a labelled reference as the daemon would read it; equal ones are one, so that each is fitted
+    once.
+    """
     return dict(_read(layouts({"t": settings}), tuple(map(msgspec.json.encode, records))))
 
 
@@ -152,5 +156,5 @@ class Rig:
 
 
 def lines(reports: Sequence[WindowReport]) -> list[bytes]:
-    """Reports as they are written down."""
+    """Return reports as they are written down."""
     return [to_json(report) for report in reports]

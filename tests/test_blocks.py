@@ -127,7 +127,7 @@ BUILTINS = {".", "bash", "echo", "export", "sed", "wait"}
 
 
 def of(*languages: str) -> list[Case]:
-    """The blocks in these languages that are read here."""
+    """Return the blocks in these languages that are read here."""
     return [case for case in CASES if case.block.language in languages and elsewhere(case) is None]
 
 
@@ -141,7 +141,7 @@ def place(case: Case) -> str:
 
 
 def one(page: str, text: str) -> str:
-    """The block of a page that begins so."""
+    """Return the block of a page that begins so."""
     [block] = [case.block.text for case in CASES if case.begins(page, text)]
     return block
 
@@ -174,7 +174,7 @@ def test_what_stands_elsewhere_is_there_and_each_reason_is_needed() -> None:
 
 
 def completed(part: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with what a page shows of it."""
+    """Return a configuration with what a page shows of it."""
     task = {
         "classes": ["ok", "toxic"],
         "models": ["erm", "irm"],
@@ -263,7 +263,7 @@ def test_every_other_line_is_a_sample_that_is_read_by_the_mapping_beside_it() ->
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words of each command in a block, without redirections."""
+    """Yield the words of each command in a block, without redirections."""
     for line in text.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line.replace("$(", " ( "), posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
@@ -316,7 +316,9 @@ def test_what_is_for_the_shell_is_in_its_grammar(tmp_path: Path) -> None:
 
 
 def parsed(command: Any, words: list[str]) -> Any:
-    """The context in which a command would run with these words: they are read, and nothing is done."""
+    """Return the context in which a command would run with these words: they are read, and nothing is
+    done.
+    """
     while hasattr(command, "commands"):
         name, command, words = command.resolve_command(
             command.make_context("blindsight", list(words)), list(words)

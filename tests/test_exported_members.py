@@ -41,7 +41,7 @@ def test_every_public_class_and_function_is_documented(package: str) -> None:
 
 
 def members(thing: object) -> list[tuple[str, object]]:
-    """The thing itself and, of a class, its public methods and properties."""
+    """Return the thing itself and, of a class, its public methods and properties."""
     if not (inspect.isclass(thing) or inspect.isfunction(thing)):
         return []
     pairs: list[tuple[str, object]] = [("", thing)]

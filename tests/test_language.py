@@ -61,11 +61,11 @@ def written(folder: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return the docstrings and the bound names of the modules of a folder, each with its place."""
     docstrings, bound = [], []
     for path in sorted((ROOT / folder).rglob("*.py")):
+        file = path.relative_to(ROOT)
         for node in ast.walk(ast.parse(path.read_bytes())):
-            place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                docstrings.append((place, ast.get_docstring(node) or ""))
-            bound += [(place, name) for name in names(node)]
+                docstrings.append((f"{file}:{getattr(node, 'lineno', 1)}", ast.get_docstring(node) or ""))
+            bound += [(f"{file}:{node.lineno}", name) for name in names(node)]
     return docstrings, bound
 
 

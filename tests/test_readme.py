@@ -100,7 +100,7 @@ def test_it_is_one_screen_to_a_number_and_three_in_all():
 
 
 def rows(page: Path, table: int) -> list[list[str]]:
-    """The cells of the rows of a table of a page, the heading first."""
+    """Return the cells of the rows of a table of a page, the heading first."""
     tables = re.findall(r"(?:^\|.*\|\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)
     lines = tables[table].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]

@@ -72,12 +72,12 @@ class Tutorial:
         return count
 
     def block(self, name: str) -> str:
-        """The text of the block of this name."""
+        """Return the text of the block of this name."""
         [text] = [block.text for block in self.blocks if block.name == name]
         return text
 
     def agent(self, name: str) -> DaemonProcess:
-        """The agent on its configuration, at a free port."""
+        """Return the agent on its configuration, at a free port."""
         config = yaml.safe_load((self.folder / name).read_text(encoding="utf-8"))
         return DaemonProcess(self.folder, config | {"export": {"listen": "127.0.0.1:0"}})
 

@@ -34,7 +34,7 @@ from tests.streams import Rig, lines, task
 
 @pytest.fixture
 def rigged() -> Iterator[Callable[..., Rigged]]:
-    """Makes agents and stops them after the test, whatever it came to."""
+    """Yield a function that makes agents, and stop them after the test."""
     made: list[Rigged] = []
 
     def new(*sources: Source, **rest: Any) -> Rigged:

@@ -43,7 +43,7 @@ def config(decoders: int, path: Path, **rest: Any) -> dict[str, Any]:
 
 
 def ran(folder: Path, settings: dict[str, Any]) -> DaemonProcess:
-    """The agent, after the end of its sources."""
+    """Return the agent, after the end of its sources."""
     folder.mkdir()
     with DaemonProcess(folder, settings) as daemon:
         assert end_of(daemon.process) == 0, daemon.log
@@ -73,7 +73,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def decoders(daemon: DaemonProcess, count: int) -> list[int]:
-    """The processes that decode, once they are there."""
+    """Return the processes that decode, once they are there."""
 
     def there() -> list[int]:
         return [pid for pid in descendants(daemon.process.pid) if b"--multiprocessing-fork" in words(pid)]

@@ -42,7 +42,7 @@ def config(port: int = 0, **rest: Any) -> dict[str, Any]:
 
 
 def about(name: str) -> list[dict[str, Any] | bytes]:
-    """An answer, a label that waits, a label that found its answer, and two records that cannot be used."""
+    """Return an answer, a label that waits, a label that found its answer, and two unusable records."""
     return [
         {"id": name, "model": "erm", "scores": [0.25, 0.75], "time": 1.7e9},
         {"id": f"{name}/early", "label": "ok", "time": 1.7e9},

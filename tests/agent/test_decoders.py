@@ -53,7 +53,7 @@ MANY = 1000  # lines: more than what a source's thread decodes itself
 
 
 def configured() -> Config:
-    """A source for each mapping that a page shows, and one without any; rejects are redacted."""
+    """Return a source for each mapping that a page shows, and one without any; rejects are redacted."""
     sources: list[dict[str, Any]] = [
         {"kind": "file", "path": name, "name": name, "mapping": yaml.safe_load(mapping)}
         for name, mapping in MAPPINGS.items()
@@ -144,7 +144,7 @@ def started(decoders: Decoders) -> Iterator[Decoders]:
 
 
 def give(to: Decoders, source: str, raws: Sequence[Raw]) -> DecoderProcess:
-    """A process that has the read, once one is ready."""
+    """Return a process that has the read, once one is ready."""
     processes: list[DecoderProcess] = []
 
     def free() -> bool:

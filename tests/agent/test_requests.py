@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> RequestFolder:
 
 
 def count(engine: Engine, request: OperatorRequest) -> str:
-    """A handler whose effect shows how often it ran: the sequence is saved with everything else."""
+    """Return a handler whose effect shows how often it ran: the sequence is saved with everything else."""
     if request.body.get("refuse"):
         raise RequestError("it may not be")
     if request.body.get("fail"):

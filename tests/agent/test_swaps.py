@@ -324,7 +324,7 @@ def referenced(house: House, seed: int) -> None:
 
 
 def fitted(house: House) -> float:
-    """The time of the newest row of the reference that the calibration of the series was fitted on."""
+    """Return the time of the newest row of the reference that the calibration of the series was fitted on."""
     [series] = house.view.engine.series
     return float(series.calibration.fitted_time)
 

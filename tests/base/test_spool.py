@@ -26,7 +26,7 @@ class Place(Protocol):
     """Somewhere to keep posts."""
 
     def new(self, room: int = ROOM, name: str = "http") -> PostSpool:
-        """The spool of a source, not open yet; what it kept before is there."""
+        """Return the spool of a source, not open yet; what it kept before is there."""
 
     def again(self) -> None:
         """Another process comes in the place of the one before."""
@@ -108,7 +108,7 @@ def all_of(spool: PostSpool) -> bytes:
 
 
 def resumed(place: Place, position: int | None, room: int = ROOM) -> PostSpool:
-    """The spool of the process after this one."""
+    """Return the spool of the process after this one."""
     place.again()
     made = place.new(room)
     made.open(position)

@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 60.0
 
 @contextmanager
 def by_rules(folder: Path, receiver: AlertmanagerServer) -> Iterator[None]:
-    """An agent, and a Prometheus that evaluates its rules."""
+    """Yield an agent, and a Prometheus that evaluates its rules."""
     with DaemonProcess(folder, settings()) as daemon:
         rules = command("rules", daemon.config, "--time-scale", TIME_SCALE).stdout
         target = [f"127.0.0.1:{daemon.port}"]
@@ -45,7 +45,7 @@ def by_rules(folder: Path, receiver: AlertmanagerServer) -> Iterator[None]:
 
 @contextmanager
 def by_push(folder: Path, receiver: AlertmanagerServer) -> Iterator[None]:
-    """An agent that tells Alertmanager itself."""
+    """Yield an agent that tells Alertmanager itself."""
     config: dict[str, Any] = settings() | {"alertmanager": {"urls": [receiver.url]}}
     with DaemonProcess(folder, config) as daemon:
         daemon.until_value(8.0, "windows_closed_total", model="m")
@@ -79,7 +79,7 @@ def seconds_until_paged(way: Way) -> float:
 
 
 def table(runs: int = 5) -> Iterator[str]:
-    """A line a way."""
+    """Yield a line a way."""
     waits: dict[str, tuple[Way, float]] = {
         "rules": (by_rules, FOR_SECONDS + GROUP_WAIT_SECONDS),
         "direct push": (by_push, GROUP_WAIT_SECONDS),

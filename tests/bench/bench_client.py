@@ -73,7 +73,7 @@ def serve(kind: str, port: int, agent: str) -> None:
 
 @contextmanager
 def services(agent: str) -> Iterator[dict[str, int]]:
-    """The three, by the ports that they answer on."""
+    """Yield the three, by the ports that they answer on."""
     ports = dict(zip(KINDS, free_ports(len(KINDS)), strict=True))
     made = [get_context("spawn").Process(target=serve, args=(k, port, agent)) for k, port in ports.items()]
     for process in made:
@@ -96,7 +96,7 @@ class Caller:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2 * GIVES_UP_SECONDS)
 
     def get(self, path: str) -> bytes | None:
-        """The body of a response; None for a failure."""
+        """Return the body of a response; None for a failure."""
         try:
             self._connection.request("GET", path)
             response = self._connection.getresponse()
@@ -129,7 +129,7 @@ def measured(callers: dict[str, Caller], seconds: float) -> Iterator[str]:
 
 
 def table(seconds: int = 60) -> Iterator[str]:
-    """The times of the three services, in each state of the agent, and what became of the records."""
+    """Yield the times of the three services, in each state of the agent, and what became of the records."""
     (port,) = free_ports(1)
     config = configuration(
         sources=[{"kind": "http", "listen": f"127.0.0.1:{port}", "spool": {"path": "spool"}}],

@@ -54,7 +54,7 @@ def write_predictions(path: Path, records: int, seed: int = 0) -> None:
 
 
 def blocks_of(path: Path) -> Iterator[RawBlock]:
-    """The file in blocks of whole lines, as the file source gives them."""
+    """Yield the file in blocks of whole lines, as the file source gives them."""
     source = FileSource(path, name="bench")
     source.open({})
     with contextlib.closing(source), contextlib.suppress(EndOfSource):
@@ -65,7 +65,7 @@ def blocks_of(path: Path) -> Iterator[RawBlock]:
 
 
 def wires() -> dict[str, MappedWire]:
-    """The same records with every name changed: side by side, or in objects within objects."""
+    """Return mappings of the same records with every name changed: side by side, or in nested objects."""
     flat = {"id": "uuid", "time": "ts", "task": "question", "model": "net"}
     return {
         "one step": MappedWire(FieldMapping(**flat, scores="p")),
@@ -75,7 +75,7 @@ def wires() -> dict[str, MappedWire]:
 
 
 def renamed(data: bytes, kind: str) -> bytes:
-    """The lines of `write_predictions` under the names that `wires` maps."""
+    """Return the lines of `write_predictions` under the names that `wires` maps."""
     for old, new in ((b'"id"', b'"uuid"'), (b'"time"', b'"ts"'), (b'"task"', b'"question"')):
         data = data.replace(old, new)
     data = data.replace(b'"model"', b'"net"')
@@ -97,13 +97,13 @@ def best_seconds(work: Callable[[Any], object], blocks: Sequence[Raw], rounds: i
 
 
 def as_messages(block: RawBlock) -> RawMessages:
-    """The lines of a block as Kafka brings them, a message each."""
+    """Return the lines of a block as Kafka brings them, a message each."""
     values = block.data.splitlines()
     return RawMessages(values, "topic-0", range(len(values)))
 
 
 def table(records: int = 200_000, rounds: int = 5) -> Iterator[str]:
-    """The ratio, what mappings cost, and where the time goes."""
+    """Yield the ratio, what mappings cost, and where the time goes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "predictions.ndjson"
         write_predictions(path, records)
@@ -114,7 +114,7 @@ def table(records: int = 200_000, rounds: int = 5) -> Iterator[str]:
 
 
 def tell_whole(blocks: list[RawBlock], records: int, rounds: int) -> Generator[str, None, float]:
-    """The ratio; returns microseconds a record."""
+    """Yield the ratio; return microseconds a record."""
     bare = msgspec.json.Decoder(Record)
     decoder = Decoder([LAYOUT], "bench")
     alone = best_seconds(lambda block: bare.decode_lines(block.data), blocks, rounds) / records * 1e6

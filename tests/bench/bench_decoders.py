@@ -39,7 +39,7 @@ LABELLED_EVERY = 20
 
 
 def write_stream(folder: Path, stream: Stream, records: int) -> None:
-    """The input of one stream."""
+    """Write the input of one stream."""
     write_inputs(folder, records, labelled_every=LABELLED_EVERY if stream == "labelled" else 0)
     if stream == "kserve":
         path = folder / "stream.ndjson"

@@ -95,7 +95,7 @@ def turns(
 def table(
     records: int = 1_000_000, rounds: int = 3, against: Path = ROOT, loads: tuple[str, ...] = tuple(LOADS)
 ) -> Iterator[str]:
-    """A line a load and checkout."""
+    """Yield a line a load and checkout."""
     roots = {"before": against, "now": ROOT} if against.resolve() != ROOT else {"now": ROOT}
     checkouts = [Checkout(root.resolve()) for root in roots.values()]
     for checkout in checkouts:

@@ -137,7 +137,7 @@ WALLS = {
 
 
 def task(load: Load) -> Task:
-    """The task of a point."""
+    """Return the task of a point."""
     return Task(
         classes=CLASSES,
         window={"size": load.window, "min_size": min(load.window, 50), "max_age_seconds": 1e9},
@@ -163,7 +163,7 @@ def references(load: Load) -> dict[str, Reference]:
 
 
 def chunks(load: Load) -> Iterator[Chunk]:
-    """The stream; labels come in the chunk in which they are due, behind its answers."""
+    """Yield the stream; labels come in the chunk in which they are due, behind its answers."""
     score = confidences(np.random.default_rng(0), DISTINCT)
     late = min(LATE, load.rows // 2) // CHUNK * CHUNK
     models = tuple(f"m{model}" for model in range(load.models))
@@ -340,7 +340,7 @@ def _scraped(turns: Mapping[str, AgentView]) -> str:
 
 
 def _closed(one: SeriesView) -> SeriesView:
-    """The same after another window, in which every estimate, chart and confidence is another one."""
+    """Return the view after another window, in which every estimate, chart and confidence has changed."""
     assert one.distributions is not None
     spread = replace(one.distributions, confidence=one.distributions.confidence.plus(np.full(500, 0.97)))
     return replace(
@@ -367,7 +367,7 @@ def exponent(before: float, after: float, from_: float, to: float) -> float:
 
 
 def table(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
-    """The points of one axis, the exponents of their last step, and where the first wall stands."""
+    """Return the points of one axis, the exponents of their last step, and where the first wall stands."""
     name = {"labelled": "labels", "many": "models"}.get(axis, axis)
     axis = {"many": "models"}.get(axis, axis)
     head = (

@@ -98,7 +98,7 @@ SOURCE = {"connector": "postgresql", "db": "app", "table": "answers"}
 
 
 def of_formats(post: int) -> dict[str, Sent]:
-    """A body of 100 rows of each format."""
+    """Return a body of 100 rows of each format."""
     tens = [SCORES[start : start + 10] for start in range(0, ROWS, 10)]
     ids = [f"r-{post}-{i}" for i in range(ROWS)]
     v2 = {"model_name": "erm", "model_version": "3", "id": ids[0]}
@@ -198,7 +198,7 @@ def client(
 
 
 def now_and_then(port: int, seconds: float) -> str:
-    """A post, and the next 50 ms after its answer; a latency counts from the sending."""
+    """Return a post, and the next 50 ms after its answer; a latency counts from the sending."""
     times, end = Times(), time.perf_counter() + seconds
     with connect(port) as connection:
         while time.perf_counter() < end:
@@ -247,7 +247,7 @@ def loaded(port: int, rows_per_second: float, seconds: float, posts: Sequence[Se
 
 @contextmanager
 def served(folder: str, used: Counter[str] | None = None) -> Iterator[int]:
-    """The port of a server in a process of its own; `used` gets what it used in the end."""
+    """Yield the port of a server in a process of its own; `used` gets what it used in the end."""
     ours, theirs = Pipe()
     server = get_context("spawn").Process(target=serve, args=(folder, theirs))
     server.start()
@@ -298,7 +298,7 @@ def serve(folder: str, connection: Connection) -> None:
 def table(
     seconds: float = 15.0, rows_per_second: float = 20_000.0, folder: Path | None = None
 ) -> Iterator[str]:
-    """The disk alone, then posts; the spool rests in the folder, a temporary one if none is given."""
+    """Yield the disk alone, then posts; the spool rests in the folder, a temporary one if none is given."""
     with tempfile.TemporaryDirectory(dir=folder) as spool, served(spool) as port:
         load(port, rows_per_second, 1.0)
         yield f"Append and sync alone, 200 a second:  {disk(spool, seconds / 3)}"
@@ -308,7 +308,7 @@ def table(
 
 
 def formats(seconds: float = 15.0, rows_per_second: float = 20_000.0) -> Iterator[str]:
-    """Posts of mixed formats on one port, beside posts of our own."""
+    """Yield posts of mixed formats on one port, beside posts of our own."""
     names = of_formats(0)
     mixed = [each for i in range(8) for each in of_formats(i).values()]
     own = [of_formats(i)["ours"] for i in range(16)]

@@ -46,7 +46,7 @@ Work = Callable[[Sequence[Raw]], None]
 
 
 def message(i: int) -> bytes:
-    """A prediction of 141 bytes; four models answer each request."""
+    """Return a prediction of 141 bytes; four models answer each request."""
     score = (i * 7919 % 9999) / 10_000
     return (
         f'{{"id": "req-{i // 4:08d}", "time": "2026-11-20T10:{i // 60 % 60:02d}:{i % 60:02d}.120Z", '
@@ -66,7 +66,7 @@ def decoding() -> Work:
 
 
 def computing() -> Work:
-    """Decoder and engine: joins, windows of 500, intervals, charts."""
+    """Return decoder and engine: joins, windows of 500, intervals, charts."""
     decoder = Decoder(layouts(TASKS), "bench")
     engine = EngineSettings(TASKS).build()
 
@@ -107,7 +107,7 @@ def bare_native(broker: KafkaBroker, count: int) -> float:
 
 
 def settings_of(broker: KafkaBroker, driver: Driver) -> KafkaSettings:
-    """A source in a group of its own."""
+    """Return a source in a group of its own."""
     return KafkaSettings(
         kind="kafka", driver=driver, brokers=(broker.address,), topics=(TOPIC,), group=uuid.uuid4().hex
     )
@@ -156,7 +156,7 @@ class Cost:
 
 
 def table(messages: int = 300_000, rounds: int = 3) -> Iterator[str]:
-    """A line a driver and stage."""
+    """Yield a line a driver and stage."""
     tune_collector()
     costs = {driver: {name: Cost() for name in stages_of(driver, 0)} for driver in DRIVERS}
     with KafkaBroker() as broker:

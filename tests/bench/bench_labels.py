@@ -139,7 +139,7 @@ def one_core(streams: tuple[Chunks, Chunks], rounds: int) -> Iterator[str]:
 
 
 def reference_lines() -> bytes:
-    """The reference as a daemon reads it."""
+    """Return the reference as a daemon reads it."""
     rows = []
     for name, reference in references().items():
         for score, truth in zip(reference.scores.tolist(), reference.labels.tolist(), strict=True):
@@ -148,7 +148,9 @@ def reference_lines() -> bytes:
 
 
 def blocks(stream: Chunks) -> list[bytes]:
-    """The stream in blocks that each end a window of every model: answers, then the labels among them."""
+    """Return the stream in blocks that each end a window of every model: answers, then the labels among
+    them.
+    """
     size = WINDOW * len(MODELS)
     blocks = []
     for answers, labels in stream:

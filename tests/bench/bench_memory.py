@@ -97,7 +97,7 @@ def measure(
 
 @contextmanager
 def running(folder: Path, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The command at work in a folder; outside it is gone."""
+    """Yield the command at work in a folder; outside it is gone."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -110,7 +110,7 @@ def running(folder: Path, words: Sequence[str]) -> Iterator[subprocess.Popen[byt
 
 
 def opened(folder: Path, process: subprocess.Popen[bytes]) -> BinaryIO:
-    """The pipe, once the command reads it: one that has ended never will."""
+    """Return the pipe, once the command reads it: one that has ended never will."""
     deadline = time.monotonic() + _STARVED_SECONDS
     while time.monotonic() < deadline:
         assert process.poll() is None, (folder / "log").read_text()

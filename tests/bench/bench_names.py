@@ -21,7 +21,7 @@ FLAT = 0.10
 
 
 def named(start: int) -> list[Record]:
-    """A chunk of records of a model each."""
+    """Return a chunk of records of a model each."""
     return [
         {"id": f"name-{i}", "time": 1.7e9, "model": f"name-{i}", "scores": [0.5, 0.5], "label": "ok"}
         for i in range(start, start + CHUNK)
@@ -29,7 +29,7 @@ def named(start: int) -> list[Record]:
 
 
 def table(names: int = 1_000_000) -> Iterator[str]:
-    """A line a tenth of the names."""
+    """Yield a line a tenth of the names."""
     one_heap()
     rig = Rig(task(max_series=5))
     rig.feed(answers(np.random.default_rng(0), 500, "first"))

@@ -72,7 +72,7 @@ def _scraped(daemon: DaemonProcess) -> Samples:
 
 
 def real(program: Path | None = None) -> Iterator[str]:
-    """Samples of a scrape, and how many of them Prometheus has got by OTLP."""
+    """Yield samples of a scrape, and how many of them Prometheus has got by OTLP."""
     if program is None:
         yield "--program is missing: the path of a Prometheus of version 3"
         return

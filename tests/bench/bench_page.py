@@ -111,7 +111,7 @@ class Loaded(NamedTuple):
 
 
 def page_in(browser: Browser, view: AgentView, windows: StoredWindows, axe: bool) -> Loaded:
-    """The first page, served by the agent's own server; the best of three fresh tabs."""
+    """Return the first page, served by the agent's own server; the best of three fresh tabs."""
     app = build_app(lambda: view, CollectorRegistry(), shown_page, page_routes(lambda: view, windows))
     server = HttpServer(app, "127.0.0.1:0")
     server.start()
@@ -162,7 +162,7 @@ def _load(browser: Browser, origin: str, address: str, selector: str, axe: bool)
 
 
 def chromium() -> Iterator[str]:
-    """A row for each number of models, of page and report; a sentence where there is no Chromium."""
+    """Yield a row for each number of models, of page and report; a sentence where there is no Chromium."""
     yield "Page and report in Chromium at 1400 x 900 (python -m tests.bench.bench_page chromium)"
     findings = 0
     try:
@@ -183,7 +183,7 @@ def chromium() -> Iterator[str]:
 
 
 def fresh_view(view: AgentView) -> AgentView:
-    """The same view, as if every series had changed."""
+    """Return the same view, as if every series had changed."""
     return replace(view, engine=replace(view.engine, series=tuple(map(copy, view.engine.series))))
 
 
@@ -225,7 +225,9 @@ def costs() -> str:
 
 
 def _model_line(view: AgentView, windows: StoredWindows, compare: str) -> str:
-    """The page of a model with 500 windows, alone or beside another model: its processor time and size."""
+    """Return the page of a model with 500 windows, alone or beside another model: its processor time and
+    size.
+    """
     query = NamedModelQuery(task=SERIES[0], model=SERIES[1], compare=compare)
     times = []
     for _ in range(5):
@@ -242,7 +244,9 @@ async def _no_body() -> AsyncIterator[bytes]:
 
 
 def many_lines() -> Iterator[str]:
-    """The first page of many models, and the list of models of the API: their processor time and size."""
+    """Yield the first page of many models, and the list of models of the API: their processor time and
+    size.
+    """
     request = HttpRequest("GET", "/api/v1/models", {}, _no_body)
     [models] = [endpoint for endpoint in ENDPOINTS if endpoint.name == "models"]
     for many in (500, 10_000):

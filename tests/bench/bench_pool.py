@@ -32,7 +32,7 @@ BLOCK = 100_000
 
 
 def filled(requests: int) -> tuple[ScorePool, BoundedTable]:
-    """The pool over a join's answers, as they would stand there."""
+    """Return the pool over a join's answers, as they would stand there."""
     ring = BoundedTable(answer_columns(1, len(MODELS)), requests * len(MODELS))
     settings = ScorePoolSettings(MODELS, 2, requests, FIT_ROWS, LABELLED, horizon_days=30.0)
     rng = np.random.default_rng(0)
@@ -86,7 +86,7 @@ def measure(requests: int) -> dict[str, float]:
 
 
 def table(requests: tuple[int, ...] = SIZES) -> Iterator[str]:
-    """A line a size, each measured in a process of its own."""
+    """Yield a line a size, each measured in a process of its own."""
     yield (
         "    requests  said to be     rows labelled  choosing ms   fit s   answers MB  choosing MB  with fit"
         "     wider"

@@ -56,7 +56,7 @@ class Turn:
 
 
 def started(root: Path, folder: Path, processes: int) -> subprocess.Popen[bytes]:
-    """A replay of a folder's stream by a checkout."""
+    """Return a replay of a folder's stream by a checkout."""
     words = Checkout(root).words("replay", "config.yaml", "stream.ndjson", "--out", f"out{processes}")
     script = [sys.executable, "-c", SCRIPT, *words, "--processes", str(processes)]
     return subprocess.Popen(script, cwd=folder, stdout=subprocess.PIPE)
@@ -106,7 +106,7 @@ def table(
 def one_round(
     roots: Mapping[str, Path], folders: Mapping[str, Path], processes: Sequence[int], at_once: bool
 ) -> dict[tuple[str, int], Turn]:
-    """A replay by each checkout and number of processes, one after another or all side by side."""
+    """Return a replay by each checkout and number of processes, one after another or all side by side."""
     runs = [(who, number) for who in roots for number in processes]
     if at_once:
         programs = {run: started(roots[run[0]], folders[run[0]], run[1]) for run in runs}
@@ -115,7 +115,7 @@ def one_round(
 
 
 def rows_of(by_number: Mapping[int, Sequence[Turn]], who: str) -> Iterator[str]:
-    """A row for each number of processes of one checkout."""
+    """Yield a row for each number of processes of one checkout."""
     base = None
     for number, turns in by_number.items():
         wall, spent = median(turn.wall for turn in turns), median(turn.processor for turn in turns)

@@ -127,7 +127,7 @@ def bare(folder: Path) -> dict[str, float]:
 
 
 def whole(folder: Path) -> dict[str, float]:
-    """The replay as the command runs it."""
+    """Return the replay as the command runs it."""
     began = time.process_time()
     done = replay(str(folder / "config.yaml"), [folder / "stream.ndjson"], folder / "out", lambda *_: None)
     seconds = time.process_time() - began
@@ -137,7 +137,7 @@ def whole(folder: Path) -> dict[str, float]:
 
 
 def daemon(folder: Path, job: str) -> dict[str, float]:
-    """The daemon as the command runs it, until its source ends."""
+    """Return the daemon as the command runs it, until its source ends."""
     config, reports = folder / f"{job}.yaml", folder / f"{job}.ndjson"
     reports.unlink(missing_ok=True)
     config.write_text(CONFIG + DAEMON.format(source=SOURCES[job], reports=reports.name), encoding="utf-8")

@@ -49,7 +49,7 @@ Results = Mapping[str, Measured]
 
 
 def arrays(windows: int) -> dict[str, Any]:
-    """A labelled reference, and windows to estimate."""
+    """Return a labelled reference, and windows to estimate."""
     rng = np.random.default_rng(SEED)
     data: dict[str, Any] = {"window": WINDOW}
     for part, rows in (("reference", REFERENCE_ROWS), ("analysis", windows * WINDOW)):
@@ -157,7 +157,7 @@ def powered() -> str:
 
 
 def joint() -> str:
-    """The SSME paper's method beside ours."""
+    """Return the SSME paper's method beside ours."""
     from tests.fidelity.ssme.speed import measured  # it imports scikit-learn, which no other part needs
 
     cost = {tag: measured(tag, 1020, 7, 2) for tag in ("ssme", "ssme_paper")}

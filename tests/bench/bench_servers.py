@@ -79,7 +79,9 @@ def opened(port: int, folder: str, tls: Tls) -> HttpSource:
 
 
 def asgi(folder: str) -> Callable[..., Any]:
-    """The handler of posts as an ASGI application, which bounds the time of a body beneath any server."""
+    """Return the handler of posts as an ASGI application, which bounds the time of a body beneath any
+    server.
+    """
     posts = opened(0, folder, None)._posts
 
     async def app(scope: dict[str, Any], receive: Callable[..., Any], send: Callable[..., Any]) -> None:
@@ -364,7 +366,7 @@ def _end_of(connection: socket.socket) -> str:
 
 
 def bytewise(server: Server) -> dict[str, str]:
-    """A valid post, in chunks of one byte."""
+    """Return a valid post, in chunks of one byte."""
     content = body(0)
     content += b" " * (BYTE_CHUNKS - len(content))
     data = REQUEST_LINE + b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
@@ -463,7 +465,7 @@ def measured(name: str, slow: int, seconds: float, folder: Path) -> dict[str, st
 def table(
     servers: tuple[str, ...] = tuple(SERVERS), slow: int = 2_000, seconds: float = 5.0
 ) -> Iterator[str]:
-    """A block of lines a server."""
+    """Yield a block of lines a server."""
     with tempfile.TemporaryDirectory() as folder:
         for name in servers:
             if importlib.util.find_spec(SERVERS[name][0]) is None:

@@ -177,7 +177,7 @@ HEAD = (
 
 
 def line(n: Need) -> str:
-    """A need as text."""
+    """Return a need as text."""
     return (
         f"{n.models:6,} {n.rate:10,} {n.cores:7.3f} {n.resident / 1e6:13,.0f} {n.store / 1e6:10,.0f}"
         f" {n.scrape / 1e3:11,.0f} {n.scrape_seconds * 1e3:11,.0f}"
@@ -185,7 +185,7 @@ def line(n: Need) -> str:
 
 
 def table(cells: tuple[str, ...] = CELLS, seconds: float = 15.0) -> Iterator[str]:
-    """A line a cell, MODELSxRATE each."""
+    """Yield a line a cell, MODELSxRATE each."""
     yield from HEAD
     for cell in cells:
         models, rate = map(int, cell.split("x"))

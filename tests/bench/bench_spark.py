@@ -174,7 +174,7 @@ def one_run(name: str, folder: Path) -> Cost:
 
 
 def cost_line(name: str, cost: Cost, records: int, one: Cost) -> str:
-    """A run's line."""
+    """Return a run's line."""
     each = {kind: 1e6 * cost.processor.get(kind, 0.0) / records for kind in KINDS}
     rate = records / cost.wall
     return (
@@ -186,7 +186,7 @@ def cost_line(name: str, cost: Cost, records: int, one: Cost) -> str:
 
 
 def table(records: int = 1_000_000) -> Iterator[str]:
-    """A line a run."""
+    """Yield a line a run."""
     yield f"{'':<16} {'start':^17} {'once started':^27} {'processor, us an answer':^31}"
     yield (
         f"{'':<16} {'wall s':>8} {'proc. s':>8} {'wall s':>8} {'answers/s':>10} {'a core':>7} {'all':>7} "

@@ -76,7 +76,7 @@ def fill(broker: KafkaBroker, folder: Path) -> None:
 
 
 def configured(folder: Path, broker: KafkaBroker, **source: Any) -> Path:
-    """The configuration of `bench_replay` over the topic; JSON is YAML."""
+    """Return the configuration of `bench_replay` over the topic; JSON is YAML."""
     kafka = {"kind": "kafka", "brokers": [broker.address], "topics": [TOPIC], **source}
     path = folder / "agent.yaml"
     path.write_text(
@@ -119,7 +119,7 @@ def _spent(pid: int) -> float:
 
 
 def _look(process: subprocess.Popen[bytes], cost: Cost, log: Path) -> None:
-    """A tenth of a second on, with the memory that is held."""
+    """Wait a tenth of a second, and note the resident memory."""
     time.sleep(0.1)
     assert process.poll() is None, log.read_text()[-3000:]
     of_executors = {pid for each in executors(process.pid) for pid in descendants(each)}
@@ -163,7 +163,7 @@ def on_spark(folder: Path, broker: KafkaBroker, messages: int, batch: int) -> tu
 
 
 def table(messages: int = 1_000_000, batch: int = 100_000) -> Iterator[str]:
-    """A line a way."""
+    """Yield a line a way."""
     lines = len(MODELS) * (messages // len(MODELS) // 500)
     with tempfile.TemporaryDirectory() as name, KafkaBroker() as broker:
         folder = Path(name)

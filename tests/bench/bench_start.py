@@ -60,7 +60,7 @@ class Checkout:
     root: Path
 
     def words(self, *arguments: str, options: Sequence[str] = ()) -> list[str]:
-        """The command with these arguments; options are Python's."""
+        """Return the command with these arguments; options are Python's."""
         project = tomllib.loads((self.root / "pyproject.toml").read_text(encoding="utf-8"))
         module, _, name = project["project"]["scripts"]["blindsight"].partition(":")
         code = f"import sys; from {module} import {name}; sys.exit({name}())"
@@ -71,14 +71,14 @@ class Checkout:
         return ["env", f"PYTHONPATH={self.root}", sys.executable, "-P", *arguments]
 
     def check_path(self) -> None:
-        """The checkout is what Python imports; SystemExit where it is not."""
+        """Raise SystemExit unless Python imports the checkout."""
         words = self.python("-c", "import monitor; print(monitor.__file__)")
         origin = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
         if not Path(origin).is_relative_to(self.root):
             raise SystemExit(f"{self.root} has no package monitor: Python takes {origin}")
 
     def ended(self, options: Sequence[str] = ()) -> Costs:
-        """The commands that end by themselves."""
+        """Return the commands that end by themselves."""
         example = str(self.root / "config.example.yaml")
         return {
             "python -c pass": cost_of(self.python(*options, "-c", "pass")),
@@ -132,7 +132,7 @@ def has_data(text: str | None, models: int) -> bool:
 
 
 def cost_of(words: Sequence[str]) -> Cost:
-    """A command that is run to its end."""
+    """Return a command that is run to its end."""
 
     before, began = processor_of_children(), time.monotonic()
     done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=os.sep)
@@ -142,7 +142,7 @@ def cost_of(words: Sequence[str]) -> Cost:
 
 
 def sidecar(folder: Path, models: int, reference_rows: int = REFERENCE_ROWS) -> dict[str, Any]:
-    """Reference, stream and configuration in a folder."""
+    """Write reference, stream and configuration into a folder; return the configuration."""
     rng = np.random.default_rng(7)
     names = [f"m{i}" for i in range(models)]
     reference = [row for name in names for row in answers(rng, reference_rows, name, labelled=True)]
@@ -164,7 +164,7 @@ def sidecar(folder: Path, models: int, reference_rows: int = REFERENCE_ROWS) -> 
 
 
 def measured(checkouts: Sequence[Checkout], models: Sequence[int], runs: int) -> Iterator[list[Costs]]:
-    """A part of the table at a time: of each checkout the medians of its runs, which take turns."""
+    """Yield a part of the table at a time: of each checkout the medians of its runs, which take turns."""
 
     def part(one: Callable[[Checkout, Sequence[str]], Costs]) -> list[Costs]:
         counted = [one(checkout, COUNTING) for checkout in checkouts]
@@ -180,7 +180,7 @@ def measured(checkouts: Sequence[Checkout], models: Sequence[int], runs: int) ->
 
 
 def median(costs: Sequence[Cost], modules: int) -> Cost:
-    """The middle of each figure; modules were counted apart."""
+    """Return the middle of each figure; modules were counted apart."""
     return Cost(
         statistics.median(cost.processor for cost in costs),
         statistics.median(cost.passed for cost in costs),
@@ -197,7 +197,9 @@ def header(checkouts: int, runs: int) -> str:
 
 
 def lines(part: Sequence[Costs]) -> Iterator[str]:
-    """The rows of one part; the last column is the last checkout's processor time beside the first's."""
+    """Yield the rows of one part; the last column is the last checkout's processor time beside the
+    first's.
+    """
     for name in part[0]:
         costs = [costs[name] for costs in part]
         cells = "".join(f"{c.processor:13.3f}{c.passed:10.2f}{c.modules:9}" for c in costs)

@@ -88,7 +88,7 @@ def fast(records: int = 1_000_000, rounds: int = 3) -> Iterator[str]:
 
 
 def blocks_of(rate: int, seconds: int) -> list[bytes]:
-    """The lines of each tenth of a second."""
+    """Return the lines of each tenth of a second."""
     rng = np.random.default_rng(0)
     tenth, later = rate // 10, 10 * rate
     scores = np.round(rng.beta(8, 2, rate * seconds), 4)
@@ -129,7 +129,7 @@ def paced_seconds(folder: Path, name: str, store: dict[str, object] | None, bloc
 
 
 def paced(rate: int = 10_000, seconds: int = 30, rounds: int = 3) -> Iterator[str]:
-    """The cost of each kind of store, and what the server writes."""
+    """Yield the cost of each kind of store, and what the server writes."""
     blocks = blocks_of(rate, seconds)
     by_store: dict[str, list[float]] = {"none": [], "folder": [], "postgres": []}
     with tempfile.TemporaryDirectory() as name, PostgresServer() as server:

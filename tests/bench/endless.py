@@ -28,7 +28,7 @@ Matrix = NDArray[np.uint8]
 
 
 def stream(stop: int, start: int = 0, labelled: float = 0.05, seed: int = 0) -> Iterator[bytes]:
-    """The predictions from `start` to `stop`, with labels for a share of the block before, block by block.
+    """Yield the predictions from `start` to `stop`, with labels for a share of the previous block.
 
     Parameters
     ----------

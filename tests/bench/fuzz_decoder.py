@@ -70,7 +70,7 @@ NASTY = (
 
 
 def mutate(rng: random.Random, good: Sequence[bytes] = GOOD) -> bytes:
-    """A good record with up to four damages."""
+    """Return a good record with up to four damages."""
     data = bytearray(rng.choice(good))
     for _ in range(rng.randrange(4)):
         at, end = sorted((rng.randrange(len(data) + 1), rng.randrange(len(data) + 1)))
@@ -171,7 +171,7 @@ def counts_of(chunks: Sequence[Chunk]) -> Counter[str]:
 
 
 def one_by_one(raw: Raw) -> list[Raw]:
-    """The same input in the smallest pieces."""
+    """Return the same input in the smallest pieces."""
     if isinstance(raw, RawMessages):
         return [RawMessages([v], raw.partition, [o]) for v, o in zip(raw.values, raw.offsets, strict=True)]
     assert isinstance(raw, RawBlock)

@@ -91,7 +91,7 @@ def body_of(rng: random.Random) -> bytes:
 
 
 def packed(rng: random.Random, body: bytes) -> bytes:
-    """A body as gzip, whole or not."""
+    """Return a body as gzip, whole or not."""
     whole = gzip.compress(body, 1)
     at = rng.randrange(len(whole))
     shapes = (
@@ -107,7 +107,7 @@ def packed(rng: random.Random, body: bytes) -> bytes:
 
 
 def post_of(rng: random.Random) -> Post:
-    """A request that a client might make that is broken."""
+    """Return a request that a client might make that is broken."""
     body, headers = body_of(rng), {"host": "localhost", "content-type": "application/json"}
     if rng.random() < 0.3:
         body = packed(rng, body)
@@ -199,7 +199,7 @@ async def _give(posts: Posts, post: Post) -> Response:
 
 
 def on_the_wire(rng: random.Random, post: Post) -> list[bytes]:
-    """A request as bytes, in the pieces in which it is sent: as it should be, or broken."""
+    """Return a request as bytes, in the pieces in which it is sent: as it should be, or broken."""
     headers, body = dict(post.headers), post.body
     kind = rng.randrange(8)
     if kind == 0:

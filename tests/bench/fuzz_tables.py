@@ -182,7 +182,7 @@ def _as_text(value: Any) -> bytes | None:
 
 
 def _column(name: str, rng: random.Random, rows: int) -> Column:
-    """A type of Arrow, and values of it as Python has them; a text as its bytes."""
+    """Return a type of Arrow, and values of it as Python has them; a text as its bytes."""
     kind = rng.randrange(16) if rng.random() < 0.3 else 0
     if kind < 5:
         return pyarrow.string(), [_as_text(value) for value in _right(name, rng, rows)]

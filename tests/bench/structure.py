@@ -43,7 +43,7 @@ class Tree:
         return {name: (self.root / name).read_text(encoding="utf-8") for name in names}
 
     def of(self, *tops: str) -> dict[str, str]:
-        """The files below these folders."""
+        """Return the files below these folders."""
         return {name: text for name, text in self.files.items() if name.split("/")[0] in tops}
 
     @cached_property
@@ -156,7 +156,7 @@ def figures(tree: Tree) -> dict[str, str]:
 
 
 def table(against: Path | None = None) -> Iterator[str]:
-    """The figures, a line each."""
+    """Yield the figures, a line each."""
     trees = [Tree(root) for root in (against, ROOT) if root is not None]
     columns = [figures(tree) for tree in trees]
     for name in columns[0]:

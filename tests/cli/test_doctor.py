@@ -316,7 +316,7 @@ def numbered(payload: dict[str, Any], n: int) -> list[dict[str, Any]]:
 
 
 def mapping_in(text: str) -> dict[str, Any]:
-    """The block that is proposed, as a person copies it."""
+    """Return the block that is proposed, as a person copies it."""
     begin = text.index("    mapping:\n")
     rest = text[begin:].splitlines()
     lines = [line for i, line in enumerate(rest) if all(each.startswith("    ") for each in rest[: i + 1])]

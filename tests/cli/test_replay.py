@@ -80,7 +80,7 @@ WRITERS: dict[str, Callable[[list[Record], Path], None]] = {
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Replayed]:
-    """The folder and the outcome of a replay of plain NDJSON."""
+    """Return the folder and the outcome of a replay of plain NDJSON."""
     folder = tmp_path_factory.mktemp("replay")
     (folder / "a.ndjson").write_bytes(ndjson(stream()))
     return folder, replayed(folder, folder / "a.ndjson")

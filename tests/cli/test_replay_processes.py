@@ -39,7 +39,7 @@ def nothing(path: Path, size: int) -> None:
 def both(
     config: Path, files: Sequence[Path], processes: int = 2, piece: int | None = None
 ) -> tuple[Replayed, Replayed]:
-    """A replay by one process, and by several; every file that they write is compared."""
+    """Return a replay by one process, and by several; every file that they write is compared."""
     one, several = config.parent / "one", config.parent / "several"
     alone = replay(str(config), files, one, nothing)
     with pytest.MonkeyPatch.context() as patch:
@@ -284,7 +284,7 @@ def big_input(folder: Path) -> tuple[Path, Path]:
 
 
 def started(folder: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
-    """A replay at work by two processes, and those of them that read and compute.
+    """Return a replay at work by two processes, and those of them that read and compute.
 
     These are stopped, so that the replay cannot end before the test does something to it.
     """

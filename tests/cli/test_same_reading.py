@@ -150,7 +150,7 @@ FILES: Mapping[str, tuple[str, Callable[[Path, Rows], Path]]] = {
 
 
 def filled(out: Path) -> Path:
-    """The configuration with the names of classes that the file does not tell."""
+    """Return the configuration with the names of classes that the file does not tell."""
     text = out.read_text()
     for k, name in enumerate(NAMES):
         text = text.replace(f"<class of score {k}>", name)

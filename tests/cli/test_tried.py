@@ -25,7 +25,7 @@ ROWS = 600
 
 
 def write(path: Path, labels: Callable[[float], str]) -> None:
-    """A reference of one size whatever its labels; its time is always the same."""
+    """Write a reference of one size whatever its labels; its time is always the same."""
     scores = np.random.default_rng(0).random(ROWS).round(6)
     rows = [
         {"id": f"{i:04}", "time": 1e9 + i, "model": "erm", "scores": f"{s:.6f}", "label": labels(s)}

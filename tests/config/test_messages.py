@@ -161,7 +161,7 @@ def ids(some):
 
 
 def changed(path, value):
-    """`BASE` with another value; what does not lead to it is shared with `BASE`."""
+    """Return `BASE` with another value; the parts that do not lead to it are shared with `BASE`."""
     data = inner = dict(BASE)
     for part in path[:-1]:
         below = inner.get(part, {}) if isinstance(inner, dict) else inner[part]

@@ -48,7 +48,7 @@ def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def documented() -> dict[str, str]:
-    """The table of the docs: what each key takes."""
+    """Return the table of the docs: what each key takes."""
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(rows) == len(dict(rows)), "a key stands there twice"
     return dict(rows)
@@ -123,7 +123,7 @@ def labels(n: int) -> list[Record]:
 
 
 def contradicted(records: list[Record]) -> list[Record]:
-    """These answers, and for each of their labels one of the other class."""
+    """Return these answers, and for each of their labels one of the other class."""
     other = dict(zip(CLASSES, reversed(CLASSES), strict=True))
     return [*records, *({"id": r["id"], "label": other[r["label"]], "time": r["time"]} for r in records)]
 

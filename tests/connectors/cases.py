@@ -138,7 +138,7 @@ class Case(ABC):
         """Send these records; `source` is open."""
 
     def source(self) -> Source[Any]:
-        """A source of the feed, not open yet; closed in the end."""
+        """Return a source of the feed, not open yet; closed in the end."""
         settings = load(SOURCES[self.kind].section)(kind=self.kind, **self.section)
         made = build_source(settings, [LAYOUT], self.spool)
         assert made.name == settings.label, "decoders are found by it"
@@ -150,7 +150,9 @@ class Case(ABC):
         """Prepare a source that is not open yet, so that tests need not wait."""
 
     def calls(self) -> Sequence[Call]:
-        """The calls into libraries and the system that the source makes while it reads and acknowledges."""
+        """Return the calls into libraries and the system that the source makes while it reads and
+        acknowledges.
+        """
         raise NotImplementedError
 
     def still(self, source: Any) -> AbstractContextManager[None]:
@@ -269,7 +271,7 @@ class ParquetCase(FolderCase):
         (self.folder / "aside").rename(self.folder / f"{name}.parquet")
 
     def columns(self, ids: Sequence[int]) -> dict[str, list[str]]:
-        """The columns of a file."""
+        """Return the columns of a file."""
         return {"id": [*map(str, ids)], "label": ["yes"] * len(ids)}
 
     def calls(self) -> Sequence[Call]:
@@ -624,7 +626,7 @@ class Reader:
         wait_until(lambda: self.once(0.01) >= 0 and source.up, "it is up", pause=0.001)
 
     def saved(self) -> Positions:
-        """The positions as they come back from a store."""
+        """Return the positions as they come back from a store."""
         return dict(unpack(pack(self.positions)))
 
     def once(self, timeout_seconds: float = 0.1) -> int:
@@ -668,7 +670,7 @@ def cases(kinds: Iterable[type[Case]]) -> list[Any]:
 
 
 def case_losses() -> pytest.MarkDecorator:
-    """Runs a test for each way in which a kind of log can lose records."""
+    """Run a test for each way in which a kind of log can lose records."""
     params = [
         pytest.param(*each.values, word, marks=each.marks, id=f"{each.id}-{word}")
         for each in cases(CASES)
@@ -678,6 +680,6 @@ def case_losses() -> pytest.MarkDecorator:
 
 
 def cases_with(hook: str) -> pytest.MarkDecorator:
-    """Runs a test for each kind that has this hook."""
+    """Run a test for each kind that has this hook."""
     having = [each for each in CASES if each.has(hook)]
     return pytest.mark.parametrize("case", cases(having), indirect=True)

@@ -46,7 +46,7 @@ def drain(source: FileSource, raws: list[Raw]) -> None:
 
 
 def text(raws: list[Raw]) -> bytes:
-    """The lines of blocks; positions alone hold none."""
+    """Return the lines of blocks; positions alone hold none."""
     assert all(isinstance(raw, RawBlock | RawPosition) for raw in raws), raws
     return b"".join(raw.data for raw in raws if isinstance(raw, RawBlock))
 

@@ -33,7 +33,7 @@ HASHES: tuple[Callable[[bytes], bytes], ...] = (
 
 
 def traces(number: int) -> Iterator[bytes]:
-    """The id as text and as a number, its key, and unsalted digests of it, or eight bytes of them."""
+    """Yield the id as text and as a number, its key, and unsalted digests of it, or eight bytes of them."""
     text = str(number)
     yield text.encode()
     for value in (number, int(id_keys([text])[0])):

@@ -194,7 +194,7 @@ def test_what_a_fault_takes_counts_as_one_record_and_reading_goes_on_there_once_
 
 
 def packed(path: Path, ids: list[str]) -> bytes:
-    """A file of answers with these ids, as its name says."""
+    """Return a file of answers with these ids, as its name says."""
     if path.suffix == ".parquet":
         table = pyarrow.table({"id": ids, "model": ["erm"] * len(ids), "scores": [0.5] * len(ids)})
         pyarrow.parquet.write_table(table, path, row_group_size=8192)

@@ -48,7 +48,7 @@ class Reading:
         self.source.open(self.saved())
 
     def saved(self) -> dict[str, Any]:
-        """The positions as they come back from a store."""
+        """Return the positions as they come back from a store."""
         return dict(unpack(pack(self.positions)))
 
     def once(self, timeout_seconds: float = 0.0) -> int:
@@ -85,7 +85,7 @@ class Reading:
         return self.source.counts.gap_records
 
     def again(self, **settings: Any) -> Reading:
-        """A source that goes on from here, after this one was closed."""
+        """Return a source that goes on from here, after this one was closed."""
         self.source.close()
         return Reading(self.source.path, self.positions, **settings)
 
@@ -269,7 +269,7 @@ def test_a_file_that_is_rotated_before_anything_was_read_of_it_is_not_passed_ove
 
 
 def at_an_empty_file(path: Path) -> Reading:
-    """A reading that has gone over to a file that was cut, in which nothing stands yet."""
+    """Return a reading that has gone over to a file that was cut, in which nothing stands yet."""
     path.write_bytes(lines(0, 10))
     reading = Reading(path)
     reading.until(lines(0, 10))

@@ -83,7 +83,7 @@ def parquet(path: Any, *ids: str) -> None:
 
 @pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch) -> Iterator[New]:
-    """Makes sources that take a file as complete at once, and closes them in the end."""
+    """Yield a function that makes sources that read a file as complete at once; close them in the end."""
     monkeypatch.setattr(LocalFiles, "look_seconds", 0.01)
     monkeypatch.setattr(RemoteFiles, "look_seconds", 0.01)
     with ExitStack() as stack:

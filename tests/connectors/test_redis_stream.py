@@ -83,7 +83,9 @@ def stream(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def new(redis_server: RedisServer, stream: str) -> Iterator[New]:
-    """Makes sources of this test's stream, open unless `at` is None, and closes them in the end."""
+    """Yield a function that makes sources of this test's stream, open unless `at` is None; close them in
+    the end.
+    """
     with ExitStack() as stack:
 
         def make(

@@ -24,12 +24,14 @@ _GROUPS = Path("/sys/fs/cgroup/memory")
 
 
 def setting(unit: Path, key: str) -> list[str]:
-    """The values of a key of a unit, in their order."""
+    """Return the values of a key of a unit, in their order."""
     return re.findall(rf"^{key}=(.*)$", unit.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def allowed(unit: Path) -> set[str]:
-    """The system calls that a unit's filter allows: a list of them, less those of the lines with a tilde."""
+    """Return the system calls that a unit's filter allows: a list of them, less those of the lines with a
+    tilde.
+    """
     allowed_calls = calls(["@default"])  # which systemd always adds
     for words in setting(unit, "SystemCallFilter"):
         if words.startswith("~"):

@@ -89,7 +89,7 @@ class Images:
         return _output(*self._words, *words, env={**os.environ, "TMPDIR": str(self._folder)}).strip()
 
     def container(self, image: str) -> tuple[str, Path]:
-        """A container's name, and where its files are."""
+        """Return a container's name, and where its files are."""
         name = self.buildah("from", "--pull=never", image)
         return name, Path(self.buildah("mount", name))
 
@@ -107,7 +107,7 @@ class Images:
         self.buildah("commit", "--quiet", "--rm", name, BASE)
 
     def build(self, extras: str) -> str:
-        """The image with these extras."""
+        """Return the image with these extras."""
         name = f"localhost/blindsight:{extras.replace(',', '-')}"
         pip = self._folder / "pip.conf"
         settings = pip_settings()
@@ -122,7 +122,7 @@ class Images:
         return name
 
     def layers(self, image: str) -> list[int]:
-        """The bytes of each layer; the first are the base's."""
+        """Return the bytes of each layer; the first are the base's."""
         manifest = json.loads(json.loads(self.buildah("inspect", "--type", "image", image))["Manifest"])
         return [layer["size"] for layer in manifest["layers"]]
 
@@ -141,7 +141,8 @@ def pip_settings() -> dict[str, str]:
 def words_in(
     root: Path, folder: Path, settings: dict[str, Any], command: Sequence[str], writable: bool = True
 ) -> list[str]:
-    """A command line that runs a command in the image; `folder` has its configuration, its `state` the state.
+    """Return a command line that runs a command in the image; `folder` has its configuration, its `state`
+    the state.
 
     `writable` says whether it may write to the state. The process is the child of the one that is started,
     and the first of its namespace, as in a container.
@@ -152,7 +153,7 @@ def words_in(
 
 
 def process_in(daemon: DaemonProcess) -> int:
-    """The id of the process in the image."""
+    """Return the id of the process in the image."""
     pid = daemon.process.pid
     [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
     return int(child)
@@ -227,7 +228,7 @@ def _config() -> dict[str, Any]:
 
 
 def table() -> Iterator[str]:
-    """The image as it is, with pyarrow, and with a driver for PostgreSQL."""
+    """Yield the image as it is, with pyarrow, and with a driver for PostgreSQL."""
     with tempfile.TemporaryDirectory() as folder:
         images = Images(Path(folder))
         images.make_base()

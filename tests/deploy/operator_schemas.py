@@ -21,7 +21,7 @@ DURATION: Schema = {
 
 
 def of(*required: str, **properties: Schema) -> Schema:
-    """An object of these fields and no other."""
+    """Return an object of these fields and no other."""
     return {
         "type": "object",
         "properties": properties,
@@ -81,7 +81,7 @@ SPECS: dict[str, Schema] = {
 
 
 def resource(kind: str) -> Schema:
-    """A resource of the operator's, whole."""
+    """Return a resource of the operator's, whole."""
     return of(
         "apiVersion",
         "kind",

@@ -136,7 +136,7 @@ def demo(tmp_path: Path) -> Path:
 
 
 def settings(demo: Path, broker: str) -> dict[str, Any]:
-    """The agent's configuration with its folders and hosts replaced, and nothing else."""
+    """Return the agent's configuration with its folders and hosts replaced, and nothing else."""
     text = (FOLDER / "blindsight.yaml").read_text(encoding="utf-8")
     changes = {
         "/demo/": f"{demo}/",

@@ -142,7 +142,7 @@ def test_the_images_steps_install_an_agent_that_runs_and_answers_its_health_chec
 
 
 def unit(tmp_path: Path) -> Path:
-    """The unit with a program that is there."""
+    """Return the unit with a program that is there."""
     path = tmp_path / "blindsight.service"
     text = UNIT.read_text(encoding="utf-8")
     path.write_text(text.replace("/opt/blindsight/bin/blindsight", "/bin/true"), encoding="utf-8")
@@ -163,7 +163,7 @@ def test_systemd_reads_the_unit_and_finds_it_well_confined(tmp_path: Path) -> No
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that a process had at once."""
+    """Return the most memory that a process had at once."""
     match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
     assert match is not None
     return 1024 * int(match[1])

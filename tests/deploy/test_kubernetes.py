@@ -44,7 +44,7 @@ def _rendered(file: str) -> list[dict[str, Any]]:
 
 
 def chosen(file: str) -> list[dict[str, Any]]:
-    """The chart's objects with these values, for a test to change."""
+    """Return the chart's objects with these values, for a test to change."""
     return deepcopy(_rendered(file))
 
 

@@ -52,7 +52,7 @@ def answers(
 
 
 def watched(**settings: object) -> Rig:
-    """An agent with a labelled reference of ten windows."""
+    """Return an agent with a labelled reference of ten windows."""
     own = task(window={"size": SIZE, "min_size": 20}, groups=GROUPS, **settings)
     labelled = answers(np.random.default_rng(1), 10 * SIZE, start=1.6e9, labelled=True)
     return Rig(own, {"t": reference_of(own, labelled)})
@@ -63,7 +63,7 @@ def of_model(reports: Sequence[WindowReport]) -> list[WindowReport]:
 
 
 def incident(rig: Rig, seed: int = 2, **of: object) -> WindowReport:
-    """The model's report of one more window."""
+    """Return the model's report of one more window."""
     of.setdefault("start", 1.7e9 + 1e4 * seed)
     [report] = of_model(rig.feed(answers(np.random.default_rng(seed), SIZE, **of)))
     return report

@@ -23,7 +23,7 @@ def refuse(reference: Reference, classes: tuple[str, ...] = ("ok", "bad")) -> No
 
 
 def good(n: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """A calibrated model that is right in 90 %."""
+    """Return a calibrated model that is right in 90 %."""
     rng = np.random.default_rng(seed)
     second = np.where(rng.random(n) < 0.5, rng.beta(9, 1, n), rng.beta(1, 9, n))
     return second, rng.random(n) < second

@@ -36,7 +36,7 @@ def covariates(**settings: Any) -> Task:
 
 
 def plain(**settings: Any) -> Task:
-    """The same stream calibrated once and for all."""
+    """Return the task of the same stream, calibrated once and for all."""
     return covariates(**({"features": {}, "calibration": {"method": "isotonic"}} | settings))
 
 

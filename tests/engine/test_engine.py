@@ -26,7 +26,7 @@ from tests.streams import CLASSES, Rig, answers, confidences, lines, reference_o
 
 
 def reference(settings, n=3000, seed=7, model="erm", **more):
-    """A labelled reference as the shell would read it."""
+    """Return a labelled reference as the shell would read it."""
     records = answers(np.random.default_rng(seed), n, model, labelled=True, start=1.6e9, **more)
     return {"t": reference_of(settings, records)}
 
@@ -67,7 +67,7 @@ def test_the_rest_is_reported_as_incomplete_at_the_end():
 
 @cache
 def uncut(make_rig, make_records):
-    """The records, and a rig that took them in one piece with its lines."""
+    """Return the records, and a rig that took them in one piece with its lines."""
     records, whole = make_records(), make_rig()
     return records, whole, lines(whole.feed(records) + whole.engine.finish())
 
@@ -84,7 +84,7 @@ def test_neither_the_cuts_of_the_stream_nor_a_restart_can_be_seen_in_the_reports
 
 
 def numbered() -> Rig:
-    """A rig whose source numbers the rows of its requests."""
+    """Return a rig whose source numbers the rows of its requests."""
     rig = Rig()
     rig.settings = replace(rig.settings, numbered=True)
     rig.engine = rig.settings.build()

@@ -35,7 +35,7 @@ def draws(value: float, spread: float = 0.01, size: int = 500, seed: int = 0) ->
 
 
 def pooled_interval(items: Sequence[Poolable], level: float) -> tuple[float, float]:
-    """The slow witness: the interval of several windows, joined one after the other."""
+    """Return the slow witness: the interval of several windows, joined one after the other."""
     return _interval(reduce(_joined, items), level)
 
 

@@ -69,7 +69,7 @@ def width(result: Estimate) -> float:
 def windows_of(
     n: int, many: int, model: Predictive | None, metrics: tuple[str, ...] = METRICS, seed: int = 4
 ):
-    """Requests of windows of two classes, by the scores as they are."""
+    """Return requests of windows of two classes, by the scores as they are."""
     rng = np.random.default_rng(4)
     chance = rng.beta(1.2, 0.8, n * many)
     scores = np.column_stack((1 - chance, chance))

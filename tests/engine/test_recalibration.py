@@ -122,7 +122,7 @@ def test_the_chart_of_the_calibration_error_is_that_of_the_reference_whatever_re
 
 
 def _ece(line: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-    """The estimated error of a window, and its chart."""
+    """Return the estimated error of a window, and its chart."""
     [value] = [each["value"] for each in line["estimates"] if each["metric"] == "ece"]
     [chart] = [each for each in line["charts"] if each["metric"] == "ece"]
     return value, chart
@@ -225,7 +225,7 @@ def test_while_labels_replace_each_other_no_recalibration_begins_also_after_a_re
 
 
 def estimate_of(series: SeriesView) -> float:
-    """The estimated accuracy of its last window."""
+    """Return the estimated accuracy of its last window."""
     (value,) = [
         one.result.value
         for one in series.estimates

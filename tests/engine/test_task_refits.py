@@ -158,7 +158,7 @@ def live(**changes: Any) -> Rig:
 
 
 def both(n: int, start: int = 0, labelled: bool = True, **more: Any) -> list[Record]:
-    """Requests that both models answer alike, every fifth of the first class."""
+    """Return requests that both models answer alike, every fifth of the first class."""
     scores = confidences(np.random.default_rng(start), n).tolist()
     return [
         {"id": f"b{i}", "time": 1.7e9 + i, "models": {m: [1 - s, s] for m in MODELS}}

@@ -30,7 +30,7 @@ class SlowTracker:
     """The answers in a row with the last version, while restless."""
 
     def take(self, name: str) -> tuple[str, bool]:
-        """The version in charge of this answer, and whether it took over with it."""
+        """Return the version in charge of this answer, and whether it took over with it."""
         patience = max(self.rollback, 20)
         if self.debt > 15 * patience:
             return self.take_restless(name, patience)

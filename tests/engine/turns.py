@@ -28,7 +28,7 @@ def wrong(records: list[Record], truth: dict[str, str], model: str) -> np.ndarra
 
 
 def lure(labels: list[Record], off: np.ndarray, records: list[Record]) -> float:
-    """The slow witness: the paper's equation (7), a draw at a time; accuracy is what errors leave."""
+    """Return the slow witness: the paper's equation (7), a draw at a time; accuracy is what errors leave."""
     place = {r["id"]: i for i, r in enumerate(records)}
     draws, total = max(label["draw"]["number"] for label in labels), 0.0
     for label in labels:

@@ -233,7 +233,7 @@ class Agents:
                 daemon.until(lambda name=name: self._shows_all(name), "its metrics show it")  # type: ignore[misc]
 
     def windows(self) -> list[Window]:
-        """The windows of both, closed and open; to be asked for once both have ended."""
+        """Return the windows of both, closed and open; to be asked for once both have ended."""
         return [
             window
             for name, folder in self.folders.items()

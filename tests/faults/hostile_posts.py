@@ -36,7 +36,7 @@ Attack = Callable[[int, ExitStack], None]
 
 
 def silent(begun: bytes, connections: int, port: int, lasting: ExitStack) -> None:
-    """Connections that begin so, and go on for as long as the server lets them."""
+    """Hold connections that begin with `begun`, and go on for as long as the server lets them."""
     for _ in range(connections):
         connection = lasting.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS))
         with suppress(OSError):  # it was let go
@@ -81,7 +81,7 @@ def attacks(connections: int, posts: int) -> dict[str, Attack]:
 
 
 def peak(folder: Path, attack: Attack) -> tuple[float, str]:
-    """The most memory at once in MB, and what the metrics count of answers."""
+    """Return the most memory at once in MB, and what the metrics count of answers."""
     sources = [{"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "spool"}}]
     with DaemonProcess(folder, configuration(sources=sources)) as daemon, ExitStack() as lasting:
         daemon.until(lambda: "posts are taken on port" in daemon.log, "it listens")
@@ -99,7 +99,7 @@ def peak(folder: Path, attack: Attack) -> tuple[float, str]:
 
 
 def measure(connections: int = 2000, posts: int = 64) -> Iterator[str]:
-    """The most memory at once of an agent under each attack."""
+    """Yield the most memory at once of an agent under each attack."""
     yield f"{'attack':<45} MB at most"
     with tempfile.TemporaryDirectory() as name:
         for number, (what, attack) in enumerate(attacks(connections, posts).items()):

@@ -95,7 +95,7 @@ class Topic:
     def config(
         self, name: str, every_seconds: float, driver: Driver = "kafka-python", **options: Any
     ) -> dict[str, Any]:
-        """The configuration of a daemon in a group of its own, with its own store and reports file."""
+        """Return the configuration of a daemon in a group of its own, with its own store and reports file."""
         # A member with a name takes the place of the one that was killed at once, not after its session.
         member = {"group_instance_id": name, "max_poll_records": 100}
         source = {
@@ -231,7 +231,7 @@ def one_partition(
     seed: int,
     driver: Driver = "kafka-python",
 ) -> Result:
-    """`compared`, over one partition."""
+    """Compare as `compared` does, over one partition."""
     topic = fill(broker, name, 1, stream(records, seed), keyed=True)
     return compared(folder, topic, kills, seed, driver=driver)
 

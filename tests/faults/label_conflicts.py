@@ -36,7 +36,7 @@ _PORT = re.compile(r"posts are taken on port (\d+)")
 
 
 def config(max_replaced: float | None, labels_per_day: int | None = None) -> dict[str, Any]:
-    """A task that recalibrates each 200 labels, behind two tokens."""
+    """Return a task that recalibrates each 200 labels, behind two tokens."""
     tokens = [
         {"token": TOKENS["annotators"], "name": "annotators"},
         {"token": TOKENS["stranger"], "name": "stranger", "labels_per_day": labels_per_day},
@@ -57,7 +57,7 @@ def config(max_replaced: float | None, labels_per_day: int | None = None) -> dic
 
 
 def answered(window: int) -> tuple[list[Record], list[Record], list[Record]]:
-    """A window's answers, the true labels of some, and the other hand's labels of the same."""
+    """Return a window's answers, the true labels of some, and the other hand's labels of the same."""
     rng = np.random.default_rng(window)
     answers, true, other = [], [], []
     for i in range(WINDOW):
@@ -81,7 +81,7 @@ class Hands:
         self.refused: dict[int, int] = {}
 
     def post(self, path: str, records: list[Record], hand: str) -> int:
-        """The status of the answer."""
+        """Return the status of the answer."""
         headers = {"authorization": f"Bearer {TOKENS[hand]}"}
         answer = httpx.post(f"{self._url}{path}", json=records, headers=headers, timeout=PATIENCE_SECONDS)
         if answer.status_code != 202:

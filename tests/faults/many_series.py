@@ -26,7 +26,7 @@ SCRAPES = 5
 
 
 def config(max_series: int) -> dict[str, object]:
-    """A followed file, and room for every model and group."""
+    """Return a followed file, and room for every model and group."""
     task = {
         "classes": ["ok", "toxic"],
         "window": {"size": WINDOW, "min_size": WINDOW, "max_age_seconds": 86_400},
@@ -43,7 +43,7 @@ def config(max_series: int) -> dict[str, object]:
 
 
 def feed(folder: Path, models: int) -> int:
-    """A closed window of each model and group, and an open one; the number of records."""
+    """Return a closed window of each model and group, and an open one; the number of records."""
     records = [
         {
             "id": f"{row}", "model": f"model-{model}", "scores": [row % 100 / 100, 1 - row % 100 / 100],

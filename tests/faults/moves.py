@@ -132,7 +132,7 @@ class Pour(threading.Thread):
 
 
 def model_of(line: str) -> str:
-    """The model of an answer, or of the answer that a label is of; rubbish goes with the first."""
+    """Return the model of an answer, or of the answer that a label is of; rubbish goes with the first."""
     number = decoded(line).get("id", "r0")
     return MODELS[int(number[1:]) % len(MODELS)]
 
@@ -285,7 +285,7 @@ class Group:
 
 
 def lines_of(*paths: Path) -> Lines:
-    """The lines of reports files, by series."""
+    """Return the lines of reports files, by series."""
     by_series: Lines = {}
     for path in paths:
         for line in path.read_bytes().splitlines():

@@ -92,7 +92,9 @@ class Account:
 
 
 def windows_of(agent: str, reports: Path, store: Path) -> list[Window]:
-    """The closed windows of a reports file, and the open ones of the store of an agent that has ended."""
+    """Return the closed windows of a reports file, and the open ones of the store of an agent that has
+    ended.
+    """
     closed = [
         Window(agent, (line["model"], line["group"]), line["window"], line["size"], line["positions"])
         for line in read_windows(reports)
@@ -112,7 +114,7 @@ def windows_of(agent: str, reports: Path, store: Path) -> list[Window]:
 
 
 def parts_of(store: Path) -> dict[str, Any]:
-    """The pieces of state in a store, as of its last checkpoint; none where there is no store yet."""
+    """Return the pieces of state in a store, as of its last checkpoint; none where there is no store yet."""
     if not (store / FILE).is_file():
         return {}
     connection = sqlite3.connect(store / FILE)
@@ -184,7 +186,7 @@ def check_order(windows: Sequence[Window]) -> None:
 
 
 def _inside(sent: Sent, window: Window) -> Iterable[tuple[tuple[str, int], Answer]]:
-    """The answers of a window's series that lie in its ranges, with their places."""
+    """Return the answers of a window's series that lie in its ranges, with their places."""
     for partition, first, last in window.stretches():
         for offset in range(first, last + 1):
             answer = sent[partition][offset]

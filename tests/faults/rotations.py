@@ -41,7 +41,7 @@ class Found:
     metrics: Accounts
 
     def row(self, name: str) -> str:
-        """A line of the table."""
+        """Return a line of the table."""
         return f"{name:<52}{self.sent:>9,}{self.used:>9,}{self.duplicates:>12,}{self.gaps:>6,}"
 
 
@@ -257,7 +257,7 @@ def write_and_rotate(
 
 
 def cases() -> Iterator[str]:
-    """The rotations one by one."""
+    """Yield the rotations one by one."""
     yield _HEAD
     counted = []
     for name in CASES:

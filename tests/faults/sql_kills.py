@@ -64,7 +64,7 @@ class SqlFeed:
         return len(self.rows)
 
     def config(self, name: str, every_seconds: float, **more: Any) -> dict[str, Any]:
-        """The configuration of a daemon with its own store and reports file."""
+        """Return the configuration of a daemon with its own store and reports file."""
         source = {
             "kind": "sql",
             "dsn": self.server.dsn,
@@ -107,7 +107,7 @@ def fill(server: PostgresServer, name: str, lines: Iterable[str]) -> SqlFeed:
 
 
 def compare(server: PostgresServer, folder: Path, name: str, records: int, kills: int, seed: int) -> Result:
-    """`compared`, over one table."""
+    """Compare as `compared` does, over one table."""
     return compared(folder, fill(server, name, stream(records, seed)), kills, seed)
 
 

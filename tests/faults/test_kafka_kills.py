@@ -40,7 +40,7 @@ def window(size: int, *ends: int, number: int = 0, agent: str = "a") -> Window:
 
 
 def sent(*ids: str) -> dict[str, list[Answer | None]]:
-    """A partition with these answers; ``""`` is no answer."""
+    """Return a partition with these answers; ``""`` is no answer."""
     return {"p": [Answer(each, (ERM,)) if each else None for each in ids]}
 
 

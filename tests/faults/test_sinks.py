@@ -247,7 +247,7 @@ def test_a_broker_that_stands_still_or_dies_stops_nothing_and_loses_nothing(
 
 @contextmanager
 def scrapers(port: int, count: int, request: bytes) -> Iterator[list[socket.socket]]:
-    """Connections that say something and never read; their buffers are small."""
+    """Yield connections that say something and never read; their buffers are small."""
     with ExitStack() as stack:
         sockets = []
         for _ in range(count):

@@ -202,7 +202,7 @@ def test_a_transaction_under_way_is_not_ended_by_who_waits_for_the_lease(
 
 
 def awaited(database: PostgresDatabase, lease_seconds: float = 2) -> PostgresStore:
-    """The store, once its lease has ended."""
+    """Return the store, once its lease has ended."""
     stores: list[PostgresStore] = []
 
     def is_acquired() -> bool:
@@ -217,7 +217,9 @@ def awaited(database: PostgresDatabase, lease_seconds: float = 2) -> PostgresSto
 def poster(
     folder: Path, server: PostgresServer, name: str, prefix: str, every: float = 0.1, lease: float = 2.0
 ) -> tuple[Agent, int]:
-    """An agent that takes posts into the database, and the port of those; nothing of it is in a folder."""
+    """Return an agent that takes posts into the database, and the port of those; nothing of it is in a
+    folder.
+    """
     shown, taking = free_ports(2)
     store = {"postgres": server.dsn, "prefix": prefix, "every_seconds": every, "lease_seconds": lease}
     config = plain(
@@ -521,7 +523,8 @@ def committed(store: PostgresStore, *what: object) -> bool:
 
 @contextmanager
 def cutting(port: int, word: bytes, arrives: bool) -> Iterator[tuple[int, threading.Event, threading.Event]]:
-    """A port before another one. It cuts a connection at a word of its client while the first event is set.
+    """Yield a port before another one. It cuts a connection at a word of its client while the first event
+    is set.
 
     While the second event is not set, nothing passes to the server.
     """

@@ -48,7 +48,7 @@ def peak(folder: Path, source: dict[str, object], rejected: int) -> float:
 
 
 def measure(messages: int = 100, megabytes: float = 1.0) -> Iterator[str]:
-    """The most memory at once of an agent without and with such a batch, by driver."""
+    """Yield the most memory at once of an agent without and with such a batch, by driver."""
     size = int(megabytes * 1e6)
     with KafkaBroker() as broker, tempfile.TemporaryDirectory() as name:
         broker.create_topic("empty")

@@ -93,7 +93,7 @@ class Flown(NamedTuple):
 
 @cache
 def flown() -> Flown:
-    """The flights replayed."""
+    """Return the flights replayed."""
     with TemporaryDirectory() as place:
         data = prepare(Path(place) / "flights")
         return Flown(data, _replayed(data, Path(place) / "out"))
@@ -110,7 +110,9 @@ def _replayed(data: DemoData, out: Path) -> dict[str, list[WindowReport]]:
 
 
 def pooled(values: Floats) -> Floats:
-    """The mean of each window and the four before, or of as many as there are; NaN counts for nothing."""
+    """Return the mean of each window and the four before, or of as many as there are; NaN counts for
+    nothing.
+    """
     known = np.isfinite(values)
     sums, counts = (np.cumsum(each) for each in (np.where(known, values, 0.0), known))
     before = np.r_[np.zeros(POOLED), sums[:-POOLED]], np.r_[np.zeros(POOLED), counts[:-POOLED]]
@@ -119,7 +121,7 @@ def pooled(values: Floats) -> Floats:
 
 
 def onsets(on: Flags) -> list[int]:
-    """The windows with which stretches begin."""
+    """Return the windows with which stretches begin."""
     return [at for at, (before, now) in enumerate(pairwise([False, *on.tolist()])) if now and not before]
 
 
@@ -145,7 +147,7 @@ class Signal(NamedTuple):
 
     @classmethod
     def of(cls, on: Flags, bad: Flags, before: Flags | None = None) -> Signal:
-        """A signal against the truth; `before`: drops are those stretches, if not those of `bad`."""
+        """Return a signal against the truth; `before`: drops are those stretches, if not those of `bad`."""
         began = onsets(on)
         drops = stretches(bad if before is None else before)
         right = sum(bool(bad[at : at + POOLED].any()) for at in began)
@@ -334,7 +336,7 @@ def _verdict(report: WindowReport) -> Verdict | None:
 
 
 def _values(reports: Sequence[WindowReport]) -> Floats:
-    """The estimated error of each window; NaN where it is unknown."""
+    """Return the estimated error of each window; NaN where it is unknown."""
     results = [[e.result for e in one.estimates if e.metric == "ece"] for one in reports]
     return np.array([e[0].value if e and isinstance(e[0], Estimate) else np.nan for e in results])
 
@@ -390,7 +392,7 @@ def healthy(models: int = HEALTHY) -> Iterator[str]:
 
 
 def _life(seed: int, slack: float) -> tuple[WindowReport, float]:
-    """The last window of a healthy model, and its floor."""
+    """Return the last window of a healthy model, and its floor."""
     rng = np.random.default_rng([seed, 36])
     rows = _REFERENCE + _WINDOWS * _SIZE
     chance = np.clip(confidences(rng, ORIGINAL, (rows,)), 1e-9, 1 - 1e-9)

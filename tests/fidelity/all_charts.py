@@ -57,7 +57,7 @@ class Found:
 
 
 def ruled(rules: tuple[str, ...]) -> LimitChart:
-    """A `shewhart` chart with these rules, for the largest ARL0 up to 370 that 20 windows promise."""
+    """Return a `shewhart` chart with these rules, for the largest ARL0 up to 370 that 20 windows promise."""
     reach = min(max_arl0(rules, m) for m in REFERENCES)
     return CHARTS["shewhart"](arl0=370.0 if reach >= 370 else float(math.floor(reach)), rules=rules)  # type: ignore[call-arg]
 
@@ -108,7 +108,7 @@ def alarms(detector: Detector, threshold: float, z: Floats) -> NDArray[np.bool_]
 def in_control(
     chart: LimitChart, m: float, rho: float = 0.0, *, series: int = 2000, windows: int = 2000, seed: int = 0
 ) -> Found:
-    """The harmonic mean run length in control."""
+    """Return the harmonic mean run length in control."""
     rng = np.random.default_rng(seed)
     before = 0 if math.isinf(m) else int(m)
     z, threshold = standard_windows(chart, m, autocorrelated(rng, series, before + windows, rho))
@@ -137,12 +137,12 @@ def delay(
 
 
 def cell(result: Found) -> str:
-    """A figure with its error; `>` where some runs had no end."""
+    """Return a figure with its error; `>` where some runs had no end."""
     return f"{'>' if result.open_ended > 0.001 else ' '}{result.windows:7.1f} ±{result.error:5.1f}"
 
 
 def tables(charts: dict[str, LimitChart], series: int, windows: int) -> Iterator[str]:
-    """False alarms of each, then delays."""
+    """Yield false alarms of each, then delays."""
     width = max(map(len, charts)) + 2
     yield f"\nIn control: windows over alarms, {windows:,} windows each"
     columns = [(m, rho) for rho in (0.0, 0.3) for m in REFERENCES]
@@ -162,7 +162,7 @@ def tables(charts: dict[str, LimitChart], series: int, windows: int) -> Iterator
 
 
 def table(series: int = 2000, of_rules: int = 1000) -> Iterator[str]:
-    """The tables of charts, then those of rules."""
+    """Yield the tables of charts, then those of rules."""
     yield f"{series} charts at their defaults (ARL0 370), windows of {SIZE} rows, normal; seed 0"
     yield from tables({kind: chart() for kind, chart in CHARTS.items()}, series, 2000)
     yield f"\n{of_rules} charts with rules (shewhart), at the ARL0 that is given"

@@ -73,7 +73,7 @@ def witnessed(
 
 
 def witness_lines(pool: Pool, runs: int) -> list[str]:
-    """The first table."""
+    """Return the first table."""
     lines = [
         f"dawid_skene beside crowd-kit, {pool.name}, {runs} runs: difference of a row's chance, and how many "
         "of ours converged in %",
@@ -86,7 +86,7 @@ def witness_lines(pool: Pool, runs: int) -> list[str]:
 
 
 def calibration_lines(pool: Pool, runs: int, kept: Path | None = None) -> list[str]:
-    """The second table."""
+    """Return the second table."""
     lines = [
         f"{TAG}, {pool.name}, {runs} runs: mean absolute error in points, in brackets the paper's",
         "labels" + "".join(f"{metric:>24s}" for metric in SHOWN),

@@ -62,7 +62,7 @@ class Arena:
     judge: Floats
 
     def fit(self, lam: float | None) -> BradleyTerry | None:
-        """The fit, or None where there is no finite estimate."""
+        """Return the fit, or None where there is no finite estimate."""
         try:
             return BradleyTerry(lam=lam).fit_columns(self.names, self.a, self.b, self.human, self.judge)
         except ValueError:

@@ -110,7 +110,7 @@ def autocorrelated(rng: np.random.Generator, series: int, length: int, rho: floa
 
 
 def known_limits(kind: str, process: Process, multiplier: float, rules: tuple[str, ...]) -> LatchedLogic:
-    """The chart as it would be with an endless reference."""
+    """Return the chart as it would be with an endless reference."""
     p = process.mean
     variance = p * (1 - p) if kind == "shewhart_p" else process.row_sd**2
     return LatchedLogic(p, variance, multiplier, RunRules(rules))
@@ -119,7 +119,7 @@ def known_limits(kind: str, process: Process, multiplier: float, rules: tuple[st
 def charts_of(
     kind: str, process: Process, reference: Floats, limit: tuple[str, float], rules: tuple[str, ...]
 ) -> list[LatchedLogic]:
-    """A real chart on each row of reference estimates."""
+    """Return a real chart on each row of reference estimates."""
     chart = CHARTS[kind](**{limit[0]: limit[1]}, rules=rules)  # type: ignore[call-arg]
     sizes = np.full(reference.shape[1], float(process.size))
     built = [chart.build(Baseline(values, sizes, process.row_sd)) for values in reference]
@@ -236,7 +236,7 @@ def promised(series: int, windows: int) -> list[str]:
 
 
 def on_confidences(series: int, windows: int) -> list[str]:
-    """The same on mean confidences of the paper's data, whose law is skewed."""
+    """Return the lines of mean confidences of the paper's data, whose law is skewed."""
     out = []
     for size in (100, 500):
         process = confidence_process(size)
@@ -284,7 +284,7 @@ def true_sigmas() -> list[str]:
 
 
 def overdispersed() -> list[str]:
-    """The promise where windows vary more than their rows explain, by quadrature."""
+    """Return the promise where windows vary more than their rows explain, by quadrature."""
     out = [f"{'m':>6s} " + " ".join(f"{f'phi={phi:g}':>10s}" for phi in (1, 1.1, 1.2, 1.35, 1.5, 2, 3, 10))]
     for m in (5, 10, 20, 50, 100):
         chosen = limits(370, ("we1",), m)

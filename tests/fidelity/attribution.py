@@ -110,7 +110,9 @@ class World:
         return records
 
     def incident(self, cause: str) -> tuple[str, Attribution | None]:
-        """The part that is changed, and what an alarm of five points or more says; None without one."""
+        """Return the changed part, and the attribution of an alarm of five points or more; None without
+        one.
+        """
         rng, regions, fall = self.rng, self.regions, np.zeros_like(self.level)
         named = ""
         if cause == SHARE:

@@ -57,7 +57,7 @@ def rows() -> tuple[Floats, Floats]:
 
 
 def guess(annotator: str, score: Floats, rng: np.random.Generator) -> Floats:
-    """The annotator's chance that the first model is right."""
+    """Return the annotator's chance that the first model is right."""
     positive = {"model itself": score[:, 0], "mean of models": score.mean(axis=1)}.get(annotator)
     if positive is None:
         noise = rng.random(len(score))
@@ -170,7 +170,7 @@ def measure_shift(labels: int, trials: int, floor: float = 0.02, seed: int = 2) 
 
 
 def table(trials: int = 1000) -> Iterator[str]:
-    """The three tables, in percent, a line at a time."""
+    """Yield the three tables, in percent, a line at a time."""
     yield (
         f"civilcomments, accuracy of one model, {trials:,} trials, coverage in % of 95 % intervals "
         f"±{300 * sqrt(0.95 * 0.05 / trials):.1f} (python -m tests.fidelity.autoeval)"
@@ -189,7 +189,7 @@ def table(trials: int = 1000) -> Iterator[str]:
 
 
 def shift_lines(trials: int) -> Iterator[str]:
-    """The second table."""
+    """Yield the second table."""
     yield ""
     yield "Covariate shift, coverage in % of 90 % intervals beside the paper's Table S1 (its data: ImageNet)"
     yield f"{'':>6s} {'unweighted':>21s} {'known weights':>22s} {'estimated weights':>22s}"
@@ -207,7 +207,7 @@ def shift_lines(trials: int) -> Iterator[str]:
 
 
 def mild_lines(trials: int, labels: int = 200) -> Iterator[str]:
-    """The third table."""
+    """Yield the third table."""
     yield (
         f"\n{labels} labels, known weights: chance to be labelled ∝ floor + score; coverage in % of "
         "90 % intervals"

@@ -44,7 +44,7 @@ def logit(p: Floats) -> Floats:
 
 
 def fitted(method: str, score: Floats, success: Ints) -> Map:
-    """The fitted map from (n,) scores to (n,) chances of success."""
+    """Return the fitted map from (n,) scores to (n,) chances of success."""
     if method == "sklearn sigmoid":
         theirs = _SigmoidCalibration().fit(logit(score), success)
         return lambda fresh: np.asarray(theirs.predict(logit(fresh)))
@@ -99,7 +99,7 @@ def of_flights(
 
 
 def lines_simulated(trials: dict[int, int]) -> Iterator[str]:
-    """A line for each kind of scores and method."""
+    """Yield a line for each kind of scores and method."""
     for kind in OVERCONFIDENCE:
         yield f"simulated, {kind}"
         for method in (*METHODS, *WITNESSES):
@@ -108,7 +108,7 @@ def lines_simulated(trials: dict[int, int]) -> Iterator[str]:
 
 
 def lines_flights(trials: dict[int, int]) -> Iterator[str]:
-    """A line for each model and method."""
+    """Yield a line for each model and method."""
     from monitor.cli.demo.flights import read_flights
     from monitor.cli.demo.training import train_and_score
 

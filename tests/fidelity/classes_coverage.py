@@ -55,7 +55,7 @@ def taken_for_correct(rng: np.random.Generator, n: int) -> Window:
 
 
 def one_against_others(window: Window, k: int) -> Values:
-    """The realised metrics of one class."""
+    """Return the realised metrics of one class."""
     scores, predicted, truth = (np.asarray(each) for each in window)
     pair = [np.column_stack([1 - each[:, k], each[:, k]]) for each in (scores, truth)]
     values = realised_values(pair[0], (predicted == k).astype(np.int64), pair[1])
@@ -63,7 +63,7 @@ def one_against_others(window: Window, k: int) -> Values:
 
 
 def macro(window: Window) -> Values:
-    """The mean over the classes for which a metric is defined."""
+    """Return the mean over the classes for which a metric is defined."""
     by_class = [one_against_others(window, k) for k in range(3)]
     values: Values = {}
     for metric in CLASSIFICATION_METRICS:
@@ -144,7 +144,7 @@ def confusion_counts(n: int, trials: int, seed: int = 1) -> Floats:
 
 
 def confusion_table(trials: int) -> str:
-    """The confusion matrix, a line a count; widths in rows."""
+    """Return the confusion matrix, a line a count; widths in rows."""
     lines = [
         f"{'confusion matrix':16s} {'n':>5s} {'true, predicted':16s} {'cover':>6s} {'mass':>6s} {'width':>6s}"
     ]

@@ -89,7 +89,7 @@ class Rows:
         return cls(scores, (score > 0.5).astype(np.int64), labels.astype(np.int64), features)
 
     def at(self, rows: Ints) -> Rows:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Rows(self.scores[rows], self.predicted[rows], self.labels[rows], self.features[rows])
 
 
@@ -254,7 +254,7 @@ def two_segments(rng: np.random.Generator, n: int, share: float) -> Rows:
 
 
 def hiding(rows: Rows, columns: list[int]) -> Rows:
-    """The same rows with some of their features."""
+    """Return the same rows with some of their features."""
     return Rows(rows.scores, rows.predicted, rows.labels, rows.features[:, columns])
 
 
@@ -362,7 +362,7 @@ def mean_of(seen: list[Seen], what: str, *key: str) -> float:
 
 
 def line(name: str, n: int, measured: list[Seen | None]) -> str:
-    """A case and a size."""
+    """Return a case and a size."""
     seen = [one for one in measured if one is not None]
     unknown = 100 * (1 - len(seen) / len(measured))
     if not seen:
@@ -396,7 +396,7 @@ HEADER = (
 def lines(
     title: str, cases: Iterable[tuple[str, int, Seen | None]], apart: tuple[str, ...] = ()
 ) -> Iterator[str]:
-    """The table of the cases; the last rows are means over all but those named."""
+    """Yield the table of the cases; the last rows are means over all but those named."""
     yield f"{title}; in points, covered and width in %"
     yield HEADER
     by_case: dict[tuple[str, int], list[Seen | None]] = {}
@@ -410,7 +410,7 @@ def lines(
 
 
 def simulated(trials: int = 30) -> Iterator[str]:
-    """Simulated shifts."""
+    """Yield simulated shifts."""
     cases = (case for trial in range(trials) for case in simulated_life(_REPORTED + trial, SHIFTS, SIZES))
     title = "Simulated shifts (python -m tests.fidelity.covariates simulated), reference of 5,000 rows"
     return lines(f"{title}, {trials} trials a row", cases, SHIFTS[-2:])

@@ -91,7 +91,7 @@ def _counts(confidence: Floats, right: np.ndarray, sem: float) -> Floats:
 
 
 def table(trials: int = 10_000) -> Iterator[str]:
-    """A line a mixture and size, in percent."""
+    """Yield a line a mixture and size, in percent."""
     yield (
         f"Coverage in % of {LEVEL:.0%} intervals, {trials:,} windows each (python -m tests.fidelity.coverage)"
     )

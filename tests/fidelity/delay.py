@@ -101,7 +101,7 @@ def constant_shift(size: int, share: float, chart: str, multiplier: float = 3.0)
 
 
 def constant(sizes: tuple[int, ...] = (100, 500)) -> list[str]:
-    """A shift that stays small for ever: where limits that are too wide cost most."""
+    """Return a shift that stays small for ever: where limits that are too wide cost most."""
     out = []
     for size in sizes:
         for share in (0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0):

@@ -28,7 +28,7 @@ FAR = 0.03
 
 
 def largest_shift(reference: int, share: float, seed: int) -> float:
-    """The largest shift among the windows of one group."""
+    """Return the largest shift among the windows of one group."""
     rng = np.random.default_rng([seed, reference, 37])
     known, chance = confidences(rng, ORIGINAL, (reference,)), confidences(rng, ORIGINAL, (WINDOWS, SIZE))
     logic = Correction.from_group(known, rng.random(reference) < known, SIZE).build()

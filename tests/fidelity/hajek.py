@@ -113,7 +113,7 @@ def measure(design: str, answers: int, trials: int, seed: int = 1) -> Row:
 
 
 def table(trials: int = 10_000) -> Iterator[str]:
-    """A line a design and number of answers, in percent."""
+    """Yield a line a design and number of answers, in percent."""
     error = 300 * sqrt(LEVEL * (1 - LEVEL) / trials)
     yield (
         f"Coverage in % of {LEVEL:.0%} intervals, {trials:,} samples each, ±{error:.2f} "

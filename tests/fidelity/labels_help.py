@@ -112,7 +112,7 @@ def _label(answer: Record, right: Any) -> str:
 
 
 def _with_labels(stream: list[Record], right: Any, picked: Any) -> Iterator[Record]:
-    """The answers, each followed by the label of the one `LAG` before, if that was picked."""
+    """Yield the answers, each followed by the label of the one `LAG` before, if that was picked."""
     known = set(picked.tolist())
     for i, answer in enumerate(stream):
         yield answer
@@ -243,7 +243,7 @@ def life_of_groups(seed: int, case: str = "alike") -> Life:
 
 
 def groups(streams: int = STREAMS) -> Iterator[str]:
-    """The intervals of groups, a line at a time."""
+    """Yield the intervals of groups, a line at a time."""
     yield "Intervals of groups of 95 % with labels and without (python -m tests.fidelity.labels_help groups)"
     yield (
         f"{GROUPS} groups, {GROUP_WINDOWS} windows of {SIZE:,} each, labels of {100 * SHARE:g} %, "

@@ -184,7 +184,7 @@ def poolable(estimate: ClassificationEstimate, n: int) -> Poolable | None:
 
 
 def table(trials: int = 1000, pools: int = 400) -> Iterator[str]:
-    """A line a prevalence, size and metric, in percent."""
+    """Yield a line a prevalence, size and metric, in percent."""
     yield (
         f"Coverage in % of 95 % intervals without labels, {trials:,} windows each "
         "(python -m tests.fidelity.metrics_coverage)"
@@ -209,7 +209,7 @@ def table(trials: int = 1000, pools: int = 400) -> Iterator[str]:
 
 
 def row_text(r: Row) -> str:
-    """A row from its window size on, in percent."""
+    """Return a row from its window size on, in percent."""
     mass = f"{'-':>6s}" if np.isnan(r.mass) else f"{100 * r.mass:6.2f}"
     return (
         f"{r.n:5d} {r.metric:18s} {100 * r.cover:6.2f} {mass} "

@@ -100,7 +100,7 @@ def estimates(snapshots: Mapping[str, Mapping[str, Any]], windows: int) -> dict[
 def estimates_under(
     arithmetic: Mapping[str, str], snapshots: Mapping[str, Mapping[str, Any]], windows: int
 ) -> dict[str, list[float]]:
-    """The same, in a process of its own."""
+    """Return the same estimates from a process of its own."""
     with patch.dict(os.environ, arithmetic):
         return apart(estimates, snapshots, windows)
 
@@ -116,7 +116,7 @@ def differences(here: Mapping[str, list[float]], there: Mapping[str, list[float]
 
 
 def table(windows: int = 30) -> Iterator[str]:
-    """The differences, arithmetic by arithmetic."""
+    """Yield the differences, arithmetic by arithmetic."""
     snapshots = calibrations()
     here = estimates_under({}, snapshots, windows)
     yield (

@@ -63,7 +63,7 @@ def measure(n: int, shift: float, trials: int, seed: int = 1) -> Row:
 
 
 def table(trials: int = 1000) -> Iterator[str]:
-    """A line a size and shift, in percentage points."""
+    """Yield a line a size and shift, in percentage points."""
     yield (
         f"Mean and standard deviation of the error in points, {trials:,} windows each "
         "(python -m tests.fidelity.point_estimates)"

@@ -50,7 +50,7 @@ Measured = dict[tuple[str, int], tuple[Floats, Floats]]
 
 
 def ornstein_uhlenbeck(rng: np.random.Generator, rows: int, length: float, sd: float) -> Floats:
-    """A stationary one, forgotten over `length` rows."""
+    """Return a stationary one, forgotten over `length` rows."""
     keep = np.exp(-1 / length)
     noise = rng.normal(scale=sd * sqrt(1 - keep**2), size=rows)
     noise[0] = rng.normal(scale=sd)
@@ -59,7 +59,7 @@ def ornstein_uhlenbeck(rng: np.random.Generator, rows: int, length: float, sd: f
 
 
 def drift(rng: np.random.Generator, stream: str, rows: int) -> Floats:
-    """The logit bias of each row."""
+    """Return the logit bias of each row."""
     if stream == "stable":
         return np.zeros(rows)
     if stream == "OU drift":
@@ -96,7 +96,7 @@ class Life:
 
 
 def simulated(stream: str, reference: int, seed: int) -> Life:
-    """A model whose scores are distorted, on a stream of Table 2 with a bias."""
+    """Return a model whose scores are distorted, on a stream of Table 2 with a bias."""
     rng = np.random.default_rng([seed, reference, STREAMS.index(stream)])
     rows = reference + FOLLOWING
     chance = np.clip(confidences(rng, ORIGINAL, (rows,)), 1e-9, 1 - 1e-9)
@@ -142,7 +142,7 @@ def _ends(answers: Iterable[Result]) -> Floats:
 
 
 def laney_sigma(confidence: Floats, right: np.ndarray, n: int) -> float:
-    """Standard deviation of the reference's windows in binomial errors; NaN below five windows."""
+    """Return standard deviation of the reference's windows in binomial errors; NaN below five windows."""
     many = len(right) // n
     if many < 5:
         return float("nan")
@@ -186,7 +186,7 @@ def table(references: int = LIVES) -> str:
 
 
 def rows_of(stream: str, reference: int, cells: dict[tuple[str, int], Cell]) -> list[str]:
-    """A line a method."""
+    """Return a line a method."""
     return [
         f"{stream:10s}{reference:>8,}  {method:18s}" + "".join(_cell(cells[method, n]) for n in SIZES)
         for method in METHODS

@@ -26,7 +26,7 @@ _FIRST_MONTH = 7
 
 
 def flights_of(model: str, reference: int, flights: Flights, scored: Scored) -> Life:
-    """The newest flights of the reference, and those that follow whose outcome is known."""
+    """Return the newest flights of the reference, and those that follow whose outcome is known."""
     column = MODELS.index(model)
     known = flights.late[scored.stream_rows] >= 0
     following = scored.stream_rows[known]

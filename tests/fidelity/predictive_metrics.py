@@ -54,7 +54,7 @@ def rows(rng: np.random.Generator, stream: str, many: int) -> tuple[Floats, Ints
 
 
 def gap(raw: Floats, true: Floats, bins: int) -> float:
-    """The calibration error of these rows by their true chances."""
+    """Return the calibration error of these rows by their true chances."""
     order = np.argsort(raw, kind="stable")
     edges = np.arange(bins + 1) * len(raw) // bins
     return float(np.abs(np.add.reduceat((raw - true)[order], edges[:-1])).sum()) / len(raw)

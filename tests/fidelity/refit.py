@@ -126,7 +126,9 @@ def _summary(errors: Floats) -> tuple[float, float, float]:
 
 
 def knowing(name: str, errors: Floats) -> Knowing:
-    """The errors of a reference, (models, windows), less their own mean over the windows just before."""
+    """Return the errors of a reference, (models, windows), less their own mean over the windows just
+    before.
+    """
     known = np.cumsum(np.pad(errors, ((0, 0), (1, 0))), axis=1)
     at = np.arange(errors.shape[1])
     first = np.maximum(at - TOGETHER, 0)
@@ -188,7 +190,9 @@ def _answer(name: str, time: float, row: list[float]) -> dict[str, Any]:
 
 
 def flights(folder: Path, draws: tuple[int, ...] = DRAWS) -> tuple[list[Errors], Knowing]:
-    """The demo's year, with labels of 1 % of the flights: each draw of those, and the mean of the errors."""
+    """Return the demo's year, with labels of 1 % of the flights: each draw of those, and the mean of the
+    errors.
+    """
     import yaml
 
     from monitor.cli.demo.stream import prepare
@@ -220,7 +224,7 @@ def flights(folder: Path, draws: tuple[int, ...] = DRAWS) -> tuple[list[Errors],
 
 
 def _few_labels(data: DemoData, draw: int) -> tuple[Path, int]:
-    """The demo's stream with labels of 1 % of the flights, and how many those are."""
+    """Return the demo's stream with labels of 1 % of the flights, and how many those are."""
     known = np.flatnonzero(data.labelled)
     kept = np.random.default_rng(draw).random(len(known)) < LABELLED / (len(known) / len(data))
     labelled_ids = {one.decode() for one in data.id[known[kept]]}

@@ -54,7 +54,7 @@ def table(
     kept: Path | None = None,
     windows: int = WINDOWS,
 ) -> str:
-    """The scoreboard as Markdown.
+    """Return the scoreboard as Markdown.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def _lowest(by_count: Mapping[int, Mapping[str, Measured]]) -> Coverages:
 
 
 def intervals(lowest: Coverages, windows: int) -> str:
-    """A row an estimator of the registry that was measured."""
+    """Return a row an estimator of the registry that was measured."""
     error = 100 * sqrt(0.95 * 0.05 / windows)
     lines = [
         "## intervals",
@@ -211,7 +211,7 @@ def _records(pool: Pool, model: int, rows: Ints, labelled: int, start: float) ->
 
 
 def _realised(pool: Pool, model: int, rows: Ints) -> Mapping[str, float]:
-    """The metrics of a window all of whose labels are known."""
+    """Return the metrics of a window all of whose labels are known."""
     scores = pool.scores[rows, model]
     values = realised_values(scores, scores.argmax(axis=1), np.eye(2)[pool.labels[rows]])
     return {metric: nan if value is None else value for metric, value in values.items()}
@@ -228,7 +228,7 @@ def _seconds(by_count: Mapping[int, Mapping[str, Measured]]) -> str:
 
 
 def command(runs: int = RUNS, answers: Path | None = None) -> str:
-    """The scoreboard; `answers` is a folder that keeps each run's, so that a run can go on."""
+    """Return the scoreboard; `answers` is a folder that keeps each run's, so that a run can go on."""
     return table(runs, kept=answers)
 
 

@@ -129,7 +129,7 @@ class Seen:
         self._waiting: list[tuple[Ints, Ints, Ints, Floats, Floats]] = []
 
     def results(self, k: int, exact: Evaluation, predicted: Ints, right: Floats) -> dict[str, Estimate]:
-        """The intervals of a window as it closes."""
+        """Return the intervals of a window as it closes."""
         block = self._logic.close(k, exact.confidence)
         picked = self._rng.random(len(right)) < self._share
         columns = np.full(len(right), k), block, predicted, exact.confidence, right
@@ -145,7 +145,7 @@ class Seen:
 
 
 def fitted(table: Table) -> tuple[Calibration, Predictive, Calibrator]:
-    """The calibration on the reference, and what widens intervals."""
+    """Return the calibration on the reference, and what widens intervals."""
     calibrator, old = CALIBRATORS["isotonic"](), slice(0, table.reference)
     rows = table.scores[old], table.predicted[old], table.labels[old]
     return calibrator.fit(*rows), fit_predictive(calibrator, *rows), calibrator

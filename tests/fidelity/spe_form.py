@@ -76,7 +76,7 @@ def likeliest(scores: Floats) -> Likeliest:
 
 
 def redrawn(pool: Pool, rng: np.random.Generator) -> tuple[Pool, list[list[Likeliest]]]:
-    """The pool with scores drawn from the families, and those by model and class; two classes."""
+    """Return the pool with scores drawn from the families, and those by model and class; two classes."""
     scores = np.empty_like(pool.scores)
     families = []
     for model in range(pool.scores.shape[1]):
@@ -134,7 +134,7 @@ def table(runs: int = 10) -> str:
 
 
 def family_lines(families: Sequence[Sequence[Likeliest]]) -> list[str]:
-    """The likeliest family of each model and class."""
+    """Return the likeliest family of each model and class."""
     head = "likeliest family of each class's scores (distance from them)"
     return [
         head,

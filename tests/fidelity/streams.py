@@ -78,7 +78,7 @@ class Judged(NamedTuple):
 
 
 def calibrated(scores: Floats, predicted: Ints, labels: Ints, reference: int) -> Stream:
-    """The stream after the first rows, by an isotonic calibration on them."""
+    """Return the stream after the first rows, by an isotonic calibration on them."""
     old, right = slice(0, reference), labels == (0 if scores.shape[1] == 1 else predicted)
     rows = scores[old], predicted[old], labels[old]
     calibrator = CALIBRATORS["isotonic"]()
@@ -88,7 +88,7 @@ def calibrated(scores: Floats, predicted: Ints, labels: Ints, reference: int) ->
 
 
 def windows_of(come: Floats, picked: Ints, ends: Floats) -> Ints:
-    """The window at whose close each picked row's label is known first; their number for never."""
+    """Return the window at whose close each picked row's label is known first; their number for never."""
     windows: Ints = np.searchsorted(ends, come[picked])
     return windows
 
@@ -182,7 +182,7 @@ def mean_of(judgements: list[Judged]) -> Judged:
 
 
 def flights(models: int = 4, share: float = 0.2, sizes: tuple[int, ...] = (500, 2000)) -> Iterator[str]:
-    """The demo's flights, a line at a time."""
+    """Yield the demo's flights, a line at a time."""
     streams, come, made = flight_streams(models)
     yield f"Flights, {models} models, labels of {100 * share:g} % (python -m tests.fidelity.streams flights)"
     yield _heads("windows")
@@ -196,7 +196,7 @@ def flights(models: int = 4, share: float = 0.2, sizes: tuple[int, ...] = (500, 
 
 
 def flight_streams(models: int) -> tuple[list[Stream], Floats, Floats]:
-    """The models' streams, and when each flight's label comes and when it left, in seconds."""
+    """Return the models' streams, and when each flight's label comes and when it left, in seconds."""
     data = read_flights()
     scored = train_and_score(data, seed=0)
     known = data.late[scored.stream_rows] >= 0
@@ -241,7 +241,7 @@ def late(models: int = 1, share: float = 0.2, n: int = 200) -> Iterator[str]:
 
 
 def rain(share: float = 0.2, sizes: tuple[int, ...] = (250, 500)) -> Iterator[str]:
-    """The weather, a line at a time."""
+    """Yield the weather, a line at a time."""
     stream = rain_stream()
     yield f"Rain, labels of {100 * share:g} % and 2 % (python -m tests.fidelity.streams rain)"
     yield _heads("windows, labels")
@@ -292,7 +292,7 @@ def _number(text: str) -> float:
 
 
 def simulated(lives: int = 8, n: int = 500, seed: int = 3) -> Iterator[str]:
-    """Simulated streams, a line at a time."""
+    """Yield simulated streams, a line at a time."""
     yield f"Simulated, {lives} lives, windows of {n:,} (python -m tests.fidelity.streams simulated)"
     yield _heads("stream, labels")
     for kind in ("stable", "OU drift", "jump"):

@@ -58,7 +58,7 @@ def test_dawid_and_skene_and_the_vote_are_as_wrong_as_the_paper_says() -> None:
 
 
 def kept_rows(metric: str) -> dict[str, list[str]]:
-    """The cells of one metric in the kept table, by estimator."""
+    """Return the cells of one metric in the kept table, by estimator."""
     part = scoreboard.KEPT.read_text(encoding="utf-8").split(f"## {metric}\n")[1].split("##")[0]
     rows = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("| `")]
     return {row[0].strip(" `"): [cell.strip() for cell in row[1:]] for row in rows}
@@ -79,7 +79,7 @@ def test_no_estimators_intervals_are_forgotten() -> None:
 
 
 def shortfalls(tag: str) -> str:
-    """The metrics of which an estimator's intervals hold less than 90 %, with the figures."""
+    """Return the metrics of which an estimator's intervals hold less than 90 %, with the figures."""
     cells = zip(SHOWN, kept_rows("intervals")[tag][1:], strict=True)
     return ", ".join(f"{metric} {cell.strip('*')} %" for metric, cell in cells if "**" in cell)
 

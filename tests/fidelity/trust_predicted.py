@@ -129,7 +129,7 @@ class Outcome(NamedTuple):
 
 
 def bias_of(rng: np.random.Generator, case: Case) -> Floats:
-    """The bias of each row, in logits, the reference's first."""
+    """Return the bias of each row, in logits, the reference's first."""
     many, at = case.reference + case.rows, case.reference + CHANGE_AT
     bias = np.zeros(many)
     if "drift" in case.stream:

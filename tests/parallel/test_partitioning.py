@@ -88,7 +88,9 @@ def wanted(share: Partition, name: str, model: str) -> bool:
 
 
 def stream(seed: int, requests: int = 1800) -> list[Any]:
-    """Requests of two tasks, some answered by several models at once; labels late, along, twice, wrong."""
+    """Return requests of two tasks, some answered by several models at once; labels late, along, twice,
+    wrong.
+    """
     rng = np.random.default_rng(seed)
     timed: list[tuple[float, Any]] = []
     for i, one in enumerate(answers(rng, requests)):

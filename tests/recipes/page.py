@@ -29,7 +29,7 @@ class Block(NamedTuple):
 
 
 def blocks(path: Path) -> list[Block]:
-    """The blocks of a page of Markdown, in their order."""
+    """Return the blocks of a page of Markdown, in their order."""
     return [Block(*groups) for groups in _BLOCK.findall(path.read_text(encoding="utf-8"))]
 
 
@@ -75,7 +75,7 @@ class Page:
         return {name: content for name, content in self.blocks.items() if "." in name}
 
     def text(self, name: str, monitored: bool = True) -> str:
-        """A block; without monitoring, without the lines that end in the mark."""
+        """Return a block; without monitoring, without the lines that end in the mark."""
         lines = self.blocks[name].splitlines()
         return "\n".join(line for line in lines if monitored or not _is_marked(line)) + "\n"
 
@@ -106,7 +106,7 @@ class Page:
         return Call("/" + url.split("/", 3)[3], headers, words[words.index("-d") + 1])
 
     def script(self, name: str, rows: Sequence[tuple[str, float, str]]) -> str:
-        """The block of a call, its line with the id once for each of these ids, scores and classes."""
+        """Return the block of a call, its line with the id once for each of these ids, scores and classes."""
         lines = []
         for line in self.blocks[name].replace("\\\n", " ").splitlines():
             each = rows if _ID in line else rows[:1]

@@ -85,7 +85,7 @@ class Caller:
         self._last = time.monotonic()
 
     def ask(self, call: Call) -> tuple[float, http.client.HTTPMessage] | None:
-        """The seconds of a response, and its headers; None for a failure."""
+        """Return the seconds of a response, and its headers; None for a failure."""
         if time.monotonic() - self._last > _KEPT_SECONDS:
             self._connection.close()
         began = time.perf_counter()
@@ -313,7 +313,7 @@ class Recipe:
         return answer[0]
 
     def _write(self, count: int) -> None:
-        """Requests by a script, where there is no service to ask."""
+        """Write requests by a script, where there is no service to ask."""
         first = len(self.answered) + 1
         rows = [(f"r-{i}", *self._draw_row()) for i in range(first, first + count)]
         self.environment.shell(self.page.script("ask", rows), self.place)

@@ -19,7 +19,9 @@ EXAMPLE = Path(__file__).parents[2] / "deploy" / "alertmanager" / "alertmanager.
 
 
 def example(webhook: str) -> str:
-    """The shipped example, but for its waits, which are of seconds, and the address of its receivers."""
+    """Return the shipped example, but for its waits, which are of seconds, and the address of its
+    receivers.
+    """
     text = EXAMPLE.read_text(encoding="utf-8")
     changes = {
         "group_wait: 30s": "group_wait: 1s",

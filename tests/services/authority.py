@@ -39,7 +39,7 @@ class Authority:
         )
 
     def sign(self, name: str, folder: Path | None = None) -> tuple[Path, Path]:
-        """A certificate for 127.0.0.1, and its key."""
+        """Return a certificate for 127.0.0.1, and its key."""
         folder = folder or self.folder
         cert, key, request, more = (folder / f"{name}.{kind}" for kind in ("pem", "key", "csr", "ext"))
         # From Python 3.13 on, a certificate has to say by which key it is signed.

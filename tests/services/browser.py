@@ -52,7 +52,7 @@ class Browser:
         self._playwright.stop()
 
     def tab(self, origin: str, **settings: Any) -> Tab:
-        """A fresh tab whose requests to anywhere but the origin (``http://127.0.0.1:9109``) are refused.
+        """Return a fresh tab that refuses requests to anywhere but the origin (``http://127.0.0.1:9109``).
 
         Parameters
         ----------

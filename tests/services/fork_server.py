@@ -96,7 +96,7 @@ class ForkedProcess:
         self._descriptor = os.pidfd_open(self.pid)
 
     def poll(self) -> int | None:
-        """The exit code, None while it runs."""
+        """Return the exit code, None while it runs."""
         if self.returncode is None and (code := self._server.code(self._number)) is not None:
             self.returncode = code
             forks.discard(self.pid)
@@ -104,7 +104,7 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once it has ended; raises `subprocess.TimeoutExpired`."""
+        """Return the exit code, once it has ended; raise `subprocess.TimeoutExpired` after the timeout."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             left = None if deadline is None else deadline - time.monotonic()

@@ -43,14 +43,14 @@ _blank: dict[str, bytes] = {}
 
 
 def kafka_version() -> str:
-    """The version that `pom.xml` names."""
+    """Return the version that `pom.xml` names."""
     version = ElementTree.parse(POM).findtext("{*}properties/{*}kafka.version")
     assert version, "pom.xml names no kafka.version"
     return version
 
 
 def kafka_libs() -> Path:
-    """The folder with the broker's jars, fetched by Maven where they are not there yet.
+    """Return the folder with the broker's jars, fetched by Maven where they are not there yet.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def kafka_libs() -> Path:
 
 
 def fetched(pom: Path, folder: Path) -> Path:
-    """The folder with the jars of a POM, fetched by Maven where it is not there yet.
+    """Return the folder with the jars of a POM, fetched by Maven where it is not there yet.
 
     Raises
     ------
@@ -288,7 +288,7 @@ class KafkaBroker:
 
     @contextmanager
     def transaction(self) -> Iterator[KafkaProducer]:
-        """A producer in a transaction, which is committed at the end of the block."""
+        """Yield a producer in a transaction, which is committed at the end of the block."""
         producer = KafkaProducer(bootstrap_servers=self.address, transactional_id=uuid.uuid4().hex)
         try:
             producer.init_transactions()
@@ -438,7 +438,7 @@ class OldKafkaBroker(KafkaBroker):
 
 
 def _use(words: Sequence[str]) -> None:
-    """A broker's work in small, told these words."""
+    """Do a broker's work in small, with these options of Java."""
     with KafkaBroker(words) as broker:
         broker.create_topic("used", 2)
         broker.produce("used", [b"1", b"2"])

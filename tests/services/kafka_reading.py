@@ -30,7 +30,7 @@ def make_source(
     stall_seconds: float = 60,
     **options: Any,
 ) -> KafkaSource:
-    """A source that is not open yet."""
+    """Return a source that is not open yet."""
     settings = KafkaSettings(
         kind="kafka",
         driver=driver,

@@ -58,7 +58,7 @@ class OtlpCollector(LocalServer):
 
 
 def metrics_of(request: ExportMetricsServiceRequest) -> list[Metric]:
-    """The metrics of a request."""
+    """Return the metrics of a request."""
     (resource,) = request.resource_metrics
     (scope,) = resource.scope_metrics
     return list(scope.metrics)

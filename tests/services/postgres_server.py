@@ -127,7 +127,7 @@ class PostgresServer:
 
     @contextmanager
     def replica(self) -> Iterator[PostgresServer]:
-        """A server with a copy of the data that only reads, as a replica does whose primary is gone."""
+        """Yield a server with a copy of the data that only reads, as a replica does whose primary is gone."""
         self.halt()
         made = PostgresServer()
         try:
@@ -140,7 +140,7 @@ class PostgresServer:
             made.close()
 
     def connection(self) -> psycopg.Connection[Any]:
-        """A connection for the test's own use, which commits what its block does."""
+        """Return a connection for the test's own use, which commits what its block does."""
         return psycopg.connect(self.dsn)
 
     def execute(self, statement: str, *values: Any) -> None:

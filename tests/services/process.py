@@ -204,14 +204,15 @@ def gone(pid: int) -> bool:
 
 
 def tail(path: Path, lines: int = 15) -> str:
-    """The last lines of a log, for a message."""
+    """Return the last lines of a log, for a message."""
     if not path.exists():
         return "(no log)"
     return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
 
 def started(what: str, words: Sequence[str], log: Path, ready: Callable[[], bool]) -> subprocess.Popen[bytes]:
-    """A service's process, once it answers: it runs in the folder of its log, and is gone where it does not.
+    """Return a service's process, once it answers: it runs in the folder of its log, and is gone where it
+    does not.
 
     It may serve more than one test: who owns it ends it.
 

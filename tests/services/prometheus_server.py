@@ -169,7 +169,7 @@ class PrometheusServer:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The series of an instant query: ``[{"metric": {...}, "value": [time, "text"]}, ...]``."""
+        """Return the series of an instant query: ``[{"metric": {...}, "value": [time, "text"]}, ...]``."""
         answer = self._get("/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
         series: list[dict[str, Any]] = answer["data"]["result"]
         return series

@@ -77,7 +77,7 @@ class RedisServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def client(self) -> Redis:
-        """A client for the test's own use."""
+        """Return a client for the test's own use."""
         return Redis(port=self.port, protocol=2)
 
     def _ready(self) -> bool:

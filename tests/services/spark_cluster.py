@@ -47,7 +47,7 @@ def check_spark() -> None:
 
 
 def spark_home() -> Path:
-    """The installed Spark, copied to a place that stays; for `SPARK_HOME`.
+    """Return the installed Spark, copied to a place that stays; for `SPARK_HOME`.
 
     An archive of classes fits the jars of one path and time alone, and each clone installs its own.
     """
@@ -68,7 +68,9 @@ def spark_home() -> Path:
 
 
 def short_lived() -> dict[str, str]:
-    """The environment in which the Javas of a Spark that is started are told that they work for seconds."""
+    """Return the environment in which the Javas of a Spark that is started are told that they work for
+    seconds.
+    """
     home = spark_home()
     return {"SPARK_HOME": str(home), **_environment(java_words(home.name, home / "jars", _use))}
 
@@ -113,7 +115,7 @@ with started("local[1]", {}, "used") as session:
 
 
 def _use(words: Sequence[str]) -> None:
-    """A little of all that the tests do with Spark, its driver's Java told these words."""
+    """Do a little of all that the tests do with Spark, its driver's Java with these options."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             [sys.executable, "-c", _USE, f"{folder}/table"],
@@ -128,7 +130,8 @@ _LACKING = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons
 
 
 def kafka_jars() -> str:
-    """The jars with which Spark reads Kafka, fetched by Maven where they are not there yet; for `spark.jars`.
+    """Return the jars with which Spark reads Kafka, fetched by Maven where they are not there yet; for
+    `spark.jars`.
 
     Raises
     ------
@@ -205,12 +208,12 @@ class SparkCluster:
 
 
 def executors(ancestor: int) -> list[int]:
-    """The process ids of executors among the descendants of a process."""
+    """Return the process ids of executors among the descendants of a process."""
     return [pid for pid in descendants(ancestor) if is_executor(pid)]
 
 
 def descendants(ancestor: int) -> list[int]:
-    """A process and all that it has started, and they, as far as they are there."""
+    """Return a process and all that it has started, and they, as far as they are there."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -224,7 +227,7 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def pythons(ancestor: int) -> list[int]:
-    """The process ids of the Pythons that run tasks: those that Spark's own Python has forked."""
+    """Return the process ids of the Pythons that run tasks: those that Spark's own Python has forked."""
     daemons = [pid for pid in descendants(ancestor) if b"pyspark.daemon" in words_of(pid)]
     return [pid for daemon in daemons[:1] for pid in descendants(daemon)[1:]]
 
@@ -236,7 +239,7 @@ def is_executor(pid: int) -> bool:
 
 
 def words_of(pid: int) -> bytes:
-    """The command line of a process, its words ended by NUL; nothing of one that is gone."""
+    """Return the command line of a process, its words ended by NUL; nothing of one that is gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""

@@ -62,7 +62,9 @@ def full(store: Store, rig: Rig, folder: Path) -> list[str]:
 
 
 def read_only(store: Store, rig: Rig, folder: Path) -> list[str]:
-    """A checkpoint; a start on the same file system once it is mounted read-only, and a checkpoint after."""
+    """Return a checkpoint; a start on the same file system once it is mounted read-only, and a checkpoint
+    after.
+    """
     messages = [commit(store, rig, 0)]
     store.close()
     mount(folder, "-o", "remount,ro")
@@ -110,13 +112,13 @@ def append(file: Destination[Item], rows: Sequence[Item], folder: Path) -> list[
 
 
 def reports(store: Store, rig: Rig, folder: Path) -> list[str]:
-    """The file that follows the store."""
+    """Return the file that follows the store."""
     store.close()
     return append(ReportsFile(str(folder / "windows.ndjson")), ROWS, folder)
 
 
 def queued_reports(store: Store, rig: Rig, folder: Path) -> list[str]:
-    """The file of an agent without a store."""
+    """Return the file of an agent without a store."""
     store.close()
     path = str(folder / "windows.ndjson")
     file = LineFile[bytes](path, name="reports_file", setting="reports.path", encode=bytes)

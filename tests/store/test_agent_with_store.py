@@ -41,7 +41,7 @@ from tests.streams import Rig, answers, lines, task
 
 
 def agent_on(place: Path | StateStore, records, rig: Rig, every: float = 0.01):
-    """An agent that reads a list, resumed from a store or the one in a folder."""
+    """Return an agent that reads a list, resumed from a store or the one in a folder."""
     store = Store(place) if isinstance(place, Path) else place
     saved = store.load()
     resumed = resume(rig.settings, saved)
@@ -151,7 +151,7 @@ def refuse(*_: object) -> int:
 
 @pytest.fixture(params=["folder", pytest.param("postgres", marks=pytest.mark.postgres)])
 def outage(request, tmp_path):
-    """A store, and how it goes away and comes back."""
+    """Return a store, and how it goes away and comes back."""
     if request.param == "folder":
         store = Store(tmp_path / "state")
         yield store, lambda: setattr(store, "commit", refuse), lambda: delattr(store, "commit")

@@ -42,10 +42,10 @@ class Place(Protocol):
     """Somewhere to keep a store."""
 
     def open(self, name: str = "store", keep_reports: int = 100_000) -> StateStore:
-        """A store of this name; it is made if absent."""
+        """Return a store of this name; it is made if absent."""
 
     def where(self) -> Path | Database:
-        """The place that its readers are given."""
+        """Return the place that its readers are given."""
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Change the store behind its back."""
@@ -338,7 +338,7 @@ def stream() -> list[Record]:
 
 
 def loaded(store: StateStore, rig: Rig) -> Rig:
-    """An engine from what the store holds."""
+    """Return an engine from what the store holds."""
     from monitor.base.state_changes import assemble
 
     saved = store.load()

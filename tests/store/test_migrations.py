@@ -42,12 +42,12 @@ KEPT = Path(__file__).parent / "kept"
 
 @pytest.fixture(params=range(1, VERSION))
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The folder of a store of an older version."""
+    """Return the folder of a store of an older version."""
     return unpacked(request.param, tmp_path)
 
 
 def unpacked(version: int, folder: Path, kind: str = "") -> Path:
-    """A folder with the store that is kept of this version."""
+    """Return a folder with the store that is kept of this version."""
     with (
         gzip.open(KEPT / f"v{version}" / kind / f"{FILE}.gz") as source,
         (folder / FILE).open("wb") as target,
@@ -65,7 +65,7 @@ def version_of(folder: Path) -> int:
 
 
 def went_on(folder: Path, task: Task) -> Rig:
-    """An engine that has taken what the store holds."""
+    """Return an engine that has taken what the store holds."""
     rig = Rig(task)
     store = Store(folder)
     resumed = resume(rig.settings, store.load())
@@ -76,7 +76,7 @@ def went_on(folder: Path, task: Task) -> Rig:
 
 
 def uninterrupted() -> Rig:
-    """An engine of this version that has taken the same records."""
+    """Return an engine of this version that has taken the same records."""
     rig = Rig(settings())
     for start in range(0, CUT, STEP):
         rig.feed(records()[start : start + STEP])
@@ -187,7 +187,7 @@ def without_trust(written: Sequence[bytes]) -> list[bytes]:
 
 
 def uncorrected(written: Sequence[bytes]) -> list[bytes]:
-    """The correction begins with the first window that closes in this version, and so do objectives by it.
+    """Return the lines without corrections: those begin with the first window that closes in this version.
 
     Windows that an older version closed have the intervals of that version, which labels moved. The test of
     its predictions begins with it. Labels shifted the calibrations of its groups, and do not widen the
@@ -214,7 +214,9 @@ def uncorrected(written: Sequence[bytes]) -> list[bytes]:
 
 
 def assert_lines_are_close(actual: Sequence[bytes], expected: Sequence[bytes]) -> None:
-    """The processor that wrote the store may have rounded its last bits in another way."""
+    """Check that lines agree; the processor that wrote the store may have rounded its last bits in another
+    way.
+    """
     numbers = (numbers_in([msgspec.json.decode(line) for line in each]) for each in (actual, expected))
     np.testing.assert_allclose(*numbers, atol=2e-6)
 

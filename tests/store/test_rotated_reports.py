@@ -49,7 +49,7 @@ def follow(
 
 
 def files(path: Path) -> list[Path]:
-    """The oldest first."""
+    """Return the files, the oldest first."""
     return sorted(path.parent.iterdir(), key=lambda file: -int(file.suffix[1:] if file != path else 0))
 
 

@@ -33,7 +33,7 @@ class Measured:
 
 
 def peak() -> float:
-    """The process's largest resident memory so far, in megabytes."""
+    """Return the process's largest resident memory so far, in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

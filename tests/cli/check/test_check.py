@@ -25,7 +25,7 @@ def report(reference_windows=None, **task):
 
 
 def windows_of(task, windows=40):
-    """A reference that holds what the task lists."""
+    """Return a reference that holds what the task lists."""
     return {"t": dict.fromkeys(task.get("models", ["m"]), windows)}
 
 

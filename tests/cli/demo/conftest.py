@@ -29,7 +29,7 @@ def flights() -> Flights:
 
 @pytest.fixture(scope="session")
 def take(flights: Flights) -> Callable[[Ints], Flights]:
-    """The flights of some rows."""
+    """Return the flights of some rows."""
 
     def take_rows(rows: Ints) -> Flights:
         columns = {

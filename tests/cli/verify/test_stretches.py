@@ -35,7 +35,7 @@ def messages(n: int, seed: int = 3) -> list[bytes]:
 
 
 def used_in_turns(folder: Path, values: list[bytes], partition: str = "topic-0") -> list[WindowReport]:
-    """An engine that uses what no other member did, and the store of it."""
+    """Return an engine that uses what no other member did, and the store of it."""
     config = Config.model_validate(SETTINGS)
     decode = Decoder(layouts(config.tasks), "kafka").decode
     engine = EngineSettings(config.tasks, {}).build()

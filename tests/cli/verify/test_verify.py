@@ -92,7 +92,7 @@ def clean(windows: int) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """A folder with a whole run in it: nothing in there may be changed."""
+    """Return a folder with a whole run in it: nothing in there may be changed."""
     folder = tmp_path_factory.mktemp("verify")
     (folder / "in.ndjson").write_bytes(ndjson(records(3000)))
     return folder, run(folder, config(folder))
@@ -100,7 +100,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, 
 
 @pytest.fixture
 def copy(ran: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> Path:
-    """A copy of that folder, to be changed; its paths are those of the run."""
+    """Return a copy of that folder, to be changed; its paths are those of the run."""
     folder, _ = ran
     (tmp_path / "in.ndjson").write_bytes((folder / "in.ndjson").read_bytes())
     (tmp_path / "config.yaml").write_bytes((folder / "config.yaml").read_bytes())

@@ -35,7 +35,7 @@ moments = st.datetimes(
 
 @st.composite
 def predictions(draw):
-    """A good prediction, in any of the forms, and the row that it must become."""
+    """Return a good prediction, in any of the forms, and the row that it must become."""
     raw = np.array(draw(st.lists(st.floats(0, 1), min_size=3, max_size=3))) + 1e-6
     scores = (raw / raw.sum()).tolist()
     moment = draw(moments)

@@ -27,7 +27,7 @@ def column(tables: list[RawTable], name: str) -> list[object]:
 
 
 def repeated(path: Path, rows: int, size: int) -> Path:
-    """A file in which every row has the same long text, which stands in it once."""
+    """Return a file in which every row has the same long text, which stands in it once."""
     text = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * rows, pyarrow.int32()), ["x" * size])
     pyarrow.parquet.write_table(pyarrow.table({"id": text, "label": ["yes"] * rows}), path)
     return path

@@ -40,7 +40,9 @@ CLASSES = bytes.fromhex(
 
 
 def with_binary(*tensors: tuple[str, str, list[int], bytes], **body: Any) -> bytes:
-    """A response of the binary tensor data extension, as in the example of Triton's and KServe's pages."""
+    """Return a response of the binary tensor data extension, as in the example of Triton's and KServe's
+    pages.
+    """
     outputs = [
         {"name": name, "datatype": kind, "shape": shape, "parameters": {"binary_data_size": len(data)}}
         for name, kind, shape, data in tensors
@@ -146,7 +148,7 @@ def test_what_is_no_response_is_said(data: bytes, message: str) -> None:
 
 
 def message(number: int, content: bytes) -> bytes:
-    """A field of protobuf that holds bytes."""
+    """Return a field of protobuf that holds bytes."""
     size, length = len(content), bytearray()
     while size >= 0x80:
         length.append(size & 0x7F | 0x80)

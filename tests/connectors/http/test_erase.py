@@ -33,7 +33,7 @@ def spooled(folder: Path) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A spool of a frame a row, in several files."""
+    """Return a spool of a frame a row, in several files."""
     spool = Spool(tmp_path / "spool", max_bytes=4_000)
     spool.open(None)
     for row in ROWS:

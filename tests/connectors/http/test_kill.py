@@ -58,7 +58,7 @@ def resumed(folder: Path, used: sqlite3.Connection, **settings: str) -> Posted:
 
 
 def serve(folder: Path) -> None:
-    """The process that is killed: takes posts and uses them until then."""
+    """Run the process that is killed: take posts and use them until then."""
     used = store(folder / "used.sqlite")
     posted = resumed(folder, used)
     draft = folder / "port.new"

@@ -48,7 +48,7 @@ def post(posted: Posted, context: ssl.SSLContext) -> int:
 
 
 def name_shown(posted: Posted, context: ssl.SSLContext) -> str:
-    """The common name of the certificate that the server shows."""
+    """Return the common name of the certificate that the server shows."""
     with (
         socket.create_connection(("127.0.0.1", posted.source.port), timeout=PATIENCE_SECONDS) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,

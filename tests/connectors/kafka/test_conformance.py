@@ -32,7 +32,9 @@ def numbers(first: int, after: int) -> list[bytes]:
 
 @contextmanager
 def open_transaction(broker: KafkaBroker, topic: str, values: list[bytes]) -> Iterator[Any]:
-    """A producer whose transaction the brokers hold these values of; it is to be committed or aborted."""
+    """Yield a producer whose transaction the brokers hold these values of; it is to be committed or
+    aborted.
+    """
     producer = KafkaProducer(bootstrap_servers=broker.address, transactional_id=uuid.uuid4().hex)
     try:
         producer.init_transactions()

@@ -46,7 +46,7 @@ def stream(n: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def label_of(record: dict[str, Any]) -> dict[str, Any]:
-    """An hour later: by the clock of today it would be years late, and expired."""
+    """Return an hour later: by the clock of today it would be years late, and expired."""
     return {"id": record["id"], "label": "ok", "time": record["time"] + 3600}
 
 

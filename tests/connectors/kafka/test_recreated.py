@@ -231,7 +231,7 @@ def test_who_wants_to_decide_alone_is_told(kafka_broker: KafkaBroker, kafka_sour
 
 @pytest.fixture
 def old_topic(old_kafka_broker: OldKafkaBroker, kafka_driver: str) -> str:
-    """A topic without an id, of this test and try alone."""
+    """Return a topic without an id, of this test and try alone."""
     name = f"old-{kafka_driver}-{uuid.uuid4().hex[:8]}"
     old_kafka_broker.create_topic(name)
     return name

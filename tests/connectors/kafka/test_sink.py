@@ -50,7 +50,7 @@ class Reports:
 
 @pytest.fixture
 def started() -> Iterator[Callable[[Sink], Sink]]:
-    """Starts sinks, and closes them whatever the test comes to."""
+    """Yield a function that starts a sink; close all of them after the test."""
     with ExitStack() as stack:
 
         def start(sink: Sink) -> Sink:

@@ -30,7 +30,7 @@ class Message(NamedTuple):
 
 
 def messages(records: Iterable[Any], partitions: int) -> list[Message]:
-    """Records spread over partitions, their own times as those of their messages."""
+    """Return records spread over partitions, their own times as those of their messages."""
     messages, last = [], 1
     offsets: Counter[int] = Counter()
     for i, record in enumerate(records):
@@ -83,7 +83,7 @@ def in_batches(sent: Sequence[Message], ends: Sequence[dict[int, int]]) -> list[
 
 
 def stream_config(folder: Path, broker: str, topic: str = "p", **more: Any) -> Path:
-    """A configuration that reads a topic; windows of the task `t` close by their size alone."""
+    """Return a configuration that reads a topic; windows of the task `t` close by their size alone."""
     tasks = TASKS | {"t": TASKS["t"] | {"window": {"size": 100, "min_size": 20, "max_age_seconds": 1e6}}}
     text = {
         "tasks": tasks,

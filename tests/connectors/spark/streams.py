@@ -68,7 +68,7 @@ def records(seed: int = 1, requests: int = 2000) -> list[Any]:
 
 
 def write_input(folder: Path, tasks: dict[str, Any] | None = None, files: int = 4, **more: Any) -> Path:
-    """A configuration, and `parts/` with the records; the configuration's path."""
+    """Return a configuration, and `parts/` with the records; the configuration's path."""
     parts = folder / "parts"
     parts.mkdir(parents=True)
     write_parts(parts, records(**more), files)

@@ -32,7 +32,9 @@ VERSION = '[ "$1" = -version ] && {{ echo \'openjdk version "{}"\' >&2; exit 0; 
 
 
 def replayed(config: Path, *files: Path | str, **environment: str) -> tuple[int, str]:
-    """The command in a process of its own, with another environment: its exit code, and what it said."""
+    """Return the command in a process of its own, with another environment: its exit code, and what it
+    said.
+    """
     words: Sequence[str] = [
         *(sys.executable, "-m", "monitor.cli", "replay", str(config), *map(str, files)),
         *("--out", str(config.parent / "out"), "--engine", "spark", "--master", "local[1]"),
@@ -45,7 +47,7 @@ def replayed(config: Path, *files: Path | str, **environment: str) -> tuple[int,
 
 
 def fake(folder: Path, script: str) -> str:
-    """A PATH with a `java` of our own in front."""
+    """Return a PATH with a `java` of our own in front."""
     folder.mkdir(exist_ok=True)
     java = folder / "java"
     java.write_text(script)
@@ -54,7 +56,7 @@ def fake(folder: Path, script: str) -> str:
 
 
 def spark_of(folder: Path, version: str) -> str:
-    """A PYTHONPATH on which a pyspark stands that says that it is of this version."""
+    """Return a PYTHONPATH on which a pyspark stands that says that it is of this version."""
     (folder / "pyspark").mkdir(parents=True)
     (folder / "pyspark" / "__init__.py").write_text(f"__version__ = {version!r}\n")
     here = str(Path(__file__).parents[3])

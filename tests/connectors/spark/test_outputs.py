@@ -34,7 +34,7 @@ NewTopic = Callable[[KafkaSink, dict[str, Mark]], OutTopic]
 
 @pytest.fixture
 def topic_of() -> Iterator[NewTopic]:
-    """Outputs of the stream `s`, as its drivers make them one after the other."""
+    """Yield outputs of the stream `s`, as its drivers make them one after the other."""
     with ExitStack() as stack:
 
         def new(settings: KafkaSink, saved: dict[str, Mark]) -> OutTopic:

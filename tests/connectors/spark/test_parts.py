@@ -67,7 +67,7 @@ from tests.services.process import PATIENCE_SECONDS  # noqa: E402
 
 
 def in_parts(config: Path, splits: Sequence[Split]) -> tuple[list[bytes], list[Unit]]:
-    """The stages of a replay in this process; units one after the other."""
+    """Return the stages of a replay in this process; units one after the other."""
     loaded = load_config(str(config))
     job = Job(loaded, engine_settings(loaded, event_time=True), tuple(splits))
     blocks = [block for number in range(len(splits)) for block in blocks_of(job, number)]

@@ -24,7 +24,7 @@ from monitor.config.sql import SqlSourceConfig
 
 
 def memory(name: str) -> int:
-    """A figure of the process, in bytes."""
+    """Return a figure of the process, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name):
             return int(line.split()[1]) << 10

@@ -95,7 +95,7 @@ def table(tmp_path: Path) -> Table:
 
 @pytest.fixture
 def new(tmp_path: Path) -> Iterator[New]:
-    """Makes sources of SQLite's table unless told otherwise, open, and closes them in the end."""
+    """Yield a function that makes open sources of SQLite's table by default; close them in the end."""
     with ExitStack() as stack:
 
         def make(at: dict[str, Any] | None = None, **more: Any) -> SqlSource:

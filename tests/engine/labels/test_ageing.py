@@ -53,7 +53,7 @@ def alive(engine: Engine) -> dict[str, int]:
 
 
 def days(rig: Rig, start: float, stop: float) -> None:
-    """The clock's ticks, some a day."""
+    """Let the clock tick some times a day."""
     for now in np.arange(start, stop, DAY / 3):
         rig.engine.tick(float(now))
 

@@ -20,7 +20,7 @@ def reference(seed: int) -> Reference:
 
 
 def kept(rig: Rig) -> np.ndarray:
-    """The column of the ring of answers, in the order in which they came."""
+    """Return the column of the ring of answers, in the order in which they came."""
     column: np.ndarray = rig.engine.snapshot().tasks["t"].join.answers.columns["confidence"]
     return column
 

@@ -44,7 +44,7 @@ def stream(n: int = REQUESTS, good: int = GOOD, start: float = 1.7e9, **more: An
 
 
 def some(records: list[Record], share: float) -> list[Record]:
-    """The answers with labels of a share of them."""
+    """Return the answers with labels of a share of them."""
     rng = np.random.default_rng(11)
     return [one for one in records if "scores" in one or rng.random() < share]
 

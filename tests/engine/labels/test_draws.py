@@ -25,7 +25,7 @@ from tests.streams import Record, Rig, task
 
 
 def drawing(**more: Any) -> Task:
-    """A task that refits nothing but `active_testing`, and nothing before it is asked."""
+    """Return a task that refits nothing but `active_testing`, and nothing before it is asked."""
     settings: dict[str, Any] = {
         "estimators": ["average_confidence", "active_testing"],
         "calibration": {"refit_labels": None},

@@ -49,7 +49,7 @@ _within = st.integers(0, 800)
 
 @st.composite
 def _streams(draw: st.DrawFn) -> list[Record]:
-    """Requests 1,500 seconds apart, each answered and labelled within 800: no id is used again.
+    """Return requests 1,500 seconds apart, each answered and labelled within 800: no id is used again.
 
     Labels of one request may all be early or late by up to three horizons.
     """

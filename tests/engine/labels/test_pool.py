@@ -19,7 +19,7 @@ FOR_GOOD = {"refit_labels": None}  # a calibration that labels never move: nothi
 
 
 def pooled(max_rows: int = 5000, max_labelled: int = 5000, fit_rows: int = 20_000, **more: object) -> Task:
-    """A task that refits nothing before it is asked."""
+    """Return a task that refits nothing before it is asked."""
     ssme = {"models": MODELS, "every_windows": 1, "max_rows": max_rows, "max_labelled": max_labelled}
     return task(
         estimators=["average_confidence", "ensemble"],
@@ -79,7 +79,9 @@ def job_rows(engine: Engine) -> list[tuple[int, list[float | None]]]:
 
 
 def stream(seed: int, n: int = 300) -> list[Record]:
-    """Some models answer some requests, now or later; labels before, between and after; one changes."""
+    """Return some models answer some requests, now or later; labels before, between and after; one
+    changes.
+    """
     rng = np.random.default_rng(seed)
     timed: list[tuple[float, Record]] = []
     for i, score in enumerate(np.float32(confidences(rng, n)).astype(float).tolist()):
@@ -108,7 +110,7 @@ def near(rows: list[tuple[int, list[float | None]]]) -> list[tuple[int, list[flo
 
 
 def replaced_labels(records: list[Record]) -> int:
-    """Requests with a label and an answer, of which a label replaced another class."""
+    """Return requests with a label and an answer, of which a label replaced another class."""
     classes: dict[str, set[str]] = {}
     for record in records:
         if "label" in record:
@@ -254,7 +256,7 @@ def test_scores_that_the_decoder_takes_are_none_that_a_fit_refuses() -> None:
 
 
 def flood(n: int, models: list[str]) -> list[Record]:
-    """Requests in turn, each answered by all of these models."""
+    """Return requests in turn, each answered by all of these models."""
     score = confidences(np.random.default_rng(7), n)
     return [
         {"id": f"q{i}", "time": 1.7e9 + i, "models": {m: [1 - s, s] for m in models}}

@@ -41,14 +41,14 @@ def stream(n: int = 1500) -> list[Record]:
 
 
 def of(report: WindowReport, estimator: str) -> dict[str, Any]:
-    """An estimate as the report's line has it."""
+    """Return an estimate as the report's line has it."""
     entries = msgspec.json.decode(lines([report])[0])["estimates"]
     (one,) = [entry for entry in entries if entry["estimator"] == estimator]
     return dict(one)
 
 
 def known(records: list[Record], windows: set[int]) -> WeightedCounts:
-    """The labelled rows of these windows, by a walk through the records."""
+    """Return the labelled rows of these windows, by a walk through the records."""
     place = {r["id"]: i for i, r in enumerate(r for r in records if "scores" in r)}
     scores = {r["id"]: r["scores"][1] for r in records if "scores" in r}
     truth: dict[str, tuple[str, float]] = {}
@@ -72,7 +72,7 @@ def entry_of(counts: WeightedCounts) -> dict[str, Any]:
 
 
 def cut_before_window_closes(records: list[Record], window: int) -> list[Record]:
-    """The records up to the answer that closes this window."""
+    """Return the records up to the answer that closes this window."""
     seen = np.cumsum(["scores" in record for record in records])
     return records[: int(np.searchsorted(seen, 100 * (window + 1))) + 1]
 
@@ -128,7 +128,9 @@ def test_the_view_says_what_is_known_now() -> None:
 
 
 def ways_to_send(labels: list[Record]) -> dict[str, list[Record]]:
-    """The same answers and labels: along, along without ids, before their answers, and with others after."""
+    """Return the same answers and labels: along, along without ids, before their answers, and with others
+    after.
+    """
     along = [r for r in labels if "scores" in r]
     truths = {r["id"]: r for r in labels if "label" in r}
     whole = [

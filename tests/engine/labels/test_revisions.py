@@ -28,7 +28,7 @@ DAY = 86_400.0
 
 
 def label(record, right=True, time=None):
-    """The true class of an answer, such that the answer was right or wrong."""
+    """Return the true class of an answer, such that the answer was right or wrong."""
     answer = int(record["scores"][1] > 0.5)
     return {
         "id": record["id"],
@@ -162,7 +162,7 @@ def audits_of(rig):
 
 @cache
 def uncut(seed):
-    """The records, and what they come to in one piece."""
+    """Return the records, and what they come to in one piece."""
     records, whole = mixed(seed), small_rig()
     reports = whole.feed(records) + whole.engine.finish()
     audited = [s for s in whole.engine.view().series if s.coverage is not None]

@@ -48,7 +48,7 @@ def examined(*columns, epsilon=EPSILON):
 
 
 def lost(seed=1):
-    """A test that has lost trust to a shift of -1.2 logits."""
+    """Return a test that has lost trust to a shift of -1.2 logits."""
     test = examined(*rows(600, seed, shift=-1.2))
     assert not test.trusted
     return test

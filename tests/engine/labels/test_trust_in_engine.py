@@ -37,7 +37,7 @@ def rig():
 
 
 def another():
-    """A calibration fitted on other rows."""
+    """Return a calibration fitted on other rows."""
     return reference(SETTINGS, 1000, seed=6)["t"]["erm"].calibration("isotonic")
 
 
@@ -156,7 +156,7 @@ def test_answers_of_before_a_recalibration_are_held_against_what_it_changed():
 
 
 def _half(rows):
-    """The reference's rows, of whose labels every second one says another class."""
+    """Return the reference's rows, of whose labels every second one says another class."""
     return (
         rows.scores,
         rows.predicted,

@@ -28,7 +28,7 @@ def job(
     metrics: tuple[str, ...] = ("accuracy",),
     calibrate: bool = True,
 ) -> RefitJob:
-    """A job whose first rows have labels."""
+    """Return a job whose first rows have labels."""
     scores, truth = simulated(rows, models, classes)
     return RefitJob(
         task=task,

@@ -52,7 +52,7 @@ def test_the_latest_clock_never_falls_and_a_record_without_a_time_does_not_move_
 
 
 def pushed(window: WindowLogic, arrival: np.ndarray) -> int:
-    """The row at which the first window closes, the rows' number where none does."""
+    """Return the row at which the first window closes, the rows' number where none does."""
     for i, time in enumerate(arrival.tolist()):
         zero = np.zeros(1, dtype=np.int64)
         rows = AnswerRows(np.full((1, 2), 0.5), zero, np.array([time]), np.array([time]), zero, zero, zero)

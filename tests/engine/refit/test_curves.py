@@ -43,7 +43,7 @@ def stream(
 def make_job(
     labelled: int, models: int = 2, classes: int = 2, worth: float = 1.0, seed: int = 0, rows: int = 2000
 ) -> tuple[RefitJob, Ints]:
-    """A job whose first rows are labelled, with references; and all labels."""
+    """Return a job whose first rows are labelled, with references; and all labels."""
     scores, truth = stream(rows, models, classes, worth, seed)
     refit_job = replace(
         job(rows=rows, labelled=0, models=models, classes=classes, estimators=()),

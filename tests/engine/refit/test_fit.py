@@ -32,7 +32,7 @@ from tests.nearly import nearly
 
 @cache
 def usual() -> RefitResult:
-    """The refit of the usual job, for the tests that only look at it."""
+    """Return the refit of the usual job, for the tests that only look at it."""
     return refit(job())
 
 

@@ -54,7 +54,7 @@ def reports(both: tuple[Rig, list[WindowReport]]) -> list[WindowReport]:
 
 @pytest.fixture(scope="module")
 def chart(rig: Rig, reports: list[WindowReport]) -> ControlChartData:
-    """The chart of the whole model's accuracy."""
+    """Return the chart of the whole model's accuracy."""
     histories = Histories()
     histories.add(reports)
     (chart,) = histories.charts(rig.engine.labelled())[SERIES]

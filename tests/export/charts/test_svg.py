@@ -21,7 +21,7 @@ NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
 def chart(n: int, **changes: Any) -> ControlChartData:
-    """A chart of n windows at 90 %, within limits from 87 to 93 %."""
+    """Return a chart of n windows at 90 %, within limits from 87 to 93 %."""
     value = changes.pop("value", np.full(n, 0.9))
     settings: dict[str, Any] = {
         "title": "erm: accuracy",

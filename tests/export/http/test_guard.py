@@ -58,7 +58,7 @@ def guarded(*tokens: BearerToken, tls: HttpTls | None = None) -> Export:
 def ask(
     server: HttpServer, path: str, authorization: str = "", context: ssl.SSLContext | None = None
 ) -> tuple[int, str, str]:
-    """The status, the challenges and the text."""
+    """Return the status, the challenges and the text."""
     scheme = "https" if context else "http"
     request = urllib.request.Request(f"{scheme}://127.0.0.1:{server.port}{path}")
     if authorization:

@@ -61,7 +61,7 @@ def reading(page: str) -> Reader:
 
 @contextmanager
 def serving(rig: Rig, windows: Windows) -> Iterator[httpx.Client]:
-    """The agent's HTTP side over these windows."""
+    """Yield the agent's HTTP side over these windows."""
     view = AgentView(engine=rig.engine.view())
     app = build_app(lambda: view, CollectorRegistry(), shown_page, page_routes(lambda: view, windows))
     server = HttpServer(app, "127.0.0.1:0")

@@ -85,7 +85,7 @@ def origin(daemon: DaemonProcess) -> str:
 
 
 def open_page(tab: Tab, origin: str) -> Any:
-    """The page once every figure in sight has its chart."""
+    """Return the page once every figure in sight has its chart."""
     tab.page.goto(origin + "/")
     tab.page.locator("figure").first.scroll_into_view_if_needed()  # charts are drawn as they come into sight
     tab.page.wait_for_selector("figure .plot canvas")
@@ -480,7 +480,7 @@ def test_it_brings_itself_up_to_date_and_says_when_the_agent_is_gone(
 
 
 def hurried(route: Any) -> None:
-    """The page as the agent serves it, asking again after one second instead of fifteen."""
+    """Serve the page as the agent does, but let it ask again after one second instead of fifteen."""
     try:
         answer = route.fetch()
     except Exception:  # noqa: BLE001 - the agent has ended

@@ -30,7 +30,7 @@ NAMES = {"task": "t", "model": "erm", "metric": "accuracy"}
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """The API over the windows of a store, in which numbers become those of SQL."""
+    """Yield the API over the windows of a store, in which numbers become those of SQL."""
     rig = Rig(task(reference={"first_windows": 5}))
     folder = tmp_path_factory.mktemp("store")
     store = Store(folder)

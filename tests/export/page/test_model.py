@@ -363,7 +363,7 @@ def openapi(client: httpx.Client) -> dict[str, Any]:
 
 
 def strictly(schema: Any) -> Any:
-    """The same schema, in which nothing may come that it does not name."""
+    """Return the same schema without additional properties."""
     if isinstance(schema, list):
         return [strictly(each) for each in schema]
     if not isinstance(schema, dict):

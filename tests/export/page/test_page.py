@@ -369,7 +369,7 @@ def test_nothing_is_asked_for_from_elsewhere_and_no_script_or_style_stands_in_th
 
 
 def rows_of(text: str) -> list[str]:
-    """The rows of the table of models, each with its cells."""
+    """Return the rows of the table of models, each with its cells."""
     table = text.partition("Models, the worst first")[2].partition("\nTask ")[0]
     return [row for row in table.split("\n|") if row][1:]
 

@@ -100,7 +100,7 @@ def test_a_report_says_how_the_models_stood_at_the_end(reports: list[WindowRepor
 
 
 def of_models(reports: list[WindowReport], *models: str, apart: float = 0.0) -> list[WindowReport]:
-    """The same windows of several models, each ended so much later than the one before."""
+    """Return the same windows of several models, each ended `apart` later than the one before."""
     return [
         replace(each, model=model, end_time=each.end_time + place * apart, start_time=each.start_time)
         for place, each in enumerate(reports)
@@ -109,7 +109,7 @@ def of_models(reports: list[WindowReport], *models: str, apart: float = 0.0) -> 
 
 
 def raised(reports: list[WindowReport]) -> WindowReport:
-    """The first window of the model at which the alarm was on."""
+    """Return the first window of the model at which the alarm was on."""
     return next(r for r in reports if not r.group and any(c.verdict.out_of_control for c in r.charts))
 
 
@@ -231,7 +231,7 @@ def test_of_windows_of_groups_alone_the_groups_are_shown(reports: list[WindowRep
 
 
 def first_shown(report: WindowReport) -> Estimate:
-    """The accuracy that labels correct, once there are any."""
+    """Return the accuracy that labels correct, once there are any."""
     estimate = leading_estimate(report.estimates, "accuracy")
     assert estimate is not None
     assert isinstance(estimate.result, Estimate)

@@ -51,7 +51,7 @@ def test_prometheus_scrapes_the_estimate_that_is_in_the_reports_file(
 
 
 def assert_shown(server: PrometheusServer, written: dict[str, object]) -> None:
-    """An estimate of the reports file is what Prometheus answers, with its interval."""
+    """Check that Prometheus answers an estimate of the reports file, with its interval."""
     which = f'{{{ACCURACY},estimator="{written["estimator"]}"}}'
     for name, key in (("estimate", "value"), ("estimate_lower", "lower"), ("estimate_upper", "upper")):
         assert value(server, f"blindsight_{name}_ratio{which}") == pytest.approx(written[key], abs=5e-7)

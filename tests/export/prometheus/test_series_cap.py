@@ -10,7 +10,7 @@ from tests.export.prometheus.scrape import RICH, Samples, crowd, samples, sample
 
 
 def whom(samples: Samples) -> dict[tuple[str | None, str | None], int]:
-    """Samples a model (and group)."""
+    """Count the samples of each model (and group)."""
     counted: dict[tuple[str | None, str | None], int] = {}
     for _, labels in samples:
         who = dict(labels)

@@ -51,7 +51,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture
 def guarded(alertmanager: NewAlertmanager, authority: Authority) -> Callable[[bool], AlertmanagerServer]:
-    """Starts an Alertmanager with a password and TLS, which asks clients for certificates or not."""
+    """Return a function that starts an Alertmanager with a password and TLS, with client certificates or
+    not.
+    """
 
     def new(clients: bool) -> AlertmanagerServer:
         cert, key = authority.sign("server")

@@ -43,7 +43,7 @@ def pusher(collector: OtlpCollector, view: AgentView = RICH, **settings: Any) ->
 
 
 def showing(collector: OtlpCollector, views: list[AgentView]) -> OtlpPusher:
-    """Shows the last of the views."""
+    """Return a pusher that shows the last of the views."""
     return OtlpPusher(
         Otlp(url=collector.url), registry(lambda: views[-1], 100_000, distributions=True), "host:9109"
     )

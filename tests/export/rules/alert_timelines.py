@@ -35,7 +35,7 @@ def counter(healthy: float, sick: float) -> Values:
 
 
 def piling(healthy: float, a_minute: float) -> Values:
-    """A queue: it grows in sickness, and is empty again at once in health."""
+    """Return a queue: it grows in sickness, and is empty again at once in health."""
 
     def values(letters: str) -> list[float | None]:
         now, counts = healthy, list[float | None]()
@@ -48,7 +48,7 @@ def piling(healthy: float, a_minute: float) -> Values:
 
 
 def once_mended(a_minute: float) -> Values:
-    """A counter that stands at 0 until health follows on sickness, and grows from then on."""
+    """Return a counter that stands at 0 until health follows on sickness, and grows from then on."""
 
     def values(letters: str) -> list[float | None]:
         first = letters.find("S")
@@ -75,7 +75,7 @@ def stopped_clock(letters: str) -> list[float | None]:
 
 
 def begun_anew(values: Values, minute: int) -> Values:
-    """A counter of an agent that starts without its state in that minute: from 0 again."""
+    """Return a counter of an agent that starts without its state in that minute: from 0 again."""
 
     def after(letters: str) -> list[float | None]:
         counts = values(letters)
@@ -86,7 +86,7 @@ def begun_anew(values: Values, minute: int) -> Values:
 
 
 def states(name: str, who: str, healthy: str, sick: str, *others: str) -> dict[str, Values]:
-    """A set of 0 and 1."""
+    """Return a set of 0 and 1."""
     every = dict.fromkeys([healthy, sick, *others])
     return {
         f'{name}{{{who},state="{state}"}}': gauge(float(state == healthy), float(state == sick))
@@ -158,7 +158,7 @@ def _sample(value: float | None, letter: str) -> str:
 
 
 def firing(alert: str, identity: Mapping[str, str]) -> str:
-    """The series that Prometheus keeps of a firing alert."""
+    """Return the series that Prometheus keeps of a firing alert."""
     labels = {"alertname": alert, "alertstate": "firing", **identity}
     return "ALERTS{" + ",".join(f'{key}="{value}"' for key, value in sorted(labels.items())) + "}"
 

@@ -85,7 +85,7 @@ def verdict(case: Case, timeline: str, *expected: dict[str, object]) -> Question
 
 @cache
 def alone(alert: str) -> str:
-    """The shipped rules of one name: with all of them every test would take ten times as long."""
+    """Return the shipped rules of one name: with all of them every test would take ten times as long."""
     groups = yaml.safe_load(SHIPPED)["groups"]
     rules = [rule for group in groups for rule in group["rules"] if rule["alert"] == alert]
     return yaml.safe_dump({"groups": [{"name": "one", "rules": rules}]})
@@ -189,7 +189,7 @@ def counting(ask: Callable[[Case], Question]) -> Callable[[Case], Question]:
 
 
 def begun_at(case: Case, minute: int) -> Case:
-    """The same with an agent that starts in that minute without what it had counted."""
+    """Return the same case with an agent that starts in that minute without its counts."""
     series = {
         selector: begun_anew(values, minute) if "_total{" in selector else values
         for selector, values in case.series.items()

@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Path:
-    """A path whose every write fails with "no space left": a link to /dev/full."""
+    """Return a path whose every write fails with "no space left": a link to /dev/full."""
     if not os.path.exists("/dev/full"):
         pytest.skip("this system has no /dev/full")
     path = tmp_path / "windows.ndjson"
@@ -53,7 +53,7 @@ def full_disk(tmp_path: Path) -> Path:
 
 
 def mend(path: Path) -> None:
-    """The disk has room again: an ordinary file stands under the name."""
+    """Give the disk room again: put an ordinary file under the name."""
     fresh = path.with_suffix(".fresh")
     fresh.touch()
     fresh.replace(path)

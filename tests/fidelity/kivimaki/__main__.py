@@ -29,7 +29,7 @@ SLOW = ("SVM", "RF")
 
 
 def parts(by_method: Found, moved: Mapping[tuple[str, str], Floats], sizes: Sizes) -> Iterator[str]:
-    """The tables, a text each."""
+    """Yield the tables, a text each."""
     exact, isotonic = tables.exact_figures(), by_method["isotonic"]
     yield header(isotonic, exact, sizes)
     yield tables.table4(exact)

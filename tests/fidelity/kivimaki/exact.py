@@ -77,7 +77,7 @@ def _sampling_error(weight: Floats, confidence: Floats, variance: Floats) -> flo
 
 
 def folded_normal(mean: float, sd: float) -> float:
-    """The mean of |N(mean, sd²)|: what the mean absolute error tends to with ever more windows."""
+    """Return the mean of |N(mean, sd²)|: what the mean absolute error tends to with ever more windows."""
     if sd <= 0:
         return abs(mean)
     z = mean / sd

@@ -159,7 +159,7 @@ def judged(study: Study, model: str, seed: int) -> Judged:
 
 
 def lines(study: Study, judged: Judged, method: str = "isotonic") -> Iterator[Line]:
-    """A line for each degree of shift, with the calibration of that name."""
+    """Yield a line for each degree of shift, with the calibration of that name."""
     teaching = judged.calibration
     fitted = CALIBRATORS[method]().fit(teaching.scores, teaching.predicted, teaching.sample.label)
     learned = [_learned(judged.reference, each) for each in _confidences(judged.reference, fitted)]
@@ -244,7 +244,8 @@ def measure(
 
 
 def spread(models: Sequence[str], sizes: Sizes, seeds: Sequence[int]) -> dict[tuple[str, str], Floats]:
-    """Standard deviation between data sets, in points: by scenario and model, in the order of the columns.
+    """Return standard deviation between data sets, in points: by scenario and model, in the order of the
+    columns.
 
     Everything is drawn and trained again for each seed; variances are averaged over the degrees of shift.
     """

@@ -78,7 +78,7 @@ def needed_share(exact: Sequence[Best], printed: float) -> float:
 def header(
     by_scenario: Mapping[str, Sequence[Line]], exact: Mapping[str, Sequence[Best]], sizes: Sizes
 ) -> str:
-    """The text, its figures worked out where they follow from the data."""
+    """Return the text, its figures worked out where they follow from the data."""
     cells = [cell for lines in by_scenario.values() for line in lines for cell in line.cells]
     intro = _INTRO.format(
         train=sizes.train,

@@ -26,7 +26,7 @@ NUMBER = {"linear": 5, "circle": 7}
 
 
 def table4(exact: Mapping[str, Sequence[Best]]) -> str:
-    """The best classifier by integration, beside print."""
+    """Return the best classifier by integration, beside print."""
     out = [
         "Table 4: the Bayes optimal classifier, exact / printed; ACE: what 25,000 rows show by chance",
         f"{'shift':>5s}  " + "".join(f"{f'{BOUNDARY[name]}: accuracy':>34s}{'ACE':>14s}" for name in exact),
@@ -99,7 +99,7 @@ def table6(by_scenario: Mapping[str, Sequence[Line]]) -> str:
 
 
 def printed_correlation(name: str, at: int) -> float:
-    """The correlation of one estimator from the cells of Table 5 or 7 as they are printed."""
+    """Return the correlation of one estimator from the cells of Table 5 or 7 as they are printed."""
     cells: Floats = CELLS[name].reshape(-1, len(COLUMNS))
     return float(np.corrcoef(cells[:, 1 + at % 2], cells[:, 3 + at])[0, 1])
 

@@ -25,7 +25,7 @@ PRINTED: Mapping[str, tuple[tuple[float, float], ...]] = {
 
 
 def errors(pool: Pool, labels: int, runs: int) -> Floats:
-    """(runs, len(SHOWN)) mean absolute errors over the models, each fitted without the others."""
+    """Return (runs, len(SHOWN)) mean absolute errors over the models, each fitted without the others."""
     rows = [METRICS.index(metric) for metric in SHOWN]
     errors = np.empty((runs, len(SHOWN)))
     for seed in range(runs):
@@ -39,7 +39,7 @@ def errors(pool: Pool, labels: int, runs: int) -> Floats:
 
 
 def table(pool: Pool, runs: int) -> str:
-    """A line of ours above one of the paper's for each number of labels."""
+    """Return a line of ours above one of the paper's for each number of labels."""
     lines = [
         f"{pool.name}, ssme_paper on one model's scores at a time: mean absolute error in points ± its "
         f"standard deviation over {runs} runs, beside SSME-KDE-M of Tables 1, S3, S4 and S5",

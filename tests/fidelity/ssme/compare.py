@@ -48,7 +48,7 @@ class Measured:
     seconds: Floats
 
     def mean_error(self, metric: str) -> Floats:
-        """(runs,) absolute error averaged over the models for which it was known."""
+        """Return the (runs,) absolute error averaged over the models for which it was known."""
         return known_mean(np.abs(self.error[:, METRICS.index(metric)]), axis=1)
 
     def coverage(self, metric: str) -> float:

@@ -59,7 +59,7 @@ def alone(pool: Pool, sizes: Sequence[int] = SIZES, samples: int = SAMPLES) -> F
 
 
 def nearest(error: float, errors: Floats, sizes: Sequence[int] = SIZES) -> int:
-    """The size whose error (sizes,) is nearest; the smallest such.
+    """Return the size whose error (sizes,) is nearest; the smallest such.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def nearest(error: float, errors: Floats, sizes: Sequence[int] = SIZES) -> int:
 
 
 def table(pool: Pool, runs: int, kept: Path | None = None) -> str:
-    """A line for each estimator and number of labels.
+    """Return a line for each estimator and number of labels.
 
     Parameters
     ----------

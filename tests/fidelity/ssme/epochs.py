@@ -48,7 +48,7 @@ def fits(pool: Pool, labels: int, epochs: int, runs: int) -> Fits:
 
 
 def table(pool: Pool, runs: int) -> str:
-    """A line for each number of labels and of iterations, and how far apart the two are."""
+    """Return a line for each number of labels and of iterations, and how far apart the two are."""
     lines = [
         f"{pool.name}, ssme_paper, {runs} runs: mean absolute error in points by most iterations of EM; fits "
         "that converged in %, median iterations, and the largest difference of any estimate between the two",

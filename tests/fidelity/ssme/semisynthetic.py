@@ -89,7 +89,7 @@ def people(
 
 
 def one_set(models: int, seed: int, power: float = 1.0) -> Pool:
-    """A set of classifiers: first the rows that estimates come from, then those that are the truth."""
+    """Return a set of classifiers: first the rows that estimates come from, then those that are the truth."""
     rng = np.random.default_rng([models, seed])
     parts = [people(rng, LABELLED + UNLABELLED), people(rng, JUDGED_ON)]
     cuts = np.linspace(0.0, 1.0, models + 1)
@@ -176,7 +176,9 @@ def binned(x: Floats, edges: Floats, error: Floats) -> list[tuple[int, Floats]]:
 
 
 def table(sets: int, kept: Path | None = None, processes: int = 1) -> str:
-    """The tables of the three figures, and that of all sets; `kept` and `processes` as in `measured`."""
+    """Return the tables of the three figures, and that of all sets; `kept` and `processes` as in
+    `measured`.
+    """
     ask = partial(measured, kept=kept, processes=processes)
     plain = {models: ask(models, sets) for models in COUNTS}
     parts = [

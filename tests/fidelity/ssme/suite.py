@@ -269,7 +269,7 @@ def tasks(split: Split) -> tuple[Task, ...]:
 
 
 def listed() -> Iterator[str]:
-    """The tasks of both splits."""
+    """Yield the tasks of both splits."""
     yield f"{'task':26s} {'split':12s} {'rows':>6s} {'M':>2s} {'K':>2s}  accuracy of each model in %"
     for split in ("development", "reporting"):
         for task in tasks(split):  # type: ignore[arg-type]

@@ -169,7 +169,7 @@ def test_the_kept_tables_hold_what_the_commands_print() -> None:
 
 
 def kept_sets() -> list[list[list[float]]]:
-    """The three tables of the kept sets: of each row models, sets, and the errors."""
+    """Return the three tables of the kept sets: of each row models, sets, and the errors."""
     text = kept(command.of_sets, "semisynthetic")
     parts = [part.splitlines() for part in text.split("Figure")[1:]]
     return [

@@ -68,7 +68,7 @@ class Row:
         return float(mean[0] - mean[better]), deviation
 
     def allowed(self, metric: str) -> float:
-        """The most that `over` may be, in points."""
+        """Return the most that `over` may be, in points."""
         if metric != "average_precision":
             return AIMS[metric]
         return 100.0 * AIMS[metric] * float(np.nanmean(self.truth[:, SHOWN.index(metric)]))

@@ -190,7 +190,9 @@ def surveys(of: str) -> Data:
 
 @cache
 def measured(of: str) -> Data:
-    """Data sets of scikit-learn. With noise the population is noisy copies of the rows, which are few."""
+    """Return data sets of scikit-learn. With noise the population is noisy copies of the rows, which are
+    few.
+    """
     if of == "digits":
         data = load_digits()
         return Data(data.data / 16.0, data.target.astype(np.int64), _places(data.data.mean(axis=1)))
@@ -246,7 +248,7 @@ def trained(
     voiceless: int = 0,
     power: float = 1.0,
 ) -> Callable[[np.random.Generator], Drawn]:
-    """A maker of draws.
+    """Return a maker of draws.
 
     Parameters
     ----------
@@ -330,7 +332,9 @@ def _of_file(name: str) -> tuple[Floats, Ints]:
 
 
 def filed(name: str) -> Callable[[np.random.Generator], Drawn]:
-    """A maker of draws from a file of scores: 1,100 rows for the estimates, the others for the truth."""
+    """Return a maker of draws from a file of scores: 1,100 rows for the estimates, the others for the
+    truth.
+    """
 
     def make(rng: np.random.Generator) -> Drawn:
         scores, labels = _of_file(name)

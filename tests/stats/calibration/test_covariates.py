@@ -38,7 +38,7 @@ def draw(
     mean: float = 0.0,
     correlation: float = 0.0,
 ) -> Rows:
-    """A score that does not see what segments and products of the numbers do."""
+    """Return a score that does not see what segments and products of the numbers do."""
     segment = rng.choice(len(shares), n, p=shares)
     numbers = rng.standard_normal((n, 2))
     numbers[:, 1] = correlation * numbers[:, 0] + np.sqrt(1 - correlation**2) * numbers[:, 1]
@@ -184,7 +184,7 @@ def test_a_segment_that_is_worse_than_a_coin_near_the_threshold_is_not_flattened
 
 
 def reference_plain(reference: CovariateReference, window: Rows) -> Floats:
-    """The window's scores by an isotonic calibration on the reference's rows."""
+    """Return the window's scores by an isotonic calibration on the reference's rows."""
     rows = reference.scores, reference.predicted, reference.labels
     return IsotonicCalibrator().fit(*rows).apply(window[0])
 
@@ -422,7 +422,7 @@ def model_of(rows: Rows) -> Predictive:
 
 
 def spread(adapted: Adapted, reference: CovariateReference, base: Predictive, rows: Rows) -> float:
-    """Standard error of the window's accuracy from the calibration alone."""
+    """Return standard error of the window's accuracy from the calibration alone."""
     assert adapted.calibration is not None
     model = adapted.predictive(base, reference, 3)
     assert (model.number, model.components) == (3, base.components)

@@ -17,7 +17,7 @@ NODES = 40
 
 
 def from_zero() -> NDArray[np.float64]:
-    """The matrix that takes values at the nodes to integrals from 0 to each, and to 1."""
+    """Return the matrix that takes values at the nodes to integrals from 0 to each, and to 1."""
     x, _ = legendre.leggauss(NODES)
     coefficients = np.linalg.inv(legendre.legvander(x, NODES - 1))
     integral = legendre.legint(np.eye(NODES), lbnd=-1, axis=0)

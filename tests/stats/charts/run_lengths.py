@@ -60,7 +60,7 @@ def limit_multiplier(arl0: float, rules: tuple[str, ...] | Detector, reference_w
 def max_arl0(
     rules: tuple[str, ...] | Detector, reference_windows: float, spread: Spread = Spread.REFERENCE
 ) -> float:
-    """The largest ARL0, in windows, that can be promised."""
+    """Return the largest ARL0, in windows, that can be promised."""
     check_reference(reference_windows)
     return min(HIGHEST_ARL0, 1.0 / _rarest(detector_of(rules), reference_windows, spread)[1])
 

@@ -35,7 +35,7 @@ MANY_RULES = (*WESTERN_ELECTRIC, "nelson3", "nelson4", "nelson7", "nelson8")
 
 
 def ruled(kind: str, *rules: str) -> dict[str, Any]:
-    """The rules as a setting, for a chart that has them."""
+    """Return the rules as a setting, for a chart that has them."""
     return {"rules": rules} if kind in RULED else {}
 
 
@@ -203,7 +203,7 @@ def test_a_snapshot_that_is_none_is_refused(kind: str) -> None:
 
 
 def own_memory(logic: ChartLogic) -> str:
-    """The name of what a chart remembers."""
+    """Return the name of what a chart remembers."""
     state = logic.snapshot()
     return next(
         iter([*state.others, *(key for key in plain(state) if key not in ("others", "quiet_windows"))])

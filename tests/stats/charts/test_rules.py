@@ -15,7 +15,9 @@ from tests.stats.charts.run_lengths import broken_rules
 
 
 def by_hand(z: list[float], limit: float) -> list[tuple[str, ...]]:
-    """The rules as the handbook words them, one window after another, for the window that completes one."""
+    """Return the rules as the handbook words them, one window after another, for the window that completes
+    one.
+    """
     broken_rules = []
     for t in range(len(z)):
         broken = set()

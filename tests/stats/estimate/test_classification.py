@@ -75,7 +75,7 @@ def witnesses(labels: Ints, predicted: Ints, ranking: Floats, classes: Iterable[
 
 
 def averaged(width: int) -> Iterable[int]:
-    """The classes whose mean is the metric's value."""
+    """Return the classes whose mean is the metric's value."""
     return [width - 1] if width == 2 else range(width)
 
 

@@ -28,7 +28,7 @@ STEADY = Correction.unknown(N)
 
 
 def only(hypothesis, variance=0.05, block_rows=100):
-    """Settings that know the law of motion."""
+    """Return settings that know the law of motion."""
     return Correction(variance, np.where(np.arange(len(HYPOTHESES)) == hypothesis, 1.0, 0.0), block_rows)
 
 

@@ -29,7 +29,7 @@ def estimate_of(rows: list[tuple[bool, float]], level: float = 0.95) -> Estimate
 
 
 def slow(rows: list[tuple[bool, float]], level: float) -> tuple[float, float, float]:
-    """The docstring's sums, one row at a time."""
+    """Return the docstring's sums, one row at a time."""
     total = sum(w for _, w in rows)
     share = sum(w * good for good, w in rows) / total
     kish = total**2 / sum(w * w for _, w in rows)

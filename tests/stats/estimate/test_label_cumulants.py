@@ -27,7 +27,7 @@ RANKED = METRICS[4:]
 
 
 def one_class(chance: Floats, score: Floats | None = None) -> OneClass:
-    """A window, which predicts the class at a half and above."""
+    """Return a window, which predicts the class at a half and above."""
     return OneClass(chance[None], (chance >= 0.5)[None], (chance if score is None else score)[None])
 
 

@@ -72,14 +72,16 @@ def rich(classes: int) -> tuple[Floats, Ints, dict[str, NDArray[Any]]]:
 
 @cache
 def rich_fit(tag: str, classes: int) -> LabelEstimator:
-    """The fit to `rich`, shared as `usual` is."""
+    """Return the fit to `rich`, shared as `usual` is."""
     scores, labels, more = rich(classes)
     return new(tag).fit(scores, labels, **more)
 
 
 @cache
 def usual(tag: str, classes: int = 2) -> LabelEstimator:
-    """The fit to `problem`, for all tests that only ask it something: nothing that is asked changes a fit."""
+    """Return the fit to `problem`, for all tests that only ask it something: nothing that is asked changes
+    a fit.
+    """
     return fitted(new(tag), *problem(classes))
 
 
@@ -100,7 +102,7 @@ def ends_of(fit: LabelEstimator) -> dict[str, tuple[float, float, float]]:
 
 
 def assert_sound(result: object) -> None:
-    """An answer is a reason, or a value inside an interval inside [0, 1]."""
+    """Check that an answer is a reason, or a value inside an interval inside [0, 1]."""
     if isinstance(result, Unknown):
         assert result.reason
         return
@@ -156,7 +158,7 @@ def odd(kind: str) -> tuple[Floats, Ints]:
 
 @cache
 def odd_fit(tag: str, kind: str) -> LabelEstimator:
-    """The fit to `odd`, shared as `usual` is."""
+    """Return the fit to `odd`, shared as `usual` is."""
     return fitted(new(tag), *odd(kind))
 
 

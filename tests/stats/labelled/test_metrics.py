@@ -97,7 +97,7 @@ def test_all_rows_labelled_give_the_corrected_calibration_error_of_labels(classe
 
 
 def plain_calibration_error(score: Floats, chance: Floats, bins: int) -> float:
-    """A loop over bins of equal count."""
+    """Return a loop over bins of equal count."""
     order = np.argsort(score, kind="stable")
     parts = np.array_split(order, bins)
     return sum(abs(score[part].sum() - chance[part].sum()) for part in parts) / len(score)

@@ -46,7 +46,7 @@ def by_doubt(score: Floats, right: Floats) -> Floats:
 
 
 def by_lot(score: Floats, right: Floats) -> Floats:
-    """A random sample."""
+    """Return a random sample."""
     return np.ones(len(score))
 
 

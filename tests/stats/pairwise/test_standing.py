@@ -29,7 +29,7 @@ def joined(*parts: Comparisons) -> Comparisons:
 
 
 def against(a: int, b: int, n: int, human: float) -> Comparisons:
-    """The same verdict n times, by humans and the judge."""
+    """Return the same verdict n times, by humans and the judge."""
     ones = np.ones(n)
     return Comparisons(ones.astype(int) * a, ones.astype(int) * b, human * ones, human * ones, ones)
 

@@ -38,7 +38,7 @@ STEP = 30
 
 
 def settings() -> Task:
-    """The task of the stream."""
+    """Return the task of the stream."""
     return task(
         window={"size": 10, "min_size": 5},
         groups=["region"],
@@ -67,7 +67,9 @@ def _label(answer: Record, rng: np.random.Generator) -> Record:
 
 
 def everything() -> Rig:
-    """An engine whose state has every piece: a task with a reference, one with refits, and an arena."""
+    """Return an engine whose state has every piece: a task with a reference, one with refits, and an
+    arena.
+    """
     scored = task(
         window={"size": 40, "min_size": 20},
         groups=["region"],
