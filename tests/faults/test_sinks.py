@@ -246,7 +246,7 @@ def test_a_broker_that_stands_still_or_dies_stops_nothing_and_loses_nothing(
 
 
 @contextmanager
-def scrapers(port: int, count: int, request: bytes) -> Iterator[list[socket.socket]]:
+def scrapers(port: int, count: int, sent: bytes) -> Iterator[list[socket.socket]]:
     """Yield connections that say something and never read; their buffers are small."""
     with ExitStack() as stack:
         sockets = []
@@ -254,13 +254,13 @@ def scrapers(port: int, count: int, request: bytes) -> Iterator[list[socket.sock
             one = stack.enter_context(closing(socket.socket()))
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             one.connect(("127.0.0.1", port))
-            one.sendall(request)
+            one.sendall(sent)
             sockets.append(one)
         yield sockets
 
 
 @pytest.mark.parametrize(
-    ("count", "request"),
+    ("count", "sent"),
     [
         (1, b""),
         (20, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n" * 20),
@@ -268,12 +268,12 @@ def scrapers(port: int, count: int, request: bytes) -> Iterator[list[socket.sock
     ],
     ids=["connects and is silent", "twenty that never read", "two hundred that never finish asking"],
 )
-def test_scrapers_that_hang_stop_nothing(tmp_path: Path, count: int, request: bytes) -> None:
+def test_scrapers_that_hang_stop_nothing(tmp_path: Path, count: int, sent: bytes) -> None:
     feed = Feed(tmp_path / "feed.ndjson")
     with running(tmp_path, feed) as daemon:
         goes_on(daemon, feed, pieces=1)
         before = daemon.metrics().text
-        with scrapers(daemon.port, count, request):
+        with scrapers(daemon.port, count, sent):
             goes_on(daemon, feed)
             metrics = daemon.metrics()
             waiting = metrics.value("sink_waiting", sink="metrics")
