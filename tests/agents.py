@@ -75,7 +75,7 @@ class Broken(Engine):
 
 
 class Counting(ListSource):
-    """Counts the reads that brought something, and the calls of `keep_alive`."""
+    """A source that counts the reads that brought rows, and the calls of `keep_alive`."""
 
     reads = kept_alive = 0
 
@@ -89,7 +89,7 @@ class Counting(ListSource):
 
 
 class Stumbling(ListSource):
-    """Fails at its first reads."""
+    """A source that fails at its first reads."""
 
     def __init__(self, failures: Sequence[Exception], *rest: Any, **more: Any) -> None:
         super().__init__(*rest, **more)

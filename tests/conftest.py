@@ -252,8 +252,8 @@ def _has_broker(file: str) -> bool:
 
 
 class QueueScheduling(LoadFileScheduling):
-    """Gives each queue of a service, each folder whose files share a costly fixture, and each other file to
-    one worker.
+    """A scheduler by queue: a queue of a service, a folder with a costly fixture, or another file is one
+    worker's.
     """
 
     def _split_scope(self, nodeid: str) -> str:

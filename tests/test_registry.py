@@ -77,7 +77,7 @@ class Trusting(Uncalibrated):
 
 
 class TrustingCalibrator(NoCalibrator):
-    """Fits nothing."""
+    """A calibrator that fits nothing."""
 
     method: ClassVar[str] = "trusting"
     calibration: ClassVar[type[Calibration]] = Trusting
@@ -98,7 +98,7 @@ class TapeSource(SourceSection):
 
 
 class Tape(Source[int]):
-    """Reads the text once."""
+    """A source that reads the text once."""
 
     def __init__(self, settings: TapeSource) -> None:
         self.name, self._text, self._at = settings.label, settings.text.encode(), 0

@@ -367,7 +367,7 @@ def test_what_is_being_decoded_counts_to_the_lag_and_to_the_bound(tmp_path: Path
 
 
 class Draining(ListSource):
-    """Waits in a read until what it has handed out is used, as Kafka's does where it loses a partition."""
+    """A source that waits in a read until its rows are used, as Kafka's does where it loses a partition."""
 
     chunks: queue.Queue[Any]
 

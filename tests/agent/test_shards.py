@@ -29,7 +29,7 @@ DECODER = Decoder(layouts(dict(SETTINGS.tasks)), "kafka")
 
 
 class Owner:
-    """Shards whose stores are in folders, by their numbers, and what they told of."""
+    """Shards whose stores are in folders, by their numbers, and the positions that they reported."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -40,7 +40,7 @@ def until(done: Callable[[], bool], what: str) -> None:
 
 
 class Gate:
-    """Holds the engine's thread in a chunk for as long as it is shut."""
+    """A gate that holds the engine's thread in a chunk for as long as it is shut."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = threading.Event()

@@ -98,7 +98,7 @@ def _window_of(one: SeriesView, number: int, end: float, charts: tuple[ChartView
 
 
 class Loaded(NamedTuple):
-    """Seconds until the first chart was drawn, KiB that came, height in pixels, and what axe-core found."""
+    """The cost of a page: seconds until its first chart, KiB, height in pixels, and findings of axe-core."""
 
     seconds: float
     kib: float

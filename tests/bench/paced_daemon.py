@@ -58,7 +58,7 @@ class Paced:
 
 
 class _Lines(threading.Thread):
-    """Notes when the line of each window is there."""
+    """A reader that notes when the line of each window is there."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

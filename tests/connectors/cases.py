@@ -615,7 +615,9 @@ CASES: tuple[type[Case], ...] = (
 
 
 class Reader:
-    """Reads a source as the agent does, and keeps what came with the newest positions, as a store would."""
+    """A reader of a source that works like the agent and keeps records and newest positions, as a store
+    would.
+    """
 
     def __init__(self, source: Source[Any], positions: Positions | None = None) -> None:
         self.source = source

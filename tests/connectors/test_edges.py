@@ -41,7 +41,7 @@ FOREIGN = (
 
 
 class Raising:
-    """Stands in for a call: raises each exception once, and then calls."""
+    """A stand-in for a call: it raises each exception once, and then calls."""
 
     def __init__(self, call: Call, errors: list[Exception]) -> None:
         self.errors, self.real = errors, getattr(call.owner, call.name)

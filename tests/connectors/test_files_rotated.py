@@ -35,7 +35,7 @@ QUICK = {"follow": True, "settle_seconds": 0.0, "missing_seconds": PATIENCE_SECO
 
 
 class Reading:
-    """Reads as the agent does, and keeps text and newest positions as a store would."""
+    """A reader that works like the agent, and keeps text and newest positions as a store would."""
 
     made: ClassVar[list[FileSource]] = []
 

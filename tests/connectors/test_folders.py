@@ -41,7 +41,7 @@ New = Callable[..., FileSource]
 
 
 class Reader:
-    """Reads a source, and keeps what came with the newest positions, as a store would have them."""
+    """A reader of a source that keeps rows and the newest positions, as a store would have them."""
 
     def __init__(self, source: FileSource, at: dict[str, Any] | None = None) -> None:
         self.source, self.positions = source, dict(at or {})

@@ -38,7 +38,7 @@ NOTHING: dict[str, Any] = {}
 
 
 class Reader:
-    """Reads a source, and keeps what came with the newest position, as a store would have it."""
+    """A reader of a source that keeps entries and the newest position, as a store would have it."""
 
     def __init__(self, source: RedisStream) -> None:
         self.source = source

@@ -70,7 +70,7 @@ class Result:
 
 
 class Pour(threading.Thread):
-    """Sends answers until it is stopped.
+    """A thread that sends answers until it is stopped.
 
     Parameters
     ----------

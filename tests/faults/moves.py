@@ -92,7 +92,7 @@ class Result:
 
 
 class Pour(threading.Thread):
-    """Sends records, each with its model as key, until told to stop."""
+    """A thread that sends records, each with its model as key, until it is stopped."""
 
     def __init__(self, broker: str, topic: str, rate: float, seed: int) -> None:
         super().__init__(daemon=True)

@@ -299,7 +299,9 @@ def test_posts_that_a_dead_agent_acknowledged_are_in_the_windows_of_its_successo
 
 
 class Client(threading.Thread):
-    """Posts to any agent that accepts; unacknowledged rows are given up, not sent again."""
+    """A client that posts to any agent that accepts; it gives unacknowledged rows up, and does not send
+    them again.
+    """
 
     def __init__(self, name: str, ports: list[int], ended: threading.Event) -> None:
         super().__init__(daemon=True)

@@ -12,7 +12,7 @@ OPENSSL = shutil.which("openssl")
 
 
 class Authority:
-    """Signs certificates; its own is `cert`.
+    """An authority that signs certificates; its own is `cert`.
 
     Parameters
     ----------

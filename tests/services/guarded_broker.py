@@ -16,7 +16,7 @@ _LOGIN = "org.apache.kafka.common.security"
 
 
 class GuardedBroker(KafkaBroker):
-    """Listens thrice more than a `KafkaBroker`, whose own address stays open for what tests prepare.
+    """A `KafkaBroker` with three guarded listeners; its own address stays open for preparations of tests.
 
     Parameters
     ----------

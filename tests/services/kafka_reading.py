@@ -44,7 +44,7 @@ def make_source(
 
 
 class Reader:
-    """Reads a source, keeps what came, and holds that offsets only rise within a partition.
+    """A reader of a source that keeps messages, and checks that offsets only rise within a partition.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class Reader:
 
 
 class Worker(threading.Thread):
-    """Reads in a thread of its own, absorbing at once, until told to stop.
+    """A thread that reads a source, absorbing at once, until it is stopped.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ _SUFFIXES = {"s": "seconds", "By": "bytes", "1": "ratio"}
 
 
 class OtlpCollector(LocalServer):
-    """Takes posts on a free port of 127.0.0.1. A context manager.
+    """A collector that takes posts on a free port of 127.0.0.1. A context manager.
 
     Attributes
     ----------

@@ -53,7 +53,7 @@ NO_DRIVER: Driver = "confluent"
 
 
 class ServiceUnavailable(Exception):  # noqa: N818 - a reason to skip, not a failure of the code under test
-    """This machine cannot run the service; the text names the missing part."""
+    """An error that this machine cannot run the service; the text names the missing part."""
 
 
 def in_ci() -> bool:

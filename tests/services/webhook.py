@@ -44,7 +44,7 @@ class LocalServer:
 
 
 class Webhook(LocalServer):
-    """Takes every POST, and answers 200."""
+    """A server that takes every POST, and answers 200."""
 
     def __init__(self) -> None:
         notices: list[tuple[str, Notice]] = []

@@ -455,7 +455,9 @@ def test_a_file_renamed_while_it_is_followed_is_begun_anew(tmp_path):
 
 def test_windows_saved_as_the_file_looks_for_the_last_time_are_delivered_at_the_close(tmp_path):
     class Late(Reports):
-        """Gets a window, and the request to close, as the follower has just seen that there is no more."""
+        """A reader that gets a window, and the request to close, when the follower has just seen that
+        there is no more.
+        """
 
         closing: threading.Thread | None = None
 

@@ -69,7 +69,9 @@ def serve(folder: Path) -> None:
 
 
 class Client(threading.Thread):
-    """Posts rows one group after another; a group that was not answered is given up, not repeated."""
+    """A client that posts rows one group after another; it gives an unanswered group up, without a
+    repetition.
+    """
 
     def __init__(self, folder: Path, name: str, acknowledged: list[str], stopping: threading.Event) -> None:
         super().__init__(daemon=True)

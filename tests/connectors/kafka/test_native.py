@@ -190,7 +190,7 @@ def test_what_ends_by_itself_passes_and_what_a_person_must_mend_does_not() -> No
 
 
 class Leaving(RebalanceListener):
-    """Has a last position to commit."""
+    """A source that has a last position to commit."""
 
     def __init__(self) -> None:
         self.errors: list[Exception | None] = []

@@ -302,7 +302,7 @@ ERRORS: tuple[Callable[[], Exception], ...] = (
 
 
 class Faults:
-    """Raises an exception at one call of the driver, counted from 1."""
+    """A driver that raises an exception at one call, counted from 1."""
 
     def __init__(self) -> None:
         self.calls, self.at, self.error = 0, 0, ERRORS[0]
@@ -502,7 +502,7 @@ def test_a_server_that_stops_in_the_middle_is_left_after_a_while_and_read_on_whe
 
 
 class HalfOpen:
-    """Passes connections on to a server, until it stands still without closing any."""
+    """A proxy that passes connections on to a server, until it stands still without closing any."""
 
     def __init__(self, port: int) -> None:
         self._to = port

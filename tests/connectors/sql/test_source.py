@@ -33,7 +33,7 @@ New = Callable[..., SqlSource]
 
 
 class Reader:
-    """Reads a source, and keeps what came with the newest position, as a store would have it."""
+    """A reader of a source that keeps rows and the newest position, as a store would have it."""
 
     def __init__(self, source: SqlSource) -> None:
         self.source = source

@@ -183,7 +183,7 @@ def test_a_fit_that_has_collapsed_onto_one_class_is_refused() -> None:
 
 
 class Failing(LabelEstimator):
-    """Raises what it is told to."""
+    """An estimator that raises a set exception."""
 
     tag = "labelled"
     error: Exception = ZeroDivisionError("0 of 0")

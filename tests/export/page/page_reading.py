@@ -1,4 +1,4 @@
-"""Reads a rendered page as a person does, and serves the pages of a rig as an agent does."""
+"""The reading of a rendered page as text, and a server of the pages of a rig like an agent's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VOID = {"meta", "link", "br", "img"}
 
 
 class Reader(HTMLParser):
-    """Reads a page into its visible text, one line a block, and fails on a tag left open."""
+    """A parser of a page into its visible text, one line a block; it fails on a tag left open."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Writes the store that a test of a later version opens: run it at the last commit of a version.
+"""A program that writes the store for a test of a later version: run it at the last commit of a version.
 
     python -m tests.store.kept.make_store tests/store/kept/v1
     python -m tests.store.kept.make_store tests/store/kept/v2 everything
