@@ -42,7 +42,7 @@ SIZES = (1000, 3000, 10_000)
 DESIGN = Design(models=3, prevalence=0.1, shared=0.3, powers=(1.0, 1.6, 0.8))
 SAMPLES = 8
 SEEDS = 3
-ASKED = ("accuracy", "auroc")
+SHOWN = ("accuracy", "auroc")
 Z = float(ndtri(0.975))
 
 Chosen = Callable[[Floats, NDArray[np.bool_], int], Ints]
@@ -79,7 +79,7 @@ def fitted(scores: Floats, labels: Ints, weights: Floats) -> tuple[Floats, Float
     began = time.process_time()
     fit = fit_of(scores, labels, weights)
     models = range(scores.shape[1])
-    estimates = np.array([[fit.estimate(metric, m) for m in models] for metric in ASKED])
+    estimates = np.array([[fit.estimate(metric, m) for m in models] for metric in SHOWN])
     seconds = time.process_time() - began
     values = np.vectorize(lambda e: e.value, otypes=[float])(estimates)
     widths = np.vectorize(lambda e: e.upper - e.lower, otypes=[float])(estimates)
@@ -91,7 +91,7 @@ def measured(seeds: Sequence[int], rows: int, labelled: int, sizes: Sequence[int
     by_way: dict[str, list[Floats]] = {}
     for seed in seeds:
         scores, truth, labels, weights = simulated(seed, rows, labelled)
-        right = metrics_of(scores, truth)[[METRICS.index(metric) for metric in ASKED]]
+        right = metrics_of(scores, truth)[[METRICS.index(metric) for metric in SHOWN]]
         whole = fitted(scores, labels, weights)
         ways: dict[str, Ints] = {"the whole": np.arange(rows)}
         for many in sizes:

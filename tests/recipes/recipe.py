@@ -32,7 +32,7 @@ _START_SECONDS, _STOP_SECONDS = 120.0, 30.0
 _KEPT_SECONDS = 2.0
 """After a pause as long, a caller opens another connection: the service may have closed it."""
 _LIBRARIES = "usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib/syslog-ng"
-_TOLD = {
+_SETTINGS = {
     "PIP_QUIET": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "TZ": "UTC",
@@ -40,7 +40,7 @@ _TOLD = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""What stacks are told: that they send nobody anything, and the time zone of the pages."""
+"""The environment of the stacks: it stops their telemetry, and sets the time zone of the pages."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Environment:
         self.variables = {
             **go,
             **{k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")},
-            **_TOLD,
+            **_SETTINGS,
             "VIRTUAL_ENV": str(self._venv),
             "LD_LIBRARY_PATH": ":".join(str(self._root / each) for each in _LIBRARIES),
             "PATH": ":".join([*map(str, path), os.environ["PATH"]]),

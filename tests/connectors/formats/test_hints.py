@@ -17,6 +17,7 @@ from monitor.base.errors import ConfigError, SourceError
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.base.source import EndOfSource, Raw, RawDamaged
 from tests.bench.fuzz_decoder import check_chunk
+from tests.connectors.file_reading import drain
 from tests.records import answer, decode
 
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
@@ -31,12 +32,6 @@ def only_message(path, layout=LAYOUT) -> str:
     source.close()
     [reject] = chunk.rejects
     return reject.message
-
-
-def drain(source: FileSource, raws: list[Raw]) -> None:
-    """Read until an error comes."""
-    while True:
-        raws += source.read(0.0)
 
 
 @pytest.mark.parametrize(

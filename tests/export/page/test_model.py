@@ -342,7 +342,7 @@ def test_the_runbook_of_each_state_is_served(client: httpx.Client) -> None:
 # ── the API ──
 
 ERM = {"task": "t", "model": "erm"}
-ASKED: list[tuple[str, dict[str, Any]]] = [
+QUERIES: list[tuple[str, dict[str, Any]]] = [
     ("models", {}),
     ("models", {"state": "breached", "groups": "include", "limit": 1}),
     ("models", {"name": "nothing"}),
@@ -378,7 +378,7 @@ def validate(value: Any, schema: dict[str, Any], openapi: dict[str, Any]) -> Non
     jsonschema.validate(value, whole, jsonschema.Draft202012Validator)
 
 
-@pytest.mark.parametrize(("name", "query"), ASKED)
+@pytest.mark.parametrize(("name", "query"), QUERIES)
 def test_answers_are_as_the_document_says(
     client: httpx.Client, openapi: dict[str, Any], name: str, query: dict[str, Any]
 ) -> None:
@@ -395,7 +395,7 @@ def test_answers_are_as_the_document_says(
 
 def test_the_document_is_one_of_openapi_and_a_wrong_answer_does_not_fit_it(openapi: dict[str, Any]) -> None:
     assert openapi["openapi"] == "3.1.0"
-    assert {path.rpartition("/")[2] for path in openapi["paths"]} == {name for name, _ in ASKED}
+    assert {path.rpartition("/")[2] for path in openapi["paths"]} == {name for name, _ in QUERIES}
     operations = [each["get"] for each in openapi["paths"].values()]
     assert all(
         each["summary"] and each["responses"].keys() == {"200", "400", "404", "503"} for each in operations
