@@ -149,7 +149,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One a core, and one for each queue of a service, as it mostly waits; none for files that are named.
+    """Return one worker a core, and one for each queue of a service; none for files that are named.
 
     Unit tests wait less, for files to settle and clients to be cut: one for them all.
     """
@@ -172,8 +172,9 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def _import_own_share(config: pytest.Config) -> None:
-    """Each worker imports all modules, in one order: in a fresh clone all would compile the same one at the
-    same moment. So each begins with a share of its own."""
+    """Import a worker's own share of the modules first: in a fresh clone all workers would compile the
+    same one at the same moment.
+    """
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker is None or {Path(each).name for each in config.args} != {*config.getini("testpaths")}:
         return
@@ -185,7 +186,7 @@ def _import_own_share(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Modules without a unit test, and what these import, would cost each worker seconds."""
+    """Ignore modules without a unit test, whose imports would cost each worker seconds."""
     if not _is_unit_part(config):
         return None
     if FIGURES in (collection_path, *collection_path.parents):

@@ -96,7 +96,7 @@ def command_here(*arguments: str | Path, cwd: Path | None = None) -> subprocess.
 
 
 def configuration(**rest: Any) -> dict[str, Any]:
-    """One task of two classes in windows of 100, served on a free port; `task` changes the task."""
+    """Return one task of two classes in windows of 100, served on a free port; `task` changes the task."""
     task = {
         "classes": CLASSES,
         "window": {"size": 100, "min_size": 20, "max_age_seconds": 3600},
@@ -256,7 +256,7 @@ class DaemonProcess:
             raise AssertionError(f"{error}\n{self.log}") from None
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of an HTTP answer."""
+        """Return status and text of an HTTP answer."""
         try:
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_SECONDS

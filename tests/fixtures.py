@@ -43,7 +43,7 @@ def _usual_authorities(*_: str | None) -> ssl.SSLContext:
 
 
 def _authorities(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
-    """All authorities of the world, read once: a client of httpx reads them even for plain HTTP."""
+    """Return all authorities of the world, read once: a client of httpx reads them even for plain HTTP."""
     if verify is True and cert is None and trust_env:
         return _usual_authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     return httpx.create_ssl_context(verify, cert, trust_env)
@@ -80,7 +80,7 @@ def kafka_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 def kafka_broker(
     request: pytest.FixtureRequest, kafka_brokers: Callable[[Driver], KafkaBroker]
 ) -> KafkaBroker:
-    """One Kafka broker for all tests of a driver; each takes topics and groups of its own."""
+    """Return one Kafka broker for all tests of a driver; each takes topics and groups of its own."""
     driver = NO_DRIVER
     if "kafka_driver" in request.fixturenames:
         driver = request.getfixturevalue("kafka_driver")
@@ -140,7 +140,7 @@ def kafka_source(kafka_driver: Driver) -> Iterator[Callable[..., KafkaSource]]:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
-    """One Redis for all tests that take streams of their own."""
+    """Yield one Redis for all tests that take streams of their own."""
     with _or_skip(RedisServer) as server:
         yield server
 
@@ -160,7 +160,7 @@ def new_redis_server() -> Iterator[Callable[..., RedisServer]]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """One PostgreSQL for all tests of a worker that take tables of their own."""
+    """Yield one PostgreSQL for all tests of a worker that take tables of their own."""
     with _or_skip(PostgresServer) as server:
         yield server
 
@@ -191,14 +191,14 @@ def alertmanager() -> Iterator[Callable[..., AlertmanagerServer]]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests of a worker; each opens tabs of its own."""
+    """Yield one Chromium for all tests of a worker; each opens tabs of its own."""
     with _or_skip(Browser) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def spark_java() -> Iterator[None]:
-    """One Java for all Sparks that the tests of a worker start in its own process."""
+    """Yield one Java for all Sparks that the tests of a worker start in its own process."""
     _or_skip(check_spark)
     with patch.dict(os.environ, short_lived()), one_java():
         yield
@@ -206,7 +206,7 @@ def spark_java() -> Iterator[None]:
 
 @pytest.fixture
 def spark(spark_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Spark can be started here; the sockets that it leaves to the garbage collector are collected."""
+    """Prepare the start of Spark; the garbage collector collects the sockets that it leaves."""
     monkeypatch.setattr("connectors.spark.session.end_java", lambda gateway: None)
     yield
     gc.collect()

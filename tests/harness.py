@@ -102,7 +102,7 @@ def apart(work: Callable[Given, Found], *arguments: Given.args, **named: Given.k
 
 
 def best(work: Callable[[], object], repeats: int = 1, rounds: int = 7) -> float:
-    """Seconds a call in the quickest round: other work on the machine only makes rounds slower."""
+    """Return seconds a call in the quickest round: other work on the machine only makes rounds slower."""
     work()
     times = []
     for _ in range(rounds):
@@ -114,7 +114,7 @@ def best(work: Callable[[], object], repeats: int = 1, rounds: int = 7) -> float
 
 
 def in_turns(*works: Callable[[], object], repeats: int = 50, rounds: int = 15) -> list[float]:
-    """Seconds of the processor a call of each, in its quickest round; the rounds of all take turns."""
+    """Return seconds of the processor a call of each, in its quickest round; the rounds of all take turns."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(1 + rounds):
         for work, durations in zip(works, times, strict=True):
@@ -126,7 +126,9 @@ def in_turns(*works: Callable[[], object], repeats: int = 50, rounds: int = 15) 
 
 
 def processor_of_children() -> float:
-    """Seconds of the processor that ended processes took which this one started, and those that they did."""
+    """Return seconds of the processor that ended processes took which this one started, and those that
+    they did.
+    """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -151,7 +153,7 @@ def processor_seconds(pid: int, with_ended: bool = False) -> float:
 
 
 def resident(pid: int | Literal["self"] = "self", most: bool = False) -> int:
-    """Bytes of memory that a process holds, or ever held at most; 0 where it has ended."""
+    """Return bytes of memory that a process holds, or ever held at most; 0 where it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:

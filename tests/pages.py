@@ -150,7 +150,7 @@ curl 'http://127.0.0.1:9109/api/v1/windows?task=toxicity&model=erm&limit=500&for
 
 
 def http_api_page() -> str:
-    """Every address of the API with its parameters."""
+    """Return every address of the API with its parameters."""
     parts = [_HTTP_API]
     for path, item in document()["paths"].items():
         operation = item["get"]
@@ -172,7 +172,7 @@ def http_api_page() -> str:
 
 
 def api_page() -> str:
-    """Every public name below its subject; the site puts its docstring there."""
+    """Return every public name below its subject; the site puts its docstring there."""
     by_subject: dict[str, list[str]] = {}
     stub = ast.parse(Path(monitor.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     for node in (each for each in stub.body if isinstance(each, ast.ImportFrom)):
@@ -187,7 +187,7 @@ def api_page() -> str:
 
 
 def kinds_page() -> str:
-    """Every line of every table."""
+    """Return every line of every table."""
     parts = [_KINDS]
     for kind, table in TABLES.items():
         rows = [f"* `{tag}`: {_cell(entry.text)}." for tag, entry in table.items()]
@@ -196,7 +196,7 @@ def kinds_page() -> str:
 
 
 def configuration_page() -> str:
-    """Every key with an example, in the order of the schema, a table a section."""
+    """Return every key with an example, in the order of the schema, a table a section."""
     root = schema()
     sections = parts(root)
     titles = {id(part.node): part.title for part in sections}
@@ -204,7 +204,7 @@ def configuration_page() -> str:
 
 
 def metrics_page() -> str:
-    """Every family with its labels."""
+    """Return every family with its labels."""
     labels: dict[str, set[str]] = {}
     for family in exposed(RICH).collect():
         for sample in family.samples:
@@ -233,7 +233,7 @@ class Part(NamedTuple):
 
 
 def parts(root: Mapping[str, Any]) -> list[Part]:
-    """Every section of a schema once, in the order of the keys."""
+    """Return every section of a schema once, in the order of the keys."""
     choices_by_id: dict[int, tuple[Mapping[str, Any], list[tuple[str, str]]]] = {}
 
     def visit(node: Mapping[str, Any], path: str, of: str) -> None:

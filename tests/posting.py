@@ -73,7 +73,7 @@ class Posted:
         return socket.create_connection(("127.0.0.1", self.source.port), timeout=PATIENCE_SECONDS)
 
     def raw(self, data: bytes) -> bytes:
-        """Everything that is answered to these bytes until the other side closes."""
+        """Return everything that is answered to these bytes until the other side closes."""
         with self.connect() as connection:
             connection.sendall(data)
             return rest_of(connection)

@@ -23,7 +23,7 @@ def decode(
     layouts: tuple[TaskLayout, ...] = (TOXICITY,),
     clock: Callable[[], float] | None = None,
 ) -> Chunk:
-    """One line a record, as one block; bytes are taken as they are."""
+    """Return one line a record, as one block; bytes are taken as they are."""
     lines = [record if isinstance(record, bytes) else json.dumps(record).encode() for record in records]
     block = RawBlock(b"\n".join(lines) + b"\n", "p.ndjson", 0)
     chunk = Decoder(layouts, "test", clock=clock).decode([block])

@@ -15,7 +15,7 @@ CHEAP = ("ensemble", "labelled")
 
 
 def cheap_refit(job: RefitJob) -> RefitResult:
-    """Every estimator of the job that takes no iterations; refused where nothing is labelled.
+    """Return every estimator of the job that takes no iterations; refused where nothing is labelled.
 
     However a test cuts its stream, the jobs are the same: each is done once.
     """

@@ -145,7 +145,7 @@ class Running(NamedTuple):
 
 @contextmanager
 def agent() -> Iterator[Running]:
-    """One that has read the whole stream."""
+    """Yield one that has read the whole stream."""
     with (
         tempfile.TemporaryDirectory(prefix="blindsight-pictures-") as folder,
         DaemonProcess(Path(folder), stream(Path(folder))) as daemon,

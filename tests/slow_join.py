@@ -200,7 +200,7 @@ def key_of(ids: Iterable[str]) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 
 def step(join: LabelJoinLogic, records: Sequence[tuple[int, Record]]) -> list[Matches]:
-    """One step as the engine makes it: answers that are no duplicates, then labels."""
+    """Return one step as the engine makes it: answers that are no duplicates, then labels."""
     answers = [(sequence, one) for sequence, one in records if isinstance(one, Answer)]
     labels = [(sequence, one) for sequence, one in records if isinstance(one, Label)]
     matches: list[Matches] = []
@@ -267,7 +267,7 @@ def counted(matches: Iterable[Matches]) -> Counts:
 
 
 def rows_counted(matches: Iterable[Matches]) -> dict[Change, tuple[int, int]]:
-    """Labelled and correct rows alone."""
+    """Return labelled and correct rows alone."""
     return {change: (int(sums[0]), int(sums[1])) for change, sums in counted(matches).items()}
 
 

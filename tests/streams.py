@@ -29,7 +29,7 @@ Record = dict[str, Any]
 
 
 def confidences(rng: np.random.Generator, n: int, weights: Sequence[float] = ORIGINAL) -> np.ndarray:
-    """Scores of the class `bad` by the paper's mixture of beta distributions."""
+    """Return scores of the class `bad` by the paper's mixture of beta distributions."""
     part = rng.choice(3, size=n, p=weights)
     return rng.beta(np.array([20, 2, 1])[part], np.array([1, 2, 20])[part]).round(6)
 
@@ -43,7 +43,7 @@ def answers(
     labelled: bool = False,
     **more: Any,
 ) -> list[Record]:
-    """Predictions a second apart; with `labelled` each brings its label."""
+    """Return predictions a second apart; with `labelled` each brings its label."""
     records = []
     for i, score in enumerate(confidences(rng, n, weights).tolist()):
         record = {
@@ -76,7 +76,9 @@ def compared(
     agree: float = 0.8,
     start: float = 1.7e9,
 ) -> list[Record]:
-    """Comparisons a second apart of models whose coefficients are 0, 0.5, 1, …; the judge favours model_a."""
+    """Return comparisons a second apart of models whose coefficients are 0, 0.5, 1, …; the judge favours
+    model_a.
+    """
     comparisons = []
     for i in range(n):
         a, b = rng.choice(len(models), 2, replace=False).tolist()
@@ -132,7 +134,7 @@ class Rig:
         self.offset = 0
 
     def feed(self, records: Iterable[Record | bytes], now: float = 0.0) -> list[WindowReport]:
-        """One chunk."""
+        """Return one chunk."""
         values = [r if isinstance(r, bytes) else msgspec.json.encode(r) for r in records]
         offsets = list(range(self.offset, self.offset + len(values)))
         self.offset += len(values)

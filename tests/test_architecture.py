@@ -30,7 +30,7 @@ def module_of(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Every module that a file imports, at its top or inside a function."""
+    """Yield every module that a file imports, at its top or inside a function."""
     for node in statements(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -127,7 +127,7 @@ def test_optional_packages_are_imported_only_where_they_are_needed() -> None:
 
 
 def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function, without its docstring and the functions inside it."""
+    """Return lines of a function, without its docstring and the functions inside it."""
     inside = [
         (node.end_lineno or 0) - node.lineno + 1
         for node in statements(function)
@@ -245,7 +245,7 @@ def is_shaped_like_a_test(node: ast.AST) -> bool:
 
 
 def shaped_like_tests(tree: ast.Module) -> Iterator[str]:
-    """`test…` functions where pytest looks for them, those of classes as ``Class::name``."""
+    """Yield `test…` functions where pytest looks for them, those of classes as ``Class::name``."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
             yield from (f"{node.name}::{inner.name}" for inner in node.body if is_shaped_like_a_test(inner))

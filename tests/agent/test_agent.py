@@ -48,7 +48,7 @@ def rigged() -> Iterator[Callable[..., Rigged]]:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ticks, pictures and retries come in hundredths of a second."""
+    """Make ticks, pictures and retries come in hundredths of a second."""
     monkeypatch.setattr(agent_module, "_TICK_SECONDS", 0.02)
     monkeypatch.setattr(agent_module, "_VIEW_SECONDS", 0.01)
     monkeypatch.setattr(feeder_module, "_REOPEN_SECONDS", 0.05)

@@ -60,7 +60,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process that a process has started, and those that they have."""
+    """Return every process that a process has started, and those that they have."""
     pids = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:

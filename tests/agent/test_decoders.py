@@ -133,7 +133,7 @@ def two() -> Iterator[Decoders]:
 
 @contextmanager
 def started(decoders: Decoders) -> Iterator[Decoders]:
-    """Its processes have gone at the end."""
+    """Start the decoders; check that their processes have gone at the end."""
     decoders.start()
     pids = decoders.pids
     yield decoders
@@ -311,7 +311,7 @@ class Fed:
         self.feeder.open({})
 
     def run(self) -> list[Chunk]:
-        """Until the source has ended; its chunks."""
+        """Run until the source has ended; return its chunks."""
         self.feeder.start()
         wait_until(lambda: self.feeder.ended, "the source has ended", pause=0.002)
         return self.take_chunks()

@@ -31,7 +31,7 @@ def rig(**settings: Any) -> Rig:
 
 
 def alarmed(rig: Rig, models: tuple[str, ...] = ("erm",)) -> list[WindowReport]:
-    """Ten windows in control, then two far out."""
+    """Return ten windows in control, then two far out."""
     reports = []
     for model in models:
         rng = np.random.default_rng(3)
@@ -89,7 +89,7 @@ def test_other_metrics_and_models_and_objectives_stay() -> None:
 
 
 def with_errors() -> Rig:
-    """Charts of two metrics: a reference carries the calibration that the ECE needs."""
+    """Return charts of two metrics: a reference carries the calibration that the ECE needs."""
     settings = task(metrics=["accuracy", "ece"], chart={"sigmas": 3}, reference={"path": "r"})
     records = answers(np.random.default_rng(1), 2000, labelled=True, start=1.6e9)
     return Rig({"t": settings}, {"t": reference_of(settings, records)})

@@ -20,7 +20,9 @@ WINDOW = 100
 
 
 def requests(first: int, count: int) -> list[Record]:
-    """Two models' scores of the same requests, twice as bold as they should be; every fifth has its label."""
+    """Return two models' scores of the same requests, twice as bold as they should be; every fifth has its
+    label.
+    """
     rng = np.random.default_rng(first)
     claimed = rng.normal(0.5, 2.0, (count, 1)) + rng.normal(0.0, 0.5, (count, 2))
     bad = rng.random(count) < 1 / (1 + np.exp(-claimed.mean(axis=1) / 2))
@@ -58,7 +60,7 @@ def append(folder: Path, first: int, count: int) -> None:
 
 
 def workers(daemon: DaemonProcess) -> list[int]:
-    """Ids of its worker processes."""
+    """Return ids of its worker processes."""
     children = Path(f"/proc/{daemon.process.pid}/task").glob("*/children")
     pids = [int(pid) for path in children for pid in path.read_text().split()]
     return [pid for pid in pids if b"monitor.agent.refit_child" in Path(f"/proc/{pid}/cmdline").read_bytes()]

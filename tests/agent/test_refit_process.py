@@ -43,7 +43,9 @@ def worker(worker_of_module: RefitWorker) -> Iterator[RefitWorker]:
 
 
 def reapable(pid: int) -> bool:
-    """Dead with all its threads, which is later than a zombie: only then can its parent tell."""
+    """Return whether a process is dead with all its threads, later than a zombie: only then its parent can
+    tell.
+    """
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

@@ -57,7 +57,7 @@ def test_a_stream_whose_ids_are_those_of_users_is_told_of_its_duplicates(
 
 
 def answers_of_users(begin: int, n: int) -> Chunk:
-    """Answers with the ids of 40 users."""
+    """Return answers with the ids of 40 users."""
     rows = (answer(id=f"user-{i % 40}") for i in range(begin, begin + n))
     return decode(*rows, layouts=(TaskLayout("toxicity", ("ok", "toxic")),))
 

@@ -73,7 +73,7 @@ class Rigged:
 
 @pytest.fixture(autouse=True)
 def lively(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents look for records, requests and their end after milliseconds."""
+    """Let agents look for records, requests and their end after milliseconds."""
     monkeypatch.setattr("monitor.agent.agent._VIEW_SECONDS", 0.02)
     monkeypatch.setattr("monitor.agent.feeder._READ_SECONDS", 0.02)
 
@@ -315,7 +315,7 @@ def test_a_reload_that_has_begun_and_does_not_end_is_not_called_done(
 
 
 def referenced(house: House, seed: int) -> None:
-    """On a reference file, with 130 answers used."""
+    """Set a house up on a reference file, with 130 answers used."""
     house.write_reference(seed)
     house.write(reference={"path": "reference.ndjson"})
     house.reload()

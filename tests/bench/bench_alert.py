@@ -57,7 +57,7 @@ Way = Callable[[Path, AlertmanagerServer], Any]
 
 
 def seconds_until_paged(way: Way) -> float:
-    """One degradation."""
+    """Return one degradation."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="blindsight-alert-")))
         webhook = stack.enter_context(Webhook())

@@ -49,7 +49,7 @@ async def answered(scope: Any, receive: Any, send: Any, record: bytes) -> None:
 
 
 def serve(kind: str, port: int, agent: str) -> None:
-    """One service, until it is ended; `/counts` says what became of its records."""
+    """Run one service until it is ended; `/counts` tells the fate of its records."""
     client = Client(agent, model="erm", task="t", timeout_seconds=1.0)
     number = 0
 

@@ -31,7 +31,7 @@ METRICS = (
 
 
 def features_of(rng: np.random.Generator, n: int, many: int, shifted: bool) -> Floats:
-    """Numbers, then texts."""
+    """Return numbers, then texts."""
     numbers = rng.standard_normal((n, many // 2)) + 0.5 * shifted
     numbers[:, 1] += (-0.5 if shifted else 0.5) * numbers[:, 0]
     texts = rng.integers(0, 10, (n, many // 2)).astype(np.float64)
@@ -63,7 +63,7 @@ def seconds(reference: int, many: int, n: int, shifted: bool) -> tuple[float, fl
 
 
 def processor(work: Callable[[], object]) -> float:
-    """Seconds of the processor in the quickest of nine calls."""
+    """Return seconds of the processor in the quickest of nine calls."""
     times = []
     for _ in range(9):
         start = time.process_time()
@@ -73,7 +73,7 @@ def processor(work: Callable[[], object]) -> float:
 
 
 def table(reference: int = MOST_ROWS) -> Iterator[str]:
-    """Milliseconds."""
+    """Yield milliseconds."""
     yield (
         f"Milliseconds of the processor a window, reference of {reference:,} rows "
         "(python -m tests.bench.bench_covariates)"

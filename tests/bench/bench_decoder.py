@@ -38,7 +38,7 @@ LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
 
 
 def write_predictions(path: Path, records: int, seed: int = 0) -> None:
-    """Two-class predictions with ids and times, one a line, by `MODELS` models in turn."""
+    """Write two-class predictions with ids and times, one a line, by `MODELS` models in turn."""
     rng = random.Random(seed)
     with path.open("w", encoding="ascii") as file:
         for i in range(records):
@@ -85,7 +85,7 @@ def renamed(data: bytes, kind: str) -> bytes:
 
 
 def best_seconds(work: Callable[[Any], object], blocks: Sequence[Raw], rounds: int) -> float:
-    """Seconds of the quickest round over all blocks."""
+    """Return seconds of the quickest round over all blocks."""
     best = float("inf")
     for _ in range(rounds):
         gc.collect()

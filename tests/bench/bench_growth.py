@@ -187,7 +187,7 @@ def chunks(load: Load) -> Iterator[Chunk]:
 
 
 def _labels(load: Load, number: np.ndarray, score: np.ndarray, order: int) -> LabelBatch | None:
-    """One a request, which reaches every model's answer; drawn by the score of the first."""
+    """Return a label a request, which reaches every model's answer; drawn by the score of the first."""
     request = np.unique(number // load.models)
     request = request[mix(request.astype(np.uint64) ^ np.uint64(1 << 60)) % 1000 < 1000 * load.labelled]
     if not len(request):
@@ -276,7 +276,7 @@ def reading(models: int) -> str:
 
 
 def _write_reference(path: Path, models: int) -> None:
-    """All models have the same rows."""
+    """Write a reference in which all models have the same rows."""
     one = references(Load(models=1))["m0"]
     columns = one.scores.tolist(), one.labels.tolist(), one.time.tolist()
     rows = [
@@ -289,7 +289,9 @@ def _write_reference(path: Path, models: int) -> None:
 
 
 def full_scrapes(models: int) -> list[str]:
-    """Scrapes of models that export everything: processor time of each text, and what a client waits for."""
+    """Return scrapes of models that export everything: processor time of each text, and what a client
+    waits for.
+    """
     one_heap()
     tune_collector()
     began = crowd(models, 0)
@@ -307,7 +309,7 @@ def full_scrapes(models: int) -> list[str]:
 
 
 def _written(turns: Mapping[str, AgentView]) -> str:
-    """Size and processor time of the text of each, and of packing the last one."""
+    """Return size and processor time of the text of each, and of packing the last one."""
     views, times, text = iter(turns.values()), [], b""
     metrics = registry(lambda: next(views), 10_000_000)
     for name in turns:
@@ -429,7 +431,7 @@ def run_point(load: Load) -> Cost:
 def report(
     only: tuple[Axis, ...] = tuple(AXES), small: bool = False, results: Path | None = None
 ) -> Iterator[str]:
-    """Every axis in turn; small: a few seconds, does it run, and grow?"""
+    """Yield every axis in turn; small: a few seconds, does it run, and grow?"""
     axes = SMALL if small else AXES
     known = known_in(results)
     for axis in only:

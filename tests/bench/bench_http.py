@@ -65,7 +65,7 @@ class Times:
 
 
 def body(post: int) -> bytes:
-    """100 predictions with ids, about 130 bytes each."""
+    """Return 100 predictions with ids, about 130 bytes each."""
     rows = [
         {
             "id": f"req-{post * ROWS + i:09d}",
@@ -225,7 +225,7 @@ def disk(folder: str, seconds: float) -> str:
 
 
 def load(port: int, rows_per_second: float, seconds: float) -> str:
-    """One round; 0 rows a second: as fast as it goes."""
+    """Return one round; 0 rows a second: as fast as it goes."""
     return loaded(port, rows_per_second, seconds).line(seconds)
 
 

@@ -29,7 +29,7 @@ REFERENCES = (1000, 40_000)
 
 
 def rows(seed: int, n: int) -> tuple[Floats, Ints, Ints]:
-    """Scores, predicted classes and labels of two classes."""
+    """Return scores, predicted classes and labels of two classes."""
     rng = np.random.default_rng(seed)
     chance = rng.beta(1.2, 0.8, n)
     scores = np.column_stack((1 - chance, chance))
@@ -37,7 +37,7 @@ def rows(seed: int, n: int) -> tuple[Floats, Ints, Ints]:
 
 
 def table() -> Iterator[str]:
-    """All of it, a line at a time."""
+    """Yield all of it, a line at a time."""
     calibrator = CALIBRATORS["isotonic"]()
     yield f"{'fit on a reference, ms':50s} {'isotonic':>10s} {'predictive':>10s} {'ratio':>7s}"
     for n in REFERENCES:

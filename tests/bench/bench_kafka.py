@@ -77,7 +77,7 @@ def computing() -> Work:
 
 
 def bare_python(broker: KafkaBroker, count: int) -> float:
-    """Messages a second by kafka-python's `poll` alone, with the source's options."""
+    """Return messages a second by kafka-python's `poll` alone, with the source's options."""
     consumer = KafkaConsumer(TOPIC, **consumer_options(settings_of(broker, "kafka-python")))
     got, began = 0, 0.0
     while got < count:
@@ -91,7 +91,7 @@ def bare_python(broker: KafkaBroker, count: int) -> float:
 
 
 def bare_native(broker: KafkaBroker, count: int) -> float:
-    """Messages a second by confluent-kafka's `consume` alone, with the source's options."""
+    """Return messages a second by confluent-kafka's `consume` alone, with the source's options."""
     settings = settings_of(broker, "confluent")
     options = native_options(settings, consumer_options(settings))
     consumer = confluent_kafka.Consumer({**options, "auto.offset.reset": "earliest"})
@@ -114,7 +114,7 @@ def settings_of(broker: KafkaBroker, driver: Driver) -> KafkaSettings:
 
 
 def source_rate(broker: KafkaBroker, count: int, driver: Driver, work: Work | None = None) -> float:
-    """Messages a second by the source, with what `work` does to them."""
+    """Return messages a second by the source, with what `work` does to them."""
     source = make_source(broker.address, TOPIC, driver=driver, group=uuid.uuid4().hex)
     source.open({})
     got, began = 0, 0.0

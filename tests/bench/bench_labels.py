@@ -50,7 +50,7 @@ Chunks = list[tuple[list[bytes], list[bytes]]]
 
 
 def chunks(records: int, joinable: bool) -> Chunks:
-    """Predictions and labels on the wire, cut into chunks."""
+    """Return predictions and labels on the wire, cut into chunks."""
     rng = np.random.default_rng(0)
     scores = confidences(rng, records).tolist()
     labelled = (rng.random(records) < SHARE).tolist()
@@ -85,7 +85,7 @@ def references() -> dict[str, Reference]:
 
 
 def absorbed(stream: Chunks, by_model: dict[str, Reference]) -> tuple[float, float, int]:
-    """Processor seconds in all, and of the engine alone; labels matched."""
+    """Return processor seconds in all, and of the engine alone; labels matched."""
     tasks = {"t": TASK}
     engine = EngineSettings(tasks, {"t": by_model}).build()
     decode: Callable = Decoder(layouts(tasks), "bench").decode
@@ -106,7 +106,7 @@ def absorbed(stream: Chunks, by_model: dict[str, Reference]) -> tuple[float, flo
 
 @contextmanager
 def no_confidence() -> Iterator[None]:
-    """Answers keep no confidence."""
+    """Yield answers keep no confidence."""
     usual = ActiveCalibration.confidence
     ActiveCalibration.confidence = lambda self, scores, predicted: np.zeros(len(predicted))  # type: ignore[method-assign]
     try:
@@ -213,7 +213,7 @@ def _spread(ratios: list[float]) -> str:
 
 
 def table(records: int = 1_000_000, rounds: int = 3, pace: int = 100_000) -> Iterator[str]:
-    """One core, then the daemon."""
+    """Yield one core, then the daemon."""
     streams = chunks(records, False), chunks(records, True)
     labels = sum(len(part) for _, part in streams[1])
     load = os.getloadavg()[0]

@@ -147,7 +147,7 @@ def table(
     marks: tuple[int, ...] = (1_000_000, 5_000_000, 20_000_000),
     kind: Literal["run", "replay"] | None = None,
 ) -> Iterator[str]:
-    """Each command at each mark."""
+    """Yield each command at each mark."""
     assert all(mark % BLOCK == 0 for mark in marks), f"marks must be multiples of {BLOCK:,}"
     yield (
         "four models, windows of 500, 5 % labelled; MB resident, at most until then, and of the store's files"

@@ -46,7 +46,7 @@ class _TakesOtlp(PrometheusServer):
         return [*super()._command(), "--web.enable-otlp-receiver"]
 
     def series(self) -> Samples:
-        """Every series by name and labels, without those of the resource."""
+        """Return every series by name and labels, without those of the resource."""
         query = urllib.parse.urlencode({"query": '{__name__=~"blindsight_.+"}'})
         with urllib.request.urlopen(f"{self.url}/api/v1/query?{query}") as answer:
             series: list[dict[str, Any]] = json.load(answer)["data"]["result"]
@@ -96,7 +96,7 @@ def real(program: Path | None = None) -> Iterator[str]:
 
 
 def cost(models: int = 500) -> Iterator[str]:
-    """Milliseconds a post, beside a scrape's text."""
+    """Yield milliseconds a post, beside a scrape's text."""
     view = crowd(models, groups=0)
     metrics = exposed(view, 1_000_000)
     with OtlpCollector() as collector:

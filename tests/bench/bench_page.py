@@ -63,7 +63,7 @@ NEW_SERIES = b"\nblindsight_"  # a line; those about families begin with #
 
 
 def fleet(models: int = 100, groups_each: int = 10) -> AgentView:
-    """Models of five metrics, with groups."""
+    """Return models of five metrics, with groups."""
     estimates = tuple(
         MetricEstimate(metric, estimator, FOUND)
         for metric in METRICS
@@ -80,7 +80,7 @@ def fleet(models: int = 100, groups_each: int = 10) -> AgentView:
 
 
 def store(folder: Path, view: AgentView) -> Path:
-    """1,000 windows of each of the first 20 models."""
+    """Return 1,000 windows of each of the first 20 models."""
     opened = Store(folder)
     for one in [one for one in view.engine.series if not one.group][:20]:
         windows = [_window_of(one, number, 60.0 * number, one.charts) for number in range(1000)]
@@ -135,7 +135,7 @@ def report_in(browser: Browser, models: int, folder: Path, axe: bool) -> Loaded:
 
 
 def period_of(models: int) -> list[WindowReport]:
-    """Sixty windows of each model, one a day; of each tenth model, the last ten are out of control."""
+    """Return sixty windows of each model, one a day; of each tenth model, the last ten are out of control."""
     on = ChartView("accuracy", Verdict(0.94, 0.92, 0.96, ("we1",), True))
     reports = []
     for one in fleet(models, 0).engine.series:
@@ -269,7 +269,9 @@ def _lines_of(view: AgentView, name: str, models: ApiEndpoint, request: HttpRequ
 
 
 def _frozen(metrics: CollectorRegistry) -> float:
-    """Processor time of a scrape while the collector sees no older object, beside that of one as it is."""
+    """Return processor time of a scrape while the collector sees no older object, beside that of one as it
+    is.
+    """
     times: list[list[float]] = [[], []]
     for place in (0, 1) * 5:
         if place:

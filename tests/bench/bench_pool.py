@@ -63,7 +63,7 @@ def label(pool: ScorePool, requests: int) -> None:
 
 
 def measure(requests: int) -> dict[str, float]:
-    """One size, in this process."""
+    """Return one size, in this process."""
     pool, ring = filled(requests)
     label(pool, requests)
     before = resident(most=True)

@@ -77,7 +77,7 @@ def table(
     at_once: bool = False,
     against: Path = ROOT,
 ) -> Iterator[str]:
-    """Seconds by the clock and of the processor, by the number of processes."""
+    """Yield seconds by the clock and of the processor, by the number of processes."""
     roots = {"now": ROOT} if against.resolve() == ROOT else {"before": against.resolve(), "now": ROOT}
     with tempfile.TemporaryDirectory() as name:
         folders = {checkout: Path(name) / checkout for checkout in roots}

@@ -49,7 +49,7 @@ def config(rows: int) -> dict[str, Any]:
 
 
 def answers_from(first: int, count: int, models: int, rng: np.random.Generator) -> Chunk:
-    """Answers of all models in turn, with ids of their own, a thousand a second."""
+    """Return answers of all models in turn, with ids of their own, a thousand a second."""
     number = np.arange(first, first + count)
     right = rng.beta(20, 1, size=count)
     zeros = np.zeros(count, dtype=np.int64)
@@ -113,7 +113,7 @@ def read_bytes(path: Path) -> None:
 
 
 def quick_check(path: Path) -> None:
-    """SQLite's own look at each page."""
+    """Let SQLite check each page."""
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
     connection.close()

@@ -39,7 +39,7 @@ CLASSES = ["ok", "bad"]
 
 
 def task() -> Task:
-    """Refits are due at each chunk: how long the worker takes decides how many there are."""
+    """Return a task whose refits are due at each chunk: the time of the worker decides how many there are."""
     return Task.model_validate(
         {
             "classes": CLASSES,
@@ -54,7 +54,7 @@ def task() -> Task:
 
 
 def chunk(rng: np.random.Generator, number: int) -> list[bytes]:
-    """Messages of the chunk of this number."""
+    """Return messages of the chunk of this number."""
     claimed = rng.normal(0.5, 2.0, (ROWS, 1)) + rng.normal(0.0, 0.7, (ROWS, len(MODELS)))
     late = rng.random(ROWS) < 1 / (1 + np.exp(-claimed.mean(axis=1)))
     scores = np.round(1 / (1 + np.exp(-claimed)), 6).tolist()
@@ -91,7 +91,9 @@ class Switched:
 
 
 def measured(chunks: int) -> tuple[dict[bool, Floats], dict[bool, float], Switched]:
-    """Seconds of each chunk with the worker at work and without, the thread's own a chunk; the refits."""
+    """Return seconds of each chunk with the worker at work and without, the thread's own a chunk; the
+    refits.
+    """
     engine = EngineSettings({"t": task()}).build()
     decode = Decoder(layouts({"t": task()}), "bench").decode
     refitter, switched = Refitter(RefitWorker(), lambda name: ProcessLimits(600.0, 4e9)), Switched(engine)
@@ -133,7 +135,7 @@ def _processor(own: dict[bool, float]) -> str:
 
 
 def table(chunks: int = 600) -> str:
-    """All of it as text."""
+    """Return all of it as text."""
     tune_collector()
     return summary(*measured(chunks))
 

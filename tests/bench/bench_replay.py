@@ -196,7 +196,7 @@ def _result(records: int, seconds: float) -> dict[str, float]:
 
 
 def one(job: str, folder: Path) -> dict[str, float]:
-    """One of `JOBS`, alone in its process."""
+    """Return one of `JOBS`, alone in its process."""
     if job != "bare":
         tune_collector()  # as the commands do
     if job in WORK:
@@ -206,7 +206,7 @@ def one(job: str, folder: Path) -> dict[str, float]:
 
 
 def table(records: int = 1_000_000, rounds: int = 3, labelled_every: int = 0) -> Iterator[str]:
-    """Rates, memory, and where the time goes."""
+    """Yield rates, memory, and where the time goes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(folder, records, labelled_every=labelled_every)
@@ -223,7 +223,7 @@ def table(records: int = 1_000_000, rounds: int = 3, labelled_every: int = 0) ->
 
 
 def rate_lines(rates: Mapping[str, float]) -> Iterator[str]:
-    """Rates beside that of bare decoding."""
+    """Yield rates beside that of bare decoding."""
     bare_rate, tuned = rates["bare"], rates["bare tuned"]
     yield f"bare decode_lines                    {bare_rate:12,.0f} records/s of one core"
     yield f"  with the commands' collector       {tuned:12,.0f}"

@@ -74,7 +74,7 @@ def run_script(python: str, script: str, path: Path, rounds: int) -> Results:
 
 
 def realised(inputs: Mapping[str, Any]) -> dict[str, Floats]:
-    """Each window's metrics by its labels; NaN where undefined."""
+    """Return each window's metrics by its labels; NaN where undefined."""
     scores = np.column_stack([1 - inputs["analysis_scores"], inputs["analysis_scores"]])
     by_window: dict[str, list[float]] = {metric: [] for metric in SHOWN}
     labels = inputs["analysis_labels"].reshape(-1, WINDOW)
@@ -87,7 +87,7 @@ def realised(inputs: Mapping[str, Any]) -> dict[str, Floats]:
 
 
 def share_and_width(ends: Sequence[Sequence[float]], truth: Floats) -> tuple[float, float]:
-    """Percent of the windows inside their interval, and its mean width in points."""
+    """Return percent of the windows inside their interval, and its mean width in points."""
     low, high = np.array(ends).T
     known = ~np.isnan(low) & ~np.isnan(truth)
     near = 1e-9  # a ratio that equals an end, but for rounding
@@ -96,7 +96,7 @@ def share_and_width(ends: Sequence[Sequence[float]], truth: Floats) -> tuple[flo
 
 
 def compared(name: str, rows: int, ours: Measured, theirs: Measured | None) -> list[str]:
-    """Speed and memory of both."""
+    """Return speed and memory of both."""
     lines = []
     for who, each in (("ours", ours), (name, theirs)):
         if each is None:
@@ -111,7 +111,7 @@ def compared(name: str, rows: int, ours: Measured, theirs: Measured | None) -> l
 
 
 def intervals(truth: Mapping[str, Floats], ours: Measured, theirs: Measured | None) -> list[str]:
-    """Coverage and width of both, a metric a line."""
+    """Return coverage and width of both, a metric a line."""
     lines = [f"  {'':18}{'ours, 95 %':>22}{'NannyML, 99.7 %':>22}"]
     for metric, real in truth.items():
         cells = ""
@@ -126,7 +126,7 @@ def intervals(truth: Mapping[str, Floats], ours: Measured, theirs: Measured | No
 
 
 def unlabelled(inputs: Mapping[str, Any], ours: Results, theirs: Results) -> list[str]:
-    """NannyML's part."""
+    """Return NannyML's part."""
     rows = len(inputs["analysis_scores"])
     lines = []
     for work, title in (("accuracy", "accuracy alone"), ("eight", "eight metrics")):
@@ -137,7 +137,7 @@ def unlabelled(inputs: Mapping[str, Any], ours: Results, theirs: Results) -> lis
 
 
 def powered() -> str:
-    """ppi-python's PPI++ beside ours, which must say the same."""
+    """Return the times of ppi-python's PPI++ beside ours, which must give the same."""
     with warnings.catch_warnings():  # importing it silences every warning of the process
         warnings.simplefilter("ignore")
         import ppi_py
@@ -176,7 +176,7 @@ def table(
     windows: int = WINDOWS,
     rounds: int = 3,
 ) -> Iterator[str]:
-    """Everything."""
+    """Yield everything."""
     data = arrays(windows)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "arrays.npz"

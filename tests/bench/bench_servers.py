@@ -55,7 +55,7 @@ Tls = tuple[str, str] | None
 
 
 def opened(port: int, folder: str, tls: Tls) -> HttpSource:
-    """Our source, whose spool a thread reads and decodes as the agent does."""
+    """Return our source, whose spool a thread reads and decodes as the agent does."""
     layouts = [TaskLayout(name, classes) for name, classes in TASK.items()]
     settings = Settings(
         kind="http",
@@ -224,7 +224,7 @@ class Server:
         return links
 
     def ask(self, data: bytes, seconds: float = 30) -> bytes:
-        """All that is answered until the other side closes, or for so long."""
+        """Return all bytes of the answer until the other side closes, or for these seconds."""
         with self.connect() as connection:
             connection.settimeout(seconds)
             sending = threading.Thread(target=_send, args=(connection, data))

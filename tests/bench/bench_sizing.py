@@ -57,7 +57,9 @@ class Need:
 
 
 def lines(first: int, count: int, models: int, score: Floats, labelled: bool = False) -> bytes:
-    """Predictions number `first` and on, the models in turn; every label beside, or every 20th behind."""
+    """Return predictions number `first` and on, the models in turn; every label beside, or every 20th
+    behind.
+    """
     lines = []
     for number in range(first, first + count):
         chance = float(score[number % len(score)])

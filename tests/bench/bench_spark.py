@@ -75,7 +75,7 @@ class Cost:
 
 
 def one_process(folder: Path, out: Path) -> Cost:
-    """`replay` as it is; the start is in `wall` and `processor` too."""
+    """Return `replay` as it is; the start is in `wall` and `processor` too."""
     one_thread_for_matrices()
     tune_collector()
     began, processor = time.perf_counter(), time.process_time()
@@ -97,7 +97,7 @@ def on_spark(folder: Path, out: Path, workers: int, kill: bool) -> Cost:
     written: Callable[..., Any] = replay_spark._write
 
     def imported(batches: Iterator[Any]) -> Iterator[Any]:
-        """Rows as they are, from a Python with all that both stages import."""
+        """Yield rows as they are, from a Python with all that both stages import."""
         import connectors.spark.computing
         import connectors.spark.reading  # noqa: F401
 
@@ -135,7 +135,7 @@ def on_spark(folder: Path, out: Path, workers: int, kill: bool) -> Cost:
 
 
 def _spent() -> dict[str, float]:
-    """Seconds of the processor that this process and its descendants took, by `KINDS`."""
+    """Return seconds of the processor that this process and its descendants took, by `KINDS`."""
     seconds = dict.fromkeys(KINDS, 0.0)
     for pid in descendants(os.getpid()):
         seconds[_kind(pid)] += processor_seconds(pid, with_ended=pid != os.getpid())
@@ -169,7 +169,7 @@ CORES = {"two executors": 2, "two, one killed": 2}
 
 
 def one_run(name: str, folder: Path) -> Cost:
-    """One of `RUNS`."""
+    """Return one of `RUNS`."""
     return RUNS[name](folder, folder / name)
 
 

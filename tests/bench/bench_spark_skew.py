@@ -80,7 +80,7 @@ def _kind(pid: int) -> str:
 
 
 def on_spark(folder: Path) -> dict[str, Any]:
-    """Peaks, and seconds with Spark's start."""
+    """Return peaks, and seconds with Spark's start."""
     peaks, began = Peaks(), time.perf_counter()
     where = OnSpark("local-cluster[2,1,1024]")
     done = replay_on_spark(str(folder / "config.yaml"), [folder / "stream.ndjson"], folder / "out", where)
@@ -90,7 +90,7 @@ def on_spark(folder: Path) -> dict[str, Any]:
 
 
 def of_one_core(folder: Path) -> str:
-    """Rows a second of reading, and of one model's engine."""
+    """Return rows a second of reading, and of one model's engine."""
     one_thread_for_matrices()
     config = load_config(str(folder / "config.yaml"))
     splits = tuple(splits_of(folder / "stream.ndjson"))

@@ -60,12 +60,12 @@ class Cost:
     ended: float = 0.0
 
     def each(self, messages: int) -> float:
-        """Seconds of the processor that a message takes once it is started."""
+        """Return seconds of the processor that a message takes once it is started."""
         return (self.ended - self.started) / (messages - self.started_with)
 
 
 def fill(broker: KafkaBroker, folder: Path) -> None:
-    """Each model's predictions to its partition."""
+    """Send each model's predictions to its partition."""
     broker.create_topic(TOPIC, len(MODELS), **{"retention.ms": "-1"})
     producer = KafkaProducer(bootstrap_servers=broker.address, linger_ms=20, batch_size=1 << 18)
     with (folder / "stream.ndjson").open("rb") as file:
@@ -129,7 +129,7 @@ def _look(process: subprocess.Popen[bytes], cost: Cost, log: Path) -> None:
 
 
 def agent(folder: Path, broker: KafkaBroker, lines: int, **source: Any) -> tuple[Cost, Any]:
-    """`run` in one process, and its windows."""
+    """Return `run` in one process, and its windows."""
     path = folder / "windows.ndjson"
     path.unlink(missing_ok=True)
 
@@ -142,7 +142,7 @@ def agent(folder: Path, broker: KafkaBroker, lines: int, **source: Any) -> tuple
 
 
 def on_spark(folder: Path, broker: KafkaBroker, messages: int, batch: int) -> tuple[Cost, Any]:
-    """`run --engine spark`, and its windows."""
+    """Return `run --engine spark`, and its windows."""
     state, out = folder / "state", folder / "out"
 
     def received() -> int:

@@ -67,7 +67,7 @@ class Checkout:
         return self.python(*options, "-c", code, *arguments)
 
     def python(self, *arguments: str) -> list[str]:
-        """Python with this checkout before all that is installed, and without the current folder."""
+        """Return Python with this checkout before all that is installed, and without the current folder."""
         return ["env", f"PYTHONPATH={self.root}", sys.executable, "-P", *arguments]
 
     def check_path(self) -> None:
@@ -87,7 +87,7 @@ class Checkout:
         }
 
     def scraped(self, models: int, options: Sequence[str] = (), rows: int = REFERENCE_ROWS) -> Costs:
-        """Two starts of the sidecar, the second on the store of the first."""
+        """Return two starts of the sidecar, the second on the store of the first."""
         with tempfile.TemporaryDirectory(prefix="blindsight-start-") as name:
             config = sidecar(Path(name), models, rows)
             first, data = self.until_data(Path(name), config, models, options)
@@ -98,7 +98,9 @@ class Checkout:
     def until_data(
         self, folder: Path, config: Mapping[str, Any], models: int, options: Sequence[str] = ()
     ) -> tuple[Cost, Cost]:
-        """From the process's start to the first scrape, and to one with the accuracy of every model."""
+        """Return the costs from the process's start to the first scrape, and to one with every model's
+        accuracy.
+        """
         [port] = free_ports(1)
         config = {**config, "export": {"listen": f"127.0.0.1:{port}"}}
         words = self.words("run", str(folder / "config.yaml"), options=options)
@@ -208,7 +210,7 @@ def lines(part: Sequence[Costs]) -> Iterator[str]:
 
 
 def table(runs: int = 5, models: tuple[int, ...] = (1, 10), against: Path | None = None) -> Iterator[str]:
-    """All of it."""
+    """Yield all of it."""
     checkouts = [Checkout(root.resolve()) for root in (against, ROOT) if root]
     for checkout in checkouts:
         checkout.check_path()

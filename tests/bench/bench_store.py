@@ -48,7 +48,7 @@ export: {{listen: "127.0.0.1:0"}}
 
 
 def seconds_of(folder: Path, name: str, round_: int) -> float:
-    """Processor seconds of one run."""
+    """Return processor seconds of one run."""
     for left in folder.glob(f"{name}.ndjson"):
         left.unlink()
     store = f"store: {{path: state{round_}}}" if name == "with" else ""
@@ -60,7 +60,7 @@ def seconds_of(folder: Path, name: str, round_: int) -> float:
 
 
 def start_up(folder: Path) -> float:
-    """Processor seconds of a run over an empty stream: imports, the reference."""
+    """Return processor seconds of a run over an empty stream: imports, the reference."""
     stream = folder / "stream.ndjson"
     held = stream.rename(folder / "held")
     stream.write_bytes(b"")
@@ -105,7 +105,7 @@ def blocks_of(rate: int, seconds: int) -> list[bytes]:
 
 
 def paced_seconds(folder: Path, name: str, store: dict[str, object] | None, blocks: list[bytes]) -> float:
-    """Processor seconds of one run, from its first line to its last checkpoint."""
+    """Return processor seconds of one run, from its first line to its last checkpoint."""
     config = configuration(
         task={"window": {"size": 500}, "calibration": {"refit_labels": None}},
         sources=[{"kind": "stdin"}],
@@ -178,7 +178,7 @@ def outage(rate: int = 10_000, size: int = 500, minutes: int = 10, windows: int 
 
 
 def deep_size(*roots: object) -> int:
-    """Bytes of objects and all that they hold, each counted once; not of types and modules."""
+    """Return bytes of objects and all that they hold, each counted once; not of types and modules."""
     seen, left, total = set[int](), list(roots), 0
     while left:
         one = left.pop()
@@ -191,7 +191,7 @@ def deep_size(*roots: object) -> int:
 
 
 def written_to_log(server: PostgresServer) -> int:
-    """Bytes of the server's write-ahead log since it was made."""
+    """Return bytes of the server's write-ahead log since it was made."""
     with server.connection() as connection:
         row = connection.execute("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn").fetchone()
     assert row is not None

@@ -70,7 +70,7 @@ class Post:
 
 
 def body_of(rng: random.Random) -> bytes:
-    """Something like a body."""
+    """Return bytes that resemble a body."""
     records = [mutate(rng, GOOD if rng.random() < 0.5 else STACKS) for _ in range(rng.randrange(1, 6))]
     shapes = (
         lambda: b"\n".join(records),

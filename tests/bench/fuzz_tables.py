@@ -157,7 +157,7 @@ def _most(right: Sequence[Any], odd: Sequence[Any]) -> Callable[[random.Random, 
 
 
 def _right(name: str, rng: random.Random, rows: int) -> list[Any]:
-    """Values that a column of this name should have, most of them."""
+    """Return values that a column of this name should have, most of them."""
     field = name.partition(".")[0]
     right: dict[str, Sequence[Any]] = {
         "id": (*(f"r{i}" for i in range(9)), 81),
@@ -303,7 +303,7 @@ def _read(path: Path, mapped: FieldMapping | None) -> list[Raw]:
 
 
 def feed(rng: random.Random, number: int, folder: Path) -> tuple[str, Chunk | None]:
-    """One random table, and what became of it: its format, and the chunk if it was not refused."""
+    """Feed one random table; return its format, and the chunk if it was not refused."""
     rows = rng.choice((1, 3, 20))
     columns = _table(rng, rows)
     suffix = (".csv", ".parquet", ".db")[number % 3]

@@ -20,7 +20,7 @@ FOR = "active_testing"
 
 
 def settings(folder: Path, **rest: Any) -> dict[str, Any]:
-    """Two models whose reference says that their scores are what they should be."""
+    """Return two models whose reference says that their scores are what they should be."""
     known, truth = requests(np.random.default_rng(1), 1500)
     lines = [
         {"model": model, "scores": r["models"][model], "time": r["time"] - 1e8, "label": truth[r["id"]]}

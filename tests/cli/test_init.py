@@ -32,14 +32,14 @@ BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def simulated(n: int = N, seed: int = 0) -> tuple[list[float], list[int]]:
-    """Probabilities of the second class, and labels that they are right for."""
+    """Return probabilities of the second class, and labels that they are right for."""
     rng = np.random.default_rng(seed)
     p = rng.beta(2, 3, n).round(4)
     return p.tolist(), (rng.random(n) < p).astype(int).tolist()
 
 
 def times(n: int = N) -> list[str]:
-    """One answer a minute."""
+    """Return one answer a minute."""
     return [(BEGIN + timedelta(minutes=i)).isoformat() for i in range(n)]
 
 

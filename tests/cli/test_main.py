@@ -35,7 +35,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """`run` in this process, which spares a second a test; `test_a_typing_error…` holds a real one to it."""
+    """Yield `run` in this process, which spares a second a test; `test_a_typing_error…` holds a real one
+    to it.
+    """
     level = logging.getLogger("blindsight").level
 
     def in_this_process(**config: Any) -> tuple[int, str]:

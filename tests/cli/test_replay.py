@@ -26,7 +26,9 @@ Record = dict[str, Any]
 
 
 def stream() -> list[Record]:
-    """Two models in turn, labelled, the second with a group, and one gap that closes a window by age."""
+    """Return two models in turn, labelled, the second with a group, and one gap that closes a window by
+    age.
+    """
     rng = np.random.default_rng(6)
     erm = answers(rng, 730, labelled=True)
     irm = answers(rng, 730, model="irm", labelled=True, groups={"region": "eu"})
@@ -244,7 +246,9 @@ def test_a_table_names_rows_instead_of_bytes(tmp_path: Path) -> None:
 
 
 def worse(folder: Path) -> Path:
-    """Twelve good windows of 100, then eight in which the model is sure of little; half of them labelled."""
+    """Return twelve good windows of 100, then eight in which the model is sure of little; half of them
+    labelled.
+    """
     rng = np.random.default_rng(11)
     rows = answers(rng, 1200, labelled=True) + answers(rng, 800, weights=(0.5, 0.4, 0.1), start=1.8e9)
     (folder / "a.ndjson").write_bytes(ndjson(rows))

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.process
 
 
 def nothing(path: Path, size: int) -> None:
-    """No bar is shown."""
+    """Show no bar."""
 
 
 def both(
@@ -82,7 +82,7 @@ def test_every_task_gets_the_bytes_of_one_process(processes: int, tmp_path: Path
 
 
 def long_stream(rows: int) -> list[Record]:
-    """Two models in turn, half a minute apart; some labels along, and groups."""
+    """Return two models in turn, half a minute apart; some labels along, and groups."""
     rng = np.random.default_rng(3)
     records = answers(rng, rows, labelled=True)
     for i, record in enumerate(records):
@@ -277,7 +277,7 @@ def test_an_input_among_the_output_is_refused(tmp_path: Path) -> None:
 
 
 def big_input(folder: Path) -> tuple[Path, Path]:
-    """Enough for some seconds of work."""
+    """Return the input of some seconds of work."""
     path = folder / "a.ndjson"
     path.write_bytes(ndjson(long_stream(40_000)) * 8)
     return write_configuration(folder, configuration()), path
@@ -313,7 +313,7 @@ def started(folder: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
 
 
 def session_of(leader: int) -> list[int]:
-    """Every process of a session."""
+    """Return every process of a session."""
     pids = []
     for path in Path("/proc").iterdir():
         if path.name.isdigit():

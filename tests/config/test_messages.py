@@ -128,7 +128,7 @@ def resolve(node):
 
 
 def places(node=SCHEMA, path=()):
-    """Every place of the schema: (path in BASE, resolved node)."""
+    """Yield every place of the schema: (path in BASE, resolved node)."""
     node = resolve(node)
     yield path, node
     for key, inner in node.get("properties", {}).items():

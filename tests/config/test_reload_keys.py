@@ -30,7 +30,7 @@ Task = dict[str, Any]
 
 
 def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Keys of the schema that hold a value, `*` for a name; `sources` and `WHOLE` are one each."""
+    """Yield keys of the schema that hold a value, `*` for a name; `sources` and `WHOLE` are one each."""
     definitions = SCHEMA["$defs"]
     while choice := node.get("anyOf", node.get("allOf")) or "$ref" in node:
         node = choice[0] if isinstance(choice, list) else definitions[node["$ref"].rsplit("/", 1)[1]]

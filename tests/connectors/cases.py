@@ -156,7 +156,7 @@ class Case(ABC):
         raise NotImplementedError
 
     def still(self, source: Any) -> AbstractContextManager[None]:
-        """Inside the block the peer stands still: connections stay open, and nothing answers."""
+        """Hold the peer still inside the block: connections stay open, and nothing answers."""
         raise NotImplementedError
 
     losses: tuple[str, ...] = ()
@@ -664,7 +664,7 @@ def ids_of(raw: Raw) -> list[int]:
 
 
 def cases(kinds: Iterable[type[Case]]) -> list[Any]:
-    """Parameters of the fixture `case`, each with the marker of its service."""
+    """Return the parameters of the fixture `case`, each with the marker of its service."""
     return [
         pytest.param(each, marks=getattr(pytest.mark, each.needs) if each.needs else (), id=each.__name__)
         for each in kinds

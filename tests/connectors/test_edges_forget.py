@@ -48,7 +48,7 @@ def schema_of(case: Case) -> str:
 
 
 def written(case: Case, folder: Path) -> Iterator[bytes]:
-    """Everything that the agent keeps: files, and the tables of its database."""
+    """Yield everything that the agent keeps: files, and the tables of its database."""
     yield from (path.read_bytes() for path in folder.rglob("*") if path.is_file())
     spool = case.folder / "spool"
     if spool.is_dir():

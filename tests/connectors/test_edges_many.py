@@ -72,7 +72,7 @@ def read_until(source: Source[Any], count: int, positions: dict[str, Any]) -> No
 
 
 def known(names: list[str], mark: str) -> dict[str, Any]:
-    """Positions of files that were read."""
+    """Return positions of files that were read."""
     return {name: {"at": 1, "mark": mark, "done": True} for name in names}
 
 

@@ -237,7 +237,7 @@ def test_lag_is_about_the_records_that_are_left(tmp_path):
 
 @contextlib.contextmanager
 def asked_meanwhile(source: FileSource) -> Iterator[list[object]]:
-    """Another thread asks for `up` and `lag` all the while, as scrapes do; gives what it was answered."""
+    """Query `up` and `lag` in another thread all the while, as scrapes do; yield the answers."""
     answers: list[object] = []
     stop = threading.Event()
 

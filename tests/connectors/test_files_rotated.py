@@ -52,7 +52,7 @@ class Reading:
         return dict(unpack(pack(self.positions)))
 
     def once(self, timeout_seconds: float = 0.0) -> int:
-        """One read; how many answers of the source it brought."""
+        """Return one read; how many answers of the source it brought."""
         raws = self.source.read(timeout_seconds)
         for raw in raws:
             assert isinstance(raw, RawBlock | RawPosition)

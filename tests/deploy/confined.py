@@ -42,7 +42,7 @@ def allowed(unit: Path) -> set[str]:
 
 
 def calls(names: Iterable[str]) -> set[str]:
-    """System calls by name, groups (`@resources`) taken apart."""
+    """Return system calls by name, groups (`@resources`) taken apart."""
     resolved: set[str] = set()
     for name in names:
         if not name.startswith("@"):

@@ -46,7 +46,7 @@ def mounts(service: str) -> dict[str, str]:
 
 
 def feeder() -> ModuleType:
-    """`deploy/compose/feeder.py`, which the image runs as a file."""
+    """Return `deploy/compose/feeder.py`, which the image runs as a file."""
     spec = importlib.util.spec_from_file_location("feeder", FOLDER / "feeder.py")
     assert spec is not None
     assert spec.loader is not None
@@ -112,7 +112,7 @@ def test_grafana_finds_its_data_source_and_its_dashboards() -> None:
 
 
 def flights(count: int, seed: int) -> Iterator[Record]:
-    """Like the demo's: four models' answers to one request, labels for all of them beside."""
+    """Yield flights like the demo's: four models' answers to one request, labels for all of them beside."""
     rng = np.random.default_rng(seed)
     for i, score in enumerate(confidences(rng, count).tolist()):
         yield {

@@ -28,7 +28,7 @@ OUTSIDE = "https://models.example/b"
 
 
 def requests(first: int, count: int, wrong: bool = False) -> list[Record]:
-    """Two models' answers to one task and one model's to another of three classes; every fifth labelled.
+    """Return two models' answers to one task, one model's to another of three classes; every fifth labelled.
 
     With `wrong` the scores are less sure than the reference's, and the labels say the opposite of them.
     """
@@ -92,7 +92,7 @@ def settings(folder: Path) -> dict[str, Any]:
 
 
 def comparisons() -> list[Record]:
-    """Two windows of an arena, of whose models one was hardly compared: it has no rank."""
+    """Return two windows of an arena, of whose models one was hardly compared: it has no rank."""
     pairs = compared(np.random.default_rng(4), 400, models=("alpha", "beta", "gamma"))
     new = {"model_a": "alpha", "model_b": "delta", "judge_winner": "model_b"}
     return [row | {"task": "chat"} | (new if i % 100 == 0 else {}) for i, row in enumerate(pairs)]
@@ -104,7 +104,7 @@ def dashboard(name: str) -> dict[str, Any]:
 
 
 def expressions(name: str) -> Iterator[tuple[str, str]]:
-    """Panel or annotation, and one of its expressions."""
+    """Yield panel or annotation, and one of its expressions."""
     board = dashboard(name)
     for panel in board["panels"]:
         yield from ((panel["title"], target["expr"]) for target in panel.get("targets", ()))
@@ -122,7 +122,7 @@ def filled(expression: str, **values: str) -> str:
 
 @pytest.fixture
 def scraped(tmp_path: Path, prometheus: Callable[..., PrometheusServer]) -> Iterator[PrometheusServer]:
-    """Prometheus with the rules over an agent whose models were good, and are not any longer."""
+    """Yield Prometheus with the rules over an agent whose models were good, and are not any longer."""
     stream = tmp_path / "in.ndjson"
     stream.touch()
 
@@ -146,7 +146,7 @@ def scraped(tmp_path: Path, prometheus: Callable[..., PrometheusServer]) -> Iter
 
 
 def missing(server: PrometheusServer) -> list[tuple[str, str]]:
-    """Panels with an expression that finds nothing for any of the models asked for."""
+    """Return panels with an expression that finds nothing for any of the models asked for."""
     every: list[dict[str, str]] = [{"task": task, "model": model} for task, model in TASKS.items()]
     return [
         (f"{name}: {panel}", expression)
@@ -157,13 +157,13 @@ def missing(server: PrometheusServer) -> list[tuple[str, str]]:
 
 
 def by_label(server: PrometheusServer, expression: str, label: str) -> dict[str, float]:
-    """Values of an expression for the model that degraded."""
+    """Return values of an expression for the model that degraded."""
     rows = server.query(filled(expression, task="t", model="a"))
     return {row["metric"][label]: float(row["value"][1]) for row in rows}
 
 
 def curve_is_that_of_the_labels(server: PrometheusServer) -> None:
-    """Calibration curve and distribution of the model whose labels say the opposite of what it claims."""
+    """Check the curve and distribution of the model whose labels contradict its claims."""
     queries = [e for panel, e in expressions("model") if panel == "Calibration curve in numbers"]
     confidence, right, labelled = (by_label(server, expression, "bin") for expression in queries)
     assert confidence.keys() == right.keys() == labelled.keys()

@@ -144,7 +144,7 @@ def test_each_dashboard_leads_to_the_page_of_an_agent() -> None:
 
 
 def known_metrics() -> dict[str, str]:
-    """Names as they are scraped, and their types."""
+    """Return names as they are scraped, and their types."""
     suffixes = {"gauge": [""], "counter": ["_total"], "info": ["_info"]}
     suffixes["histogram"] = ["_bucket", "_sum", "_count"]
     return {

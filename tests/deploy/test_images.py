@@ -26,7 +26,7 @@ UNIT = ROOT / "deploy" / "systemd" / "blindsight.service"
 
 
 def steps() -> list[tuple[str, str]]:
-    """Instruction and what it says, continued lines joined."""
+    """Return instruction and what it says, continued lines joined."""
     lines = [line for line in DOCKERFILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]

@@ -37,7 +37,7 @@ def python_with_pip(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def pip(tmp_path_factory: pytest.TempPathFactory) -> Words:
-    """To be followed by ``--python`` and an environment's Python, which needs no pip of its own."""
+    """Return a command to be followed by ``--python`` and an environment's Python, which needs no pip."""
     return [python_with_pip(tmp_path_factory.mktemp("pip")), "-m", "pip", "--python"]
 
 

@@ -30,7 +30,7 @@ def answers(
     start: float = 1.7e9,
     labelled: bool = False,
 ) -> list[Record]:
-    """Answers of two regions, `eu` with lower confidences; those of `us` are lower by `fall`."""
+    """Return answers of two regions, `eu` with lower confidences; those of `us` are lower by `fall`."""
     records = []
     for i in range(n):
         eu = rng.random() < shares[0]

@@ -21,7 +21,9 @@ FEW = {"groups": ["region"], "max_series": 20}
 
 
 def flooded(rows: list[Record], names: list[str], labels: bool = True) -> list[Record]:
-    """Between the rows of a model, answers of a model each, and of one model with a group each."""
+    """Return the rows of a model, with answers of a model each, and of one model with a group each,
+    between.
+    """
     records: list[Record] = []
     each = len(names) // len(rows)
     for i, row in enumerate(rows):

@@ -41,7 +41,9 @@ def plain(**settings: Any) -> Task:
 
 
 def flights(seed: int, n: int, share: float, start: float = 1.7e9, labelled: bool = True) -> list[Record]:
-    """Answers a second apart, of which this share is for carrier B; the model does not know the carrier."""
+    """Return answers a second apart, of which this share is for carrier B; the model does not know the
+    carrier.
+    """
     rng = np.random.default_rng(seed)
     other, score = rng.random(n) < share, rng.uniform(0.6, 0.98, n)
     right = rng.random(n) < score - HARDER * other

@@ -32,7 +32,7 @@ def reference(settings, n=3000, seed=7, model="erm", **more):
 
 
 def stream(seed=1, n=900):
-    """Two models with shared ids, late, early, wrong and repeated labels, duplicates and rubbish."""
+    """Return two models with shared ids, late, early, wrong and repeated labels, duplicates and rubbish."""
     rng = np.random.default_rng(seed)
     records = []
     for i, score in enumerate(rng.random(n).round(4).tolist()):
@@ -94,7 +94,9 @@ def numbered() -> Rig:
 
 
 def requests(seed=2, n=500):
-    """Events of one or two rows by two models, labels by the request's id or the row's, early and late."""
+    """Return events of one or two rows by two models, labels by the request's id or the row's, early and
+    late.
+    """
     rng = np.random.default_rng(seed)
     records = []
     for i in range(n):

@@ -227,7 +227,7 @@ def settings(**more: Any) -> Any:
 
 
 def dropping(good: int = 1600, bad: int = 1600, share: float = 1.0) -> list[Any]:
-    """Answers, each followed by its label: right as the confidences say at first, later in half."""
+    """Return answers, each followed by its label: right as the confidences say at first, later in half."""
     records = answers(np.random.default_rng(3), good + bad)
     rng = np.random.default_rng(4)
     right = [rng.random() < (max(r["scores"]) if i < good else 0.5) for i, r in enumerate(records)]

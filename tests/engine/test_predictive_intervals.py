@@ -423,7 +423,7 @@ def test_nothing_is_learnt_before_a_first_window_and_a_snapshot_holds_nothing_of
 
 
 def wrong_of_one_class(labelled: bool) -> list[dict[str, Any]]:
-    """2,000 answers; of those predicted as the second class every second label is turned round."""
+    """Return 2,000 answers; of those predicted as the second class every second label is turned round."""
     records = answers(np.random.default_rng(8), 2000, labelled=True)
     for i, record in enumerate(records):
         if record["scores"][1] > 0.5 and i % 2:

@@ -24,7 +24,7 @@ METRICS = ["accuracy", "recall"]
 
 
 def in_control(seed: int, rows: int) -> list[Record]:
-    """Two models, each answer in one of two regions; a window's mean confidence is all but normal."""
+    """Return two models, each answer in one of two regions; a window's mean confidence is all but normal."""
     rng = np.random.default_rng(seed)
     scores = rng.random((rows, 2)).round(6)
     regions = rng.integers(0, 2, rows)

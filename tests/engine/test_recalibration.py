@@ -31,7 +31,9 @@ def settings(method: str = "isotonic", **changes: Any) -> Task:
 
 
 def stream(requests: int = REQUESTS, drift: float = 0.25, start: float = 1.7e9, **more: Any) -> list[Record]:
-    """Answers, each followed by its label; after `DRIFT_AT` of them right less often than confident."""
+    """Return answers, each followed by its label; after `DRIFT_AT` of them right less often than
+    confident.
+    """
     records = [one | more for one in answers(np.random.default_rng(3), requests, start=start)]
     rng = np.random.default_rng(4)
     right = [rng.random() < max(one["scores"]) - drift * (i >= DRIFT_AT) for i, one in enumerate(records)]
@@ -188,7 +190,9 @@ def test_where_nothing_changes_the_windows_are_those_without_recalibration_byte_
 
 
 def contradicted(records: list[Record]) -> list[Record]:
-    """Answers and labels, each label followed by another hand's, which says that the answer was right."""
+    """Return answers and labels, each label followed by another hand's, which says that the answer was
+    right.
+    """
     acted = {one["id"]: CLASSES[int(one["scores"][1] > 0.5)] for one in records if "scores" in one}
     return [
         each
@@ -267,7 +271,9 @@ def test_how_the_stream_is_cut_cannot_be_seen(
 
 
 def of_models(requests: int, seed: int) -> list[Record]:
-    """Three models answer the same requests in records of their own; labels come along, later or changed."""
+    """Return three models answer the same requests in records of their own; labels come along, later or
+    changed.
+    """
     rng = np.random.default_rng(seed)
     scores, truth = rng.random((requests, 3)).round(4), rng.random(requests)
     records: list[tuple[float, Record]] = []
@@ -501,7 +507,7 @@ def test_after_a_fit_on_labels_intervals_hold_the_error_of_so_many_rows_in_group
 
 
 def of_groups(off: dict[str, float], requests: int = 4000) -> list[Record]:
-    """Answers of groups in turn, each followed by its label: right by so much less than confident."""
+    """Return answers of groups in turn, each followed by its label: right by so much less than confident."""
     names = list(off)
     records = answers(np.random.default_rng(6), requests)
     rng = np.random.default_rng(7)

@@ -35,7 +35,9 @@ TASK: dict[str, Any] = {
 
 @cache
 def stream(seed: int, requests: int = 400) -> list[Record]:
-    """Two models' answers by id, in one record or in two; labels early, late, changed, and by a chance."""
+    """Return two models' answers by id, in one record or in two; labels early, late, changed, and by a
+    chance.
+    """
     rng = np.random.default_rng(seed)
     records: list[Record] = []
     late: list[tuple[int, Record]] = []

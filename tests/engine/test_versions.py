@@ -61,7 +61,7 @@ class SlowTracker:
 
 
 def followed(tracker: VersionTracker, names: list[str]) -> list[tuple[str, bool]]:
-    """For each answer the version in charge and whether it took over, from the stretches of one batch."""
+    """Return, for each answer, the version in charge and whether it took over, from one batch's stretches."""
     table = tuple(dict.fromkeys(names)) or ("",)
     if names and len(table) == 1 and tracker.keeps(table[0], len(names)):
         return [(tracker.current, False)] * len(names)
@@ -115,7 +115,7 @@ def test_any_cutting_gives_the_same_where_versions_follow_each_other_fast(tens: 
 
 
 def fast_versions(rng: np.random.Generator) -> list[str]:
-    """Now a version for each answer, now many in turns, now long runs, now none."""
+    """Return a version for each answer, then many in turns, then long runs, then none."""
     names: list[str] = []
     for phase in range(12):
         kind, count = rng.integers(0, 5), int(rng.integers(1, 80))

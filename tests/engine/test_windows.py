@@ -69,7 +69,7 @@ class SlowCutter:
 
 
 def columns(rows: list[Row], first: int = 0) -> AnswerRows:
-    """Rows of which the first is `first`-th of all; each one's position is ten times its place."""
+    """Return rows of which the first is `first`-th of all; each one's position is ten times its place."""
     sequence = np.arange(first, first + len(rows))
     return AnswerRows(
         scores=np.array([row.scores for row in rows], dtype=float).reshape(len(rows), 2),

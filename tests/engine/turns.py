@@ -12,7 +12,7 @@ BEGIN = 1.7e9
 
 
 def requests(rng: np.random.Generator, n: int = N) -> tuple[list[Record], dict[str, str]]:
-    """Answers of two models, and the truth, which `irm` sees less of."""
+    """Return answers of two models, and the truth, which `irm` sees less of."""
     records, truth = [], {}
     for i, score in enumerate(confidences(rng, n).tolist()):
         other = float(np.clip(score + rng.normal(0, 0.2), 0.01, 0.99).round(6))

@@ -125,7 +125,7 @@ class Pour(threading.Thread):
 
 @contextmanager
 def pouring(topic: Topic, seed: int, keyed: bool = False, rate: float = ROWS_PER_SECOND) -> Iterator[None]:
-    """Inside the block answers keep coming; after it all have arrived."""
+    """Let answers keep coming inside the block; after it all have arrived."""
     pour = Pour(topic, seed, keyed, rate)
     pour.start()
     try:
@@ -189,14 +189,14 @@ class Agents:
         return daemon
 
     def stop(self, name: str) -> None:
-        """SIGTERM: it saves and commits what it has used, and leaves the group."""
+        """Send SIGTERM: it saves and commits its positions, and leaves the group."""
         daemon = self.daemons[name]
         self._count(name)
         code, _ = daemon.end()
         assert code == 0, daemon.log
 
     def kill(self, name: str) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self._count(name)
         self.daemons[name].process.kill()
         self.daemons[name].process.wait()

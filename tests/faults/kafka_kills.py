@@ -159,7 +159,7 @@ def saved_positions(store: Path) -> dict[str, Any]:
 
 
 def saved_offsets(store: Path) -> dict[str, int]:
-    """`saved_positions` of a source of Kafka, or of files, as numbers."""
+    """Return `saved_positions` of a source of Kafka, or of files, as numbers."""
     return {name: position["at"] for name, position in saved_positions(store).items()}
 
 
@@ -207,7 +207,7 @@ def exact(folder: Path, topic: Feed) -> Account:
 
 
 def compared(folder: Path, feed: Feed, kills: int, seed: int, **more: Any) -> Result:
-    """Kills over a feed in order; the reports are compared with those of a daemon that was left alone.
+    """Return kills over a feed in order; the reports are compared with those of a daemon that was left alone.
 
     Raises
     ------
@@ -245,7 +245,7 @@ def many_partitions(
     seed: int,
     driver: Driver = "kafka-python",
 ) -> Result:
-    """Kills over six partitions, keyed where the seed is even, else unkeyed.
+    """Return kills over six partitions, keyed where the seed is even, else unkeyed.
 
     Raises
     ------

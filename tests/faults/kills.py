@@ -63,7 +63,9 @@ class Result:
 
 
 def stream(records: int, seed: int, models: Sequence[str] = MODELS) -> Iterator[str]:
-    """Lines of answers, labels, duplicates and rubbish; answer `ri` is of model i, counted over and over."""
+    """Yield lines of answers, labels, duplicates and rubbish; answer `ri` is of model i, counted over and
+    over.
+    """
     rng = random.Random(seed)
     for i in range(records):
         score = round(rng.betavariate(8, 1) if i < records // 2 else rng.betavariate(5, 2), 6)

@@ -89,7 +89,7 @@ class Hands:
         return answer.status_code
 
     def window(self, number: int) -> None:
-        """One window with all its labels, which come before it closes, and wait until the agent has it."""
+        """Post one window with all its labels, which come before it closes; wait until the agent has it."""
         answers, true, other = answered(number)
         self.post("/v1/predictions", answers[:-1], "annotators")
         self.post("/v1/labels", true, "annotators")

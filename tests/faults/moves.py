@@ -386,7 +386,7 @@ def moved(
     pauses: int = 0,
     seed: int = 0,
 ) -> Result:
-    """`move`, with a topic and a group made for it."""
+    """Return `move`, with a topic and a group made for it."""
     with Group(folder, broker, server, topic, driver) as group:
         pour = Pour(broker.address, topic, rate, seed)
         pour.start()

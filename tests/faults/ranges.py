@@ -56,7 +56,7 @@ class Window:
     positions: Mapping[str, Sequence[int]]
 
     def stretches(self) -> Iterable[tuple[str, int, int]]:
-        """Partition, first and last position of each."""
+        """Return partition, first and last position of each."""
         for partition, ends in self.positions.items():
             assert len(ends) % 2 == 0, f"{self}: a stretch has two ends"
             for first, last in zip(ends[::2], ends[1::2], strict=True):
@@ -165,7 +165,7 @@ def account(sent: Sent, windows: Sequence[Window]) -> Account:
 
 
 def check_numbers(windows: Sequence[Window]) -> None:
-    """Each agent's windows of a series count from 0, each number once."""
+    """Check that each agent's windows of a series count from 0, each number once."""
     numbers = defaultdict(list)
     for window in windows:
         numbers[window.agent, window.series].append(window.number)
@@ -176,7 +176,7 @@ def check_numbers(windows: Sequence[Window]) -> None:
 
 
 def check_order(windows: Sequence[Window]) -> None:
-    """Within an agent, a series and a partition, stretches follow each other and never overlap."""
+    """Check that stretches within an agent, a series and a partition follow each other without overlap."""
     after: dict[tuple[str, Series, str], int] = {}
     for window in sorted(windows, key=lambda w: (w.agent, w.series, w.number)):
         for partition, first, last in window.stretches():

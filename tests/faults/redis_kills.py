@@ -65,7 +65,7 @@ class RedisFeed:
         )
 
     def add(self, lines: Iterable[str]) -> None:
-        """More records at the end of the stream, an entry each."""
+        """Add records at the end of the stream, an entry each."""
         with self.server.client() as client, client.pipeline(transaction=False) as pipe:
             for line in lines:
                 pipe.xadd(self.name, {"value": line}, id=f"0-{len(self.rows)}")

@@ -196,7 +196,7 @@ CASES: dict[str, tuple[int, bool, Rotated]] = {
 
 
 def case(folder: Path, name: str) -> Found:
-    """One rotation; what the daemon counted."""
+    """Return one rotation; what the daemon counted."""
     first, is_down, rotate = CASES[name]
     log = Log(folder)
     log.write(first)
@@ -216,7 +216,7 @@ def case(folder: Path, name: str) -> Found:
 
 
 def killed(folder: Path, kills: int, seed: int) -> Found:
-    """Kills and stalls while lines come and the file is rotated."""
+    """Return kills and stalls while lines come and the file is rotated."""
     moments = random.Random(seed)
     log = Log(folder)
     log.write(100)
@@ -269,7 +269,7 @@ def cases() -> Iterator[str]:
 
 
 def kills(kills: int = 100, kills_a_file: int = 20, seed: int = 0) -> Iterator[str]:
-    """Rotations at random moments; a new file after some kills, as no rotated one is removed."""
+    """Yield rotations at random moments; a new file after some kills, as no rotated one is removed."""
     yield _HEAD
     counted = []
     for first in range(0, kills, kills_a_file):

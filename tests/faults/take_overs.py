@@ -52,7 +52,7 @@ class Agent:
         self._port = port
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of an answer; 0 where nobody answers."""
+        """Return status and text of an answer; 0 where nobody answers."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
                 return answer.status, answer.read().decode()

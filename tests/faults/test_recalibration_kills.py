@@ -17,7 +17,7 @@ from tests.streams import CLASSES, Record
 
 
 def answered(first: int, count: int) -> list[Record]:
-    """Labelled answers, twice as sure as they are right."""
+    """Return labelled answers, twice as sure as they are right."""
     rng = np.random.default_rng(first)
     claimed = rng.normal(0.5, 3.0, count)
     bad = rng.random(count) < 1 / (1 + np.exp(-claimed / 3))

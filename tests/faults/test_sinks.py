@@ -130,7 +130,7 @@ def test_a_file_at_its_largest_size_stops_nothing_and_ends_whole(tmp_path: Path)
 
 @contextmanager
 def reading(pipe: Path, into: Path) -> Iterator[None]:
-    """Inside the block a program reads the pipe; it is ended by its id."""
+    """Let a program read the pipe inside the block; end it by its id."""
     with into.open("ab") as out:
         process = subprocess.Popen(["cat", str(pipe)], stdout=out)
         try:
@@ -293,7 +293,7 @@ def test_one_that_sends_a_byte_at_a_time_stops_nothing(tmp_path: Path) -> None:
 
 
 def memory(text: str) -> float:
-    """Resident bytes of a process, as it says in its scrape."""
+    """Return resident bytes of a process, as it says in its scrape."""
     (line,) = [each for each in text.splitlines() if each.startswith("process_resident_memory_bytes ")]
     return float(line.split()[1])
 

@@ -31,7 +31,7 @@ def test_a_daemon_killed_over_a_table_writes_what_one_left_alone_writes(
 
 
 def config(folder: Path, server: PostgresServer, name: str) -> dict[str, Any]:
-    """Answers from a file, and their labels from a new table."""
+    """Return answers from a file, and their labels from a new table."""
     (folder / "answers.ndjson").write_bytes(ndjson(ANSWERS))
     columns = "id text, label text, updated_at timestamptz DEFAULT now()"
     server.execute(f"CREATE TABLE {name} ({columns})")

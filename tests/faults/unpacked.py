@@ -22,7 +22,7 @@ from tests.services.process import DRIVERS
 
 
 def send(broker: KafkaBroker, topic: str, messages: int, size: int) -> None:
-    """All messages in one batch, as far as the broker takes one of that size."""
+    """Send all messages in one batch, as far as the broker takes one of that size."""
     producer = KafkaProducer(
         bootstrap_servers=broker.address,
         compression_type="gzip",

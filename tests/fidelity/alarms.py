@@ -126,7 +126,7 @@ def onsets(on: Flags) -> list[int]:
 
 
 def stretches(on: Flags) -> list[tuple[int, int]]:
-    """First and last window of each stretch; those less than five windows apart are one."""
+    """Return first and last window of each stretch; those less than five windows apart are one."""
     spans: list[tuple[int, int]] = []
     for at in np.flatnonzero(on).tolist():
         if spans and at - spans[-1][1] <= POOLED:
@@ -258,7 +258,7 @@ def choice(models: int = 4, lives: int = 12) -> Iterator[str]:
 
 
 def _reference_accuracy(data: DemoData, column: int) -> tuple[float, float]:
-    """Mean and standard deviation of five pooled windows of the reference."""
+    """Return mean and standard deviation of five pooled windows of the reference."""
     right = (data.reference_scores[:, column] > 0.5) == (data.reference_late == 1)
     return _of_reference(
         right[: len(right) // WINDOW_SIZE * WINDOW_SIZE].reshape(-1, WINDOW_SIZE).mean(axis=1)

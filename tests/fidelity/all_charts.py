@@ -68,7 +68,7 @@ def sigma_of(chart: LimitChart) -> float:
 
 
 def standard_windows(chart: LimitChart, m: float, z: Floats) -> tuple[Floats, float]:
-    """(series, t) windows after the reference in each chart's own sigma, and the charts' threshold.
+    """Return (series, t) windows after the reference in each chart's own sigma, and the charts' threshold.
 
     z : (series, m + t) standard normal windows; with known limits none of them is a reference.
     """
@@ -121,7 +121,7 @@ def in_control(
 def delay(
     chart: LimitChart, m: float, shift: float, *, series: int = 2000, windows: int = 400, seed: int = 0
 ) -> Found:
-    """Windows from a lasting drop by `shift` until the alarm; a run without one counts as long."""
+    """Return windows from a lasting drop by `shift` until the alarm; a run without one counts as long."""
     rng = np.random.default_rng(seed)
     before = 0 if math.isinf(m) else int(m)
     z = rng.standard_normal((series, before + windows))

@@ -39,7 +39,7 @@ TAG = "bayesian_calibration"
 
 
 def theirs(run: Run, iterations: int) -> Floats:
-    """(n, 2) crowd-kit's class probabilities of the rows of a run.
+    """Return (n, 2) crowd-kit's class probabilities of the rows of a run.
 
     Raises
     ------
@@ -62,7 +62,9 @@ def theirs(run: Run, iterations: int) -> Floats:
 def witnessed(
     pool: Pool, labels: int, runs: int, iterations: int = THEIR_ITERATIONS
 ) -> tuple[float, float, float]:
-    """Largest and mean difference of a row's chance between the two, and the share of ours that converged."""
+    """Return largest and mean difference of a row's chance between the two, and the share of ours that
+    converged.
+    """
     apart, converged = [], []
     for seed in range(runs):
         run = pool.run(labels, seed)
@@ -103,7 +105,7 @@ def calibration_lines(pool: Pool, runs: int, kept: Path | None = None) -> list[s
 
 
 def table(runs: int = RUNS, answers: Path | None = None) -> Iterator[str]:
-    """Both; `answers` is a folder that keeps each run's answers, so that a run can go on."""
+    """Yield both; `answers` is a folder that keeps each run's answers, so that a run can go on."""
     pool = civilcomments.pool("reporting")
     yield from witness_lines(pool, min(runs, WITNESSED_RUNS))
     yield ""

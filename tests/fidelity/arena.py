@@ -44,7 +44,7 @@ PAPER = "paper's Table S5, level 95 %: classical 96, PPI 97; Figure 4: ESS + 20 
 
 
 def strengths(models: int) -> Floats:
-    """(models,) coefficients in an order without pattern, that of the first 0."""
+    """Return (models,) coefficients in an order without pattern, that of the first 0."""
     quantiles = 0.6 * norm.ppf((np.arange(models) + 0.5) / models)
     mixed = quantiles[np.random.default_rng(20_261).permutation(models)]
     values: Floats = mixed - mixed[0]
@@ -181,7 +181,7 @@ class Few:
 
 
 def measure_few(per_model: int, trials: int, seed: int = 2) -> Few:
-    """Humans alone on 8 models, each compared about so often."""
+    """Return humans alone on 8 models, each compared about so often."""
     strength = strengths(8)
     humans, held, none = per_model * 8 // 2, [], 0
     for trial in range(trials):
@@ -196,7 +196,7 @@ def measure_few(per_model: int, trials: int, seed: int = 2) -> Few:
 
 
 def table(trials: int = 250) -> Iterator[str]:
-    """Both tables, a line at a time."""
+    """Yield both tables, a line at a time."""
     allowed = 300 * sqrt(0.95 * 0.05 / trials)
     yield (
         f"Simulated arenas of 20 models and 16,000 comparisons, {trials:,} trials "

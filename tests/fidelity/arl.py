@@ -69,19 +69,19 @@ class Process:
 
 
 def normal_process(size: int = 500) -> Process:
-    """Estimates of accuracy that are exactly normal."""
+    """Return estimates of accuracy that are exactly normal."""
     return Process("normal", size, 0.9, 0.18)
 
 
 def share_process(size: int = 500, p: float = 0.897) -> Process:
-    """Realised accuracy: binomial shares."""
+    """Return realised accuracy: binomial shares."""
     k = np.arange(size + 1)
     return Process(f"share n={size}", size, p, math.sqrt(p * (1 - p)), k / size, binom.cdf(k, size, p))
 
 
 @lru_cache(maxsize=64)
 def confidence_process(size: int, shifted_share: float = 0.0) -> Process:
-    """Mean confidences of the paper's simulated data: the exact law of the mean of `size` rows.
+    """Return mean confidences of the paper's simulated data: the exact law of the mean of `size` rows.
 
     The law of one row is put on a fine grid (the centres of 4,000 cells) and convolved with itself.
     """
@@ -101,7 +101,7 @@ def confidence_process(size: int, shifted_share: float = 0.0) -> Process:
 
 
 def autocorrelated(rng: np.random.Generator, series: int, length: int, rho: float) -> Floats:
-    """(series, length) standard normal numbers, AR(1) with autocorrelation rho and variance 1."""
+    """Return (series, length) standard normal numbers, AR(1) with autocorrelation rho and variance 1."""
     z = rng.standard_normal((series, length))
     if rho:
         for t in range(1, length):
@@ -127,7 +127,7 @@ def charts_of(
 
 
 def standardised(logics: Sequence[LatchedLogic], values: Floats, size: int) -> Floats:
-    """(series, t) distances from each chart's centre, in its own sigma."""
+    """Return (series, t) distances from each chart's centre, in its own sigma."""
     centre = np.array([logic.center for logic in logics])[:, None]
     sigma = np.sqrt(np.array([logic.row_variance for logic in logics])[:, None] / size)
     return (values - centre) / sigma
@@ -146,7 +146,7 @@ def rule_alarms(z: Floats, multiplier: float, rules: tuple[str, ...]) -> NDArray
 
 
 def first_alarm(alarms: NDArray[np.bool_]) -> Floats:
-    """Windows until the first alarm of each row, infinity where none came."""
+    """Return windows until the first alarm of each row, infinity where none came."""
     return np.where(alarms.any(axis=1), alarms.argmax(axis=1) + 1.0, np.inf)
 
 
@@ -204,7 +204,7 @@ def simulate(
 
 
 def line(label: str, lengths: RunLengths) -> str:
-    """One row of the tables."""
+    """Return one row of the tables."""
     mean = f"{'>' if lengths.cut else ' '}{lengths.mean:.0f}"
     median = f"{lengths.median:.0f}" if math.isfinite(lengths.median) else ">end"
     return (
@@ -251,7 +251,7 @@ def on_confidences(series: int, windows: int) -> list[str]:
 
 
 def tails(process: Process, lower: float, upper: float) -> tuple[float, float]:
-    """Chances of an estimate strictly below and strictly above the limits, of the exact law."""
+    """Return chances of an estimate strictly below and strictly above the limits, of the exact law."""
     assert process.values is not None
     assert process.cdf is not None
     below = int(np.searchsorted(process.values, lower, side="left"))
@@ -294,7 +294,7 @@ def overdispersed() -> list[str]:
 
 
 def table(series: int = 1000, windows: int = 2000) -> Iterator[str]:
-    """All tables, a line at a time."""
+    """Yield all tables, a line at a time."""
     yield f"{series} charts, each on its own reference, {windows} windows each; seed 0; windows of 500 rows"
     yield "An arl0 of 370 is out of reach of all four rules: 92 there, what they give at 3 sigma known.\n"
     yield HEADER

@@ -83,7 +83,7 @@ class World:
         self.start = self.rig.engine.snapshot()
 
     def records(self, n: int, regions: Floats, fall: Floats, labelled: bool = False) -> list[Record]:
-        """Answers; the confidences of each region and class are lower by `fall`."""
+        """Return answers; the confidences of each region and class are lower by `fall`."""
         rng = self.rng
         region = rng.choice(len(regions), n, p=regions)
         device, predicted = (draw_classes(rng, shares[region]) for shares in (self.devices, self.classes))
@@ -145,7 +145,7 @@ class World:
 
 
 def draw_classes(rng: np.random.Generator, shares: Floats) -> Ints:
-    """(n,) one of K for each row of (n, K) probabilities."""
+    """Return (n,) one of K for each row of (n, K) probabilities."""
     classes: Ints = (rng.random((len(shares), 1)) > shares.cumsum(axis=1)).sum(axis=1)
     return classes.clip(max=shares.shape[1] - 1)
 

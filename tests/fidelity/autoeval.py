@@ -49,7 +49,7 @@ PAPER_S1 = {50: (50.4, 91.3), 100: (37.8, 92.0), 200: (24.4, 91.8), 300: (19.9, 
 
 @cache
 def rows() -> tuple[Floats, Floats]:
-    """Scores (rows, 7) of the positive class, and whether the first model is right (rows,)."""
+    """Return scores (rows, 7) of the positive class, and whether the first model is right (rows,)."""
     score, label = read_scores(7)
     order = np.random.default_rng(20_261).permutation(len(label))
     right = (score[order, 0] >= 0.5) == (label[order] == 1)
@@ -86,7 +86,7 @@ class Row:
 
 
 def measure(annotator: str, labels: int, trials: int, seed: int = 1) -> Row:
-    """Coverage of 95 % intervals over random labels."""
+    """Return coverage of 95 % intervals over random labels."""
     score, right = rows()
     truth, sums = right.mean(), np.zeros(5)
     for trial in range(trials):
@@ -138,14 +138,14 @@ class Shift:
 
 
 def shift_weights(scores: Floats, scores_unlabelled: Floats) -> Floats:
-    """(n,) density ratio dP/dQ at the labelled rows (Q), by the scores' logits and their squares."""
+    """Return (n,) density ratio dP/dQ at the labelled rows (Q), by the scores' logits and their squares."""
     lines = [logit(np.clip(score, 1e-6, 1 - 1e-6)) for score in (scores, scores_unlabelled)]
     return ratio(*(np.stack([line, line * line], axis=1) for line in lines))
 
 
 @cache
 def measure_shift(labels: int, trials: int, floor: float = 0.02, seed: int = 2) -> Shift:
-    """Labels where the first model's score is high: density ∝ floor + score."""
+    """Return labels where the first model's score is high: density ∝ floor + score."""
     score, right = rows()
     truth, held, results = right.mean(), np.zeros((3, 2)), np.empty((trials, 3))
     density = floor + score[:, 0]

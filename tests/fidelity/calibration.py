@@ -56,19 +56,19 @@ def fitted(method: str, score: Floats, success: Ints) -> Map:
 
 
 def loss(chance: Floats, success: Floats) -> float:
-    """Mean log loss; `success` may be a chance itself."""
+    """Return mean log loss; `success` may be a chance itself."""
     kept = np.clip(chance, _SMALLEST, 1 - _SMALLEST)
     return -float(np.mean(success * np.log(kept) + (1 - success) * np.log1p(-kept)))
 
 
 def ace(chance: Floats, truth: Floats) -> float:
-    """Mean gap over 20 bins of equal count by the calibrated chance."""
+    """Return mean gap over 20 bins of equal count by the calibrated chance."""
     cut, _ = equal_count_bins(chance, chance - truth, 20)
     return float(np.abs(cut.bin_sums(cut.values)).sum() / len(chance))
 
 
 def simulated(kind: str, size: int, method: str, trials: int) -> tuple[float, float]:
-    """Excess log loss in thousandths of a nat, and ACE in points, means over trials."""
+    """Return excess log loss in thousandths of a nat, and ACE in points, means over trials."""
     errors = []
     for trial in range(trials):
         rng = np.random.default_rng([trial, size])
@@ -84,7 +84,7 @@ def simulated(kind: str, size: int, method: str, trials: int) -> tuple[float, fl
 def of_flights(
     score: Floats, late: Ints, odd: Floats, size: int, method: str, trials: int
 ) -> Iterator[float]:
-    """Log loss beyond the raw scores' in thousandths of a nat, and ACE in points, means over trials."""
+    """Yield log loss beyond the raw scores' in thousandths of a nat, and ACE in points, means over trials."""
     learnt, judged = np.flatnonzero(odd), np.flatnonzero(~odd)
     errors = []
     for trial in range(trials):
@@ -125,7 +125,7 @@ def lines_flights(trials: dict[int, int]) -> Iterator[str]:
 
 
 def table(quick: bool = False) -> Iterator[str]:
-    """All of it, a line at a time; quick: two trials each."""
+    """Yield all of it, a line at a time; quick: two trials each."""
     trials = dict.fromkeys(SIZES, 2) if quick else TRIALS
     yield "Log loss beyond the truth's (flights: the raw scores'), 1/1000 nat, and ACE, points, by rows"
     runs = ", ".join(f"{count} at {size:,}" for size, count in trials.items())

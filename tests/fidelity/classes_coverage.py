@@ -40,14 +40,14 @@ Values = dict[str, float | None]
 
 
 def three_classes(rng: np.random.Generator, n: int) -> Window:
-    """Rows that are right by design."""
+    """Return rows that are right by design."""
     chance = rng.dirichlet(SHARES, n)
     label = (rng.random((n, 1)) > np.cumsum(chance, axis=1)[:, :2]).sum(axis=1)
     return chance, chance.argmax(axis=1), np.eye(3)[label]
 
 
 def taken_for_correct(rng: np.random.Generator, n: int) -> Window:
-    """Confidences as a model of two classes, of which the second is "was right"."""
+    """Return confidences as a model of two classes, of which the second is "was right"."""
     confidence = confidences(rng, ORIGINAL, (n,))
     right = outcomes(rng, confidence)
     scores, truth = (np.column_stack([1 - each, each]) for each in (confidence, right))
@@ -73,7 +73,7 @@ def macro(window: Window) -> Values:
 
 
 def micro(window: Window) -> Values:
-    """All (row, class) pairs at once."""
+    """Return all (row, class) pairs at once."""
     scores, _, truth = window
     right, ranking = _accuracy(window), Ranking.from_scores(scores.ravel())
     return {
@@ -107,7 +107,7 @@ CASES: Mapping[str, Case] = {
 
 
 def measure(name: str, n: int, trials: int, seed: int = 1) -> list[Row]:
-    """Every metric of a case over independent windows of n rows."""
+    """Return every metric of a case over independent windows of n rows."""
     case, rng = CASES[name], np.random.default_rng([seed, n, list(CASES).index(name)])
     scores, predicted, truth = case.draw(rng, _REFERENCE_ROWS)
     spread = classification_details(truth, predicted, CLASSIFICATION_METRICS, ranking=scores, **case.options)
@@ -159,7 +159,7 @@ def confusion_table(trials: int) -> str:
 
 
 def table(trials: int = TRIALS) -> str:
-    """All cases as text, in percent."""
+    """Return all cases as text, in percent."""
     lines = [
         f"Coverage in % of 95 % intervals without labels, {trials:,} windows each "
         "(python -m tests.fidelity.classes_coverage)",

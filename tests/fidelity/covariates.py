@@ -178,7 +178,7 @@ class Judge:
 
 
 def features_of(rng: np.random.Generator, n: int, shift: str) -> tuple[Floats, Ints, Ints]:
-    """Three numbers, six segments, four regions."""
+    """Return three numbers, six segments, four regions."""
     segments, regions = np.array([0.3, 0.25, 0.2, 0.1, 0.1, 0.05]), np.array([0.4, 0.3, 0.2, 0.1])
     if shift in ("segments", "three", "hidden"):
         segments = np.array([0.05, 0.1, 0.1, 0.15, 0.25, 0.35])
@@ -200,7 +200,7 @@ def features_of(rng: np.random.Generator, n: int, shift: str) -> tuple[Floats, I
 
 
 def simulated_rows(rng: np.random.Generator, n: int, shift: str, model: LogisticRegression | None) -> Rows:
-    """Rows under a shift, scored by the model; without a model, scored 0."""
+    """Return rows under a shift, scored by the model; without a model, scored 0."""
     numbers, segment, region = features_of(rng, n, shift)
     logit = (
         np.array([0.8, 0.3, 0.0, -0.3, -0.6, -1.0])[segment]
@@ -222,7 +222,7 @@ def simulated_rows(rng: np.random.Generator, n: int, shift: str, model: Logistic
 def simulated_life(
     seed: int, shifts: Iterable[str], sizes: Iterable[int], boosted: bool = True
 ) -> Iterator[tuple[str, int, Seen | None]]:
-    """One model and its reference, and a window of each shift and size."""
+    """Yield one model and its reference, and a window of each shift and size."""
     rng = np.random.default_rng([9, seed])
     training = simulated_rows(rng, 3000, "none", None)
     known = np.column_stack((training.features[:, :3], np.eye(4)[training.features[:, 4].astype(int)]))
@@ -246,7 +246,7 @@ def simulated_life(
 
 
 def two_segments(rng: np.random.Generator, n: int, share: float) -> Rows:
-    """Answers that are right 25 points less often in the second segment, at the same score."""
+    """Return answers that are right 25 points less often in the second segment, at the same score."""
     segment = (rng.random(n) < share).astype(np.float64)
     confidence, predicted = rng.uniform(0.5, 1.0, n), rng.integers(0, 2, n)
     labels = np.where(rng.random(n) < confidence - 0.25 * segment, predicted, 1 - predicted)
@@ -259,7 +259,7 @@ def hiding(rows: Rows, columns: list[int]) -> Rows:
 
 
 def flight_features(flights: Flights, rows: Ints) -> Floats:
-    """Carrier, origin, hour, departure delay."""
+    """Return carrier, origin, hour, departure delay."""
     columns = flights.carrier[rows], flights.origin[rows], flights.hour[rows], flights.delay[rows]
     return np.column_stack(columns).astype(np.float64)
 
@@ -268,7 +268,7 @@ FLIGHT_KINDS: tuple[Kind, ...] = ("text", "text", "number", "number")
 
 
 def leaning(rng: np.random.Generator, features: Floats, towards: str) -> Floats:
-    """(n,) logarithm of the chance of being drawn, up to a constant."""
+    """Return (n,) logarithm of the chance of being drawn, up to a constant."""
     if towards == "carriers":
         logs: Floats = rng.normal(0, 1.5, 100)[features[:, 0].astype(int)]
         return logs
@@ -278,7 +278,9 @@ def leaning(rng: np.random.Generator, features: Floats, towards: str) -> Floats:
 
 
 def draw_rows(rng: np.random.Generator, logs: Floats, n: int) -> Ints:
-    """n different rows with chances in proportion to exp(logs), one after the other (Gumbel's maxima)."""
+    """Return n different rows with chances in proportion to exp(logs), one after the other (Gumbel's
+    maxima).
+    """
     rows: Ints = np.sort(np.argsort(-(logs + rng.gumbel(size=len(logs))))[:n])
     return rows
 
@@ -286,7 +288,7 @@ def draw_rows(rng: np.random.Generator, logs: Floats, n: int) -> Ints:
 def flight_cases(
     sizes: Iterable[int] = SIZES, windows: int = _WINDOWS, months: tuple[int, int] = (7, 12)
 ) -> Iterator[tuple[str, int, Seen | None]]:
-    """Windows over time, and resampled ones."""
+    """Yield windows over time, and resampled ones."""
     flights = read_flights()
     training, held_rows, later = split(flights)
     later = later[
@@ -335,7 +337,7 @@ VISIT_KINDS: tuple[Kind, ...] = ("number", "number", "text", "text")
 def visit_cases(
     sizes: Iterable[int] = SIZES, windows: int = _WINDOWS, seed: int = _REPORTED
 ) -> Iterator[tuple[str, int, Seen | None]]:
-    """Half of the people learn and are the reference, windows are of the other half."""
+    """Yield half of the people learn and are the reference, windows are of the other half."""
     data = randhie.load_pandas().data.to_numpy(dtype=np.float64)
     rng = np.random.default_rng(seed)
     data = data[rng.permutation(len(data))]
@@ -417,13 +419,13 @@ def simulated(trials: int = 30) -> Iterator[str]:
 
 
 def flights() -> Iterator[str]:
-    """Flights over time and resampled."""
+    """Yield flights over time and resampled."""
     title = f"Flights (python -m tests.fidelity.covariates flights), {_WINDOWS} windows a row"
     return lines(title, flight_cases())
 
 
 def visits() -> Iterator[str]:
-    """Visits to doctors, resampled."""
+    """Yield visits to doctors, resampled."""
     title = f"Visits to doctors (python -m tests.fidelity.covariates visits), {_WINDOWS} windows a row"
     return lines(title, visit_cases())
 

@@ -54,7 +54,7 @@ class Row:
 
 @cache
 def measure(mixture: str, n: int, trials: int, seed: int = 1) -> Row:
-    """Coverage over independent windows of n rows."""
+    """Return coverage over independent windows of n rows."""
     rng = np.random.default_rng([seed, n, sorted(MIXTURES).index(mixture)])
     reference = expected_accuracy(ORIGINAL)
     sem = 1.96 * sqrt(reference * (1 - reference) / n)

@@ -27,7 +27,7 @@ STEP = 0.05
 
 
 def drift(rng: np.random.Generator, series: int, size: int, windows: int) -> Floats:
-    """(series, windows) mean confidences while the shift comes in."""
+    """Return (series, windows) mean confidences while the shift comes in."""
     shares = np.minimum(STEP * np.arange(1, windows + 1), 1.0)
     columns = [confidence_process(size, round(float(a), 2)).draw(rng.standard_normal(series)) for a in shares]
     return np.column_stack(columns)
@@ -44,7 +44,7 @@ def delays(
     windows: int = 60,
     seed: int = 0,
 ) -> Floats:
-    """(series,) windows from the first shifted one until the alarm, infinity where none came.
+    """Return (series,) windows from the first shifted one until the alarm, infinity where none came.
 
     `limit` is as in `tests.fidelity.arl.simulate`. The same seed gives each chart the same windows.
     """
@@ -56,7 +56,7 @@ def delays(
 
 
 def line(label: str, windows: Floats) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     quantiles = np.quantile(np.where(np.isinf(windows), 1e9, windows), [0.5, 0.9])
     shown = " ".join(f"{q:7.0f}" if q < 1e9 else "   >end" for q in quantiles)
     finite = windows[np.isfinite(windows)]
@@ -65,7 +65,9 @@ def line(label: str, windows: Floats) -> str:
 
 
 def gradual(series: int) -> list[str]:
-    """`shewhart` beside `shewhart_p` at the same `arl0`, at the textbook's 3 sigma, and truly at 3 sigma."""
+    """Return `shewhart` beside `shewhart_p` at the same `arl0`, at the textbook's 3 sigma, and truly at 3
+    sigma.
+    """
     out = []
     for size in (100, 500):
         own = confidence_process(size)
@@ -83,7 +85,8 @@ def gradual(series: int) -> list[str]:
 
 
 def constant_shift(size: int, share: float, chart: str, multiplier: float = 3.0) -> tuple[float, float]:
-    """Mean windows until the alarm of `we1` with known limits, once `share` of the rows are shifted for good.
+    """Return mean windows until the alarm of `we1` with known limits, once `share` of the rows are shifted
+    for good.
 
     Returns
     -------
@@ -112,7 +115,7 @@ def constant(sizes: tuple[int, ...] = (100, 500)) -> list[str]:
 
 
 def table(series: int = 2000) -> Iterator[str]:
-    """All tables, a line at a time."""
+    """Yield all tables, a line at a time."""
     yield f"Gradual shift, 5 % a window; {series} charts, each on its own reference; seed 0; 60 windows"
     yield f"{'':58s} {'mean':>7s} {'error':>6s} {'median':>7s} {'90 %':>7s} {'never':>9s}"
     yield from gradual(series)

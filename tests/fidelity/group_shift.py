@@ -47,13 +47,13 @@ def largest_shift(reference: int, share: float, seed: int) -> float:
 
 
 def shifted(reference: int, share: float, draws: int, seed: int = 1) -> tuple[float, float]:
-    """Share of draws with a shift of more than three points, and the median of the largest shift."""
+    """Return share of draws with a shift of more than three points, and the median of the largest shift."""
     shifts = [largest_shift(reference, share, 1000 * seed + draw) for draw in range(draws)]
     return float(np.mean(np.array(shifts) > FAR)), float(np.median(shifts))
 
 
 def table(draws: int = 200) -> Iterator[str]:
-    """All of it, a line at a time."""
+    """Yield all of it, a line at a time."""
     yield f"Right groups that labels shift, {draws} draws a row (python -m tests.fidelity.group_shift)"
     yield "reference   labels   by more than 3 points   largest of 30 windows, median"
     for reference in REFERENCES:

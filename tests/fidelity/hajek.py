@@ -65,7 +65,7 @@ class Row:
 
 
 def picked(rng: np.random.Generator, design: str, answers: int, trials: int) -> Ints:
-    """Labelled rows by share, (trials, 4): at least one in each sample."""
+    """Return labelled rows by share, (trials, 4): at least one in each sample."""
     counts = np.zeros((0, 4), dtype=np.int64)
     while len(counts) < trials:
         draws = rng.binomial(rng.multinomial(answers, SHARES, size=trials), DESIGNS[design])
@@ -83,7 +83,7 @@ def sums(design: str, rows: Ints) -> WeightedCounts:
 
 
 def plain_interval(counts: WeightedCounts) -> tuple[float, float]:
-    """Wilson's at p(1 - p) over the linearised variance; at Kish's number where that is 0."""
+    """Return Wilson's at p(1 - p) over the linearised variance; at Kish's number where that is 0."""
     w, squares = counts.n * ONE + counts.excess.weight, counts.n * ONE**2 + counts.excess.squares
     share = (counts.successes * ONE + counts.excess.weighted_successes) / w
     good = counts.successes * ONE**2 + counts.excess.squared_successes
@@ -93,7 +93,7 @@ def plain_interval(counts: WeightedCounts) -> tuple[float, float]:
 
 
 def measure(design: str, answers: int, trials: int, seed: int = 1) -> Row:
-    """Coverage over independent samples."""
+    """Return coverage over independent samples."""
     rng = np.random.default_rng([seed, answers, list(DESIGNS).index(design)])
     rows = picked(rng, design, answers, trials)
     held = np.zeros(4)

@@ -70,7 +70,7 @@ class Life(NamedTuple):
 
 
 def life(seed: int, jump: bool = False) -> Life:
-    """One stream, with its labels and without."""
+    """Return one stream, with its labels and without."""
     rng = np.random.default_rng([seed, 18])
     rows = REFERENCE + WINDOWS * SIZE
     chance = np.clip(confidences(rng, ORIGINAL, (rows,)), 1e-9, 1 - 1e-9)
@@ -122,7 +122,7 @@ def _with_labels(stream: list[Record], right: Any, picked: Any) -> Iterator[Reco
 
 
 def _measured(reports: list[WindowReport], truth: Floats) -> tuple[float, float]:
-    """Mean width in points, share held."""
+    """Return mean width in points, share held."""
     leading = [leading_estimate(one.estimates, "accuracy") for one in reports if not one.revision]
     estimates = [e.result for e in leading if e is not None and isinstance(e.result, Estimate)]
     ends = np.array([[e.lower, e.upper] for e in estimates])
@@ -142,7 +142,7 @@ def widening(lives: list[Life]) -> tuple[float, float]:
 
 
 def table(streams: int = STREAMS) -> Iterator[str]:
-    """All of it, a line at a time."""
+    """Yield all of it, a line at a time."""
     yield "Intervals of 95 % with labels and without (python -m tests.fidelity.labels_help models)"
     yield (
         f"streams of {WINDOWS} windows of {SIZE:,}, labels of {100 * SHARE:g} %, reference of {REFERENCE:,} "
@@ -172,7 +172,8 @@ def _row(case: str, lives: list[Life]) -> str:
 def labels_until_lost(
     estimated: float, true: float, lives: int, labels: int, late: int = 0, step: int = 1, seed: int = 0
 ) -> Floats:
-    """(lives,) labels of a group until its trust was lost, counted from the `late`-th on; infinite: never.
+    """Return (lives,) labels of a group until its trust was lost, counted from the `late`-th on; infinite:
+    never.
 
     Parameters
     ----------
@@ -193,7 +194,9 @@ def labels_until_lost(
 
 
 def ideal(estimated: float, true: float) -> float:
-    """ln 20 / the divergence, in nats, that one label brings on average of the true from the estimated."""
+    """Return ln 20 / the divergence, in nats, that one label brings on average of the true from the
+    estimated.
+    """
     wrong = (1 - true) * log((1 - true) / (1 - estimated))
     return log(20) / (true * log(true / estimated) + wrong)
 
@@ -202,7 +205,7 @@ GROUPS, GROUP_WINDOWS = 5, 8
 
 
 def life_of_groups(seed: int, case: str = "alike") -> Life:
-    """One stream of a model with groups, with its labels and without; `case`: alike, differ or one."""
+    """Return one stream of a model with groups, with its labels and without; `case`: alike, differ or one."""
     rng = np.random.default_rng([seed, 19])
     many = GROUPS * GROUP_WINDOWS * SIZE
     chance = np.clip(confidences(rng, ORIGINAL, (REFERENCE + many,)), 1e-9, 1 - 1e-9)
@@ -255,7 +258,7 @@ def groups(streams: int = STREAMS) -> Iterator[str]:
 
 
 def trust(lives: int = LIVES) -> Iterator[str]:
-    """Labels until a group's trust is lost, a line at a time."""
+    """Yield labels until a group's trust is lost, a line at a time."""
     yield "Labels of a group until its trust is lost (python -m tests.fidelity.labels_help trust)"
     yield (
         f"{lives:,} lives; ideal: ln 20 / Kullback-Leibler divergence; false alarms: lives of {LIFE:,} "

@@ -76,7 +76,7 @@ class Row:
 
 
 def window(rng: np.random.Generator, n: int, prevalence: float) -> tuple[Floats, Ints, Floats]:
-    """Scores, predicted classes and certain scores of the labels."""
+    """Return scores, predicted classes and certain scores of the labels."""
     chance = rng.beta(*BETA[prevalence], n)
     label = (rng.random(n) < chance).astype(np.float64)
     predicted = (chance >= THRESHOLD[prevalence]).astype(np.int64)
@@ -91,7 +91,7 @@ def spreads(prevalence: float, seed: int) -> dict[str, float]:
 
 
 def realised_values(scores: Floats, predicted: Ints, truth: Floats) -> dict[str, float | None]:
-    """Each metric of the labels, None where they leave it undefined."""
+    """Return each metric of the labels, None where they leave it undefined."""
     details = classification_details(truth, predicted, COUNTED)
     values: dict[str, float | None] = {
         metric: each.result.value if isinstance(each.result, Estimate) else None
@@ -105,7 +105,7 @@ def realised_values(scores: Floats, predicted: Ints, truth: Floats) -> dict[str,
 
 @cache
 def measure(n: int, prevalence: float, trials: int, seed: int = 1) -> list[Row]:
-    """Every metric over independent windows of n rows."""
+    """Return every metric over independent windows of n rows."""
     rng = np.random.default_rng([seed, n, round(100 * prevalence)])
     sd = spreads(prevalence, seed)
     kept: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in CLASSIFICATION_METRICS}
@@ -149,7 +149,7 @@ def means(rows: list[tuple[float, ...]]) -> list[float]:
 
 
 def pooled(n: int, prevalence: float, pools: int, seed: int = 1) -> list[Row]:
-    """Every metric but the accuracy over pools of five windows of n rows; all windows are defined."""
+    """Return every metric but the accuracy over pools of five windows of n rows; all windows are defined."""
     rng = np.random.default_rng([seed, n, round(100 * prevalence), POOLED])
     metrics = [metric for metric in CLASSIFICATION_METRICS if metric != "accuracy"]
     kept: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in metrics}

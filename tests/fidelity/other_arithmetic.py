@@ -59,14 +59,14 @@ FOLDERS = (
 
 
 def scores_of(rng: np.random.Generator, rows: int, classes: int) -> Floats:
-    """Scores of four decimals, each row summing to 1."""
+    """Return scores of four decimals, each row summing to 1."""
     scores: Floats = rng.dirichlet(np.full(classes, 0.7), rows).round(4)
     scores[:, 0] = np.maximum(1.0 - scores[:, 1:].sum(axis=1), 0.0)
     return scores
 
 
 def calibrations() -> dict[str, dict[str, Any]]:
-    """Snapshots, as a store would hold them, by classes and method."""
+    """Return snapshots, as a store would hold them, by classes and method."""
     snapshots: dict[str, dict[str, Any]] = {}
     for classes in CLASSES:
         rng = np.random.default_rng(classes)
@@ -106,7 +106,7 @@ def estimates_under(
 
 
 def differences(here: Mapping[str, list[float]], there: Mapping[str, list[float]]) -> tuple[Floats, Floats]:
-    """(numbers, 2) what both computed: ends of calibration errors, and all other numbers."""
+    """Return (numbers, 2) what both computed: ends of calibration errors, and all other numbers."""
     pairs: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
     for name, numbers in here.items():
         for place, pair in enumerate(zip(numbers, there[name], strict=True)):

@@ -173,7 +173,7 @@ def cells_of(lives: list[Measured]) -> dict[tuple[str, int], Cell]:
 
 
 def table(references: int = LIVES) -> str:
-    """All of it as text."""
+    """Return all of it as text."""
     lines = [
         "Covered by the 95 % interval, in %, and mean width in points (python -m tests.fidelity.predictive)",
         f"{references} references a row, each with {FOLLOWING:,} rows to follow; windows of",

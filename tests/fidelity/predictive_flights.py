@@ -38,7 +38,7 @@ def flights_of(model: str, reference: int, flights: Flights, scored: Scored) -> 
 
 
 def table() -> str:
-    """All of it as text."""
+    """Return all of it as text."""
     flights = read_flights()
     scored = train_and_score(flights, seed=0)
     lines = [

@@ -44,7 +44,7 @@ Seen = dict[tuple[str, str, int], list[tuple[bool, float]]]
 
 
 def rows(rng: np.random.Generator, stream: str, many: int) -> tuple[Floats, Ints, Floats]:
-    """Raw scores (n, 2), labels (n,), true chances of the positive class (n,)."""
+    """Return raw scores (n, 2), labels (n,), true chances of the positive class (n,)."""
     chance = np.clip(confidences(rng, ORIGINAL, (many,)), 1e-9, 1 - 1e-9)
     claimed = np.where(rng.random(many) < 0.5, chance, 1 - chance)
     bias = np.zeros(many) if stream == "stable" else ornstein_uhlenbeck(rng, many, 2000.0, 0.3)
@@ -61,7 +61,7 @@ def gap(raw: Floats, true: Floats, bins: int) -> float:
 
 
 def truths(scores: Floats, predicted: Ints, labels: Ints, true: Floats) -> dict[str, float | None]:
-    """Each metric of a window, None where its labels leave it undefined."""
+    """Return each metric of a window, None where its labels leave it undefined."""
     values = realised_values(scores, predicted, np.column_stack((1 - labels, labels)).astype(np.float64))
     right = np.where(predicted == 1, true, 1 - true)
     values["ece"] = gap(confidence_of(scores, predicted), right, ECE_BINS)
@@ -70,7 +70,7 @@ def truths(scores: Floats, predicted: Ints, labels: Ints, true: Floats) -> dict[
 
 
 def one_life(stream: str, reference: int, seed: int, sizes: tuple[int, ...] = SIZES) -> Seen:
-    """One reference and the windows that follow it."""
+    """Return one reference and the windows that follow it."""
     rng = np.random.default_rng([seed, reference, STREAMS.index(stream)])
     scores, labels, true = rows(rng, stream, reference + FOLLOWING)
     predicted = scores.argmax(axis=1)
@@ -110,7 +110,7 @@ def coverage(
 
 
 def table(references: int = LIVES) -> str:
-    """All of it as text."""
+    """Return all of it as text."""
     windows = ", ".join(f"{references * (FOLLOWING // n):,} of {n:,}" for n in SIZES)
     lines = [
         "Covered by the 95 % interval, in %, and mean width in points "

@@ -119,7 +119,7 @@ def _errors(config: dict[str, Any], method: str, stream: Path, truth: dict[str, 
 
 
 def _summary(errors: Floats) -> tuple[float, float, float]:
-    """Mean absolute error of windows, of means over `TOGETHER` of them; root mean square error."""
+    """Return mean absolute error of windows, of means over `TOGETHER` of them; root mean square error."""
     whole = errors[:, : errors.shape[1] // TOGETHER * TOGETHER].reshape(len(errors), -1, TOGETHER)
     absolute, means = np.abs(errors).mean(), np.abs(whole.mean(axis=2)).mean()
     return float(absolute), float(means), float(np.sqrt((errors**2).mean()))
@@ -137,7 +137,9 @@ def knowing(name: str, errors: Floats) -> Knowing:
 
 
 def simulated(folder: Path, rows: int, shrink: float, seed: int = 0) -> Errors:
-    """Three models whose claims grow too bold: at the end log-odds are `shrink` times those claimed."""
+    """Return three models whose claims grow too bold: at the end log-odds are `shrink` times those
+    claimed.
+    """
     rng = np.random.default_rng(seed)
     total = REFERENCE_ROWS + rows
     claimed = rng.normal(0.5, 2.0, (total, 1)) + rng.normal(0.0, 0.7, (total, len(MODELS)))
@@ -238,7 +240,7 @@ def _few_labels(data: DemoData, draw: int) -> tuple[Path, int]:
 
 
 def table(rows: int = 150_000, no_flights: bool = False) -> Iterator[str]:
-    """All of it, a line at a time; `rows` of the simulated streams."""
+    """Yield all of it, a line at a time; `rows` of the simulated streams."""
     yield "Mean absolute error of the windows' accuracy, in points (python -m tests.fidelity.refit)"
     yield (
         f"labels of {100 * LABELLED:g} % of the rows, windows of {WINDOW}; calibration isotonic on the "

@@ -55,13 +55,13 @@ def stratified(scores: Floats, labelled: NDArray[np.bool_], many: int, number: i
 
 
 def evenly(scores: Floats, labelled: NDArray[np.bool_], many: int) -> Ints:
-    """Every label, and others with equal chances."""
+    """Return every label, and others with equal chances."""
     others = np.random.default_rng(many).choice(np.flatnonzero(~labelled), many, replace=False)
     return np.sort(np.concatenate([np.flatnonzero(labelled), others]))
 
 
 def simulated(seed: int, rows: int, labelled: int) -> tuple[Floats, Ints, Ints, Floats]:
-    """Scores, truth, labels (−1 for none) and weights of a pool."""
+    """Return scores, truth, labels (−1 for none) and weights of a pool."""
     rng = np.random.default_rng([seed, rows])
     scores, truth = simulate(DESIGN, rng, rows)
     doubt = 1 - scores.mean(axis=1).max(axis=1) + 0.02 if seed % 2 else np.ones(rows)
@@ -75,7 +75,7 @@ def fit_of(scores: Floats, labels: Ints, weights: Floats, seed: int = 0) -> SSME
 
 
 def fitted(scores: Floats, labels: Ints, weights: Floats) -> tuple[Floats, Floats, float]:
-    """(asked, M) values and widths of a fit; seconds."""
+    """Return (asked, M) values and widths of a fit; seconds."""
     began = time.process_time()
     fit = fit_of(scores, labels, weights)
     models = range(scores.shape[1])
@@ -144,7 +144,9 @@ def cost(pools: int, rows: int, labelled: int, many: int, samples: int, seeds: i
 
 
 def _of_pool(seed: int, rows: int, labelled: int, many: int, samples: int, seeds: int) -> Floats:
-    """Means over models: told, drawn evenly, between samples, between fits, of the interval; told wider."""
+    """Return means over models: told, drawn evenly, between samples, between fits, of the interval; told
+    wider.
+    """
     scores, _, labels, weights = simulated(seed, rows, labelled)
     values, claims = np.empty((samples, seeds, scores.shape[1])), []
     for number in range(samples):
@@ -165,7 +167,7 @@ def _of_pool(seed: int, rows: int, labelled: int, many: int, samples: int, seeds
 
 
 def right_of(fit: SSME, scores: Floats) -> Floats:
-    """(M, n) chance of each answer to be right; its mean over rows is the accuracy."""
+    """Return (M, n) chance of each answer to be right; its mean over rows is the accuracy."""
     rows = np.arange(len(scores))
     return np.stack([fit.posterior[rows, scores[:, m].argmax(axis=1)] for m in range(scores.shape[1])])
 
@@ -183,7 +185,7 @@ def _claims(fit: SSME, scores: Floats, labels: Ints, pool: int, model: int, chan
 def table(
     pools: int = POOLS, rows: int = ROWS, labelled: int = LABELLED, sizes: Sequence[int] = SIZES
 ) -> str:
-    """One line a way and size; then one a size."""
+    """Return one line a way and size; then one a size."""
     results = measured(range(pools), rows, labelled, sizes)
     heads = ("error", "off the whole", "width", "wider, %")
     lines = [

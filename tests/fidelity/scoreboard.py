@@ -104,7 +104,7 @@ def _head(runs: int) -> list[str]:
 
 
 def _part(metric: str, by_count: Mapping[int, Mapping[str, Measured]]) -> str:
-    """One metric: a row an estimator, the best at 20 labels first."""
+    """Return one metric: a row an estimator, the best at 20 labels first."""
     header = "| estimator |" + "".join(f" {n} labels: error | coverage | width |" for n in by_count)
     lines = [f"## {metric}", "", header, "|---|" + "---:|---:|---:|" * len(by_count)]
     first = next(iter(by_count.values()))
@@ -130,7 +130,7 @@ def _cells(metric: str, tag: str, count: int, one: Measured) -> str:
 
 
 def _lowest(by_count: Mapping[int, Mapping[str, Measured]]) -> Coverages:
-    """Over the numbers of labels."""
+    """Return the lowest coverage over the numbers of labels."""
     return {
         tag: {metric: min(by_tag[tag].coverage(metric) for by_tag in by_count.values()) for metric in SHOWN}
         for tag in next(iter(by_count.values()))
@@ -168,7 +168,7 @@ def _share(covered: float) -> str:
 
 
 def of_windows(pool: Pool, windows: int) -> Coverages:
-    """Coverage of the estimators that the engine computes for each window."""
+    """Return coverage of the estimators that the engine computes for each window."""
     tags = [tag for tag, entry in registry.ESTIMATORS.items() if entry.needs != "refit"]
     metrics = ("accuracy", "auroc", "average_precision")
     settings = task(
@@ -200,7 +200,7 @@ def of_windows(pool: Pool, windows: int) -> Coverages:
 
 
 def _records(pool: Pool, model: int, rows: Ints, labelled: int, start: float) -> list[Record]:
-    """Answers of one model, a second apart, the first of them with their labels."""
+    """Return answers of one model, a second apart, the first of them with their labels."""
     records: list[Record] = [
         {"id": f"r{i}", "time": start + i, "model": "m", "scores": scores}
         for i, scores in enumerate(pool.scores[rows, model].tolist())

@@ -184,7 +184,7 @@ def measured(
 
 
 def table(data: Path | None = None) -> Iterator[str]:
-    """All tables, a line a metric."""
+    """Yield all tables, a line a metric."""
     yield "Covered by the 95 % interval, in %, and mean width in points"
     yield "(python -m tests.fidelity.shipped_tables)"
     heads = [

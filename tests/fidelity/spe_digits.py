@@ -55,7 +55,7 @@ ROUNDING = 1e-9
 
 @cache
 def scored(digit: int) -> tuple[Floats, Ints]:
-    """(n, 1, 2) scores out of fold of one digit against the rest, and (n,) truth."""
+    """Return (n, 1, 2) scores out of fold of one digit against the rest, and (n,) truth."""
     pixels, digits = load_digits(return_X_y=True)
     truth = (digits == digit).astype(np.int64)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
@@ -66,7 +66,7 @@ def scored(digit: int) -> tuple[Floats, Ints]:
 
 
 def realised(scores: Floats, truth: Ints) -> Floats:
-    """Precision at each recall of `GRID` from labelled scores (n, 1, 2)."""
+    """Return precision at each recall of `GRID` from labelled scores (n, 1, 2)."""
     if len(np.unique(truth)) < 2:
         return np.full(len(GRID), float(truth.mean()))
     return Rates.from_labels(scores[:, 0, 1], truth[None].astype(float)).on_grid("precision_recall")[0]
@@ -93,7 +93,7 @@ class Sampled:
 
 
 def sampled(digit: int, labels: int, samples: int) -> Sampled:
-    """SPE's curve and the naive one beside the truth."""
+    """Return SPE's curve and the naive one beside the truth."""
     scores, truth = scored(digit)
     true = realised(scores, truth)
     figures = []
@@ -136,7 +136,9 @@ class Form:
 
 
 def simulated(second: float, rng: np.random.Generator, rows: int = 1000) -> tuple[Floats, Ints]:
-    """(rows, 1, 2) scores, a share `second` of the positive class in a mode of its own, and the truth."""
+    """Return (rows, 1, 2) scores, a share `second` of the positive class in a mode of its own, and the
+    truth.
+    """
     truth = (rng.random(rows) < 0.3).astype(np.int64)
     hidden = rng.random(rows) < second
     positive = np.where(hidden, rng.normal(-2.5, 0.7, rows), rng.normal(1.0, 1.0, rows))
@@ -145,7 +147,7 @@ def simulated(second: float, rng: np.random.Generator, rows: int = 1000) -> tupl
 
 
 def measured_form(second: float, labels: int, trials: int) -> Form:
-    """Coverage of the AUROC's interval, and how often the labels contradict the fit."""
+    """Return coverage of the AUROC's interval, and how often the labels contradict the fit."""
     true = (1.0 - second) * TRUE_AUROC + second * SECOND_AUROC
     figures = []
     for trial in range(trials):
@@ -159,7 +161,7 @@ def measured_form(second: float, labels: int, trials: int) -> Form:
 
 
 def held_out(family: DensityFamily, fitted: Floats, others: Floats) -> float:
-    """Log likelihood of `others` under the family's most likely parameters on `fitted`."""
+    """Return log likelihood of `others` under the family's most likely parameters on `fitted`."""
 
     def cost(parameters: Floats) -> float:
         return -float(family.log_density(parameters[None], fitted).sum())
@@ -170,7 +172,7 @@ def held_out(family: DensityFamily, fitted: Floats, others: Floats) -> float:
 
 
 def best_three(digit: int, kind: int) -> list[tuple[str, float]]:
-    """Abbreviations and relative log likelihoods of the three best families for one class's scores."""
+    """Return abbreviations and relative log likelihoods of the three best families for one class's scores."""
     scores, truth = scored(digit)
     line = logit(scores[:, 0, 1])
     scaled = (line - line.min()) / (line.max() - line.min()) * 0.999 + 0.001
@@ -182,14 +184,14 @@ def best_three(digit: int, kind: int) -> list[tuple[str, float]]:
 
 
 def table(samples: int = 10) -> str:
-    """All tables."""
+    """Return all tables."""
     curves = {labels: [sampled(digit, labels, samples) for digit in range(10)] for labels in LABELS}
     forms = [measured_form(second, labels, 8 * samples) for second in (0.0, 0.4) for labels in FORM_LABELS]
     return "\n".join([*curve_lines(curves, samples), "", *form_lines(forms), "", *family_lines()]) + "\n"
 
 
 def curve_lines(curves: Mapping[int, Sequence[Sampled]], samples: int) -> list[str]:
-    """Areas, bands and flags by number of labels, and areas by digit."""
+    """Return areas, bands and flags by number of labels, and areas by digit."""
     lines = [
         f"area between true and estimated precision-recall curves, ten digits, {samples} samples each",
         "labels      SPE            naive        band of 95 %    flagged %",
@@ -212,7 +214,7 @@ def curve_lines(curves: Mapping[int, Sequence[Sampled]], samples: int) -> list[s
 
 
 def form_lines(forms: Sequence[Form]) -> list[str]:
-    """Right and wrong forms."""
+    """Return right and wrong forms."""
     allowed = 100 * 3 * sqrt(0.05 * 0.95 / forms[0].trials)
     lines = [
         f"AUROC of simulated scores, {forms[0].trials} trials (three binomial errors at 95 %: {allowed:.1f})",
@@ -228,7 +230,7 @@ def form_lines(forms: Sequence[Form]) -> list[str]:
 
 
 def family_lines() -> list[str]:
-    """Figure 4G."""
+    """Return Figure 4G."""
     counts: Counter[str] = Counter()
     either = 0
     lines = ["scores        1st        2nd  r.l.l.   3rd  r.l.l."]

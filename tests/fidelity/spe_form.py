@@ -106,7 +106,7 @@ class Row:
 
 
 def measured(name: str, pool: Pool, labels: int, runs: int) -> Row:
-    """SPE on some runs of a pool."""
+    """Return SPE on some runs of a pool."""
     models = range(pool.scores.shape[1])
     rows = [METRICS.index(metric) for metric in SHOWN]
     truth = pool.truth[rows]
@@ -122,7 +122,7 @@ def measured(name: str, pool: Pool, labels: int, runs: int) -> Row:
 
 
 def table(runs: int = 10) -> str:
-    """Both tables."""
+    """Return both tables."""
     own = civilcomments.pool("reporting")
     simulated, families = redrawn(own, np.random.default_rng(0))
     rows = [
@@ -147,7 +147,7 @@ def family_lines(families: Sequence[Sequence[Likeliest]]) -> list[str]:
 
 
 def lines(rows: Sequence[Row], runs: int) -> list[str]:
-    """Errors, coverage and contradicted fits."""
+    """Return errors, coverage and contradicted fits."""
     out = [
         f"SPE, civilcomments, {runs} runs: mean absolute error in points / coverage in % of 95 % intervals",
         f"{'scores':7s}{'labels':>6s}" + "".join(f"{metric:>20s}" for metric in SHOWN) + "  contradicted %",

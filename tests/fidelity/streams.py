@@ -103,7 +103,7 @@ def corrected(
     settings: Correction | None = None,
     pooled: int = 1,
 ) -> Floats:
-    """(windows, 3) value and ends of each window at its close, or one window later.
+    """Return (windows, 3) value and ends of each window at its close, or one window later.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def _picked(come: Floats, made: Floats, n: int, share: float, seed: int = 11) ->
 
 
 def levels(models: int = 2, share: float = 0.2, n: int = 500) -> Iterator[str]:
-    """Coverage at other levels, on flights."""
+    """Yield coverage at other levels, on flights."""
     streams, come, made = flight_streams(models)
     picked, known = _picked(come, made, n, share)
     yield f"Flights, {models} models, windows of {n:,} (python -m tests.fidelity.streams levels)"
@@ -229,7 +229,7 @@ def levels(models: int = 2, share: float = 0.2, n: int = 500) -> Iterator[str]:
 
 
 def late(models: int = 1, share: float = 0.2, n: int = 200) -> Iterator[str]:
-    """Labels that come long after their window closed, on flights."""
+    """Yield labels that come long after their window closed, on flights."""
     streams, _, made = flight_streams(models)
     yield f"Flights, {models} models, windows of {n:,} (python -m tests.fidelity.streams late)"
     yield _heads("windows late")
@@ -255,7 +255,7 @@ def rain(share: float = 0.2, sizes: tuple[int, ...] = (250, 500)) -> Iterator[st
 
 
 def rain_stream() -> Stream:
-    """Hours of three airports in order of time: the answers of a logistic regression."""
+    """Return hours of three airports in order of time: the answers of a logistic regression."""
     from sklearn.linear_model import LogisticRegression
 
     with (data_folder() / "weather.csv").open(encoding="utf-8", newline="") as file:

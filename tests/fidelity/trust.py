@@ -151,7 +151,7 @@ def _cell(share: float, median: float | None) -> str:
 
 
 def table(lives: int = LIVES) -> str:
-    """All of it as text."""
+    """Return all of it as text."""
     few = max(lives // 3, 1)
     head = "".join(f"{'no bias' if not b else f'{100 * b:.0f} points':>15s}" for b in BIASES)
     error, error_of_few = (200 * sqrt(0.05 * 0.95 / many) for many in (lives, few))

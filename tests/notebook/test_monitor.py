@@ -24,7 +24,9 @@ Columns = dict[str, Any]
 
 
 def columns(seed: int, n: int, toxic: float = 0.2, labelled: bool = True) -> Columns:
-    """Answers a minute apart, calibrated; the larger the share of the doubtful, the lower the accuracy."""
+    """Return answers a minute apart, calibrated; the larger the share of the doubtful, the lower the
+    accuracy.
+    """
     rng = np.random.default_rng(seed)
     p = np.where(rng.random(n) < toxic, rng.beta(4, 3, n), rng.beta(1, 9, n))
     table: Columns = {

@@ -20,7 +20,7 @@ def settings_of(**tasks: dict[str, Any]) -> EngineSettings:
 
 
 def piece(rows: dict[tuple[str, str], int], labels: Sequence[tuple[str, str]] = ()) -> Piece:
-    """Answers by task and model, and labels by task and the model that they came along with."""
+    """Return answers by task and model, and labels by task and the model that they came along with."""
     facts = Facts(models={name: [i, n] for i, (name, n) in enumerate(rows.items())})
     shares = [Slice(task, model, "", 0, 0) for task, model in rows]
     shares += [Slice(task, "", besides, 0, 0) for task, besides in labels]

@@ -86,7 +86,7 @@ class Page:
             (folder / name).write_text(self.text(name, monitored), encoding="utf-8")
 
     def lines(self, own: Sequence[str]) -> tuple[int, int]:
-        """Lines that one writes for monitoring: in files of its own, and in the service."""
+        """Return lines that one writes for monitoring: in files of its own, and in the service."""
         count = sum(bool(line.strip()) for name in own for line in self.files[name].splitlines())
         others = [content for name, content in self.blocks.items() if name not in own]
         return count, sum(_is_marked(line) for content in others for line in content.splitlines())
@@ -97,7 +97,7 @@ class Page:
         return self.blocks["ask"].split("http://", 1)[1].split("/", 1)[0]
 
     def call(self, name: str, score: float) -> Call | None:
-        """One request to the service; None where the page shows no `curl` for it."""
+        """Return one request to the service; None where the page shows no `curl` for it."""
         words = shlex.split(_filled(self.blocks["ask"], name, score).replace("\\\n", " "))
         if words[0] != "curl":
             return None

@@ -229,7 +229,7 @@ class Recipe:
         self.daemon.until(lambda: "Running: metrics on port" in self.daemon.log, "it runs")
 
     def stop_agent(self) -> None:
-        """kill -9."""
+        """Kill the agent with -9."""
         stop(self.daemon.process, kill=True)
 
     def serve(self) -> None:

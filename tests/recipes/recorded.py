@@ -73,7 +73,7 @@ def _listening(listen: str) -> Iterator[list[Any]]:
             self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """Write nothing."""
 
     if not listen:
         yield posts

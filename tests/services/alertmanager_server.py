@@ -101,11 +101,11 @@ class AlertmanagerServer:
         self._process = started("Alertmanager", words, log, self._ready)
 
     def kill(self) -> None:
-        """SIGKILL: as a crash would; `start` brings it back with what it had saved."""
+        """Send SIGKILL, like a crash; `start` brings it back with its saved state."""
         stop(self._process, kill=True)
 
     def alerts(self, **labels: str) -> list[dict[str, Any]]:
-        """Alerts that have not ended, with these labels; those that are muted, too."""
+        """Return alerts that have not ended, with these labels; those that are muted, too."""
         alerts: list[dict[str, Any]] = self._call("/api/v2/alerts")
         return [alert for alert in alerts if labels.items() <= alert["labels"].items()]
 

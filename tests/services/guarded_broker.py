@@ -30,7 +30,7 @@ class GuardedBroker(KafkaBroker):
         self._ports = dict(zip(GUARDS, free_ports(len(GUARDS)), strict=True))
 
     def guarded(self, guard: Guard) -> str:
-        """``host:port`` of a listener, named by its protocol."""
+        """Return ``host:port`` of a listener, named by its protocol."""
         return f"127.0.0.1:{self._ports[guard]}"
 
     def _settings(self) -> dict[str, str]:

@@ -149,7 +149,7 @@ class KafkaBroker:
         self._process = started("the Kafka broker", words, log, self._ready)
 
     def stop(self) -> None:
-        """SIGTERM: the broker closes its logs cleanly."""
+        """Send SIGTERM: the broker closes its logs cleanly."""
         stop(self._process)
 
     def kill(self) -> None:
@@ -158,7 +158,7 @@ class KafkaBroker:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Inside the block its process stands still: connections stay open and nothing answers."""
+        """Hold its process still inside the block: connections stay open and nothing answers."""
         assert self._process is not None, "the broker has not been started"
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -216,7 +216,7 @@ class KafkaBroker:
             admin.close()
 
     def topics(self) -> set[str]:
-        """Names of the topics that exist."""
+        """Return names of the topics that exist."""
         admin = KafkaAdminClient(bootstrap_servers=self.address)
         try:
             return set(admin.list_topics())
@@ -238,7 +238,7 @@ class KafkaBroker:
         return {f"{topic}-{n}": position for n, position in positions.items() if position is not None}
 
     def members(self, group: str) -> set[str]:
-        """Ids of a consumer group's members: one that left and came back has another."""
+        """Return ids of a consumer group's members: one that left and came back has another."""
         admin = KafkaAdminClient(bootstrap_servers=self.address)
         try:
             return {member["member_id"] for member in admin.describe_groups([group])[group]["members"]}

@@ -72,7 +72,7 @@ class Reader:
         return sum(map(len, self.offsets.values()))
 
     def once(self, timeout_seconds: float = 0.2) -> int:
-        """One read; how many messages it brought."""
+        """Return one read; how many messages it brought."""
         before = self.count
         for raw in self.source.read(timeout_seconds):
             if isinstance(raw, RawPosition):
@@ -112,7 +112,7 @@ class Reader:
             assert self.once() == 0, "something came twice"
 
     def quiet(self, seconds: float = 1.0) -> None:
-        """AssertionError if anything more comes within this time."""
+        """Raise AssertionError if anything more comes within this time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             assert self.once() == 0, "something came twice"

@@ -21,7 +21,7 @@ class Written:
 
 
 def read_topic(broker: KafkaBroker, topic: str) -> list[Written]:
-    """Everything in a topic, partition by partition."""
+    """Return everything in a topic, partition by partition."""
     consumer = KafkaConsumer(
         bootstrap_servers=broker.address,
         group_id=None,

@@ -47,7 +47,7 @@ class OtlpCollector(LocalServer):
                 self.wfile.write(answer)
 
             def log_message(self, *words: Any) -> None:
-                """Nothing on standard error."""
+                """Write nothing on standard error."""
 
         super().__init__(Handler)
 
@@ -65,7 +65,7 @@ def metrics_of(request: ExportMetricsServiceRequest) -> list[Metric]:
 
 
 def labels_of(attributes: Any) -> dict[str, str]:
-    """Attributes as labels."""
+    """Return attributes as labels."""
     return {pair.key: pair.value.string_value for pair in attributes}
 
 
@@ -90,7 +90,7 @@ def as_prometheus(request: ExportMetricsServiceRequest) -> Samples:
 
 
 def ended(request: ExportMetricsServiceRequest) -> set[tuple[str, frozenset[tuple[str, str]]]]:
-    """Metric and attributes of the data points that say that there is no value any more."""
+    """Return metric and attributes of the data points that say that there is no value any more."""
     return {
         (metric.name, frozenset(labels_of(point.attributes).items()))
         for metric in metrics_of(request)

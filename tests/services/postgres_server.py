@@ -109,7 +109,7 @@ class PostgresServer:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Inside the block all its processes stand still: connections stay open and nothing answers."""
+        """Hold all its processes still inside the block: connections stay open and nothing answers."""
         pids = [self.pid, *map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)

@@ -118,7 +118,7 @@ def java_words(name: str, jars: Path, use: Callable[[Sequence[str]], object]) ->
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Inside the block no other process is inside one of the same path."""
+    """Keep every other process out of a block of the same path."""
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

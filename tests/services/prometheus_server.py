@@ -28,7 +28,7 @@ from tests.services.process import (
 
 
 def binary(name: str) -> str:
-    """Path of a program of the package `prometheus`.
+    """Return the path of a program of the package `prometheus`.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def promtool_test_rules(questions: Sequence[tuple[str, str]]) -> list[list[str]]
 
 
 def _promtool(words: list[str], files: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Its exit code, and what it prints without empty lines."""
+    """Return promtool's exit code, and its output without empty lines."""
     with tempfile.TemporaryDirectory(prefix="blindsight-promtool-") as folder:
         for name, text in files.items():
             Path(folder, name).write_text(text, encoding="utf-8")
@@ -185,7 +185,7 @@ class PrometheusServer:
         return series
 
     def alerts(self) -> list[dict[str, Any]]:
-        """Alerts that are pending or firing: `labels`, `state`, …"""
+        """Return alerts that are pending or firing: `labels`, `state`, …"""
         alerts: list[dict[str, Any]] = self._get("/api/v1/alerts")["data"]["alerts"]
         return alerts
 

@@ -77,7 +77,7 @@ def short_lived() -> dict[str, str]:
 
 @contextmanager
 def one_java() -> Iterator[None]:
-    """Inside the block, Sparks that this process starts one after the other have one Java, started here.
+    """Start one Java for all Sparks that this process starts inside the block, one after the other.
 
     It has loaded and compiled most of what the second one needs. `short_lived` is in the environment.
     """

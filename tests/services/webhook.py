@@ -57,13 +57,13 @@ class Webhook(LocalServer):
                 self.end_headers()
 
             def log_message(self, *words: Any) -> None:
-                """Nothing on standard error."""
+                """Write nothing on standard error."""
 
         self._notices = notices
         super().__init__(Handler)
 
     def matching(self, path: str, status: str, **labels: str) -> list[Notice]:
-        """Notifications to a path that hold an alert with this status and these labels, in order."""
+        """Return notifications to a path that hold an alert with this status and these labels, in order."""
         return [
             notice
             for where, notice in list(self._notices)

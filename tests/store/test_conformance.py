@@ -556,7 +556,7 @@ def test_the_history_is_read_while_the_store_is_written(place: Place) -> None:
 
 
 def newest(reports: list) -> list[tuple[str, int, int]]:
-    """Each window in its newest revision."""
+    """Return each window in its newest revision."""
     revisions: dict[tuple[str, int], int] = {}
     for report in reports:
         key = report.model, report.window

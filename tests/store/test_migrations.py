@@ -222,7 +222,7 @@ def assert_lines_are_close(actual: Sequence[bytes], expected: Sequence[bytes]) -
 
 
 def numbers_in(value: Any) -> list[float]:
-    """Every number in a JSON value, in order; text counts by its bytes, None as infinite."""
+    """Return every number in a JSON value, in order; text counts by its bytes, None as infinite."""
     if isinstance(value, dict):
         return [n for key, each in value.items() for n in (*numbers_in(key), *numbers_in(each))]
     if isinstance(value, list):

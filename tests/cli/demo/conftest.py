@@ -44,8 +44,9 @@ def take(flights: Flights) -> Callable[[Ints], Flights]:
 
 @pytest.fixture(scope="session")
 def winter_and_some(flights: Flights, take: Callable[[Ints], Flights]) -> Flights:
-    """All flights that models are trained and calibrated on, all of the incident's weeks, and every sixth of
-    the others."""
+    """Return all flights that models are trained and calibrated on, all of the incident's weeks, and every
+    sixth of the others.
+    """
     some = np.arange(len(flights)) % 6 == 0
     return take(np.flatnonzero((flights.month <= 3) | in_the_weeks(flights) | some))
 
@@ -57,7 +58,7 @@ def scored(winter_and_some: Flights) -> Scored:
 
 @pytest.fixture(scope="session")
 def few(flights: Flights, take: Callable[[Ints], Flights]) -> Flights:
-    """Every twenty-fourth flight: enough to train on, in a fraction of the time."""
+    """Return every twenty-fourth flight: enough to train on, in a fraction of the time."""
     return take(np.arange(0, len(flights), 24))
 
 

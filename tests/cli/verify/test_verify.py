@@ -35,7 +35,7 @@ MODELS = ("erm", "irm")
 
 
 def records(n: int, seed: int = 5) -> list[Record]:
-    """Two models with groups and late labels; every 40th answer comes twice, some lines are broken."""
+    """Return two models with groups and late labels; every 40th answer comes twice, some lines are broken."""
     rng = np.random.default_rng(seed)
     own = [answers(rng, n // 2, model, start=1.7e9 + seed * 1e6) for model in MODELS]
     records: list[Any] = []
@@ -218,8 +218,9 @@ OLDER_PROCESSOR = {"NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4", "OPENBLAS_CORETY
 
 
 def overconfident(n: int, seed: int, labelled: bool = False) -> list[Record]:
-    """Scores of 0.8 to 1 of which 3 in 10 are right: calibration errors large enough for their last bits
-    to be seen in six decimals now and then."""
+    """Return scores of 0.8 to 1 of which 3 in 10 are right: calibration errors large enough for their last
+    bits to be seen in six decimals now and then.
+    """
     rng = np.random.default_rng(seed)
     records = answers(rng, n, labelled=labelled)
     for record, score in zip(records, rng.uniform(0.8, 1.0, n).tolist(), strict=True):

@@ -65,7 +65,7 @@ class Agent:
                 self.wfile.write(data)
 
             def log_message(self, *words: Any) -> None:
-                """Nothing: the test's output is not its log."""
+                """Write nothing: the test's output is not its log."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"

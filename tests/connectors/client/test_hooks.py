@@ -14,7 +14,7 @@ from blindsight_client import Client, Counts, Exchange, Middleware, observed
 
 @pytest.fixture
 def client() -> Any:
-    """One that sends nothing while a test looks at what waits."""
+    """Return one that sends nothing while a test looks at what waits."""
     with Client("http://127.0.0.1:9", model="m", flush_seconds=600.0, close_seconds=0.0) as client:
         yield client
 
@@ -153,7 +153,7 @@ def test_methods_and_coroutines_are_observed_with_their_arguments(
     class Model:
         @observed(client, records)
         def plain(self, request: dict[str, Any]) -> list[float]:
-            """Says no."""
+            """Answer no."""
             return [0.1, 0.9]
 
         @observed(client, records)

@@ -230,7 +230,7 @@ def test_a_record_of_another_shape_than_its_many_neighbours_is_read_as_if_alone(
 
 
 def rows_of(batch: Batch | LabelBatch) -> list[tuple[object, ...]]:
-    """Each row as plain values, names in the place of codes."""
+    """Return each row as plain values, names in the place of codes."""
     models = [(*batch.models, None)[i] for i in batch.model]  # -1 for none
     columns = [batch.key, batch.label, models, batch.time]
     if isinstance(batch, Batch):

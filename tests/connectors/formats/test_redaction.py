@@ -31,7 +31,7 @@ def rejects(keep: Keep, *lines: bytes) -> tuple[Reject, ...]:
 
 
 def values(tree: Any) -> Iterator[Any]:
-    """Every value of a record that may be a person's."""
+    """Yield every value of a record that may be a person's."""
     if isinstance(tree, dict):
         for name, value in tree.items():
             if name not in ("task", "model"):

@@ -34,7 +34,7 @@ BEGIN = datetime.datetime(2026, 11, 20, 10, tzinfo=datetime.UTC)
 
 @cache
 def rows() -> list[dict[str, object]]:
-    """20,000 rows as a table has them; gaps in some columns."""
+    """Return 20,000 rows as a table has them; gaps in some columns."""
     rng = np.random.default_rng(7)
     toxic = rng.random(20_000).round(4).tolist()
     return [
@@ -124,7 +124,7 @@ def assert_same(one: Batch, other: Batch) -> None:
 
 @pytest.fixture(scope="module")
 def lines_batch(tmp_path_factory) -> Batch:
-    """All rows out of lines."""
+    """Return all rows out of lines."""
     path = tmp_path_factory.mktemp("lines") / "p.ndjson"
     write(path, rows())
     return joined(chunks_of(path))

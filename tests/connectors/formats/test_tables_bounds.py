@@ -181,7 +181,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_read_in_bounded_memory(
 
 
 def write_shared(path: Path, rows: int, size: int, encoding: str) -> None:
-    """Texts that share all but their ends with the row before, or that stand in lists."""
+    """Write texts that share all but their ends with the row before, or that stand in lists."""
     options: dict[str, Any] = {"compression": "zstd", "row_group_size": rows}
     if encoding == "delta":
         options |= {"use_dictionary": False, "column_encoding": {"id": "DELTA_BYTE_ARRAY", "label": "PLAIN"}}

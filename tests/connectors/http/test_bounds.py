@@ -68,7 +68,7 @@ def test_slow_heads_and_slow_bodies_keep_nobody_out(tmp_path: Path, monkeypatch:
 
 
 def turns_of(posted: Posted, ended: threading.Event) -> list[float]:
-    """Has the server note the processor time that its loop takes to go round, each time."""
+    """Let the server note the processor time of each turn of its loop."""
     loop = posted.source._server._loop  # type: ignore[union-attr]
     assert loop is not None
     delays: list[float] = []

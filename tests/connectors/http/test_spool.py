@@ -385,7 +385,7 @@ def test_a_used_file_that_cannot_be_deleted_is_told_and_stops_nothing(
 
 
 def resting(folder: Path) -> int:
-    """Bytes on the disk; the spool's thread may remove a file while they are counted."""
+    """Return bytes on the disk; the spool's thread may remove a file while they are counted."""
     total = 0
     for path in files(folder):
         with suppress(FileNotFoundError):

@@ -44,7 +44,7 @@ def messages(records: Iterable[Any], partitions: int) -> list[Message]:
 
 
 def send(broker: KafkaBroker, topic: str, sent: Sequence[Message]) -> None:
-    """Messages to a new topic, whose partitions give them the offsets that they have."""
+    """Send messages to a new topic, whose partitions give them the offsets that they have."""
     from kafka import KafkaProducer
 
     # Their times are long past: the broker would remove them.
@@ -68,7 +68,7 @@ def cuts(checkpoint: Path, topic: str) -> list[dict[int, int]]:
 
 
 def in_batches(sent: Sequence[Message], ends: Sequence[dict[int, int]]) -> list[list[Message]]:
-    """Messages of each batch, by their times, which do not fall within a partition."""
+    """Return messages of each batch, by their times, which do not fall within a partition."""
     begins: dict[int, int] = defaultdict(int)
     batches = []
     for end in ends:

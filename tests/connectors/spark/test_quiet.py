@@ -38,7 +38,7 @@ def windows(folder: Path) -> list[Any]:
 
 
 def answers(models: tuple[str, ...], start: int) -> list[bytes]:
-    """Thirty of each model, at this time."""
+    """Return thirty of each model, at this time."""
     now = time.time()
     scores = {name: [0.8, 0.2] for name in models}
     return [

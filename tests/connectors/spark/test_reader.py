@@ -46,7 +46,7 @@ def session(spark: None) -> Iterator[Any]:
 
 
 def loaded(session: Any, settings: KafkaSourceConfig) -> Any:
-    """All that is in the topics, read once with what a stream is told."""
+    """Return all that is in the topics, read once with what a stream is told."""
     return session.read.format("kafka").options(**reader_options(settings)).load()
 
 

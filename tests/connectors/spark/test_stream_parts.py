@@ -203,7 +203,7 @@ def test_a_batch_counts_once_and_only_after_the_one_before(tmp_path: Path) -> No
 
 
 def stepped(stream: Stream, stepping: Stepping, parts: list[Any], unit: int = 0) -> tuple[list[Any], Any]:
-    """Lines of a unit, and where it stands."""
+    """Return lines of a unit, and where it stands."""
     rows = list(lines_of(stream, stepping, unit, parts))
     assert rows[-1].stage == ENDED_UNIT
     return [json.loads(row.line) for row in rows[:-1]], unpacked(rows[-1].line)
@@ -282,7 +282,7 @@ def test_a_turn_is_written_down_before_anything_rests_on_it(tmp_path: Path) -> N
 
 @contextmanager
 def full_disk(size: int) -> Iterator[None]:
-    """No file of this process can grow further."""
+    """Let no file of this process grow beyond this size."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

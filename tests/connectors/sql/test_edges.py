@@ -124,7 +124,7 @@ def test_an_integer_too_large_for_the_store_is_kept_exactly(
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Late rows are counted after each look."""
+    """Count late rows after each look."""
     monkeypatch.setattr(sql, "COUNT_SECONDS", 0.0)
 
 
@@ -360,7 +360,7 @@ def faulty_driver(name: str, faults: Faults) -> ModuleType:
 
 @pytest.fixture(params=["sqlite3", "psycopg"])
 def faulty(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Faults of a driver, the section of a source that uses it, and a way to write to its table."""
+    """Return faults of a driver, the section of a source that uses it, and a way to write to its table."""
     faults, name = Faults(), f"faulty_{token_hex(4)}"
     create = f"CREATE TABLE {name} (id TEXT, label TEXT, updated BIGINT)"
     if request.param == "sqlite3":
@@ -438,7 +438,7 @@ def read_in_spite(reader: Reader, count: int) -> int:
 
 
 def settle(reader: Reader) -> int:
-    """Two whole looks more; how many errors there were."""
+    """Return two whole looks more; how many errors there were."""
     with suppress(SourceError):
         reader.look()
         return 0
@@ -469,7 +469,7 @@ def test_limits_of_waiting_give_way_to_those_of_the_dsn_alone(monkeypatch: pytes
 
 @contextmanager
 def stopped(server: PostgresServer) -> Iterator[None]:
-    """All processes of a server stand still."""
+    """Yield all processes of a server stand still."""
     processes = [server.pid, *(each.pid for each in psutil.Process(server.pid).children(recursive=True))]
     for process in processes:
         with suppress(ProcessLookupError):

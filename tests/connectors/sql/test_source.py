@@ -61,7 +61,7 @@ class Reader:
         return self.ids
 
     def look(self) -> None:
-        """One whole look at least, from its beginning."""
+        """Wait for one whole look at least, from its beginning."""
         for _ in range(2):
             before = self.source._next_poll
             wait_until(partial(self._is_past, before), "it has looked", pause=0.005)
@@ -84,7 +84,7 @@ class Table:
             connection.commit()
 
     def add(self, *rows: tuple[Any, Any]) -> None:
-        """Rows of an id and a value of the rising column."""
+        """Add rows of an id and a value of the rising column."""
         self.do("INSERT INTO labels VALUES (?, 'yes', ?)", *rows)
 
 
@@ -117,7 +117,7 @@ def numbered(server: PostgresServer, name: str, rows: int, label: str = "'yes'")
 
 
 def decoded(raws: list[Raw], source: SqlSource) -> list[tuple[str, str]]:
-    """Reason and message of each reject."""
+    """Return reason and message of each reject."""
     chunk = Decoder([LAYOUT], "labels", wire=wire_of(source._settings)).decode(raws)
     return [(reject.reason.value, reject.message) for reject in chunk.rejects]
 

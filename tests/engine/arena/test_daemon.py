@@ -18,7 +18,7 @@ from tests.streams import Record, compared
 
 
 def stream(n: int = 1200) -> list[Record]:
-    """Comparisons whose verdicts come a hundred records later; every 20th comes twice."""
+    """Return comparisons whose verdicts come a hundred records later; every 20th comes twice."""
     rng = np.random.default_rng(0)
     records = compared(rng, n, models=("alpha", "beta", "gamma"))
     timed: list[tuple[float, Record]] = []

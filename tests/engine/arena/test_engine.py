@@ -25,7 +25,9 @@ def arena(**settings: object) -> Arena:
 
 
 def stream(seed: int, n: int, late: float = 0.3) -> list[Record]:
-    """Comparisons with verdicts, some along with them and some up to 150 records later; some come twice."""
+    """Return comparisons with verdicts, some along with them and some up to 150 records later; some come
+    twice.
+    """
     rng = np.random.default_rng(seed)
     timed: list[tuple[float, Record]] = []
     for i, record in enumerate(compared(rng, n, models=("m0", "m1", "m2", "m3"), human=0.6)):

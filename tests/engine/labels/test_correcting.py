@@ -36,7 +36,7 @@ def rig(**more: Any) -> Rig:
 
 
 def stream(n: int = REQUESTS, good: int = GOOD, start: float = 1.7e9, **more: Any) -> list[Record]:
-    """Answers, each followed by its label: right as the confidences say at first, later in 60 %."""
+    """Return answers, each followed by its label: right as the confidences say at first, later in 60 %."""
     records = [one | more for one in answers(np.random.default_rng(3), n, start=start)]
     rng = np.random.default_rng(4)
     right = [rng.random() < (max(r["scores"]) if i < good else 0.6) for i, r in enumerate(records)]
@@ -156,7 +156,9 @@ def test_it_is_reported_only_beside_the_accuracy_of_the_confidences() -> None:
 
 
 def of_groups(shifts: dict[str, float], share: dict[str, float], windows: int = 8) -> list[Record]:
-    """Answers of groups in turn, windows of 100 each, with labels of a share; odds are shifted by group."""
+    """Return answers of groups in turn, windows of 100 each, with labels of a share; odds are shifted by
+    group.
+    """
     names = list(shifts)
     records = answers(np.random.default_rng(3), 100 * windows * len(names))
     rng, labelled = np.random.default_rng(4), []

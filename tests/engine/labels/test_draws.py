@@ -37,7 +37,7 @@ def drawing(**more: Any) -> Task:
 def draw_labels(
     rng: np.random.Generator, records: list[Record], truth: dict[str, str], n: int, name: str = "first"
 ) -> list[Record]:
-    """Labels of n rows, drawn by the errors that the scores expect."""
+    """Return labels of n rows, drawn by the errors that the scores expect."""
     scores = np.array([[r["models"][m] for m in MODELS] for r in records])
     mean = scores.mean(axis=1)
     chance = sum(expected_error(mean, scores[:, m].argmax(axis=1)) for m in range(2))

@@ -42,7 +42,9 @@ def test_the_variance_of_each_model_is_that_behind_its_own_interval() -> None:
 
 
 def simulated(rng: np.random.Generator, shared: float, rows: int, labelled: int) -> tuple[Floats, Ints]:
-    """Three models of which the second and third see much of the same noise; labels of a random sample."""
+    """Return three models of which the second and third see much of the same noise; labels of a random
+    sample.
+    """
     truth = rng.integers(0, 2, rows)
     own = rng.normal(size=(rows, 3))
     own[:, 2] = shared * own[:, 1] + np.sqrt(1 - shared**2) * own[:, 2]

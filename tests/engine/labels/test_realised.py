@@ -25,7 +25,9 @@ RIGHT, WRONG = 0.05, 0.5
 
 
 def stream(n: int = 1500) -> list[Record]:
-    """Answers a second apart; the label of one that is picked comes some windows later, a few come twice."""
+    """Return answers a second apart; the label of one that is picked comes some windows later, a few come
+    twice.
+    """
     rng = np.random.default_rng(5)
     records: list[tuple[float, Record]] = []
     for place, answer in enumerate(answers(rng, n, groups={"region": "eu"})):

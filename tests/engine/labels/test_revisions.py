@@ -130,7 +130,9 @@ def test_without_the_realised_accuracy_there_is_nothing_to_revise():
 
 
 def mixed(seed, n=400):
-    """Two models and a group, labels early, late, along, changed and changed back; a version in between."""
+    """Return two models and a group, labels early, late, along, changed and changed back; a version in
+    between.
+    """
     rng = np.random.default_rng(seed)
     records = []
     for i, score in enumerate(rng.random(n).round(4).tolist()):

@@ -55,7 +55,7 @@ def lost(seed=1):
 
 
 def slow_evidence(confidence, right, epsilon, planned):
-    """E after each row as the docstring of the module has it: a sum over every start, row by row."""
+    """Return E after each row by the module's docstring: a sum over every start, row by row."""
     weights = [0.2 * planned / ((planned + s) * (planned + s + 1)) for s in range(len(right))]
     weights[0] += 0.8  # a bias from the first row on
     stakes = (0.1, 0.2, 0.3, 0.2, *[0.05] * 4)

@@ -24,7 +24,7 @@ SETTINGS = task(reference={"path": "r.ndjson"})
 
 
 def stream(n=600, good=200, start=1.7e9):
-    """Answers with their labels: right at first as the confidences say, then half the time."""
+    """Return answers with their labels: right at first as the confidences say, then half the time."""
     records = answers(np.random.default_rng(3), n, start=start)
     rng = np.random.default_rng(4)
     right = [rng.random() < (max(r["scores"]) if i < good else 0.5) for i, r in enumerate(records)]
@@ -208,7 +208,7 @@ REGIONS = task(reference={"path": "r.ndjson"}, groups=["region"], window={"size"
 
 
 def of_regions(requests=1200, start=1.7e9, bad=300):
-    """Answers of three groups in turn, each with its label; of `us` half are right from `bad` on."""
+    """Return answers of three groups in turn, each with its label; of `us` half are right from `bad` on."""
     records = answers(np.random.default_rng(3), requests, start=start)
     rng = np.random.default_rng(4)
     names = [("eu", "us", "asia")[i % 3] for i in range(requests)]

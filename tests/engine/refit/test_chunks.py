@@ -16,7 +16,7 @@ from tests.streams import Rig, task
 
 
 def chunk() -> Chunk:
-    """Answers of one and of several models, labels, a broken line between, and one at the end."""
+    """Return answers of one and of several models, labels, a broken line between, and one at the end."""
     two = b'{"id": "a%d", "time": %d, "models": {"erm": [0.4, 0.6], "irm": [0.3, 0.7]}}'
     lines = [two % (i, 1000 + i) for i in range(5)]
     lines[2:2] = [b'{"id": "a0", "label": "ok", "time": 2000}', b"broken"]

@@ -18,7 +18,7 @@ from tests.nearly import nearly
 
 
 def references(models: int, classes: int = 2, rows: int = 3000) -> tuple[dict[str, Any], ...]:
-    """Fitted on rows like those of `stream` before any drift."""
+    """Return fitted on rows like those of `stream` before any drift."""
     scores, truth = stream(rows, models, classes, seed=99)
     return tuple(
         dict(IsotonicCalibrator().fit(old, old.argmax(axis=1), truth).snapshot())
@@ -29,7 +29,9 @@ def references(models: int, classes: int = 2, rows: int = 3000) -> tuple[dict[st
 def stream(
     rows: int, models: int, classes: int = 2, worth: float = 1.0, seed: int = 0
 ) -> tuple[Floats, Ints]:
-    """Scores of models that claim what they know, and truths drawn from `worth` times those log-odds."""
+    """Return scores of models that claim what they know, and truths drawn from `worth` times those
+    log-odds.
+    """
     rng = np.random.default_rng([seed, classes])
     known = rng.normal(0.0, 1.5, (rows, 1, classes))
     claimed = known + rng.normal(0.0, 0.3, (rows, models, classes))
@@ -56,7 +58,7 @@ def make_job(
 
 
 def error(wanted: RefitJob, truth: Ints, snapshots: Iterable[Mapping[str, Any] | None]) -> float:
-    """Largest error of the mean confidence over the models."""
+    """Return largest error of the mean confidence over the models."""
     errors = []
     for at, snapshot in enumerate(snapshots):
         assert snapshot is not None

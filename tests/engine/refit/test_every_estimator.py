@@ -24,7 +24,7 @@ BELIEVE_AGREEMENT = {"dawid_skene", "majority_vote"}
 
 
 def requests(first: int, count: int, labelled: int) -> tuple[list[Record], Bools]:
-    """Two models' scores of the same requests, as bold as they should be; which of them are right."""
+    """Return two models' scores of the same requests, as bold as they should be; which of them are right."""
     rng = np.random.default_rng(first)
     logit = rng.normal(0.0, 2.5, count)
     bad = rng.random(count) < 1 / (1 + np.exp(-logit))

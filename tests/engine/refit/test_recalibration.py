@@ -23,7 +23,7 @@ TRIALS = 60
 
 
 def rows(rng: np.random.Generator, n: int, shift: float = 0.0, start: float = 0.0) -> LabelledRows:
-    """Rows whose logit promises too much by `shift`."""
+    """Return rows whose logit promises too much by `shift`."""
     score = np.clip(rng.beta(0.6, 0.6, n), 0.01, 0.99)
     logit = np.log(score) - np.log1p(-score)
     labels = (rng.random(n) < 1 / (1 + np.exp(shift * np.sign(logit) - logit))).astype(np.int64)

@@ -270,7 +270,7 @@ def test_an_alertmanager_that_refuses_is_quoted(alertmanager: NewAlertmanager, w
 
 
 def degrade(stream: Stream, done: Callable[[], bool]) -> None:
-    """Bad answers, a window each half second, until it shows."""
+    """Send bad answers, a window each half second, until the alert shows."""
 
     def shows() -> bool:
         stream.add(100, "m", weights=DEGRADED)

@@ -23,7 +23,7 @@ SERIES = ("t", "erm", "")
 
 
 def shifted(labelled: bool = True) -> tuple[Rig, list[WindowReport]]:
-    """Ten windows as in the reference, then ten worse ones: the engine and its reports."""
+    """Return ten windows as in the reference, then ten worse ones: the engine and its reports."""
     settings = task(
         reference={"first_windows": 5},
         chart={"sigmas": 3},
@@ -178,7 +178,7 @@ def test_windows_stand_in_the_order_of_their_numbers_however_they_come(
 def long_history(
     reports: list[WindowReport], windows: int
 ) -> tuple[ChartHistory, list[WindowReport], np.ndarray]:
-    """Quiet windows with an alarm of nine windows every thousand; a version changes in the middle."""
+    """Return quiet windows with an alarm of nine windows every thousand; a version changes in the middle."""
     sample, alarmed = own(reports)[7], own(reports)[15]
     value = np.random.default_rng(5).uniform(0.85, 0.95, windows)
     history, history_windows = ChartHistory(), []

@@ -41,7 +41,9 @@ INKS = """() => {
 
 
 def records(n: int, start: float, weights: tuple[float, ...], seed: int) -> list[dict[str, Any]]:
-    """Answers of `erm` by these weights and of `irm` by the ordinary ones; every second one has its label."""
+    """Return answers of `erm` by these weights and of `irm` by the ordinary ones; every second one has its
+    label.
+    """
     rng = np.random.default_rng(seed)
     records = answers(rng, n, weights=weights, start=start, labelled=True)
     records += answers(rng, n, model="irm", start=start, labelled=True)
@@ -54,7 +56,7 @@ def records(n: int, start: float, weights: tuple[float, ...], seed: int) -> list
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    """25 windows as in the baseline, then ten in which `erm` is worse: its alarm is latched."""
+    """Yield 25 windows as in the baseline, then ten in which `erm` is worse: its alarm is latched."""
     folder = tmp_path_factory.mktemp("page")
     stream = records(2500, 1.79e9, (0.9, 0.08, 0.02), 5) + records(1000, 1.79e9 + 2500, WORSE, 6)
     (folder / "in.ndjson").write_bytes(ndjson([*stream, b"not JSON"]))

@@ -48,7 +48,7 @@ def rig() -> Rig:
 
 @pytest.fixture(scope="module")
 def reports(rig: Rig) -> list[WindowReport]:
-    """Ten windows as in the baseline, then five worse ones."""
+    """Return ten windows as in the baseline, then five worse ones."""
     rng = np.random.default_rng(3)
     good = rig.feed(answers(rng, 1000, labelled=True))
     return good + rig.feed(answers(rng, 500, weights=(0.5, 0.4, 0.1), start=1.8e9))

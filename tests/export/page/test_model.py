@@ -51,7 +51,9 @@ def rig() -> Rig:
 
 @pytest.fixture(scope="module")
 def reports(rig: Rig) -> list[WindowReport]:
-    """`erm`: ten windows as in the baseline, then five worse ones; `irm`: fifteen good ones; others: one."""
+    """Return `erm`: ten windows as in the baseline, then five worse ones; `irm`: fifteen good ones;
+    others: one.
+    """
     rng = np.random.default_rng(3)
     more = {"labelled": True, "groups": {"region": "eu"}}
     reports = rig.feed(answers(rng, 1000, **more))
@@ -83,7 +85,7 @@ def page(client: httpx.Client, address: str) -> Reader:
 
 
 def asks(reader: Reader, address: str) -> set[str]:
-    """Every address in a page, as a browser would ask for it."""
+    """Return every address in a page, as a browser would ask for it."""
     names = {"href", "src", "data-history"}
     links = (str(value) for _, attrs in reader.tags for name, value in attrs.items() if name in names)
     return {
@@ -180,7 +182,7 @@ def test_the_alarms_are_those_of_the_pictures(reports: list[WindowReport]) -> No
 
 
 def own_again(own: list[WindowReport], window: int) -> list[WindowReport]:
-    """Three windows out of control."""
+    """Return three windows out of control."""
     return [replace(report, window=window + i) for i, report in enumerate(own[11:14])]
 
 

@@ -462,7 +462,7 @@ def test_each_thing_that_wants_looking_at_leads_to_its_page() -> None:
 
 
 def fleet() -> AgentView:
-    """Seven models of two tasks: one breached, one silent."""
+    """Return seven models of two tasks: one breached, one silent."""
     fine = dataclasses.replace(MODEL, state=SeriesState.IN_CONTROL, charts=(), objectives=())
     models = [
         dataclasses.replace(fine, model=f"m{i}", task="spam" if i % 2 else "ham & eggs") for i in range(7)

@@ -29,7 +29,9 @@ WORSE = (0.5, 0.4, 0.1)
 
 
 def shifted() -> list[WindowReport]:
-    """Ten windows as in the baseline from 2023-11-14 22:13 on, then ten worse ones, each also of a group."""
+    """Return ten windows as in the baseline from 2023-11-14 22:13 on, then ten worse ones, each also of a
+    group.
+    """
     settings = task(
         reference={"first_windows": 5},
         chart={"sigmas": 3},
@@ -84,7 +86,7 @@ def test_the_names_lead_to_the_pages_of_the_models_where_the_address_is_known(
 
 
 def words(page: str) -> str:
-    """Its text, without the charts and the style."""
+    """Return the text of a page, without the charts and the style."""
     page = re.sub(r"<svg xmlns.*?</figure>|<style>.*?</style>", "", page, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())
 

@@ -266,7 +266,9 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
 
 
 def crowd(models: int, groups: int) -> AgentView:
-    """Models m0…, each with groups region=0…, the groups first: their order of appearance is the worst."""
+    """Return models m0…, each with groups region=0…, the groups first: their order of appearance is the
+    worst.
+    """
     series = []
     for m in range(models):
         series += [dataclasses.replace(WATCHED, model=f"m{m}", group=f"region={g}") for g in range(groups)]

@@ -22,7 +22,7 @@ def bin_of(confidence: float) -> int:
 
 
 def stream(n: int = 250, **more: Any) -> list[Record]:
-    """Answers, every second one labelled by a record of its own that comes twenty answers later."""
+    """Return answers, every second one labelled by a record of its own that comes twenty answers later."""
     records = answers(np.random.default_rng(7), n, labelled=True, **more)
     parts: list[Record] = []
     for place, record in enumerate(records):

@@ -82,7 +82,7 @@ def login(path: Path) -> dict[str, Any]:
 
 
 def refusal(url: str, **settings: Any) -> str:
-    """Why an Alertmanager cannot be told."""
+    """Return the reason why an Alertmanager cannot be told."""
     with pytest.raises(SinkError) as caught:
         access(urls=[url], **settings).post(url, ALERTS, 5.0, path=PATH)
     return str(caught.value)

@@ -17,7 +17,7 @@ Values = Callable[[str], list[float | None]]
 
 
 def gauge(healthy: float | None, sick: float | None) -> Values:
-    """One value in health, another one in sickness."""
+    """Return one value in health, another one in sickness."""
     return lambda letters: [sick if letter in "Sx." else healthy for letter in letters]
 
 
@@ -59,7 +59,7 @@ def once_mended(a_minute: float) -> Values:
 
 
 def only_healthy(values: Values) -> Values:
-    """Not there in sickness."""
+    """Return values that are absent in sickness."""
     return lambda letters: [
         value if letter == "H" else None for value, letter in zip(values(letters), letters, strict=True)
     ]
@@ -139,12 +139,12 @@ class Case:
         return "-".join([self.alert, *self.labels.values()])
 
     def identity(self) -> dict[str, str]:
-        """All labels of the alert."""
+        """Return all labels of the alert."""
         return {"severity": self.severity, "job": "blindsight", **self.labels}
 
 
 def samples(case: Case, timeline: str) -> list[dict[str, str]]:
-    """`input_series` of promtool."""
+    """Return `input_series` of promtool."""
     return [
         {"series": series, "values": " ".join(map(_sample, values(timeline), timeline))}
         for series, values in case.series.items()
@@ -174,6 +174,6 @@ def question(rules: str, series: list[dict[str, str]], tests: Mapping[str, objec
 
 
 def promql_test(expression: str, minute: int, *expected: str) -> dict[str, object]:
-    """One `promql_expr_test`: these series and no others, each with the value 1."""
+    """Return one `promql_expr_test`: these series and no others, each with the value 1."""
     samples = [{"labels": each, "value": 1} for each in expected]
     return {"expr": expression, "eval_time": f"{minute}m", "exp_samples": samples}

@@ -131,6 +131,6 @@ def inhibited(receiver: AlertmanagerServer, model: str) -> bool:
 
 
 def alert_names(webhook: Webhook, receiver: str) -> set[str]:
-    """Names of the alerts that a receiver has been told of."""
+    """Return names of the alerts that a receiver has been told of."""
     notices = webhook.matching(receiver, "firing")
     return {alert["labels"]["alertname"] for notice in notices for alert in notice["alerts"]}

@@ -65,7 +65,7 @@ def _promtool() -> None:
 
 
 def never(case: Case, until: int) -> dict[str, object]:
-    """No alert of its name and severity has fired by then, whatever its labels."""
+    """Return the question that no alert of its name and severity has fired by then, whatever its labels."""
     chosen = f'alertname="{case.alert}",severity="{case.severity}",alertstate="firing"'
     return promql_test(f"max_over_time(ALERTS{{{chosen}}}[2d])", until)
 

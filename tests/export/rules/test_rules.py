@@ -34,7 +34,7 @@ def rules(settings: RuleSettings) -> list[dict[str, Any]]:
 
 
 def exported() -> set[str]:
-    """Every name of a sample that the agent exports."""
+    """Return every name of a sample that the agent exports."""
     ends = {
         "gauge": [""],
         "counter": ["_total"],

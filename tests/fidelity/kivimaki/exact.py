@@ -42,7 +42,9 @@ class Best:
 
 
 def plane(scenario: Scenario) -> tuple[Floats, Floats, Floats]:
-    """Weights of the squares under easy and hard modes, each with the sum 1, and chances of label 1."""
+    """Return weights of the squares under easy and hard modes, each with the sum 1, and chances of label
+    1.
+    """
     at = np.arange(-_REACH, _REACH, _SIDE) + _SIDE / 2
     points = np.stack(np.meshgrid(at, at, indexing="ij"), axis=-1).reshape(-1, 2)
     easy, hard = (modes.density(points) * _SIDE**2 for modes in (scenario.easy, scenario.hard))
@@ -68,7 +70,7 @@ def _best(weight: Floats, chance: Floats) -> Best:
 
 
 def _sampling_error(weight: Floats, confidence: Floats, variance: Floats) -> float:
-    """Mean over bins of equal mass of √(2/π) standard errors of the share right in it."""
+    """Return mean over bins of equal mass of √(2/π) standard errors of the share right in it."""
     order = np.argsort(confidence)
     mass, total = np.cumsum(weight[order]), np.cumsum((weight * variance)[order])
     edges = np.interp(np.arange(1, _BINS) / _BINS, mass, total)

@@ -94,7 +94,7 @@ class Line:
     cells: tuple[Cell, ...]
 
     def values(self) -> Floats:
-        """In the order of `printed.COLUMNS`, in percent."""
+        """Return the values in the order of `printed.COLUMNS`, in percent."""
         return 100 * np.array(
             [self.accuracy, self.raw_error, self.calibrated_error, *(cell.error for cell in self.cells)]
         )
@@ -114,7 +114,7 @@ class Study:
 
     @classmethod
     def draw(cls, scenario: Scenario, sizes: Sizes, seed: int) -> Study:
-        """All samples, and the rows (trials, 500) of each degree's windows, drawn with replacement."""
+        """Return all samples, and the rows (trials, 500) of each degree's windows, drawn with replacement."""
         rng = np.random.default_rng([seed, len(scenario.easy.mean)])
         return cls(
             scenario,
@@ -181,7 +181,7 @@ def lines(study: Study, judged: Judged, method: str = "isotonic") -> Iterator[Li
 
 
 def _confidences(scored: Scored, fitted: Calibration) -> list[Floats]:
-    """In the predicted class: uncalibrated and calibrated."""
+    """Return the confidences in the predicted class: uncalibrated and calibrated."""
     return [
         confidence_of(scores, scored.predicted) for scores in (scored.scores, fitted.apply(scored.scores))
     ]
@@ -223,7 +223,7 @@ Found = Mapping[str, Mapping[str, Sequence[Line]]]
 def measure(
     models: Sequence[str], sizes: Sizes, seed: int = 1, methods: Sequence[str] = ("isotonic",)
 ) -> Found:
-    """Every classifier in both scenarios under every calibration.
+    """Return every classifier in both scenarios under every calibration.
 
     Raises
     ------

@@ -67,7 +67,7 @@ of NB and LR with the circle.
 
 
 def needed_share(exact: Sequence[Best], printed: float) -> float:
-    """Share of hard rows at which the best classifier would have that accuracy in percent.
+    """Return share of hard rows at which the best classifier would have that accuracy in percent.
 
     Its accuracy is linear in the share, as that of any mixture is the mixture of those of its parts.
     """

@@ -42,7 +42,7 @@ def table4(exact: Mapping[str, Sequence[Best]]) -> str:
 
 
 def table8(exact: Sequence[Best]) -> str:
-    """Shares of positive labels in the second scenario, with both radii."""
+    """Return shares of positive labels in the second scenario, with both radii."""
     out = [
         "Table 8: positive labels in the second scenario, in %",
         f"{'shift':>5s}{'exact, radius 5':>18s}{'exact, radius √5':>18s}{'printed':>10s}",
@@ -57,7 +57,7 @@ def table8(exact: Sequence[Best]) -> str:
 
 
 def main_table(name: str, lines: Sequence[Line], exact: Sequence[Best]) -> str:
-    """Table 5 or 7: accuracy, calibration errors and mean absolute errors."""
+    """Return Table 5 or 7: accuracy, calibration errors and mean absolute errors."""
     out = [
         f"Table {NUMBER[name]}: mean absolute error of estimated accuracy, {BOUNDARY[name]}, ours / printed",
         f"{'shift':>5s} {'model':6s}{'true':>6s}" + "".join(f"{column:>13s}" for column in COLUMNS),
@@ -81,7 +81,7 @@ def _pair(ours: float, theirs: float) -> str:
 
 
 def table6(by_scenario: Mapping[str, Sequence[Line]]) -> str:
-    """Correlations with the calibration error, also from the paper's own printed cells."""
+    """Return correlations with the calibration error, also from the paper's own printed cells."""
     out = [
         "Table 6: correlation of estimation and calibration error over models and shifts: "
         "ours / printed (from the cells they print)",
@@ -105,7 +105,7 @@ def printed_correlation(name: str, at: int) -> float:
 
 
 def calibration_table(by_method: Mapping[str, Mapping[str, Sequence[Line]]]) -> str:
-    """Means over models and shifts with each of our calibrations; the paper shows isotonic only."""
+    """Return means over models and shifts with each of our calibrations; the paper shows isotonic only."""
     shown = ("ACEc", "ACc", "DOCc", "ATCc")
     out = [
         "With other calibrations: means over models and shifts, in points",

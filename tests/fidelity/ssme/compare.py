@@ -52,15 +52,15 @@ class Measured:
         return known_mean(np.abs(self.error[:, METRICS.index(metric)]), axis=1)
 
     def coverage(self, metric: str) -> float:
-        """Share of known intervals that held the truth."""
+        """Return share of known intervals that held the truth."""
         return float(known_mean(self.covered[:, METRICS.index(metric)], axis=None))
 
     def mean_width(self, metric: str) -> float:
-        """Mean width of known intervals."""
+        """Return mean width of known intervals."""
         return float(known_mean(self.width[:, METRICS.index(metric)], axis=None))
 
     def unknown(self, metric: str) -> float:
-        """Share of answers that were `Unknown`."""
+        """Return share of answers that were `Unknown`."""
         return float(np.isnan(self.error[:, METRICS.index(metric)]).mean())
 
 
@@ -82,7 +82,7 @@ def measure(
     intervals: bool = True,
     kept: Path | None = None,
 ) -> Mapping[str, Measured]:
-    """All estimators on the same runs.
+    """Return all estimators on the same runs.
 
     An estimator that needs to know how its labels were drawn draws them itself from the run's rows, as
     many, again for each model.
@@ -115,7 +115,7 @@ def measure(
 
 
 def looked_up(path: Path, measured: Callable[[], tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-    """Two arrays out of a file; where there is none, they are measured and kept."""
+    """Return two arrays out of a file; where there is none, they are measured and kept."""
     if not path.exists():
         first, second = measured()
         unfinished = path.with_suffix(".part.npz")
@@ -134,7 +134,7 @@ def shared_out(work: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], proc
 
 
 def _fit_and_answer(run: Run, tag: str, seed: int, intervals: bool) -> tuple[Floats, Floats]:
-    """(len(METRICS), M, 3) values with their ends, and the two times."""
+    """Return (len(METRICS), M, 3) values with their ends, and the two times."""
     models = range(run.scores.shape[1])
     if tag != FLOOR and "acquisition" in ESTIMATORS[tag].needs:
         parts = [_asked_actively(run, tag, model, seed, intervals) for model in models]
@@ -161,7 +161,7 @@ def _asked_actively(run: Run, tag: str, model: int, seed: int, intervals: bool) 
 def answers(
     fit: LabelEstimator, models: Sequence[int], intervals: bool, metrics: Sequence[str] = METRICS
 ) -> Floats:
-    """(len(METRICS), models, 3) values with their ends; NaN where unknown or not asked.
+    """Return (len(METRICS), models, 3) values with their ends; NaN where unknown or not asked.
 
     Parameters
     ----------

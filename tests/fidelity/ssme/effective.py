@@ -38,7 +38,7 @@ TAGS = (
 
 
 def alone(pool: Pool, sizes: Sequence[int] = SIZES, samples: int = SAMPLES) -> Floats:
-    """(len(sizes), len(SHOWN)) mean absolute error of labels alone, from 0 to 1.
+    """Return (len(sizes), len(SHOWN)) mean absolute error of labels alone, from 0 to 1.
 
     Parameters
     ----------

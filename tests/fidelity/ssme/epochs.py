@@ -34,7 +34,7 @@ class Fits:
 
 
 def fits(pool: Pool, labels: int, epochs: int, runs: int) -> Fits:
-    """Values of the paper's method on the runs that all estimators get."""
+    """Return values of the paper's method on the runs that all estimators get."""
     rows = [METRICS.index(metric) for metric in SHOWN]
     errors, health = [], []
     for seed in range(runs):

@@ -22,7 +22,7 @@ OURS = "ssme"
 
 
 def table(pool: Pool, runs: int, kept: Path | None = None) -> str:
-    """All four tables, a line of ours above one of the paper's for each model.
+    """Return all four tables, a line of ours above one of the paper's for each model.
 
     Parameters
     ----------

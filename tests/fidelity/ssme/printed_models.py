@@ -63,7 +63,7 @@ _ROWS: Mapping[str, str] = {
 
 
 def printed(metric: str, model: str) -> Mapping[str, tuple[float, float]]:
-    """Mean and standard deviation in points by estimator, and the truth's under "truth".
+    """Return mean and standard deviation in points by estimator, and the truth's under "truth".
 
     Parameters
     ----------

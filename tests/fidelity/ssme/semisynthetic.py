@@ -79,7 +79,7 @@ class Sets:
 def people(
     rng: np.random.Generator, rows: int, ages: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[Floats, Ints]:
-    """Features (rows, 1 + FEATURES), the age first, and labels (rows,)."""
+    """Return features (rows, 1 + FEATURES), the age first, and labels (rows,)."""
     age = rng.uniform(*ages, rows)
     turn = np.linspace(0.0, 2.0 * np.pi, FEATURES)
     x = rng.standard_normal((rows, FEATURES)) + 0.5 * np.cos(turn + 2.0 * age[:, None])
@@ -109,7 +109,7 @@ def measured(
     kept: Path | None = None,
     processes: int = 1,
 ) -> Sets:
-    """Estimates of the classifiers of many sets.
+    """Return estimates of the classifiers of many sets.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def table(sets: int, kept: Path | None = None, processes: int = 1) -> str:
 
 
 def _all_lines(every: Mapping[tuple[str, int], Sets]) -> list[str]:
-    """Means over all sets of a kind, with their standard errors, biases, and what `ssme` believes."""
+    """Return means over all sets of a kind, with their standard errors, biases, and what `ssme` believes."""
     lines = [
         "All sets: mean absolute error in points ± its standard error over sets (bias).",
         "Shares off: of the mean of the classifiers' shares of the positive class, in standard errors of as",

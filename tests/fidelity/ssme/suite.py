@@ -94,7 +94,7 @@ class Design:
 
 
 def simulate(design: Design, rng: np.random.Generator, rows: int) -> tuple[Floats, Ints]:
-    """Scores (rows, M, K) and labels (rows,) of a design."""
+    """Return scores (rows, M, K) and labels (rows,) of a design."""
     share = _shares(design.prevalence, design.classes, rng)
     labels = rng.choice(design.classes, rows, p=share)
     believed = share if design.believed is None else _shares(design.believed, design.classes, rng)
@@ -114,7 +114,7 @@ def simulate(design: Design, rng: np.random.Generator, rows: int) -> tuple[Float
 
 
 def sharpened(scores: Floats, power: float | Floats) -> Floats:
-    """Scores p^a, normalised: overconfident for a > 1, underconfident for a < 1."""
+    """Return scores p^a, normalised: overconfident for a > 1, underconfident for a < 1."""
     logs = power * np.log(np.clip(scores, 1e-12, 1.0))
     raised = np.exp(logs - logs.max(axis=-1, keepdims=True))
     normalised: Floats = raised / raised.sum(axis=-1, keepdims=True)
@@ -130,7 +130,7 @@ def _shares(last: float, classes: int, rng: np.random.Generator) -> Floats:
 
 
 def _evidence(design: Design, rng: np.random.Generator, labels: Ints, strength: Floats) -> Floats:
-    """(rows, models, K). Shared noise comes in whole, so that each model's noise keeps its density."""
+    """Return (rows, models, K). Shared noise comes in whole, so that each model's noise keeps its density."""
     shape, size = SHAPES[design.shape], (len(labels), len(strength), design.classes)
     own, common = shape.draw(rng, size), shape.draw(rng, (size[0], 1, size[2]))
     if design.shape == "normal":
@@ -141,7 +141,7 @@ def _evidence(design: Design, rng: np.random.Generator, labels: Ints, strength: 
 
 
 def _calibrated(design: Design, evidence: Floats, strength: float, share: Floats) -> Floats:
-    """(rows, K) exact class probabilities given one model's evidence (rows, K)."""
+    """Return (rows, K) exact class probabilities given one model's evidence (rows, K)."""
     density = SHAPES[design.shape].log_density
     logs = np.log(share) + density(evidence - strength) - density(evidence)
     raised = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -251,7 +251,7 @@ def tags_of(design: Design) -> frozenset[str]:
 
 
 def tasks(split: Split) -> tuple[Task, ...]:
-    """All tasks of a split, in a fixed order.
+    """Return all tasks of a split, in a fixed order.
 
     Parameters
     ----------

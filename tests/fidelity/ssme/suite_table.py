@@ -21,7 +21,7 @@ class Line:
     by_tag: Mapping[str, Measured]
 
     def error(self, tag: str, metric: str) -> float:
-        """Mean absolute error over runs and models, 0 to 1."""
+        """Return mean absolute error over runs and models, 0 to 1."""
         return float(known_mean(self.by_tag[tag].mean_error(metric), axis=None))
 
     def worse(self, tag: str, than: str, metric: str) -> float:
@@ -50,13 +50,13 @@ def lines(
 def _measured(
     split: Split, name: str, tags: tuple[str, ...], labels: tuple[int, ...], runs: int
 ) -> list[Mapping[str, Measured]]:
-    """One task, found again by its name: its maker cannot be sent to another process."""
+    """Return one task, found again by its name: its maker cannot be sent to another process."""
     task = next(task for task in suite_tasks(split) if task.name == name)
     return [measure(task.pool, tags, count, runs) for count in labels]
 
 
 def task_table(lines: Sequence[Line], metric: str, runs: int) -> str:
-    """One line a task: mean absolute error in points of each estimator, the best one marked."""
+    """Return one line a task: mean absolute error in points of each estimator, the best one marked."""
     tags = list(lines[0].by_tag)
     counts = sorted({line.labels for line in lines})
     head = "".join(f"{f'{tag} {count}':>16s}" for count in counts for tag in tags)
@@ -98,7 +98,7 @@ def summary_table(lines: Sequence[Line]) -> str:
 
 
 def losses(lines: Sequence[Line], tag: str, rivals: Sequence[str], errors: float = 3.0) -> str:
-    """Tasks in which a rival is better by more than some standard errors of the paired runs."""
+    """Return tasks in which a rival is better by more than some standard errors of the paired runs."""
     names = " or ".join(rivals)
     out = [f"Where {tag} is worse than {names} by more than {errors:.0f} standard errors of the runs"]
     for line in lines:
@@ -113,7 +113,7 @@ def losses(lines: Sequence[Line], tag: str, rivals: Sequence[str], errors: float
 
 
 def coverage_table(lines: Sequence[Line], metrics: Sequence[str]) -> str:
-    """Coverage in % and width in points over the tasks, their median and their lowest coverage."""
+    """Return coverage in % and width in points over the tasks, their median and their lowest coverage."""
     tags = list(lines[0].by_tag)
     out = [
         "Suite: coverage in % of 95 % intervals over tasks: mean (lowest task) / mean width in points",

@@ -18,7 +18,7 @@ RUNS = 4
 
 
 def errors(by_tag: dict[str, Measured], tag: str) -> Floats:
-    """Mean absolute error in points of the paper's four metrics."""
+    """Return mean absolute error in points of the paper's four metrics."""
     return np.array([100 * by_tag[tag].mean_error(metric).mean() for metric in SHOWN])
 
 

@@ -48,13 +48,13 @@ class Row:
     truth: Floats
 
     def errors(self, metric: str) -> Floats:
-        """(draws, len(TAGS)) mean absolute error over the models, in points."""
+        """Return (draws, len(TAGS)) mean absolute error over the models, in points."""
         at = SHOWN.index(metric)
         off = np.abs(self.estimates[:, :, at, :, 0] - self.truth[:, None, at])
         return 100.0 * known_mean(off, axis=2)
 
     def error(self, metric: str) -> Floats:
-        """(len(TAGS),) mean over the draws."""
+        """Return (len(TAGS),) mean over the draws."""
         return known_mean(self.errors(metric), axis=0)
 
     def over(self, metric: str) -> tuple[float, float]:
@@ -74,14 +74,14 @@ class Row:
         return 100.0 * AIMS[metric] * float(np.nanmean(self.truth[:, SHOWN.index(metric)]))
 
     def coverage(self, tag: str, metric: str) -> float:
-        """Share of intervals, in %, that hold the truth."""
+        """Return share of intervals, in %, that hold the truth."""
         ends = self.estimates[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
         truth = self.truth[:, SHOWN.index(metric)]
         inside = (ends[..., 0] <= truth) & (truth <= ends[..., 1])
         return 100.0 * float(known_mean(np.where(np.isnan(ends[..., 0]), np.nan, inside), axis=None))
 
     def width(self, tag: str, metric: str) -> float:
-        """Mean width of the intervals, in points."""
+        """Return mean width of the intervals, in points."""
         ends = self.estimates[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
         return 100.0 * float(known_mean(ends[..., 1] - ends[..., 0], axis=None))
 
@@ -94,7 +94,7 @@ def measured(
     kept: Path | None = None,
     processes: int = 1,
 ) -> list[Row]:
-    """All rows of some sets.
+    """Return all rows of some sets.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def measured(
 def _measured_draw(
     at: int, split: Split, draw: int, labels: tuple[int, ...], kept: Path | None
 ) -> tuple[Floats, Floats]:
-    """(labels, len(TAGS), len(SHOWN), M, 3) answers and the (len(SHOWN), M) truth of one draw."""
+    """Return (labels, len(TAGS), len(SHOWN), M, 3) answers and the (len(SHOWN), M) truth of one draw."""
     work = partial(_estimates, SETS[at], split, draw, labels)
     counts = "-".join(map(str, labels))
     return work() if kept is None else looked_up(kept / f"{split}-{SETS[at].name}-{draw}-{counts}.npz", work)
@@ -170,7 +170,7 @@ def _of_metric(rows: Sequence[Row], metric: str, special: bool) -> str:
 
 
 def _line(name: str, rows: Sequence[Row], metric: str, over: str = "") -> str:
-    """Means over rows of one number of labels."""
+    """Return means over rows of one number of labels."""
     ours, mean, labelled = np.mean([row.error(metric) for row in rows], axis=0)
     spans = "".join(
         f"{np.mean([row.coverage(tag, metric) for row in rows]):8.1f} / "

@@ -91,12 +91,12 @@ class TrainedSet:
     special: bool = False
 
     def draw(self, split: Split, draw: int) -> Drawn:
-        """One draw; the splits have different seeds."""
+        """Return one draw; the splits have different seeds."""
         return self.make(np.random.default_rng([_SEEDED.index(split), draw, 18]))
 
 
 def _standard(columns: Sequence[Any], codes: Sequence[Any] = ()) -> Floats:
-    """Standardised numbers beside indicators of the categories; a missing number is the mean."""
+    """Return standardised numbers beside indicators of the categories; a missing number is the mean."""
     numbers = np.column_stack(columns).astype(np.float64)
     numbers = (numbers - np.nanmean(numbers, axis=0)) / np.nanstd(numbers, axis=0)
     return np.concatenate(
@@ -160,7 +160,7 @@ def flights(of: str) -> Data:
 
 @cache
 def weather(of: str) -> Data:
-    """Hours of weather at three airports. Labels: "rain" in the hour, or the "season", four."""
+    """Return hours of weather at three airports. Labels: "rain" in the hour, or the "season", four."""
     table = _weather().dropna(subset=["temp", "humid", "wind_speed", "visib"])
     if of == "season":
         columns = [table[name] for name in ("temp", "humid", "wind_speed", "pressure", "visib", "hour")]
@@ -173,8 +173,9 @@ def weather(of: str) -> Data:
 
 @cache
 def surveys(of: str) -> Data:
-    """Answers of women about their marriages ("affairs": any; "rating" of it, five classes), and "visits" to
-    doctors in a year by the insured (none, one to three, more)."""
+    """Return answers of women about their marriages ("affairs": any; "rating" of it, five classes), and
+    "visits" to doctors in a year by the insured (none, one to three, more).
+    """
     if of == "visits":
         table = randhie.load_pandas().data
         visits = table.pop("mdvis").to_numpy()

@@ -22,7 +22,7 @@ from monitor.stats.calibration.rows import CLIP
 
 
 def two_classes(n: int, seed: int = 0) -> tuple[Floats, Ints, Floats]:
-    """Scores, labels, and the score of the second class, distorted unlike at its two ends."""
+    """Return scores, labels, and the score of the second class, distorted unlike at its two ends."""
     rng = np.random.default_rng(seed)
     truth = rng.beta(1.2, 0.8, n)
     labels = (rng.random(n) < truth).astype(np.int64)

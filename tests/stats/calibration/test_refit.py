@@ -20,7 +20,9 @@ WINDOW = 2000
 
 
 def world(drift: float) -> Callable[[Floats], Floats]:
-    """Chance of the second class at a score: that of the reference, less so much on the logit's scale."""
+    """Return chance of the second class at a score: that of the reference, less so much on the logit's
+    scale.
+    """
     return lambda score: 1 / (1 + np.exp(-0.6 * (np.log(score) - np.log1p(-score)) * (1 - drift)))
 
 

@@ -17,7 +17,9 @@ from monitor.stats.charts.smoothed import cusum_arls, ewma_arls
 
 
 def conditional_arl(rules: tuple[str, ...], error: float, width: float) -> float:
-    """Mean windows until the first alarm of these rules, solved exactly: what `alarm_rate` has a table of."""
+    """Return mean windows until the first alarm of these rules, solved exactly: what `alarm_rate` has a
+    table of.
+    """
     zones, order = _split(rules)
     if not zones:
         return 1 / order

@@ -44,7 +44,7 @@ def limit_rule(kind: str) -> str:
 
 
 def reference(m: int = 20, seed: int = 1, mean: float = 0.9) -> Baseline:
-    """Windows of a process whose rows have the binomial's own variance, right for both charts."""
+    """Return windows of a process whose rows have the binomial's own variance, right for both charts."""
     row_sd = math.sqrt(mean * (1 - mean))
     values = np.random.default_rng(seed).normal(mean, row_sd / math.sqrt(SIZE), m)
     return Baseline(values, np.full(m, float(SIZE)), row_sd)
@@ -348,7 +348,7 @@ def test_eight_windows_in_control_release_the_alarm_and_seven_do_not(kind: str) 
 
 
 def settle(logic: LatchedLogic) -> None:
-    """Windows at the centre until the last one that breaks a rule: sums take a while to come back."""
+    """Add windows at the centre until the last one that breaks a rule: sums take a while to come back."""
     for _ in range(40):
         ahead = LatchedLogic(
             logic.center, logic.row_variance, logic.multiplier, logic.detector, logic.snapshot()

@@ -40,7 +40,7 @@ def value(estimate: CalibrationErrorEstimate) -> float:
 
 
 def simulated(n: int, seed: int) -> tuple[Floats, Floats]:
-    """Raw scores of the paper's data, and a calibrated chance that is lower by up to 6 points."""
+    """Return raw scores of the paper's data, and a calibrated chance that is lower by up to 6 points."""
     raw = confidences(np.random.default_rng(seed), ORIGINAL, (n,))
     return raw, raw - 0.3 * raw * (1 - raw) - 0.02 * raw
 

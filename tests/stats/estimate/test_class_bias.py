@@ -17,7 +17,9 @@ def density(value, variance):
 
 
 def witness(shown: ShownErrors, usual: float) -> tuple[float, float]:
-    """Mean and mean square of the newest bias beyond the usual, by sums over a fine lattice of s and of b."""
+    """Return mean and mean square of the newest bias beyond the usual, by sums over a fine lattice of s
+    and of b.
+    """
     s = np.linspace(-12, 12, 1201)
     error, information = shown.error[0], shown.information[0]
     z, noise = error / information, 1 / information

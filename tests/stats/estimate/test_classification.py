@@ -93,7 +93,9 @@ def test_certain_scores_give_scikit_learns_values_and_no_width(metric: str, widt
 
 @cache
 def enumerated(seed: int) -> tuple[Floats, Ints, Floats, dict[str, Floats]]:
-    """Scores of 7 rows, classes acted on, and all 2^7 labellings: the chance of each, and its values."""
+    """Return scores of 7 rows, classes acted on, and all 2^7 labellings: the chance of each, and its
+    values.
+    """
     scores, predicted = rows(7, 2, seed)
     labellings = np.array(list(product((0, 1), repeat=7)))
     mass = np.where(labellings == 1, scores[:, 1], scores[:, 0]).prod(axis=1)

@@ -31,7 +31,7 @@ def of_class(metric: str) -> Estimator:
 
 
 def on_reference(fit: Callable[[Floats, Floats], ATC | DoCFeat]) -> Estimator:
-    """Fitted on a labelled reference, which is the same for each window."""
+    """Return fitted on a labelled reference, which is the same for each window."""
     rng = np.random.default_rng(17)
     confidence = rng.beta(8, 2, 1000)
     fitted = fit(confidence, (rng.random(1000) < confidence).astype(np.float64))

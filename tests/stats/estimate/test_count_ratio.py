@@ -28,7 +28,7 @@ def ratio(kind: str, flagged: list[float], missed: list[float]) -> CountRatio:
 
 
 def grid(of: CountRatio) -> tuple[Floats, Floats, float]:
-    """Every value in order, its mass, and the mass that is undefined: the slow witness."""
+    """Return every value in order, its mass, and the mass that is undefined: the slow witness."""
     hits = of.hits.offset + np.arange(len(of.hits.mass))[:, None]
     rest = of.rest.offset + np.arange(len(of.rest.mass))[None, :]
     below = of.own * hits + rest + of.fixed

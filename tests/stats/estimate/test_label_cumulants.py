@@ -193,7 +193,7 @@ def test_windows_together_are_each_alone_to_the_last_bit(width: int) -> None:
 
 
 def numbers(estimate: ClassificationEstimate) -> list[object]:
-    """All that there is in an estimate."""
+    """Return all that there is in an estimate."""
     counts = estimate.counts
     masses = [] if counts is None else [counts.hits.mass.tolist(), counts.rest.mass.tolist(), counts.value]
     arrays = [None if each is None else each.tolist() for each in (estimate.draws, estimate.slope)]

@@ -27,7 +27,7 @@ EXACT = 1e-9
 
 
 def problem(classes: int = 2, models: int = 3, labelled: int = 40, rows: int = ROWS) -> tuple[Floats, Ints]:
-    """Scores of models that see the truth through noise, some of it shared, and partial labels."""
+    """Return scores of models that see the truth through noise, some of it shared, and partial labels."""
     rng = np.random.default_rng([classes, models])
     truth = rng.integers(0, classes, rows)
     noise = rng.normal(size=(rows, 1, classes)) + rng.normal(size=(rows, models, classes))
@@ -49,7 +49,9 @@ def fitted(fresh: LabelEstimator, scores: Floats, labels: Ints, **more: Ints) ->
 
 
 def rich(classes: int) -> tuple[Floats, Ints, dict[str, NDArray[Any]]]:
-    """`problem` with all that may come along: models missing, other classes acted on, weights, draws."""
+    """Return `problem` with all that may come along: models missing, other classes acted on, weights,
+    draws.
+    """
     scores, labels = problem(classes)
     rng = np.random.default_rng([3, classes])
     scores[1:][rng.random((ROWS - 1, 3)) < 0.2] = np.nan

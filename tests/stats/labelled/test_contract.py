@@ -355,7 +355,7 @@ def test_all_families_of_spe_keep_the_contract() -> None:
 
 
 def assert_nested(fit: LabelEstimator, metric: str, where: Any, must_widen: bool) -> None:
-    """Intervals lie inside [0, 1], around the same value, each inside that of the next level."""
+    """Check that intervals lie in [0, 1], around one value, each inside that of the next level."""
     levels = (0.01, 0.5, 0.8, 0.95, 0.99, 0.999999)
     by_level = [fit.estimate(metric, 0, where, level=level) for level in levels]
     if isinstance(by_level[0], Unknown):

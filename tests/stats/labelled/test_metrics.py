@@ -17,7 +17,7 @@ ROWS = 400
 
 
 def made(classes: int, seed: int, ties: bool = False) -> tuple[Floats, Ints, Ints]:
-    """Scores (n, K), labels and acted-on classes of a model that is right more often than not."""
+    """Return scores (n, K), labels and acted-on classes of a model that is right more often than not."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, ROWS)
     logits = 1.5 * np.eye(classes)[labels] + rng.normal(size=(ROWS, classes))
@@ -152,7 +152,7 @@ def test_many_draws_at_once_are_those_one_by_one() -> None:
 
 
 def by_pairs(score: Floats, chance: Floats, weight: Floats) -> tuple[float, float]:
-    """AUROC and average precision by all pairs of different rows."""
+    """Return AUROC and average precision by all pairs of different rows."""
     mass, missed = weight * chance, weight * (1 - chance)
     others = 1.0 - np.eye(len(score))
     above = (score[:, None] > score) + 0.5 * (score[:, None] == score)

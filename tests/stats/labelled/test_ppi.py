@@ -174,7 +174,9 @@ def test_labels_that_are_all_alike_keep_an_interval() -> None:
 
 
 def toy(seed: int, n: int, picked: bool = False) -> tuple[Floats, np.ndarray, np.ndarray, Floats]:
-    """Two models of one overconfident logit, 1,000 rows; labels at random or where the score is unsure."""
+    """Return two models of one overconfident logit, 1,000 rows; labels at random or where the score is
+    unsure.
+    """
     rng = np.random.default_rng([seed, n])
     truth = rng.integers(0, 2, 1000)
     logit = (2 * truth - 1)[:, None] + rng.normal(size=(1000, 2)) * 1.5

@@ -36,12 +36,12 @@ def test_the_ratio_of_densities_follows_the_known_one() -> None:
 
 
 def by_score(score: Floats, right: Floats) -> Floats:
-    """Labels where the first model says yes: 11 times as often as where it surely says no."""
+    """Return labels where the first model says yes: 11 times as often as where it surely says no."""
     return 0.1 + score
 
 
 def by_doubt(score: Floats, right: Floats) -> Floats:
-    """Labels where it is not sure."""
+    """Return labels where it is not sure."""
     return 0.1 + 4 * score * (1 - score)
 
 
@@ -56,7 +56,7 @@ def by_complaint(score: Floats, right: Floats) -> Floats:
 
 
 def simulated(seed: int, labelled: int, chance: Chance) -> tuple[Floats, Ints, Floats]:
-    """Two models' scores, labels as `chance` has them, and whether the first model is right.
+    """Return two models' scores, labels as `chance` has them, and whether the first model is right.
 
     It is right in 79 % of rows where it says no and in 63 % of those where it says yes, whatever it claims.
     """

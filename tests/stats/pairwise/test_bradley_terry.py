@@ -23,7 +23,9 @@ STRENGTH = np.array([0.0, 0.5, -0.4, 1.0])
 def arena(
     seed: int, human: int, alone: int, agree: float = 0.85, strength: Floats = STRENGTH
 ) -> list[Comparison]:
-    """Comparisons of random pairs; the judge agrees with the human so often, and else favours model d."""
+    """Return comparisons of random pairs; the judge agrees with the human so often, and else favours model
+    d.
+    """
     rng = np.random.default_rng([seed, human])
     games, models = human + alone, len(strength)
     a = rng.integers(0, models, games)
@@ -67,7 +69,8 @@ def test_intervals_hold_the_coefficients_and_the_judge_narrows_them() -> None:
 
 
 def shifted(seed: int, games: int = 3000) -> tuple[Ints, Ints, Floats, Floats, Bools, Floats]:
-    """Models a and b of each game, the share of b by humans and by the judge, whom humans see, its chance.
+    """Return models a and b of each game, the share of b by humans and by the judge, whom humans see, its
+    chance.
 
     The judge agrees in 85 % and else favours model d, whose games humans see five times as often.
     """

@@ -82,7 +82,9 @@ def test_a_model_without_labelled_answers_votes_like_the_mean_of_the_others() ->
 
 
 def annotated(models: int = 4, rows: int = 250, classes: int = 3, worst: float = 0.6) -> tuple[Ints, Ints]:
-    """Answers of annotators, right in 85 % to `worst` of the rows and −1 where missing, and the truth."""
+    """Return answers of annotators, right in 85 % to `worst` of the rows and −1 where missing, and the
+    truth.
+    """
     rng = np.random.default_rng(3)
     truth = rng.choice(classes, rows, p=[0.5, 0.3, 0.2] if classes == 3 else [0.6, 0.4])
     wrong = (truth[:, None] + rng.integers(1, classes, (rows, models))) % classes
@@ -193,7 +195,7 @@ def test_copies_of_a_model_are_taken_for_the_truth() -> None:
 
 
 def curved(rows: int, seed: int, a: float = 0.7, b: float = 0.6, c: float = 0.5) -> tuple[Floats, Ints]:
-    """Scores whose calibration curve is in the family, on the range that is not clipped."""
+    """Return scores whose calibration curve is in the family, on the range that is not clipped."""
     rng = np.random.default_rng(seed)
     s = np.clip(rng.beta(0.7, 0.9, rows), CLIP, 1 - CLIP)
     chance = expit(a * np.log(s) - b * np.log1p(-s) + c)

@@ -15,7 +15,7 @@ N = 20_000
 
 
 def reference(scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Confidences, and outcomes with `scale` times the chance that they state."""
+    """Return confidences, and outcomes with `scale` times the chance that they state."""
     rng = np.random.default_rng(1)
     confidence = confidences(rng, ORIGINAL, (N,))
     return confidence, outcomes(rng, confidence * scale)

@@ -15,7 +15,7 @@ from tests.nearly import nearly
 
 
 def slow(points: Floats, width: Floats, weights: Floats, at: Floats) -> Floats:
-    """Log densities (m, K), pair by pair in log space."""
+    """Return log densities (m, K), pair by pair in log space."""
     log_density = np.empty((len(at), weights.shape[1]))
     for i, x in enumerate(at):
         kernels = norm.logpdf(x, points, width).sum(axis=1)

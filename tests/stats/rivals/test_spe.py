@@ -24,7 +24,7 @@ FAST = ("truncated_normal", "gamma")
 
 
 def simulated(seed: int = 0, labelled: int = 30) -> tuple[Floats, Ints, Ints]:
-    """Scores whose log odds are normal in each class, labels of the first rows, and the truth."""
+    """Return scores whose log odds are normal in each class, labels of the first rows, and the truth."""
     rng = np.random.default_rng(seed)
     truth = (rng.random(ROWS) < 0.3).astype(np.int64)
     odds = np.where(truth == 1, rng.normal(1.0, 1.0, ROWS), rng.normal(-2.0, 1.2, ROWS))

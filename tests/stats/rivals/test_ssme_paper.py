@@ -17,7 +17,7 @@ def binary(p: Floats) -> Floats:
 
 
 def two_groups(rows: int = 300, seed: int = 0) -> tuple[Floats, Ints]:
-    """One model whose two classes are well apart, calibrated."""
+    """Return one model whose two classes are well apart, calibrated."""
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, 2, rows)
     evidence = 3.0 * (2 * truth - 1) + rng.normal(size=rows) * np.sqrt(6.0)

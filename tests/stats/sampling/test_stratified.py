@@ -11,7 +11,7 @@ from tests.fidelity.simulated import ORIGINAL, confidences
 
 
 def pool(n: int, seed: int = 0, models: int = 3) -> np.ndarray:
-    """(n, models, 2) scores; a tenth of the answers missing, but for the first model's."""
+    """Return (n, models, 2) scores; a tenth of the answers missing, but for the first model's."""
     rng = np.random.default_rng(seed)
     score = np.stack([confidences(rng, ORIGINAL, (n,)) for _ in range(models)], axis=1)
     scores = np.stack([1 - score, score], axis=2).astype(np.float32)

@@ -48,7 +48,7 @@ def settings() -> Task:
 
 
 def records() -> list[Record]:
-    """Two models' answers, most of them labelled: before them, after them, twice, and differently."""
+    """Return two models' answers, most of them labelled: before them, after them, twice, and differently."""
     rng = np.random.default_rng(7)
     stream: list[tuple[float, Record]] = []
     for model, region in (("erm", "eu"), ("irm", "us")):
