@@ -79,9 +79,7 @@ def job_rows(engine: Engine) -> list[tuple[int, list[float | None]]]:
 
 
 def stream(seed: int, n: int = 300) -> list[Record]:
-    """Return some models answer some requests, now or later; labels before, between and after; one
-    changes.
-    """
+    """Return answers of some models to some requests, now or later, with labels at any time; one changes."""
     rng = np.random.default_rng(seed)
     timed: list[tuple[float, Record]] = []
     for i, score in enumerate(np.float32(confidences(rng, n)).astype(float).tolist()):
