@@ -1,10 +1,10 @@
-"""The accounting identities, read from outside: whatever came stands in exactly one place.
+"""The accounting identities, read from outside: every record is counted in exactly one place.
 
     answers received = used + pending + duplicate + rejected + shed, those of arenas (comparisons) too
     labels received  = matched + waiting + duplicate + conflicting + expired + rejected + shed
 
 They hold in every scrape, at any moment and after any fault. The parts are counted where records end up,
-the received where they come in, so that what is lost or counted twice in between shows. Events without
+the received where they come in, so that a record lost or counted twice in between shows. Events without
 answers stand apart. Where each record is one answer, label or event, their sum is the records that were sent.
 """
 
@@ -35,7 +35,7 @@ _OUTCOMES = ("matched", "duplicate", "conflicting", "expired", "rejected", "ambi
 
 @dataclass(frozen=True)
 class Account:
-    """What came of one kind of record, and where it stands."""
+    """The count of one kind of record that was received, and its parts."""
 
     kind: str
     received: int
@@ -43,10 +43,10 @@ class Account:
 
     def assert_adds_up(self) -> None:
         """AssertionError that shows every part where they are more or fewer than was received."""
-        found = sum(self.parts.values())
-        assert self.received == found, (
-            f"{self.kind}: received {self.received:,}, but {self._shown} = {found:,}: "
-            f"{abs(self.received - found):,} {'lost' if found < self.received else 'too many'}"
+        total = sum(self.parts.values())
+        assert self.received == total, (
+            f"{self.kind}: received {self.received:,}, but {self._shown} = {total:,}: "
+            f"{abs(self.received - total):,} {'lost' if total < self.received else 'too many'}"
         )
 
     def __add__(self, other: Account) -> Account:
@@ -64,7 +64,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Accounts:
-    """What came of all that one daemon or several got."""
+    """The accounts of answers, comparisons, labels and events of one daemon or of several."""
 
     answers: Account
     labels: Account
@@ -84,34 +84,34 @@ class Accounts:
 
 
 def accounts(metrics: Metrics) -> Accounts:
-    """Those of a scrape."""
+    """Return the accounts of a scrape."""
     ignored = int(metrics.total("events_ignored_total"))
     return Accounts(answers_account(metrics), labels_account(metrics), ignored)
 
 
 def answers_account(metrics: Metrics) -> Account:
-    """The answers of a scrape, all sources and models together."""
+    """Return the answers of a scrape, all sources and models together."""
     parts = {part: int(metrics.total(name)) for part, name in _ANSWERS.items()}
     return Account("answers", int(metrics.total("answers_received_total")), parts)
 
 
 def labels_account(metrics: Metrics) -> Account:
-    """The labels of a scrape, all sources and tasks together."""
+    """Return the labels of a scrape, all sources and tasks together."""
     parts = {outcome: int(metrics.total("labels_total", outcome=outcome)) for outcome in _OUTCOMES}
     parts["waiting"] = int(metrics.total("labels_waiting"))
     return Account("labels", int(metrics.total("labels_received_total")), parts)
 
 
-def assert_adds_up(found: Metrics | DaemonProcess | AgentView, sent: int | None = None) -> Metrics:
+def assert_adds_up(origin: Metrics | DaemonProcess | AgentView, sent: int | None = None) -> Metrics:
     """Hold both identities of a scrape, or of the next one of a daemon or an agent; the scrape is returned.
 
     With `sent` the records that were sent are held too: each is one answer, label or event. A daemon shows
     the last of them a moment after it saved them, which is waited for. Series that `export.max_series` left
     out of the scrape cannot be summed: raise it in such a test.
     """
-    if sent is not None and isinstance(found, DaemonProcess):
-        found.until(lambda: accounts(found.metrics()).received >= sent, f"it shows {sent:,} records")
-    scrape = scraped(found)
+    if sent is not None and isinstance(origin, DaemonProcess):
+        origin.until(lambda: accounts(origin.metrics()).received >= sent, f"it shows {sent:,} records")
+    scrape = scraped(origin)
     held = accounts(scrape)
     held.answers.assert_adds_up()
     held.labels.assert_adds_up()
@@ -119,8 +119,8 @@ def assert_adds_up(found: Metrics | DaemonProcess | AgentView, sent: int | None 
     return scrape
 
 
-def scraped(found: Metrics | DaemonProcess | AgentView) -> Metrics:
-    """The next scrape of a daemon or an agent; a scrape as it is."""
-    if isinstance(found, AgentView):
-        return Metrics(generate_latest(registry(lambda: found, _EVERY_SERIES)).decode())
-    return found.metrics() if isinstance(found, DaemonProcess) else found
+def scraped(origin: Metrics | DaemonProcess | AgentView) -> Metrics:
+    """Return the next scrape of a daemon or an agent; a scrape as it is."""
+    if isinstance(origin, AgentView):
+        return Metrics(generate_latest(registry(lambda: origin, _EVERY_SERIES)).decode())
+    return origin.metrics() if isinstance(origin, DaemonProcess) else origin

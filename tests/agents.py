@@ -75,21 +75,21 @@ class Broken(Engine):
 
 
 class Counting(ListSource):
-    """Counts the reads that brought something, and the calls of `keep_alive`."""
+    """A source that counts the reads that brought rows, and the calls of `keep_alive`."""
 
     reads = kept_alive = 0
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        found = super().read(timeout_seconds)
-        self.reads += bool(found)
-        return found
+        raws = super().read(timeout_seconds)
+        self.reads += bool(raws)
+        return raws
 
     def keep_alive(self) -> None:
         self.kept_alive += 1
 
 
 class Stumbling(ListSource):
-    """Fails at its first reads."""
+    """A source that fails at its first reads."""
 
     def __init__(self, failures: Sequence[Exception], *rest: Any, **more: Any) -> None:
         super().__init__(*rest, **more)

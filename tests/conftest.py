@@ -1,4 +1,4 @@
-"""Which tests are unit tests, which worker runs which, and the rule that in CI no service may be missing."""
+"""The choice of unit tests and of their workers, and the rule that in CI no service may be missing."""
 
 from __future__ import annotations
 
@@ -133,8 +133,9 @@ def _is_unit_part(config: pytest.Config) -> bool:
 
 
 def _keep_files_in_memory(config: pytest.Config) -> None:
-    """Unit tests sync thousands of files, and none asks what outlives a power cut: where memory has room, it
-    holds them until the run ends. `--basetemp FOLDER` keeps them elsewhere, and for longer."""
+    """Keep the files of unit tests in memory where it has room, until the run ends; they sync thousands,
+    and none needs to outlive a power cut. `--basetemp FOLDER` keeps them elsewhere, and for longer.
+    """
     if not _is_unit_part(config) or config.getoption("basetemp"):
         return  # so in each worker
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MOST_FILES_BYTES:
@@ -148,7 +149,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One a core, and one for each queue of a service, as it mostly waits; none for files that are named.
+    """Return one worker a core, and one for each queue of a service; none for files that are named.
 
     Unit tests wait less, for files to settle and clients to be cut: one for them all.
     """
@@ -160,7 +161,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """What is imported and collected stays: nothing looks for garbage in it, now or between tests."""
+    """Freeze the imported and collected objects: the garbage collector ignores them now and between tests."""
     gc.disable()
     try:
         _import_own_share(session.config)
@@ -171,8 +172,9 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def _import_own_share(config: pytest.Config) -> None:
-    """Each worker imports all modules, in one order: in a fresh clone all would compile the same one at the
-    same moment. So each begins with a share of its own."""
+    """Import a worker's own share of the modules first: in a fresh clone all workers would compile the
+    same one at the same moment.
+    """
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker is None or {Path(each).name for each in config.args} != {*config.getini("testpaths")}:
         return
@@ -184,7 +186,7 @@ def _import_own_share(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Modules without a unit test, and what these import, would cost each worker seconds."""
+    """Ignore modules without a unit test, whose imports would cost each worker seconds."""
     if not _is_unit_part(config):
         return None
     if FIGURES in (collection_path, *collection_path.parents):
@@ -194,11 +196,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Of the tests' modules, only those with an example are searched for examples."""
-    found = yield
-    if any(isinstance(each, DoctestModule) for each in found) and ">>>" not in _text(file_path):
-        return [each for each in found if not isinstance(each, DoctestModule)]
-    return found
+    """Search only those test modules for examples that have one."""
+    collectors = yield
+    if any(isinstance(each, DoctestModule) for each in collectors) and ">>>" not in _text(file_path):
+        return [each for each in collectors if not isinstance(each, DoctestModule)]
+    return collectors
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -232,7 +234,9 @@ def _mix(items: list[pytest.Item]) -> None:
 
 
 def _queue(nodeid: str) -> str | None:
-    """The service for which a test waits in line: its tests run in one worker, which starts it once."""
+    """Return the service for which a test waits in line: its tests run in one worker, which starts it
+    once.
+    """
     file = nodeid.split("::")[0]
     if file.startswith("tests/connectors/spark/"):
         return "spark"
@@ -249,8 +253,9 @@ def _has_broker(file: str) -> bool:
 
 
 class QueueScheduling(LoadFileScheduling):
-    """Gives each queue of a service, each folder whose files share what is dear, and each other file to one
-    worker."""
+    """A scheduler by queue: a queue of a service, a folder with a costly fixture, or another file is one
+    worker's.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         shared = next((folder for folder in SHARING if nodeid.startswith(folder)), None)
@@ -268,9 +273,9 @@ def _has_any(item: pytest.Item, markers: Iterable[str]) -> bool:
 
 @cache
 def _starts_programs(module: Path) -> bool:
-    found = _IMPORTS.finditer(_text(module))
+    imports = _IMPORTS.finditer(_text(module))
     return any(
-        each[1] is None or STARTERS[each[1]].intersection(re.findall(r"\w+", each[2])) for each in found
+        each[1] is None or STARTERS[each[1]].intersection(re.findall(r"\w+", each[2])) for each in imports
     )
 
 
@@ -297,7 +302,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where `CI=true`, a test that skips because its service is missing has failed."""
+    """Fail a test that skips because its service is missing, where `CI=true`."""
     report = yield
     if report.skipped and in_ci() and _has_any(item, NEEDS.keys() - EXCUSED):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -54,24 +54,24 @@ def _run(
     cwd: Path | None = None,
     seconds: float = PATIENCE_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
-    words, given = list(map(str, arguments)), {"stdin": stdin, "cwd": cwd, "env": _environment()}
+    words, options = list(map(str, arguments)), {"stdin": stdin, "cwd": cwd, "env": _environment()}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = _started(module, words, stdout=out, stderr=err, **given)
+        process = _started(module, words, stdout=out, stderr=err, **options)
         try:
             code = end_of(process, seconds)
         finally:
             stop(process, kill=True)
-        told = [file.seek(0) or file.read().decode() for file in (out, err)]
-    return subprocess.CompletedProcess(words, code, *told)
+        outputs = [file.seek(0) or file.read().decode() for file in (out, err)]
+    return subprocess.CompletedProcess(words, code, *outputs)
 
 
 def _started(
-    module: str, words: Sequence[str], fresh: bool = False, **given: Any
+    module: str, words: Sequence[str], fresh: bool = False, **options: Any
 ) -> subprocess.Popen[bytes] | ForkedProcess:
-    """A module with these words, as a fork where those are wanted."""
+    """Start a module with these words, as a fork where forks are wanted."""
     if fork_server.enabled and not fresh:
-        return ForkedProcess(words, module=module, **given)
-    return subprocess.Popen([sys.executable, "-m", module, *words], **given)
+        return ForkedProcess(words, module=module, **options)
+    return subprocess.Popen([sys.executable, "-m", module, *words], **options)
 
 
 def command_here(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -96,7 +96,7 @@ def command_here(*arguments: str | Path, cwd: Path | None = None) -> subprocess.
 
 
 def configuration(**rest: Any) -> dict[str, Any]:
-    """One task of two classes in windows of 100, served on a free port; `task` changes the task."""
+    """Return one task of two classes in windows of 100, served on a free port; `task` changes the task."""
     task = {
         "classes": CLASSES,
         "window": {"size": 100, "min_size": 20, "max_age_seconds": 3600},
@@ -115,19 +115,19 @@ def write_configuration(folder: Path, config: Mapping[str, Any] | str, name: str
 
 
 def ndjson(records: Sequence[Record | bytes]) -> bytes:
-    """Records as lines."""
+    """Return records as lines."""
     return b"".join(
         (record if isinstance(record, bytes) else msgspec.json.encode(record)) + b"\n" for record in records
     )
 
 
 def read_windows(path: Path) -> list[dict[str, Any]]:
-    """The windows of a reports file, each once, as it closed; a half-written last line is left out."""
+    """Return the windows of a reports file, each once, as it closed; a half-written last line is left out."""
     return [line for line in read_lines(path) if not line.get("revision")]
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a reports file, revisions among them; a half-written last one is left out."""
+    """Return the lines of a reports file, revisions among them; a half-written last one is left out."""
     text = path.read_bytes() if path.exists() else b""
     return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
 
@@ -144,7 +144,7 @@ class Metrics:
         self.text = text
 
     def all(self, name: str, **labels: str) -> dict[tuple[tuple[str, str], ...], float]:
-        """The samples of a name that have these labels, by their labels."""
+        """Return the samples of a name that have these labels, by their labels."""
         starts = f"blindsight_{name}{{", f"blindsight_{name} "
         # The parser is slow, and tests that wait ask for one name many times.
         lines = "".join(line for line in self.text.splitlines(keepends=True) if line.startswith(starts))
@@ -156,10 +156,10 @@ class Metrics:
         }
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The only sample of a name that has these labels; None where there is none."""
-        found = list(self.all(name, **labels).values())
-        assert len(found) <= 1, f"{name} {labels}: {len(found)} samples"
-        return found[0] if found else None
+        """Return the only sample of a name that has these labels; None where there is none."""
+        samples = list(self.all(name, **labels).values())
+        assert len(samples) <= 1, f"{name} {labels}: {len(samples)} samples"
+        return samples[0] if samples else None
 
     @property
     def used(self) -> float:
@@ -167,12 +167,12 @@ class Metrics:
         return self.total("predictions_total") + self.total("answers_pending")
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum over the samples of a name that have these labels."""
+        """Return the sum over the samples of a name that have these labels."""
         return sum(self.all(name, **labels).values())
 
 
 def slowness() -> float:
-    """How often longer than alone on a core a piece of work takes now: 1 where a core is idle."""
+    """Return how many times as long a piece of work takes now as alone on a core: 1 where a core is idle."""
     began, used = time.monotonic(), time.thread_time()
     while (spent := time.thread_time() - used) < 0.1:
         pass
@@ -211,11 +211,11 @@ class DaemonProcess:
         words = ["run", str(self.config)]
         self.process: subprocess.Popen[bytes] | ForkedProcess
         with self._log.open("wb") as log:
-            given: Any = {"stdin": stdin, "stdout": log, "stderr": log, "env": _environment()}
+            streams: Any = {"stdin": stdin, "stdout": log, "stderr": log, "env": _environment()}
             if program is not None:
-                self.process = subprocess.Popen(program, **given)
+                self.process = subprocess.Popen(program, **streams)
             else:
-                self.process = _started(COMMAND, words, fresh, **given)
+                self.process = _started(COMMAND, words, fresh, **streams)
 
     def __enter__(self) -> DaemonProcess:
         return self
@@ -236,9 +236,9 @@ class DaemonProcess:
     def port(self) -> int:
         """The port that it serves on, as it says itself; waits for that."""
         self.until(lambda: "Running: metrics on port" in self.log, "it runs")
-        found = re.search(r"Running: metrics on port (\d+) of 127\.0\.0\.1\.", self.log)
-        assert found is not None, self.log
-        return int(found[1])
+        match = re.search(r"Running: metrics on port (\d+) of 127\.0\.0\.1\.", self.log)
+        assert match is not None, self.log
+        return int(match[1])
 
     def until(self, done: Callable[[], object], what: str, pause: float = 0.05) -> None:
         """Wait until something is so; AssertionError with the log if it never is, or the process ended."""
@@ -256,7 +256,7 @@ class DaemonProcess:
             raise AssertionError(f"{error}\n{self.log}") from None
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of an HTTP answer."""
+        """Return status and text of an HTTP answer."""
         try:
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_SECONDS
@@ -267,7 +267,7 @@ class DaemonProcess:
                 return error.code, error.read().decode()
 
     def metrics(self) -> Metrics:
-        """A scrape."""
+        """Return a scrape."""
         status, text = self.get("/metrics")
         assert status == 200
         return Metrics(text)
@@ -277,7 +277,7 @@ class DaemonProcess:
         self.until(lambda: self.metrics().value(name, **labels) == wanted, f"{name} {labels} is {wanted}")
 
     def until_used(self, answers: int) -> None:
-        """Wait until so many answers are in windows, closed or open, since its counts began."""
+        """Wait until `answers` answers are in windows, closed or open, since its counts began."""
         self.until(lambda: self.metrics().used == answers, f"{answers} answers are used")
 
     def send(self, number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""How many examples Hypothesis draws: fewer in the unit part of the tests, which is to answer soon."""
+"""The number of examples that Hypothesis draws: fewer in the unit part of the tests, which is quick."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def begin(unit: bool) -> None:
 
 
 def examples(whole: int) -> settings:
-    """So many examples in the whole suite, and their share in its unit part."""
+    """Return settings with `whole` examples in the whole suite, and their share in its unit part."""
     return settings(max_examples=max(1, whole // (SHARE if _unit else 1)))

@@ -43,7 +43,7 @@ def _usual_authorities(*_: str | None) -> ssl.SSLContext:
 
 
 def _authorities(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
-    """All authorities of the world, read once: a client of httpx reads them even for plain HTTP."""
+    """Return all authorities of the world, read once: a client of httpx reads them even for plain HTTP."""
     if verify is True and cert is None and trust_env:
         return _usual_authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     return httpx.create_ssl_context(verify, cert, trust_env)
@@ -56,14 +56,14 @@ for _waits_for in ("connect", "read", "write", "pool"):  # five seconds, where a
 
 @pytest.fixture(scope="session", params=DRIVERS)
 def kafka_driver(request: pytest.FixtureRequest) -> Driver:
-    """The client library that a test's Kafka sources read by; each such test runs with both."""
+    """Return the client library that a test's Kafka sources read by; each such test runs with both."""
     driver: Driver = request.param
     return driver
 
 
 @pytest.fixture(scope="session")
 def kafka_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Driver], KafkaBroker]]:
-    """A broker for the tests of each driver, started when the first asks."""
+    """Yield a broker for the tests of each driver, started when the first asks."""
     with ExitStack() as stack:
 
         @cache
@@ -80,7 +80,7 @@ def kafka_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 def kafka_broker(
     request: pytest.FixtureRequest, kafka_brokers: Callable[[Driver], KafkaBroker]
 ) -> KafkaBroker:
-    """One Kafka broker for all tests of a driver; each takes topics and groups of its own."""
+    """Return one Kafka broker for all tests of a driver; each takes topics and groups of its own."""
     driver = NO_DRIVER
     if "kafka_driver" in request.fixturenames:
         driver = request.getfixturevalue("kafka_driver")
@@ -89,7 +89,7 @@ def kafka_broker(
 
 @pytest.fixture
 def guarded_broker(kafka_broker: KafkaBroker) -> GuardedBroker:
-    """The same broker, for tests of its listeners that let in only whom they know."""
+    """Return the same broker, for tests of its listeners that let in only known clients."""
     if not isinstance(kafka_broker, GuardedBroker):
         pytest.skip("the openssl command is missing: it makes certificates")
     return kafka_broker
@@ -97,14 +97,16 @@ def guarded_broker(kafka_broker: KafkaBroker) -> GuardedBroker:
 
 @pytest.fixture(scope="module")
 def old_kafka_broker() -> Iterator[OldKafkaBroker]:
-    """A Kafka broker whose topics have no ids."""
+    """Yield a Kafka broker whose topics have no ids."""
     with _or_skip(OldKafkaBroker) as broker:
         yield broker
 
 
 @pytest.fixture
 def new_kafka_broker() -> Iterator[Callable[[], KafkaBroker]]:
-    """Makes brokers, not started yet, for one test to start late, kill and start again; then removes them."""
+    """Yield a function that makes brokers, not started yet, for one test to start and kill; then remove
+    them.
+    """
     with ExitStack() as stack:
 
         def new() -> KafkaBroker:
@@ -117,7 +119,9 @@ def new_kafka_broker() -> Iterator[Callable[[], KafkaBroker]]:
 
 @pytest.fixture
 def kafka_source(kafka_driver: Driver) -> Iterator[Callable[..., KafkaSource]]:
-    """Makes Kafka sources over either library, not open yet, and closes them whatever the test comes to."""
+    """Yield a function that makes Kafka sources over either library, not open yet; close them after the
+    test.
+    """
     with ExitStack() as stack:
 
         def new(
@@ -136,14 +140,16 @@ def kafka_source(kafka_driver: Driver) -> Iterator[Callable[..., KafkaSource]]:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
-    """One Redis for all tests that take streams of their own."""
+    """Yield one Redis for all tests that take streams of their own."""
     with _or_skip(RedisServer) as server:
         yield server
 
 
 @pytest.fixture
 def new_redis_server() -> Iterator[Callable[..., RedisServer]]:
-    """Starts Redis servers with these settings, for one test to kill and start again; then removes them."""
+    """Yield a function that starts Redis servers with these settings, for one test to kill; then remove
+    them.
+    """
     with ExitStack() as stack:
 
         def new(*words: str, **more: Any) -> RedisServer:
@@ -154,14 +160,16 @@ def new_redis_server() -> Iterator[Callable[..., RedisServer]]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """One PostgreSQL for all tests of a worker that take tables of their own."""
+    """Yield one PostgreSQL for all tests of a worker that take tables of their own."""
     with _or_skip(PostgresServer) as server:
         yield server
 
 
 @pytest.fixture
 def prometheus() -> Iterator[Callable[..., PrometheusServer]]:
-    """Starts Prometheus servers that scrape the given targets, and stops them after the test."""
+    """Yield a function that starts Prometheus servers that scrape the given targets; stop them after the
+    test.
+    """
     with ExitStack() as stack:
 
         def new(targets: Sequence[str], **settings: Any) -> PrometheusServer:
@@ -172,7 +180,7 @@ def prometheus() -> Iterator[Callable[..., PrometheusServer]]:
 
 @pytest.fixture
 def alertmanager() -> Iterator[Callable[..., AlertmanagerServer]]:
-    """Starts Alertmanagers with the given arguments, and stops them after the test."""
+    """Yield a function that starts Alertmanagers with the given arguments; stop them after the test."""
     with ExitStack() as stack:
 
         def new(config: str, **guarded: Any) -> AlertmanagerServer:
@@ -183,14 +191,14 @@ def alertmanager() -> Iterator[Callable[..., AlertmanagerServer]]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests of a worker; each opens tabs of its own."""
+    """Yield one Chromium for all tests of a worker; each opens tabs of its own."""
     with _or_skip(Browser) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def spark_java() -> Iterator[None]:
-    """One Java for all Sparks that the tests of a worker start in its own process."""
+    """Yield one Java for all Sparks that the tests of a worker start in its own process."""
     _or_skip(check_spark)
     with patch.dict(os.environ, short_lived()), one_java():
         yield
@@ -198,7 +206,7 @@ def spark_java() -> Iterator[None]:
 
 @pytest.fixture
 def spark(spark_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Spark can be started here; the sockets that it leaves to the garbage collector are collected."""
+    """Prepare the start of Spark; the garbage collector collects the sockets that it leaves."""
     monkeypatch.setattr("connectors.spark.session.end_java", lambda gateway: None)
     yield
     gc.collect()
@@ -206,25 +214,25 @@ def spark(spark_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def webhook() -> Iterator[Webhook]:
-    """Takes notifications."""
-    with Webhook() as found:
-        yield found
+    """Yield a server that takes notifications."""
+    with Webhook() as receiver:
+        yield receiver
 
 
 @pytest.fixture(scope="session")
 def ppi() -> ModuleType:
-    """`ppi_py`, as plain Python: numba takes eight seconds to compile what is called once."""
+    """Return `ppi_py`, as plain Python: numba takes eight seconds to compile a function called once."""
     with pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # importing it silences every warning of the process
         numba = pytest.importorskip("numba", reason="install the extra test")
         patched.setattr(numba.config, "DISABLE_JIT", True)
-        found: ModuleType = pytest.importorskip("ppi_py", reason="install the extra test")
-        return found
+        module: ModuleType = pytest.importorskip("ppi_py", reason="install the extra test")
+        return module
 
 
 @pytest.fixture(scope="session")
 def civilcomments_file() -> Path:
-    """The scores of civilcomments (`tests.fidelity.ssme.scores_file`)."""
+    """Return the scores of civilcomments (`tests.fidelity.ssme.scores_file`)."""
     if scores_file.VARIABLE not in os.environ:
         pytest.skip(scores_file.MISSING)
     return scores_file.find_file()

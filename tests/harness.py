@@ -1,4 +1,4 @@
-"""What benches and tables share: the command line, the text that is kept, work in a process apart.
+"""The parts that benches and tables share: command line, kept text, work in a process apart.
 
     if __name__ == "__main__":
         run(table)
@@ -11,7 +11,7 @@ keeps that of any run. Timings are of one machine and are kept with `--keep` alo
 With `--check` nothing is kept: it says how the text differs from the kept one, and ends with 1 if it does.
 
 A command of several tables takes them by name, `run({"models": models, "speed": speed})`, and prints those
-that are named, all if none is; each is kept by itself, as `ssme_models.txt`.
+that are named, all if none is; each is kept in a file of its own, as `ssme_models.txt`.
 """
 
 from __future__ import annotations
@@ -63,25 +63,25 @@ def run(
     if data:
         where = f"{scores_file.FILE}, or its folder; {scores_file.VARIABLE} if absent"
         parser.add_argument("--data", metavar="FILE", help=where)
-    asked = vars(parser.parse_args())
-    if data and asked["data"]:
-        os.environ[scores_file.VARIABLE] = asked["data"]  # the processes that it starts read it too
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in asked.items()}
+    arguments = vars(parser.parse_args())
+    if data and arguments["data"]:
+        os.environ[scores_file.VARIABLE] = arguments["data"]  # the processes that it starts read it too
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
     differ = False
-    for part in given.get("parts") or parts:
+    for part in values.get("parts") or parts:
         table = parts[part]
-        options = {name: given[name] for name in inspect.signature(table).parameters if name in given}
+        options = {name: values[name] for name in inspect.signature(table).parameters if name in values}
         text, file = _printed(table(**options)), path or output(table, part)
-        if given["check"]:
+        if values["check"]:
             differ |= _differs(file, text)
-        elif given["keep"] or (keep and _in_full(table, options)):
+        elif values["keep"] or (keep and _in_full(table, options)):
             file.write_text(text, encoding="utf-8")
     if differ:
         raise SystemExit(1)
 
 
 def output(table: Table, part: str = "") -> Path:
-    """Where the text of a run in full is kept."""
+    """Return the file that keeps the text of a run in full."""
     spec = sys.modules[table.__module__].__spec__
     assert spec is not None, "run it by python -m"
     *folders, name = spec.name.removesuffix(".__main__").split(".")
@@ -90,19 +90,19 @@ def output(table: Table, part: str = "") -> Path:
 
 
 def kept(table: Table, part: str = "") -> str:
-    """The text of the last run in full."""
+    """Return the text of the last run in full."""
     return output(table, part).read_text(encoding="utf-8")
 
 
 def apart(work: Callable[Given, Found], *arguments: Given.args, **named: Given.kwargs) -> Found:
-    """What a module's function returns in a fresh Python, with matrices on one thread as in the commands."""
+    """Return the result of a module's function in a fresh Python, with matrices on one thread."""
     one_thread_for_matrices()
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(work, *arguments, **named).result()
 
 
 def best(work: Callable[[], object], repeats: int = 1, rounds: int = 7) -> float:
-    """Seconds a call in the quickest round: other work on the machine only makes rounds slower."""
+    """Return seconds a call in the quickest round: other work on the machine only makes rounds slower."""
     work()
     times = []
     for _ in range(rounds):
@@ -114,19 +114,21 @@ def best(work: Callable[[], object], repeats: int = 1, rounds: int = 7) -> float
 
 
 def in_turns(*works: Callable[[], object], repeats: int = 50, rounds: int = 15) -> list[float]:
-    """Seconds of the processor a call of each, in its quickest round; the rounds of all take turns."""
+    """Return seconds of the processor a call of each, in its quickest round; the rounds of all take turns."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(1 + rounds):
-        for work, found in zip(works, times, strict=True):
+        for work, durations in zip(works, times, strict=True):
             start = process_time()
             for _ in range(repeats):
                 work()
-            found.append((process_time() - start) / repeats)
-    return [min(found[1:]) for found in times]
+            durations.append((process_time() - start) / repeats)
+    return [min(durations[1:]) for durations in times]
 
 
 def processor_of_children() -> float:
-    """Seconds of the processor that ended processes took which this one started, and those that they did."""
+    """Return seconds of the processor that ended processes took which this one started, and those that
+    they did.
+    """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -151,13 +153,13 @@ def processor_seconds(pid: int, with_ended: bool = False) -> float:
 
 
 def resident(pid: int | Literal["self"] = "self", most: bool = False) -> int:
-    """Bytes of memory that a process holds, or ever held at most; 0 where it has ended."""
+    """Return bytes of memory that a process holds, or ever held at most; 0 where it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:
         return 0
-    found = re.search(rf"{'VmHWM' if most else 'VmRSS'}:\s+(\d+) kB", status)
-    return int(found[1]) * 1024 if found else 0
+    match = re.search(rf"{'VmHWM' if most else 'VmRSS'}:\s+(\d+) kB", status)
+    return int(match[1]) * 1024 if match else 0
 
 
 def _parser(parts: Mapping[str, Table]) -> argparse.ArgumentParser:
@@ -166,14 +168,14 @@ def _parser(parts: Mapping[str, Table]) -> argparse.ArgumentParser:
         description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     if "" not in parts:
-        told = f"{', '.join(parts)}; all if absent"
-        parser.add_argument("parts", nargs="*", metavar="PART", choices=[*parts, []], help=told)
+        help_text = f"{', '.join(parts)}; all if absent"
+        parser.add_argument("parts", nargs="*", metavar="PART", choices=[*parts, []], help=help_text)
     defaults: dict[str, dict[str, None]] = {}
     hints: dict[str, Any] = {}
     for table in parts.values():
         hints |= get_type_hints(table)
         for name, parameter in inspect.signature(table).parameters.items():
-            defaults.setdefault(name, {})[_told(parameter.default)] = None
+            defaults.setdefault(name, {})[_default_words(parameter.default)] = None
     for name, texts in defaults.items():
         settings = {
             "default": argparse.SUPPRESS,
@@ -196,7 +198,7 @@ def _printed(text: str | Iterable[str]) -> str:
 
 
 def _in_full(table: Table, options: Mapping[str, Any]) -> bool:
-    """Whether no option changes what is told; where answers are put on the way does not."""
+    """Return whether no option changes the text; a folder for answers does not."""
     own = inspect.signature(table).parameters
     return all(value == own[name].default or isinstance(value, Path) for name, value in options.items())
 
@@ -210,7 +212,7 @@ def _differs(file: Path, text: str) -> bool:
 
 
 def _kind(hint: Any) -> dict[str, Any]:
-    """What argparse is told of an annotation."""
+    """Return argparse's keywords for an annotation."""
     if hint is bool:
         return {"action": "store_true"}
     own = [each for each in get_args(hint) if each is not NoneType]
@@ -221,8 +223,8 @@ def _kind(hint: Any) -> dict[str, Any]:
     return {"type": hint} if not own else {**_kind(own[0]), "nargs": "+"}
 
 
-def _told(default: Any) -> str:
-    """A default as it would be written."""
+def _default_words(default: Any) -> str:
+    """Return a default as it would be written."""
     if isinstance(default, tuple):
-        return " ".join(map(_told, default))
+        return " ".join(map(_default_words, default))
     return f"{default:,}" if isinstance(default, int) else str(default)

@@ -16,7 +16,7 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 def extended(fail: Handler, seconds: float) -> Handler:
-    """A handler of the alarm after so many seconds that sets another one while the machine was busy."""
+    """Return a handler of the alarm after `seconds` that sets another one while the machine was busy."""
     began = time.monotonic()
 
     def due(number: int, frame: FrameType | None) -> None:

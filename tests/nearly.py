@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 
 def nearly(value: Any) -> Any:
-    """What equals the value, and whatever differs from it in the last bits of its floats only.
+    """Return an object that equals the value, and all that differs from it in the last bits of its floats
+    only.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ def nearly(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class _Array:
-    """Of whole numbers, truth values or text: equal as a whole, so that it may stand in a mapping."""
+    """An array of whole numbers, truth values or text: equal as a whole, so that a mapping may hold it."""
 
     value: NDArray[Any]
     __array_ufunc__ = None  # or numpy would compare element by element, and not ask

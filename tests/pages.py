@@ -150,7 +150,7 @@ curl 'http://127.0.0.1:9109/api/v1/windows?task=toxicity&model=erm&limit=500&for
 
 
 def http_api_page() -> str:
-    """Every address of the API with its parameters."""
+    """Return every address of the API with its parameters."""
     parts = [_HTTP_API]
     for path, item in document()["paths"].items():
         operation = item["get"]
@@ -164,26 +164,30 @@ def http_api_page() -> str:
         head = "| parameter | default | takes | meaning |\n|---|---|---|---|"
         answer = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
         fields = document()["components"]["schemas"][answer.rpartition("/")[2]]["properties"]
-        said = f"The answer has {', '.join(f'`{name}`' for name in fields)}."
-        parts.append("\n".join([f"## `{path}`", "", operation["summary"], "", head, *rows, "", said]) + "\n")
+        summary = f"The answer has {', '.join(f'`{name}`' for name in fields)}."
+        parts.append(
+            "\n".join([f"## `{path}`", "", operation["summary"], "", head, *rows, "", summary]) + "\n"
+        )
     return "\n".join(parts)
 
 
 def api_page() -> str:
-    """Every public name below its subject; the site puts its docstring there."""
-    found: dict[str, list[str]] = {}
+    """Return every public name below its subject; the site puts its docstring there."""
+    by_subject: dict[str, list[str]] = {}
     stub = ast.parse(Path(monitor.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     for node in (each for each in stub.body if isinstance(each, ast.ImportFrom)):
         module = node.module or ""
         subject = next(title for place, title in _SUBJECTS.items() if f"{module}.".startswith(f"{place}."))
-        found.setdefault(subject, []).extend(
+        by_subject.setdefault(subject, []).extend(
             f"### {alias.name}\n\n::: monitor.{module}.{alias.name}\n" for alias in node.names
         )
-    return "\n".join([_API, *(f"## {title}\n\n" + "\n".join(found[title]) for title in _SUBJECTS.values())])
+    return "\n".join(
+        [_API, *(f"## {title}\n\n" + "\n".join(by_subject[title]) for title in _SUBJECTS.values())]
+    )
 
 
 def kinds_page() -> str:
-    """Every line of every table."""
+    """Return every line of every table."""
     parts = [_KINDS]
     for kind, table in TABLES.items():
         rows = [f"* `{tag}`: {_cell(entry.text)}." for tag, entry in table.items()]
@@ -192,15 +196,15 @@ def kinds_page() -> str:
 
 
 def configuration_page() -> str:
-    """Every key with an example, in the order of the schema, a table a section."""
+    """Return every key with an example, in the order of the schema, a table a section."""
     root = schema()
-    found = parts(root)
-    titles = {id(part.node): part.title for part in found}
-    return "\n".join([_CONFIGURATION, *(_part(part, titles, root) for part in found)])
+    sections = parts(root)
+    titles = {id(part.node): part.title for part in sections}
+    return "\n".join([_CONFIGURATION, *(_part(part, titles, root) for part in sections)])
 
 
 def metrics_page() -> str:
-    """Every family with its labels."""
+    """Return every family with its labels."""
     labels: dict[str, set[str]] = {}
     for family in exposed(RICH).collect():
         for sample in family.samples:
@@ -229,15 +233,15 @@ class Part(NamedTuple):
 
 
 def parts(root: Mapping[str, Any]) -> list[Part]:
-    """Every section of a schema once, in the order of the keys."""
-    found: dict[int, tuple[Mapping[str, Any], list[tuple[str, str]]]] = {}
+    """Return every section of a schema once, in the order of the keys."""
+    choices_by_id: dict[int, tuple[Mapping[str, Any], list[tuple[str, str]]]] = {}
 
     def visit(node: Mapping[str, Any], path: str, of: str) -> None:
         for choice in choices(node, root):
             if "properties" in choice:
                 kind = _only(choice["properties"].get("kind", {}))
                 of = f", kind: {kind}" if kind else of
-                places = found.setdefault(id(choice), (choice, []))[1]
+                places = choices_by_id.setdefault(id(choice), (choice, []))[1]
                 places.append((path, of))
                 if len(places) == 1:
                     for key, child in choice["properties"].items():
@@ -249,32 +253,32 @@ def parts(root: Mapping[str, Any]) -> list[Part]:
                 visit(items, f"{path}[]", of)
 
     visit(root, "", "")
-    users = Counter(path for _, places in found.values() for path in {path for path, _ in places})
+    users = Counter(path for _, places in choices_by_id.values() for path in {path for path, _ in places})
     return [
         Part(
             node,
             f"`{places[0][0]}`{places[0][1] if users[places[0][0]] > 1 else ''}" if places[0][0] else _WHOLE,
             list(dict.fromkeys(path for path, _ in places)),
         )
-        for node, places in found.values()
+        for node, places in choices_by_id.values()
     ]
 
 
 def example_of(node: Mapping[str, Any]) -> Any:
-    """The example of a key that holds a value, None of one that holds a section."""
+    """Return the example of a key that holds a value, None of one that holds a section."""
     return next(iter(node.get("examples", [])), _only(node))
 
 
 def _only(node: Mapping[str, Any]) -> Any:
-    """The one value that a key may have, or None."""
+    """Return the one value that a key may have, or None."""
     allowed = node.get("enum", [node.get("const")])
     return allowed[0] if len(allowed) == 1 else None
 
 
 def _part(part: Part, titles: Mapping[int, str], root: Mapping[str, Any]) -> str:
     inner = re.search(r"\w\.\w|\*\.|\]\.", part.title)
-    said = part.node.get("description", "").split("\n\n")[0]
-    lines = [f"{'###' if inner else '##'} {part.title}", "", " ".join(said.split()), ""]
+    description = part.node.get("description", "").split("\n\n")[0]
+    lines = [f"{'###' if inner else '##'} {part.title}", "", " ".join(description.split()), ""]
     if part.paths[1:]:
         lines += [f"The same keys stand in {', '.join(f'`{path}`' for path in part.paths[1:])}.", ""]
     lines += ["| key | takes | default | example | meaning |", "|---|---|---|---|---|"]
@@ -295,14 +299,14 @@ def _part(part: Part, titles: Mapping[int, str], root: Mapping[str, Any]) -> str
 
 
 def held(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The sections that a list or a mapping may hold."""
+    """Return the sections that a list or a mapping may hold."""
     inner = node.get("items", node.get("additionalProperties"))
     allowed = choices(inner, root) if isinstance(inner, dict) else []
     return [each for each in allowed if "properties" in each]
 
 
 def _takes(node: Mapping[str, Any], titles: Mapping[int, str], root: Mapping[str, Any]) -> str:
-    """What a key may hold, with a link where that is a section."""
+    """Return the values that a key may hold, with a link where that is a section."""
     if "properties" in node:
         return _link(node, titles, "a section")
     sections = held(node, root)
@@ -313,7 +317,9 @@ def _takes(node: Mapping[str, Any], titles: Mapping[int, str], root: Mapping[str
 
 
 def _link(node: Mapping[str, Any], titles: Mapping[int, str], words: str = "") -> str:
-    """A link to a section, by default with its kind; anchors are the same on GitHub and on the site."""
+    """Return a link to a section, by default with its kind; anchors are the same on GitHub and on the
+    site.
+    """
     title = titles[id(node)]
     anchor = re.sub(r"[^\w\s-]", "", title).strip().lower().replace(" ", "-")
     return f"[{words or _only(node['properties']['kind'])}](#{anchor})"
@@ -326,7 +332,7 @@ def _default(node: Mapping[str, Any], allowed: list[Mapping[str, Any]]) -> str:
 
 
 def _flow(value: Any) -> str:
-    """A value as a configuration has it, in one line."""
+    """Return a value as a configuration has it, in one line."""
     if value is None:
         return ""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False)
@@ -334,7 +340,7 @@ def _flow(value: Any) -> str:
 
 
 def _first(text: str) -> tuple[str, list[str]]:
-    """The sentences of a text that a cell has room for, and the others."""
+    """Return the sentences of a text that a cell has room for, and the others."""
     first, *more = re.split(r"(?<=\.) (?=\S)", " ".join(text.split()))
     while more and not _is_a_choice(more[0]) and len(f"{first} {more[0]}") <= _WIDEST:
         first = f"{first} {more.pop(0)}"
@@ -342,7 +348,7 @@ def _first(text: str) -> tuple[str, list[str]]:
 
 
 def _is_a_choice(sentence: str) -> bool:
-    """Whether a sentence says what one of several values means: ``null: never.``"""
+    """Return whether a sentence explains one of several values: ``null: never.``"""
     return re.match(r"\w+: ", sentence) is not None
 
 
@@ -352,12 +358,12 @@ def _chosen(sentence: str) -> str:
 
 
 def choices(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a place of the schema may hold, references followed, null left out."""
+    """Return the choices of a place of the schema, references followed, null left out."""
     if "$ref" in node:
         return choices(root["$defs"][node["$ref"].rsplit("/", 1)[1]], root)
     inner = None if "properties" in node else node.get("anyOf") or node.get("allOf") or node.get("oneOf")
     if inner:
-        return [found for choice in inner for found in choices(choice, root)]
+        return [nested for choice in inner for nested in choices(choice, root)]
     return [] if node.get("type") == "null" else [node]
 
 

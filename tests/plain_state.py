@@ -15,18 +15,18 @@ S = TypeVar("S")
 
 
 def through_msgpack(state: S) -> S:
-    """The state after a way through the store's bytes, of the type that it had.
+    """Return the state after a way through the store's bytes, of the type that it had.
 
     Raises `AssertionError` where anything in it is no plain value: a struct or a dict with text keys, a list,
     text, a number, a truth value, None, or an array of numbers.
     """
     _check(state, "state")
-    found = unpack(pack(state))
-    return restored(found, type(state)) if _is_record(state) else found
+    unpacked = unpack(pack(state))
+    return restored(unpacked, type(state)) if _is_record(state) else unpacked
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two states hold the same."""
+    """Return whether two states are equal."""
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return left.dtype == right.dtype and np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
     if _is_record(left):

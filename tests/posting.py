@@ -38,8 +38,8 @@ class Posted:
     """A source that listens, and a client of it."""
 
     def __init__(self, folder: Path, layouts: Sequence[TaskLayout] = (SPAM, HAM), **settings: Any) -> None:
-        given = {"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": str(folder)}, **settings}
-        self.settings = HttpSettings(**given)
+        section = {"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": str(folder)}, **settings}
+        self.settings = HttpSettings(**section)
         self.source = HttpSource(self.settings, layouts)
         self.client = httpx.Client()
 
@@ -57,36 +57,36 @@ class Posted:
             content = json.dumps(content).encode()
         return self.client.post(path, content=content, headers={"content-type": "application/json", **named})
 
-    def taken(self) -> list[dict[str, Any]]:
-        """What the source hands out now, record by record."""
+    def read_rows(self) -> list[dict[str, Any]]:
+        """Return the records that the source hands out now."""
         return [json.loads(line) for line in self.lines()]
 
     def lines(self) -> list[bytes]:
-        found: list[bytes] = []
+        lines: list[bytes] = []
         while raws := self.source.read(0.0):
             for raw in raws:
                 assert isinstance(raw, RawBlock)
-                found += raw.data.splitlines()
-        return found
+                lines += raw.data.splitlines()
+        return lines
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.source.port), timeout=PATIENCE_SECONDS)
 
     def raw(self, data: bytes) -> bytes:
-        """Everything that is answered to these bytes until the other side closes."""
+        """Return everything that is answered to these bytes until the other side closes."""
         with self.connect() as connection:
             connection.sendall(data)
             return rest_of(connection)
 
 
 def rest_of(connection: socket.socket) -> bytes:
-    found = b""
+    received = b""
     try:
         while part := connection.recv(65_536):
-            found += part
+            received += part
     except ConnectionResetError:
         pass
-    return found
+    return received
 
 
 @contextmanager

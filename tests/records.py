@@ -23,7 +23,7 @@ def decode(
     layouts: tuple[TaskLayout, ...] = (TOXICITY,),
     clock: Callable[[], float] | None = None,
 ) -> Chunk:
-    """One line a record, as one block; bytes are taken as they are."""
+    """Return one line a record, as one block; bytes are taken as they are."""
     lines = [record if isinstance(record, bytes) else json.dumps(record).encode() for record in records]
     block = RawBlock(b"\n".join(lines) + b"\n", "p.ndjson", 0)
     chunk = Decoder(layouts, "test", clock=clock).decode([block])
@@ -32,13 +32,13 @@ def decode(
 
 
 def answer(**fields: object) -> dict[str, object]:
-    """A good prediction, with some fields changed; None takes one away."""
+    """Return a good prediction, with some fields changed; None takes one away."""
     record = {"id": "a", "model": "erm", "scores": [0.25, 0.75], **fields}
     return {name: value for name, value in record.items() if value is not None}
 
 
 def kserve_event(record: Mapping[str, object]) -> dict[str, object]:
-    """An answer with scores, time and model, as an event of KServe's logger."""
+    """Return an answer with scores, time and model, as an event of KServe's logger."""
     return {
         "specversion": "1.0",
         "id": record["id"],

@@ -15,7 +15,7 @@ CHEAP = ("ensemble", "labelled")
 
 
 def cheap_refit(job: RefitJob) -> RefitResult:
-    """Every estimator of the job that takes no iterations; refused where nothing is labelled.
+    """Return every estimator of the job that takes no iterations; refused where nothing is labelled.
 
     However a test cuts its stream, the jobs are the same: each is done once.
     """
@@ -40,14 +40,14 @@ def _refit(job: RefitJob) -> RefitResult:
         for tag in CHEAP
         if tag in job.estimators
     }
-    found = {}
+    refits = {}
     for m, model in enumerate(job.models):
         rows = np.flatnonzero(labelled & (job.predicted[:, m] >= 0))
         curve = None
         if job.calibrate and len(np.unique(job.labels[rows])) > 1:
             scores = job.scores[rows, m].astype(np.float64)
             curve = CALIBRATORS["isotonic"]().fit(scores, job.predicted[rows, m], job.labels[rows]).snapshot()
-        found[model] = ModelRefit(
+        refits[model] = ModelRefit(
             tuple(
                 WrittenEstimate.from_estimate(
                     MetricEstimate(metric, tag, fit.estimate(metric, m, level=job.level))
@@ -59,7 +59,7 @@ def _refit(job: RefitJob) -> RefitResult:
         )
     return RefitResult(
         *head,
-        models=found,
+        models=refits,
         rows=len(job.labels),
         labelled=int(labelled.sum()),
         prevalence=tuple(np.bincount(job.labels[labelled], minlength=job.scores.shape[2]) / labelled.sum()),

@@ -3,11 +3,11 @@
     python -m tests.screenshots
     python -m tests.screenshots looks --folder FOLDER
 
-The first command writes the pictures of the documentation anew: `docs/page-light.png`, `page-dark.png` and
-`page-narrow.png`, the page from its top to the end of its first chart, `page-confidences.png`, what can be
-unfolded below that, and `page-model.png`, the page of a model down to its comparison with another one.
-The second one writes the first page, the page of a model and a report, whole, in both themes at three widths,
-as CI keeps them; they are not in git. The stream is seeded, and its times are those of its records.
+The first command writes the pictures of the documentation again: `docs/page-light.png`, `page-dark.png` and
+`page-narrow.png`, the page from its top to the end of its first chart, `page-confidences.png`, the part that
+unfolds below that, and `page-model.png`, the page of a model down to its comparison with another one. The
+second one writes the first page, the page of a model and a report, whole, in both themes at three widths, as
+CI keeps them; they are not in git. The stream is seeded, and its times are those of its records.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COMPARED = "/models/toxicity/erm?compare=irm"
 
 
 def stream(folder: Path) -> dict[str, Any]:
-    """Writes the records, and gives the configuration of an agent that reads them."""
+    """Write the records, and return the configuration of an agent that reads them."""
     rows = records(_GOOD, _START, ORIGINAL, 5) + records(_BAD, _START + _GOOD, WORSE, 6)
     (folder / "in.ndjson").write_bytes(ndjson(rows))
     task = {
@@ -52,11 +52,11 @@ def stream(folder: Path) -> dict[str, Any]:
         "calibration": {"refit_labels": None},
         "groups": ["region"],
     }
-    found = configuration(
+    settings = configuration(
         sources=[{"kind": "file", "path": "in.ndjson", "follow": True}], store={"path": "state"}, task=task
     )
-    found["tasks"] = {"toxicity": found["tasks"].pop("t")}
-    return found
+    settings["tasks"] = {"toxicity": settings["tasks"].pop("t")}
+    return settings
 
 
 def take(browser: Browser, origin: str, folder: Path) -> None:
@@ -94,7 +94,7 @@ def take(browser: Browser, origin: str, folder: Path) -> None:
 
 @contextmanager
 def looks(browser: Browser, origin: str, store: Path, scheme: str, width: int) -> Iterator[dict[str, Any]]:
-    """The first page, the page of a model and a report, open in tabs once their charts are drawn.
+    """Yield the first page, the page of a model and a report, open in tabs once their charts are drawn.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def looks(browser: Browser, origin: str, store: Path, scheme: str, width: int) -
     addresses = {"page": f"{origin}/", "model": origin + COMPARED, "report": out.as_uri()}
     viewport = {"width": width, "height": 900 if width > PHONE["width"] else PHONE["height"]}
     with ExitStack() as tabs:
-        found = {}
+        pages = {}
         for name, address in addresses.items():
             of = "file://" if name == "report" else origin
             tab = tabs.enter_context(browser.tab(of, color_scheme=scheme, viewport=viewport))
@@ -122,12 +122,12 @@ def looks(browser: Browser, origin: str, store: Path, scheme: str, width: int) -
                 tab.page.locator("figure").first.scroll_into_view_if_needed()
                 tab.page.locator("figure .plot canvas").first.wait_for()
                 tab.page.evaluate("scrollTo(0, 0)")
-            found[name] = tab.page
-        yield found
+            pages[name] = tab.page
+        yield pages
 
 
 def take_looks(browser: Browser, origin: str, store: Path, folder: Path) -> None:
-    """The pictures of `looks`, both themes at every width, into a folder."""
+    """Take the pictures of `looks`, both themes at every width, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for scheme in SCHEMES:
         for width in WIDTHS:
@@ -145,15 +145,15 @@ class Running(NamedTuple):
 
 @contextmanager
 def agent() -> Iterator[Running]:
-    """One that has read the whole stream."""
+    """Yield one that has read the whole stream."""
     with (
         tempfile.TemporaryDirectory(prefix="blindsight-pictures-") as folder,
         DaemonProcess(Path(folder), stream(Path(folder))) as daemon,
     ):
         for model in ("erm", "irm"):
             daemon.until_value((_GOOD + _BAD) // 100, "windows_closed_total", model=model)
-        asked = "/chart.svg?task=toxicity&model=erm&metric=accuracy"
-        daemon.until(lambda: "out of control" in daemon.get(asked)[1], "its windows are saved")
+        address = "/chart.svg?task=toxicity&model=erm&metric=accuracy"
+        daemon.until(lambda: "out of control" in daemon.get(address)[1], "its windows are saved")
         yield Running(f"http://127.0.0.1:{daemon.port}", Path(folder) / "state")
 
 
@@ -162,12 +162,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("which", nargs="?", choices=("docs", "looks"), default="docs")
     parser.add_argument("--folder", type=Path, default=DOCS)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with agent() as (origin, store), Browser() as browser:
-        if asked.which == "looks":
-            take_looks(browser, origin, store, asked.folder)
+        if arguments.which == "looks":
+            take_looks(browser, origin, store, arguments.folder)
         else:
-            take(browser, origin, asked.folder)
+            take(browser, origin, arguments.folder)
 
 
 if __name__ == "__main__":

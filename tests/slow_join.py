@@ -56,7 +56,7 @@ Record = Answer | Label
 
 @dataclass
 class Known:
-    """What the slow join keeps of an answer or of a label."""
+    """An answer or a label that the slow join keeps."""
 
     record: Any
     sequence: int
@@ -96,15 +96,15 @@ class SlowJoin:
             if label.waiting and self._outdated(label):
                 self._settle(label, LabelOutcome.EXPIRED)
         known = self.answers[answer.id, answer.model] = Known(answer, sequence)
-        found = [self.labels.get((answer.id, model)) for model in (-1, answer.model)]
+        candidates = [self.labels.get((answer.id, model)) for model in (-1, answer.model)]
         if answer.request and (answer.request, answer.model) not in self.answers:
             by_request = [self.labels.get((answer.request, model)) for model in (-1, answer.model)]
             if answer.rows == 1:
-                found += by_request
+                candidates += by_request
             for one in by_request:
                 if one and abs(one.record.time - answer.time) <= HORIZON and answer.rows > 1:
                     self._settle(one, LabelOutcome.AMBIGUOUS)
-        near = [one for one in found if one and abs(one.record.time - answer.time) <= HORIZON]
+        near = [one for one in candidates if one and abs(one.record.time - answer.time) <= HORIZON]
         if near:
             known.weight = weight_of(min(near, key=lambda one: one.first_sequence).record)
         for label in sorted(near, key=lambda one: one.sequence):
@@ -183,12 +183,14 @@ def added(sums: Sums, labelled: int, correct: int, weight: float) -> Sums:
 
 
 def confidence_of(sequence: int) -> float:
-    """What the answer at this place gives as its confidence."""
+    """Return the confidence of the answer at this place."""
     return sequence % 64 / 64
 
 
 def cells(answer: Answer, sequence: int) -> list[tuple[int, int]]:
-    """The (series, window) in which an answer counts: its model's, and its group's where it has one."""
+    """Return the (series, window) in which an answer counts: its model's, and its group's where it has
+    one.
+    """
     own = (answer.model, sequence // 3)
     return [own] if answer.group < 0 else [own, (10 + answer.group, sequence // 5)]
 
@@ -198,23 +200,23 @@ def key_of(ids: Iterable[str]) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 
 def step(join: LabelJoinLogic, records: Sequence[tuple[int, Record]]) -> list[Matches]:
-    """One step as the engine makes it: answers that are no duplicates, then labels."""
+    """Return one step as the engine makes it: answers that are no duplicates, then labels."""
     answers = [(sequence, one) for sequence, one in records if isinstance(one, Answer)]
     labels = [(sequence, one) for sequence, one in records if isinstance(one, Label)]
-    given: list[Matches] = []
+    matches: list[Matches] = []
     if answers:
         new = join.is_new(
             key_of(one.id for _, one in answers),
             np.array([one.model for _, one in answers]),
             np.array([one.time for _, one in answers], dtype=float),
         )
-        given.append(join.add_answers(columns([pair for pair, ok in zip(answers, new, strict=True) if ok])))
+        matches.append(join.add_answers(columns([pair for pair, ok in zip(answers, new, strict=True) if ok])))
     if labels:
         models = np.array([one.model for _, one in labels])
         sequences = np.array([sequence for sequence, _ in labels])
         batch = label_batch([one for _, one in labels])
-        given.append(join.add_labels(batch, models, np.arange(MODELS), sequences))
-    return given
+        matches.append(join.add_labels(batch, models, np.arange(MODELS), sequences))
+    return matches
 
 
 def columns(answers: Sequence[tuple[int, Answer]]) -> Answers:
@@ -250,20 +252,22 @@ def label_batch(labels: Sequence[Label]) -> LabelBatch:
 
 
 def counted(matches: Iterable[Matches]) -> Counts:
-    """What matches add up to, by (sequence, series, window); nothing where they cancel out."""
-    found: Counts = {}
+    """Return the sums of matches, by (sequence, series, window); nothing where they cancel out."""
+    counts: Counts = {}
     for part in matches:
         rows = zip(
             part.sequence, part.series, part.window, part.labelled, part.correct, part.weight, strict=True
         )
         for sequence, series, window, labelled, correct, weight in rows:
             change = (int(sequence), int(series), int(window))
-            found[change] = added(found.get(change, (0, 0, 0, 0)), int(labelled), int(correct), float(weight))
-    return without_zeros(found)
+            counts[change] = added(
+                counts.get(change, (0, 0, 0, 0)), int(labelled), int(correct), float(weight)
+            )
+    return without_zeros(counts)
 
 
 def rows_counted(matches: Iterable[Matches]) -> dict[Change, tuple[int, int]]:
-    """Labelled and correct rows alone."""
+    """Return labelled and correct rows alone."""
     return {change: (int(sums[0]), int(sums[1])) for change, sums in counted(matches).items()}
 
 
@@ -278,26 +282,26 @@ def no_zeros(outcomes: Counter[LabelOutcome]) -> dict[LabelOutcome, int]:
 def run(records: Sequence[Record], cuts: Iterable[int] = (), resume_at: int = -1) -> LabelJoinLogic:
     """Take records in steps beside the slow join; demand the same outcomes after each step, and counts."""
     join, slow = SETTINGS.build(), SlowJoin()
-    given: list[Matches] = []
-    taken = 0
+    matches: list[Matches] = []
+    start = 0
     for place, stop in enumerate(sorted({*cuts, len(records)})):
-        part = [(taken + i, record) for i, record in enumerate(records[taken:stop])]
-        given += step(join, part)
+        part = [(start + i, record) for i, record in enumerate(records[start:stop])]
+        matches += step(join, part)
         for sequence, record in part:
             slow.take(record, sequence)
-        taken = stop
+        start = stop
         assert (no_zeros(join.outcomes), join.waiting) == (no_zeros(slow.outcomes), slow.waiting)
-        received = sum(isinstance(record, Label) for record in records[:taken])
+        received = sum(isinstance(record, Label) for record in records[:start])
         assert received == sum(join.outcomes.values()) + join.waiting
         if place == resume_at:
             join = SETTINGS.build(through_msgpack(join.snapshot()))
-    assert counted(given) == without_zeros(slow.counts)
+    assert counted(matches) == without_zeros(slow.counts)
     assert replaced(join, slow.answers) == {name for name, known in slow.answers.items() if known.replaced}
     return join
 
 
 def replaced(join: LabelJoinLogic, answers: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Those of these answers whose label has replaced another class."""
+    """Return those answers whose label has replaced another class."""
     ring, names = join.rings["answers"], list(answers)
     models = np.array([model for _, model in names], dtype=np.int64)
     rows = ring.find(answer_keys(key_of(name for name, _ in names), models))

@@ -29,7 +29,7 @@ Record = dict[str, Any]
 
 
 def confidences(rng: np.random.Generator, n: int, weights: Sequence[float] = ORIGINAL) -> np.ndarray:
-    """Scores of the class `bad` by the paper's mixture of beta distributions."""
+    """Return scores of the class `bad` by the paper's mixture of beta distributions."""
     part = rng.choice(3, size=n, p=weights)
     return rng.beta(np.array([20, 2, 1])[part], np.array([1, 2, 20])[part]).round(6)
 
@@ -43,8 +43,8 @@ def answers(
     labelled: bool = False,
     **more: Any,
 ) -> list[Record]:
-    """Predictions a second apart; with `labelled` each brings its label."""
-    found = []
+    """Return predictions a second apart; with `labelled` each brings its label."""
+    records = []
     for i, score in enumerate(confidences(rng, n, weights).tolist()):
         record = {
             "id": f"{model}-{start:.0f}-{i}",
@@ -54,15 +54,17 @@ def answers(
         }
         if labelled:
             record["label"] = CLASSES[int(rng.random() < score)]
-        found.append(record | more)
-    return found
+        records.append(record | more)
+    return records
 
 
 def newest_wrong(records: Sequence[Record], rows: int = 100) -> list[Record]:
-    """Records with labels that agree with every answer but the last ones, so that these cost the trust."""
-    said = [int(np.argmax(record["scores"])) for record in records]
-    said[-rows:] = [1 - one for one in said[-rows:]]
-    return [record | {"label": CLASSES[one]} for record, one in zip(records, said, strict=True)]
+    """Return records with labels that agree with every answer but the last ones, so that these cost the
+    trust.
+    """
+    classes = [int(np.argmax(record["scores"])) for record in records]
+    classes[-rows:] = [1 - one for one in classes[-rows:]]
+    return [record | {"label": CLASSES[one]} for record, one in zip(records, classes, strict=True)]
 
 
 def compared(
@@ -74,8 +76,10 @@ def compared(
     agree: float = 0.8,
     start: float = 1.7e9,
 ) -> list[Record]:
-    """Comparisons a second apart of models whose coefficients are 0, 0.5, 1, …; the judge favours model_a."""
-    found = []
+    """Return comparisons a second apart of models whose coefficients are 0, 0.5, 1, …; the judge favours
+    model_a.
+    """
+    comparisons = []
     for i in range(n):
         a, b = rng.choice(len(models), 2, replace=False).tolist()
         won = "model_b" if rng.random() < 1 / (1 + np.exp((a - b) / 2)) else "model_a"
@@ -86,18 +90,20 @@ def compared(
             "model_b": models[b],
             "judge_winner": won if rng.random() < agree else "model_a",
         }
-        found.append(record | ({"winner": won} if rng.random() < human else {}))
-    return found
+        comparisons.append(record | ({"winner": won} if rng.random() < human else {}))
+    return comparisons
 
 
 def task(**settings: Any) -> Task:
-    """A task of two classes with small windows that do not age, unless `settings` say otherwise."""
+    """Return a task of two classes with small windows that do not age, unless `settings` say otherwise."""
     window = {"size": 100, "min_size": 20, "max_age_seconds": 1e9} | settings.pop("window", {})
     return Task(**({"classes": CLASSES, "window": window, "metrics": ["accuracy"]} | settings))
 
 
 def reference_of(settings: TaskConfig, records: Iterable[Record]) -> dict[str, Reference]:
-    """A labelled reference as the daemon would read it; equal ones are one, so that each is fitted once."""
+    """Return a labelled reference as the daemon would read it; equal ones are one, so that each is fitted
+    once.
+    """
     return dict(_read(layouts({"t": settings}), tuple(map(msgspec.json.encode, records))))
 
 
@@ -126,7 +132,7 @@ class Rig:
         self.offset = 0
 
     def feed(self, records: Iterable[Record | bytes], now: float = 0.0) -> list[WindowReport]:
-        """One chunk."""
+        """Return one chunk."""
         values = [r if isinstance(r, bytes) else msgspec.json.encode(r) for r in records]
         offsets = list(range(self.offset, self.offset + len(values)))
         self.offset += len(values)
@@ -150,5 +156,5 @@ class Rig:
 
 
 def lines(reports: Sequence[WindowReport]) -> list[bytes]:
-    """Reports as they are written down."""
+    """Return reports as they are written down."""
     return [to_json(report) for report in reports]

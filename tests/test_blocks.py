@@ -55,7 +55,7 @@ class Case(NamedTuple):
     block: Block
 
     def begins(self, page: str, text: str) -> bool:
-        """Whether it is the block of that page that begins so."""
+        """Return whether it is the block of that page that begins so."""
         return self.page == page and self.block.text.startswith(text)
 
 
@@ -127,12 +127,12 @@ BUILTINS = {".", "bash", "echo", "export", "sed", "wait"}
 
 
 def of(*languages: str) -> list[Case]:
-    """The blocks in these languages that are read here."""
+    """Return the blocks in these languages that are read here."""
     return [case for case in CASES if case.block.language in languages and elsewhere(case) is None]
 
 
 def elsewhere(case: Case) -> str | None:
-    """What else runs a block, or the reason why nothing does."""
+    """Return the name of another test that runs a block, or the reason why nothing does."""
     return next((why for key, why in (RUN_BY | CANNOT).items() if case.begins(*key)), None)
 
 
@@ -141,9 +141,9 @@ def place(case: Case) -> str:
 
 
 def one(page: str, text: str) -> str:
-    """The block of a page that begins so."""
-    [found] = [case.block.text for case in CASES if case.begins(page, text)]
-    return found
+    """Return the block of a page that begins so."""
+    [block] = [case.block.text for case in CASES if case.begins(page, text)]
+    return block
 
 
 def test_every_block_is_in_a_language_that_is_read_here_or_has_its_place() -> None:
@@ -174,7 +174,7 @@ def test_what_stands_elsewhere_is_there_and_each_reason_is_needed() -> None:
 
 
 def completed(part: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with what a page shows of it."""
+    """Return a configuration with what a page shows of it."""
     task = {
         "classes": ["ok", "toxic"],
         "models": ["erm", "irm"],
@@ -244,13 +244,13 @@ def test_lines_of_the_reports_are_read_by_their_reader() -> None:
 
 
 def test_a_line_to_label_is_a_label_once_it_is_filled_in() -> None:
-    drawn = [case.block.text for case in of("json") if case.page == "docs/labels-ask.md"]
-    for line in drawn:
+    lines = [case.block.text for case in of("json") if case.page == "docs/labels-ask.md"]
+    for line in lines:
         assert line.endswith('"label": null}\n')
         raw = RawBlock(line.replace("null", '"toxic"').encode(), "page", 0)
         chunk = Decoder([TOXICITY], "page").decode([raw])
         assert (chunk.rejects, sum(map(len, chunk.labels))) == ((), 1)
-    assert len(drawn) == 2
+    assert len(lines) == 2
 
 
 def test_every_other_line_is_a_sample_that_is_read_by_the_mapping_beside_it() -> None:
@@ -263,7 +263,7 @@ def test_every_other_line_is_a_sample_that_is_read_by_the_mapping_beside_it() ->
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words of each command in a block, without redirections."""
+    """Yield the words of each command in a block, without redirections."""
     for line in text.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line.replace("$(", " ( "), posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
@@ -316,7 +316,9 @@ def test_what_is_for_the_shell_is_in_its_grammar(tmp_path: Path) -> None:
 
 
 def parsed(command: Any, words: list[str]) -> Any:
-    """The context in which a command would run with these words: they are read, and nothing is done."""
+    """Return the context in which a command would run with these words: they are read, and nothing is
+    done.
+    """
     while hasattr(command, "commands"):
         name, command, words = command.resolve_command(
             command.make_context("blindsight", list(words)), list(words)
@@ -364,7 +366,7 @@ def test_posts_by_curl_are_taken(tmp_path: Path) -> None:
         text = text.replace("curl -sS", f"curl -sS -H 'Authorization: Bearer {token}'", 1)
         done = bash(text.replace("curl -sS", "curl -sS -f"), tmp_path, TOKEN=token)
         assert (done.returncode, done.stderr) == (0, "")
-        assert [row["id"] for row in posted.taken()] == ["req-81", "req-81"]
+        assert [row["id"] for row in posted.read_rows()] == ["req-81", "req-81"]
 
 
 def bash(text: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -389,7 +391,7 @@ def test_python_can_be_compiled(case: Case) -> None:
 
 
 class AddsMiddleware:
-    """What Starlette's and FastAPI's `add_middleware` do: wrap the application."""
+    """A stand-in for the `add_middleware` of Starlette and FastAPI: it wraps the application."""
 
     def __init__(self) -> None:
         self.made: list[Any] = []
@@ -411,27 +413,27 @@ def test_the_lines_of_the_client_send_what_the_page_says(tmp_path: Path) -> None
         client = names["client"]
         client.close(PATIENCE_SECONDS)
         run("docs/serving/fastapi.md", "from blindsight_client import Client\n", {}, posted.source.port)
-        taken = posted.taken()
-    assert [(row["id"], row.get("scores"), row.get("label")) for row in taken] == [
+        rows = posted.read_rows()
+    assert [(row["id"], row.get("scores"), row.get("label")) for row in rows] == [
         ("req-81", [0.12, 0.88], None),
         ("req-81", None, "toxic"),
         ("r-1", None, "toxic"),
     ]
     application = AddsMiddleware()
-    given = {
+    variables = {
         "app": application,
         "client": client,
         "json": json,
         "serve": types.SimpleNamespace(deployment=lambda x: x),
     }
-    run("docs/client.md", "from blindsight_client import Client, Middleware", given)
-    run("docs/client.md", "def records", given)
-    run("docs/client.md", "from blindsight_client import observed", given)
+    run("docs/client.md", "from blindsight_client import Client, Middleware", variables)
+    run("docs/client.md", "def records", variables)
+    run("docs/client.md", "from blindsight_client import observed", variables)
     assert len(application.made) == 2
     exchange = types.SimpleNamespace(
         response=b'{"proba": [0.1, 0.9]}', response_headers={"x-request-id": "r"}
     )
-    assert given["records"](exchange) == [{"id": "r", "scores": [0.1, 0.9]}]
+    assert variables["records"](exchange) == [{"id": "r", "scores": [0.1, 0.9]}]
     (tmp_path / "predictions.ndjson").write_bytes(b'{"id": "req-80"}\n{"id": "req-81"}\n{"id": "req-82"}\n')
     with contextlib.chdir(tmp_path):
         run("docs/data.md", "with open", {})
@@ -503,8 +505,8 @@ def test_an_output_on_a_page_is_one_that_is_kept(case: Case) -> None:
 def test_the_formula_of_lure_is_what_is_computed() -> None:
     draws, rows = np.array([0.2, 0.5, 0.1]), 7
     formula = one("docs/estimators.md", "v = ").partition("=")[2]
-    for said, meant in {"−": "-", "·": "*", "1) q)": "1) * q)", "\n": ""}.items():
-        assert said in formula
-        formula = formula.replace(said, meant)
+    for written, meant in {"−": "-", "·": "*", "1) q)": "1) * q)", "\n": ""}.items():
+        assert written in formula
+        formula = formula.replace(written, meant)
     for number, (q, weight) in enumerate(zip(draws, lure_weights(draws, rows), strict=True), start=1):
         assert weight == nearly(eval(formula, {"N": rows, "M": len(draws), "m": number, "q": q}))

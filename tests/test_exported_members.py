@@ -41,17 +41,17 @@ def test_every_public_class_and_function_is_documented(package: str) -> None:
 
 
 def members(thing: object) -> list[tuple[str, object]]:
-    """The thing itself and, of a class, its public methods and properties."""
+    """Return the thing itself and, of a class, its public methods and properties."""
     if not (inspect.isclass(thing) or inspect.isfunction(thing)):
         return []
-    found: list[tuple[str, object]] = [("", thing)]
+    pairs: list[tuple[str, object]] = [("", thing)]
     if inspect.isclass(thing):
-        found += [
+        pairs += [
             (name, member)
             for name, member in vars(thing).items()
             if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property))
         ]
-    return found
+    return pairs
 
 
 def test_the_door_of_notebooks_has_the_same_names() -> None:

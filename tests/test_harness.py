@@ -33,9 +33,9 @@ def loads(loads: tuple[str, ...] = ("plain", "5 % labelled")) -> str:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    found = tmp_path / "table.txt"
-    found.write_text("before\n", encoding="utf-8")
-    return found
+    path = tmp_path / "table.txt"
+    path.write_text("before\n", encoding="utf-8")
+    return path
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def arguments(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("given", "count", "is_kept"),
+    ("options", "count", "is_kept"),
     [
         ([], 40, True),
         (["--lives", "40"], 40, True),
@@ -57,24 +57,24 @@ def arguments(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     ],
 )
 def test_a_run_prints_and_keeps_the_table_of_the_default_count_alone(
-    given: list[str],
+    options: list[str],
     count: int,
     is_kept: bool,
     file: Path,
     arguments: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments += given
+    arguments += options
     harness.run(table, path=file)
     assert capsys.readouterr().out == f"of {count} lives\n"
     assert file.read_text(encoding="utf-8") == (f"of {count} lives\n" if is_kept else "before\n")
 
 
-@pytest.mark.parametrize(("given", "is_kept"), [([], False), (["--keep"], True)])
+@pytest.mark.parametrize(("options", "is_kept"), [([], False), (["--keep"], True)])
 def test_timings_are_kept_where_that_is_asked_for(
-    given: list[str], is_kept: bool, file: Path, arguments: list[str]
+    options: list[str], is_kept: bool, file: Path, arguments: list[str]
 ) -> None:
-    arguments += given
+    arguments += options
     harness.run(table, keep=False, path=file)
     assert (file.read_text(encoding="utf-8") != "before\n") == is_kept
 
@@ -101,14 +101,14 @@ def test_help_says_what_it_shows_and_the_defaults(
         harness.run({"one": table, "other": lines, "loads": loads})
     text = capsys.readouterr().out
     assert "what may overwrite a kept text" in text
-    for told in (
+    for phrase in (
         "1,000 if absent",
         "1 2 if absent",
         "{odd,even}",
         "one, other, loads; all if absent",
         "plain 5 % labelled",
     ):
-        assert told in text
+        assert phrase in text
 
 
 def test_lines_are_printed_as_they_come_and_options_are_of_the_annotated_types(

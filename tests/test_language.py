@@ -1,10 +1,11 @@
-"""How the product's docstrings and names are written, package by package (CONTRIBUTING.md, "English")."""
+"""The English of docstrings and names, package by package (CONTRIBUTING.md, "English")."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,9 @@ PACKAGES: tuple[str, ...] = (
     "monitor/stats",
     "monitor/store",
     "monitor/testing",
+    "tests",
 )
-"""The folders of the product."""
+"""The folders of the product, and its tests."""
 
 FIRST_WORDS = re.compile(r"(Of|By|As|That|Those|What|Whose|Which|With|Whether|How|Where|When|If|So)\b")
 """No summary of a class, function or module begins with one of these."""
@@ -54,11 +56,17 @@ NAMES = {
 """No variable, argument, field or function has one of these names."""
 
 
-def nodes(folder: str) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the place and the node of everything in the modules of a folder."""
+@cache
+def written(folder: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the docstrings and the bound names of the modules of a folder, each with its place."""
+    docstrings, bound = [], []
     for path in sorted((ROOT / folder).rglob("*.py")):
+        file = path.relative_to(ROOT)
         for node in ast.walk(ast.parse(path.read_bytes())):
-            yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", node
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                docstrings.append((f"{file}:{getattr(node, 'lineno', 1)}", ast.get_docstring(node) or ""))
+            bound += [(f"{file}:{node.lineno}", name) for name in names(node)]
+    return docstrings, bound
 
 
 def names(node: ast.AST) -> Iterator[str]:
@@ -75,27 +83,17 @@ def names(node: ast.AST) -> Iterator[str]:
 
 @pytest.mark.parametrize("folder", PACKAGES)
 def test_no_summary_begins_with_a_word_that_refers_to_another_sentence(folder: str) -> None:
-    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    summaries = [
-        (place, ast.get_docstring(node) or "")
-        for place, node in nodes(folder)
-        if isinstance(node, documented)
-    ]
-    assert [(place, text.splitlines()[0]) for place, text in summaries if FIRST_WORDS.match(text)] == []
+    docstrings, _ = written(folder)
+    assert [(place, text.splitlines()[0]) for place, text in docstrings if FIRST_WORDS.match(text)] == []
 
 
 @pytest.mark.parametrize("folder", PACKAGES)
 def test_docstrings_use_no_word_that_stands_for_another(folder: str) -> None:
-    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    texts = [
-        (place, ast.get_docstring(node) or "")
-        for place, node in nodes(folder)
-        if isinstance(node, documented)
-    ]
-    assert [(place, word[0]) for place, text in texts if (word := WORDS.search(text))] == []
+    docstrings, _ = written(folder)
+    assert [(place, word[0]) for place, text in docstrings if (word := WORDS.search(text))] == []
 
 
 @pytest.mark.parametrize("folder", PACKAGES)
 def test_names_say_what_they_hold(folder: str) -> None:
-    bound = [(place, name) for place, node in nodes(folder) for name in names(node)]
+    _, bound = written(folder)
     assert [(place, name) for place, name in bound if name.strip("_") in NAMES] == []

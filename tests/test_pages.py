@@ -79,7 +79,7 @@ def configured(
     path: str,
     used: set[tuple[int, str]],
 ) -> dict[str, Any]:
-    """A section of the examples of its keys; adds those that it has to `used`."""
+    """Return a section of the examples of its keys; adds those that it has to `used`."""
     made = {}
     for key, child in node["properties"].items():
         at = f"{path}.{key}"

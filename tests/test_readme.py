@@ -88,8 +88,8 @@ def test_its_lines_lead_to_the_number_and_to_the_scrape_that_they_say(tmp_path):
         with (tmp_path / "answers.ndjson").open("a", encoding="utf-8") as file:
             file.write(f"{label}\n")
         daemon.until_value(1.0, "labels_total", outcome="matched")
-    (said,) = [block for block in blocks("text", COMMANDS) if block.startswith("blindsight_")]
-    for line in said.splitlines():
+    (output,) = [block for block in blocks("text", COMMANDS) if block.startswith("blindsight_")]
+    for line in output.splitlines():
         assert sum(checker.check_output(line, got, doctest.ELLIPSIS) for got in scraped) == 1, line
 
 
@@ -100,7 +100,7 @@ def test_it_is_one_screen_to_a_number_and_three_in_all():
 
 
 def rows(page: Path, table: int) -> list[list[str]]:
-    """The cells of the rows of a table of a page, the heading first."""
+    """Return the cells of the rows of a table of a page, the heading first."""
     tables = re.findall(r"(?:^\|.*\|\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)
     lines = tables[table].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
@@ -137,7 +137,7 @@ def test_every_file_that_a_page_links_to_is_there(page):
 
 
 def cells(page: Path) -> list[str]:
-    """Those of every table of a page."""
+    """Return the cells of every table of a page."""
     text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     rows = re.findall(r"^ *\|(.*)\|$", text, re.MULTILINE)
     return [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
@@ -159,7 +159,9 @@ def linked_from(page: Path) -> set[Path]:
 
 
 def test_every_page_can_be_reached_from_it():
-    """Those of a serving stack by their index, names in Python and the JSON API by the pages on them."""
+    """The pages of a serving stack are reached by their index, names in Python and the JSON API by the pages
+    on them.
+    """
     index = ROOT / "docs/serving/stacks.md"
     below = {page for page in PAGES if page.parent == index.parent} - {index}
     below |= {ROOT / "docs/api.md", ROOT / "docs/http-api.md"}

@@ -52,7 +52,7 @@ class Boldest(Ensemble):
 
 @dataclass(frozen=True, slots=True)
 class Unmoved(ReferenceEstimator):
-    """Expects what was right in the reference."""
+    """An estimator that expects the share of right answers in the reference."""
 
     right: float
     is_share: ClassVar[bool] = True
@@ -80,7 +80,7 @@ class Trusting(Uncalibrated):
 
 
 class TrustingCalibrator(NoCalibrator):
-    """Fits nothing."""
+    """A calibrator that fits nothing."""
 
     method: ClassVar[str] = "trusting"
     calibration: ClassVar[type[Calibration]] = Trusting
@@ -117,7 +117,7 @@ class TapeSource(SourceSection):
 
 
 class Tape(Source[int]):
-    """Reads the text once."""
+    """A source that reads the text once."""
 
     def __init__(self, settings: TapeSource) -> None:
         self.name, self._text, self._at = settings.label, settings.text.encode(), 0
@@ -163,8 +163,8 @@ def test_an_estimator_that_uses_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = task(estimators=estimators, models={"erm": {}}, ssme={"every_windows": 1, "every_labels": 1})
     assert settings.refit_estimators == ("boldest",)
     rig = Rig(settings, refit=refit)
-    found = [e for report in rig.feed(records()) for e in report.estimates if e.estimator == "boldest"]
-    assert found[-1].metric == "accuracy"
+    estimates = [e for report in rig.feed(records()) for e in report.estimates if e.estimator == "boldest"]
+    assert estimates[-1].metric == "accuracy"
     scraped = samples(view_of(rig))
     assert value(
         scraped, "blindsight_estimate_ratio", estimator="boldest", metric="accuracy", model="erm", task="t"
@@ -184,8 +184,8 @@ def test_an_estimator_that_is_fitted_on_the_reference(monkeypatch: pytest.Monkey
     known = Reference(scores, predicted, labels, np.arange(200.0), "", {})
     settings = task(estimators=["average_confidence", "unmoved"], models={"erm": {}})
     reports = Rig(settings, references={"t": {"erm": known}}).feed(records())
-    found = [each.result for report in reports for each in report.estimates if each.estimator == "unmoved"]
-    assert [result.value for result in found if isinstance(result, Estimate)] == [
+    results = [each.result for report in reports for each in report.estimates if each.estimator == "unmoved"]
+    assert [result.value for result in results if isinstance(result, Estimate)] == [
         pytest.approx((predicted == labels).mean())
     ] * len(reports)
     assert "* `unmoved`: the reference's." in kinds_page()
@@ -264,9 +264,9 @@ def test_a_source_and_a_wire_format(monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_from(
         {"tasks": {"t": {}}, "sources": [{"kind": "tape", "text": text, "mapping": mapping}]}
     )
-    (given,) = build_inputs(config)
-    given.feed.open({})
-    chunk = given.decode(given.feed.read(0.0))
+    (source_input,) = build_inputs(config)
+    source_input.feed.open({})
+    chunk = source_input.decode(source_input.feed.read(0.0))
     rig = Rig(config.scored_tasks["t"])
     rig.engine.absorb(chunk, 0.0)
     assert value(samples(view_of(rig)), "blindsight_answers_received_total", source="tape") == 1.0
@@ -284,8 +284,8 @@ def test_what_a_kind_of_source_does_not_sample_the_doctor_does_not_look_at(
     line = registry.SourceEntry(f"{own}:Tape", "a tape", section=f"{own}:TapeSource")
     monkeypatch.setitem(registry.SOURCES, "tape", line)
     config = {"tasks": {"t": {}}, "sources": [{"kind": "tape", "text": "{}"}]}
-    told = "tape (tape):\n  not looked at: a source of kind tape can be read by its agent alone"
-    assert examine_sources(str(write_configuration(tmp_path, config))) == (told, True)
+    expected = "tape (tape):\n  not looked at: a source of kind tape can be read by its agent alone"
+    assert examine_sources(str(write_configuration(tmp_path, config))) == (expected, True)
 
 
 def test_a_metric_family(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,13 +66,13 @@ OVER_EACH_OTHER = """() => {
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    with agent() as found:
-        yield found
+    with agent() as running_agent:
+        yield running_agent
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the pictures go: CI names a folder, and keeps what is there."""
+    """Return the folder of the pictures: CI names one, and keeps its content."""
     folder = Path(os.environ.get("BLINDSIGHT_PICTURES") or tmp_path_factory.mktemp("pictures"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -87,18 +87,18 @@ def size(picture: Path) -> tuple[int, int]:
 
 
 def ends(browser: Browser, origin: str) -> dict[str, float]:
-    """By picture, the pixel at which the words below the first chart end."""
-    found = {}
+    """Return, by picture, the pixel at which the words below the first chart end."""
+    bottoms = {}
     for name, settings in PICTURES.items():
         with browser.tab(origin, **settings) as tab:
             tab.page.goto(origin + "/")
-            said = tab.page.locator("figure .readout").first
+            readout = tab.page.locator("figure .readout").first
             tab.page.locator("figure").first.scroll_into_view_if_needed()
-            said.wait_for()
+            readout.wait_for()
             tab.page.evaluate("scrollTo(0, 0)")
-            box = said.bounding_box()
-        found[name] = box["y"] + box["height"]
-    return found
+            box = readout.bounding_box()
+        bottoms[name] = box["y"] + box["height"]
+    return bottoms
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -130,19 +130,19 @@ def test_a_text_that_is_cut_and_one_over_another_are_found(browser: Browser) -> 
             f'<td style="white-space: nowrap">{"Too long " * 20}</td></tr></table></div>'
             '<p style="margin-top: -22px">Over it</p>'
         )
-        assert [found.strip()[:8] for found in tab.page.evaluate(CUT)] == ["Too long"]
+        assert [text.strip()[:8] for text in tab.page.evaluate(CUT)] == ["Too long"]
         assert [pair[1] for pair in tab.page.evaluate(OVER_EACH_OTHER)] == ["Over it"]
 
 
 def test_the_pictures_hold_the_whole_chart(browser: Browser, running: Running, tmp_path: Path) -> None:
     origin = running.origin
 
-    def taken() -> bool:
+    def take_pictures() -> bool:
         before = ends(browser, origin)
         take(browser, origin, tmp_path)
         return ends(browser, origin) == before
 
-    wait_until(taken, "what the page shows stays in its place while the pictures are taken")
+    wait_until(take_pictures, "what the page shows stays in its place while the pictures are taken")
     for name, end in ends(browser, origin).items():
         width, height = size(tmp_path / name)
         assert width == PICTURES[name]["viewport"]["width"]

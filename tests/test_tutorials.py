@@ -35,13 +35,13 @@ class Tutorial:
     ----------
     name : str
     folder : Path
-    said : mapping of str to str
-        What is said in place of these parts of its text.
+    replacements : mapping of str to str
+        The text in place of these parts of it.
     """
 
-    def __init__(self, name: str, folder: Path, said: Mapping[str, str] | None = None) -> None:
+    def __init__(self, name: str, folder: Path, replacements: Mapping[str, str] | None = None) -> None:
         self.blocks = blocks(ROOT / "docs" / "tutorials" / f"{name}.md")
-        for old, new in (said or {}).items():
+        for old, new in (replacements or {}).items():
             assert any(old in block.text for block in self.blocks), old
             self.blocks = [block._replace(text=block.text.replace(old, new)) for block in self.blocks]
         self.folder = folder
@@ -72,17 +72,17 @@ class Tutorial:
         return count
 
     def block(self, name: str) -> str:
-        """The text of the block of this name."""
-        [found] = [block.text for block in self.blocks if block.name == name]
-        return found
+        """Return the text of the block of this name."""
+        [text] = [block.text for block in self.blocks if block.name == name]
+        return text
 
     def agent(self, name: str) -> DaemonProcess:
-        """The agent on its configuration, at a free port."""
+        """Return the agent on its configuration, at a free port."""
         config = yaml.safe_load((self.folder / name).read_text(encoding="utf-8"))
         return DaemonProcess(self.folder, config | {"export": {"listen": "127.0.0.1:0"}})
 
     def bash(self, text: str) -> str:
-        """What commands print that must succeed."""
+        """Return the output of commands that must succeed."""
         done = subprocess.run(
             ["bash", "-euc", text],
             cwd=self.folder,
@@ -106,7 +106,7 @@ def test_they_lead_from_scikit_learn_to_an_alert(
         daemon.until_value(40.0, "windows_closed_total", model="erm")
         assert daemon.metrics().value("out_of_control", model="erm", metric="accuracy") == 1.0
 
-    said = {
+    replacements = {
         "127.0.0.1:9092": kafka_broker.address,
         "[predictions, labels]": "[tutorial-predictions, tutorial-labels]",
         '"labels" if "label" in json.loads(line) else "predictions"': (
@@ -115,7 +115,7 @@ def test_they_lead_from_scikit_learn_to_an_alert(
         "rules sidecar.yaml": "rules sidecar.yaml --time-scale 0.001",
         "time.sleep(0.5)": "pass",  # the agent may need longer: see below
     }
-    second = Tutorial("kafka-sidecar", tmp_path / "second", said)
+    second = Tutorial("kafka-sidecar", tmp_path / "second", replacements)
     for name in ("reference.ndjson", "log.ndjson"):
         (first.folder / name).rename(second.folder / name)
     log = (second.folder / "log.ndjson").read_text(encoding="utf-8")

@@ -34,7 +34,7 @@ from tests.streams import Rig, lines, task
 
 @pytest.fixture
 def rigged() -> Iterator[Callable[..., Rigged]]:
-    """Makes agents and stops them after the test, whatever it came to."""
+    """Yield a function that makes agents, and stop them after the test."""
     made: list[Rigged] = []
 
     def new(*sources: Source, **rest: Any) -> Rigged:
@@ -48,7 +48,7 @@ def rigged() -> Iterator[Callable[..., Rigged]]:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ticks, pictures and retries come in hundredths of a second."""
+    """Make ticks, pictures and retries come in hundredths of a second."""
     monkeypatch.setattr(agent_module, "_TICK_SECONDS", 0.02)
     monkeypatch.setattr(agent_module, "_VIEW_SECONDS", 0.01)
     monkeypatch.setattr(feeder_module, "_REOPEN_SECONDS", 0.05)
@@ -408,7 +408,7 @@ def labels_of(stream: list[dict[str, Any]], id_: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("n", "id_", "ended", "told"),
+    ("n", "id_", "ended", "sentence"),
     [
         (60, "order-{}", False, "60 labels have come, and none has found an answer so far"),
         (60, "{}", False, ""),
@@ -418,7 +418,7 @@ def labels_of(stream: list[dict[str, Any]], id_: str) -> list[dict[str, Any]]:
     ],
 )
 def test_labels_that_never_join_are_told_once_with_what_the_ids_look_like(
-    rigged: New, hurried: None, caplog: pytest.LogCaptureFixture, n: int, id_: str, ended: bool, told: str
+    rigged: New, hurried: None, caplog: pytest.LogCaptureFixture, n: int, id_: str, ended: bool, sentence: str
 ) -> None:
     stream = records(n)
     labels = labels_of(stream, id_)
@@ -432,8 +432,8 @@ def test_labels_that_never_join_are_told_once_with_what_the_ids_look_like(
         rig.agent.stop()
     rig.finish()
     lines = [each.getMessage() for each in caplog.records if "none has found" in each.getMessage()]
-    assert len(lines) == bool(told)
+    assert len(lines) == bool(sentence)
     for line in lines:
-        assert line.startswith(f"Task t: {told}")
+        assert line.startswith(f"Task t: {sentence}")
         assert f'answers have "{stream[0]["id"]}" (a-9-9), labels "order-erm-1700000000-' in line
         assert "`blindsight doctor` compares the sources" in line

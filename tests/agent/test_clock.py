@@ -31,13 +31,13 @@ class Clocks:
 
     def pass_seconds(self, seconds: float, wall: bool = True) -> list[float]:
         """Let real time pass, reading once a second; the readings after the start."""
-        found = []
+        times = []
         for _ in range(int(seconds)):
             self.monotonic.advance(1)
             if wall:
                 self.wall.advance(1)
-            found.append(self.read() - START)
-        return found
+            times.append(self.read() - START)
+        return times
 
 
 def test_it_is_the_wall_clock_where_that_runs_as_it_should() -> None:
@@ -56,10 +56,10 @@ def test_a_wrong_reading_ahead_moves_nothing() -> None:
 def test_a_jump_ahead_that_lasts_a_minute_is_believed() -> None:
     clocks = Clocks()
     clocks.wall.advance(3600)
-    found = clocks.pass_seconds(70)
-    assert found[59] == 60.0
-    assert found[60] == 3661.0
-    assert found[69] == 3670.0
+    times = clocks.pass_seconds(70)
+    assert times[59] == 60.0
+    assert times[60] == 3661.0
+    assert times[69] == 3670.0
 
 
 def test_two_short_jumps_do_not_add_up_to_a_long_one() -> None:
@@ -82,10 +82,10 @@ def test_a_small_step_ahead_is_taken_at_once(seconds: float) -> None:
 def test_a_clock_set_back_slows_the_time_until_it_has_caught_up() -> None:
     clocks = Clocks()
     clocks.wall.advance(-30)
-    found = clocks.pass_seconds(301)
-    assert found[:3] == pytest.approx([0.9, 1.8, 2.7])
-    assert found[298] == pytest.approx(269.1)
-    assert found[299:] == pytest.approx([270.0, 271.0])
+    times = clocks.pass_seconds(301)
+    assert times[:3] == pytest.approx([0.9, 1.8, 2.7])
+    assert times[298] == pytest.approx(269.1)
+    assert times[299:] == pytest.approx([270.0, 271.0])
     assert clocks.wall() - START == 271.0
 
 

@@ -33,17 +33,17 @@ def config(decoders: int, path: Path, **rest: Any) -> dict[str, Any]:
         "groups": ["region"],
         "objective": {"accuracy": {"min": 0.8}},
     }
-    given = {
+    settings = {
         "decoders": decoders,
         "sources": [{"kind": "file", "path": str(path)}],
         "reports": {"path": "windows.ndjson"},
         "rejects": {"path": "rejects.ndjson", "record": "redacted"},
     }
-    return configuration(task=task, **given) | rest
+    return configuration(task=task, **settings) | rest
 
 
 def ran(folder: Path, settings: dict[str, Any]) -> DaemonProcess:
-    """The agent, after the end of its sources."""
+    """Return the agent, after the end of its sources."""
     folder.mkdir()
     with DaemonProcess(folder, settings) as daemon:
         assert end_of(daemon.process) == 0, daemon.log
@@ -52,7 +52,7 @@ def ran(folder: Path, settings: dict[str, Any]) -> DaemonProcess:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an agent that decodes itself."""
+    """Return the folder of an agent that decodes in its own process."""
     folder = tmp_path_factory.mktemp("decoders")
     (folder / "in.ndjson").write_bytes(b"".join(line + b"\n" for line in LINES))
     ran(folder / "alone", config(0, folder / "in.ndjson"))
@@ -60,20 +60,20 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process that a process has started, and those that they have."""
-    found = []
+    """Return every process that a process has started, and those that they have."""
+    pids = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
         except (FileNotFoundError, ProcessLookupError):
             continue
         if parent == pid:
-            found += [int(status.parent.name), *descendants(int(status.parent.name))]
-    return found
+            pids += [int(status.parent.name), *descendants(int(status.parent.name))]
+    return pids
 
 
 def decoders(daemon: DaemonProcess, count: int) -> list[int]:
-    """The processes that decode, once they are there."""
+    """Return the processes that decode, once they are there."""
 
     def there() -> list[int]:
         return [pid for pid in descendants(daemon.process.pid) if b"--multiprocessing-fork" in words(pid)]
@@ -93,37 +93,37 @@ def words(pid: int) -> bytes:
 def test_the_windows_are_those_of_an_agent_that_decodes_itself_and_of_replay(alone: Path, count: int) -> None:
     folder = alone.parent / f"with-{count}"
     daemon = ran(folder, config(count, alone.parent / "in.ndjson"))
-    found = (folder / "windows.ndjson").read_bytes()
-    assert found == (alone / "windows.ndjson").read_bytes()
-    assert found.count(b'"revision":0') > 200
-    assert b'"revision":1' in found
+    written = (folder / "windows.ndjson").read_bytes()
+    assert written == (alone / "windows.ndjson").read_bytes()
+    assert written.count(b'"revision":0') > 200
+    assert b'"revision":1' in written
     assert "A process that decodes" not in daemon.log
     out = folder / "replayed"
     replay(str(daemon.config), [folder.parent / "in.ndjson"], out, lambda *_: None)
-    assert (out / "windows.ndjson").read_bytes() == found
+    assert (out / "windows.ndjson").read_bytes() == written
 
 
 def test_rejects_are_redacted_alike_by_all_processes(alone: Path) -> None:
-    """Equal records can be told by their hash, whoever has decoded them."""
+    """Every process redacts equal records to the same hash."""
     folder = alone.parent / "rejects"
     ran(folder, config(2, alone.parent / "in.ndjson"))
-    found = [json.loads(line) for line in (folder / "rejects.ndjson").read_bytes().splitlines()]
+    rejects = [json.loads(line) for line in (folder / "rejects.ndjson").read_bytes().splitlines()]
     expected = [json.loads(line) for line in (alone / "rejects.ndjson").read_bytes().splitlines()]
-    assert [each["position"] for each in found] == [each["position"] for each in expected]
-    assert len({each["raw"] for each in found}) == len({each["raw"] for each in expected}) < len(expected)
+    assert [each["position"] for each in rejects] == [each["position"] for each in expected]
+    assert len({each["raw"] for each in rejects}) == len({each["raw"] for each in expected}) < len(expected)
 
 
 def test_files_of_every_format_are_used_as_without(tmp_path: Path) -> None:
     """Each source has a model of its own: of several sources no order is kept, of each it is."""
     rng = np.random.default_rng(4)
     for name in ("lines", "csv", "parquet", "packed", "mapped", "kserve"):
-        found = answers(rng, 8000, model=name, labelled=True)
-        (tmp_path / f"{name}.ndjson").write_bytes(ndjson(found))
+        records = answers(rng, 8000, model=name, labelled=True)
+        (tmp_path / f"{name}.ndjson").write_bytes(ndjson(records))
     as_csv(read(tmp_path / "csv.ndjson"), tmp_path / "in.csv")
     as_parquet(read(tmp_path / "parquet.ndjson"), tmp_path / "in.parquet")
     (tmp_path / "in.ndjson.gz").write_bytes(gzip.compress((tmp_path / "packed.ndjson").read_bytes()))
-    found = read(tmp_path / "mapped.ndjson")
-    mapped = [{"at": r["time"], "who": {"name": "mapped"}, "p": r["scores"]} for r in found]
+    records = read(tmp_path / "mapped.ndjson")
+    mapped = [{"at": r["time"], "who": {"name": "mapped"}, "p": r["scores"]} for r in records]
     (tmp_path / "mapped.ndjson").write_bytes(ndjson(mapped))
     events = [
         kserve_event(r | {"time": "2026-07-01T12:00:00.5Z", "model": "kserve"})

@@ -1,4 +1,4 @@
-"""`blindsight forget` on a daemon that runs, on one that was stopped, and what is left on the disk."""
+"""`blindsight forget` on a daemon that runs, on one that was stopped, and the traces on the disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def config(port: int = 0, **rest: Any) -> dict[str, Any]:
 
 
 def about(name: str) -> list[dict[str, Any] | bytes]:
-    """An answer, a label that waits, a label that found its answer, and two records that cannot be used."""
+    """Return an answer, a label that waits, a label that found its answer, and two unusable records."""
     return [
         {"id": name, "model": "erm", "scores": [0.25, 0.75], "time": 1.7e9},
         {"id": f"{name}/early", "label": "ok", "time": 1.7e9},
@@ -59,7 +59,7 @@ def forget(folder: Path, *words: str) -> list[str]:
 
 
 def holds(folder: Path, name: str) -> bool:
-    """Whether the id or its key stands in any file of the agent's, also where a database has free pages."""
+    """Return whether a file of the agent holds the id or its key, also where a database has free pages."""
     needles = [name.encode(), *(key.tobytes() for key in id_keys([name, f"{name}/early"]))]
     files = [p for p in folder.rglob("*") if p.is_file() and p.name not in ("in.ndjson", "daemon.log")]
     return any(needle in p.read_bytes() for p in files for needle in needles)
@@ -109,9 +109,9 @@ def test_where_no_agent_runs_the_files_are_changed_and_the_next_one_goes_on(fold
     with DaemonProcess(folder, config()) as daemon:
         started(folder, daemon)
         daemon.end(signal.SIGKILL)
-    said = forget(folder)
-    assert said[0].startswith("store: 1 answer and 2 labels removed; 1 label of these waited")
-    assert said[1] == "rejects: 2 lines removed."
+    lines = forget(folder)
+    assert lines[0].startswith("store: 1 answer and 2 labels removed; 1 label of these waited")
+    assert lines[1] == "rejects: 2 lines removed."
     assert not holds(folder, GONE)
     assert holds(folder, KEPT)
     with DaemonProcess(folder, config()) as daemon:
@@ -130,8 +130,8 @@ def test_posts_that_are_not_used_yet_are_overwritten_where_no_agent_runs(folder:
         url, headers = f"http://127.0.0.1:{port}/v1/predictions", {"content-type": "application/x-ndjson"}
         assert httpx.post(url, content=ndjson(rows), headers=headers).status_code == 202
         daemon.end(signal.SIGKILL)
-    said = forget(folder)
-    assert "spool of http: 2 lines removed." in said
+    lines = forget(folder)
+    assert "spool of http: 2 lines removed." in lines
     spool = b"".join(path.read_bytes() for path in (folder / "spool").iterdir())
     assert f'"{GONE}"'.encode() not in spool
     assert f'"{KEPT}4"'.encode() in spool
@@ -146,8 +146,8 @@ def test_posts_that_a_running_agent_has_are_waited_for(folder: Path) -> None:
         daemon.until_value(1, "source_up", source="http")
         row = {"id": GONE, "model": "irm", "scores": [0.5, 0.5]}
         assert httpx.post(f"http://127.0.0.1:{port}/v1/predictions", json=row).status_code == 202
-        said = forget(folder)
-        assert said[1:3] == [
+        lines = forget(folder)
+        assert lines[1:3] == [
             "spool of http: used, and gone.",
             "store, after what was in the spools: nothing was known by these ids.",
         ]
@@ -191,8 +191,8 @@ def test_ids_on_standard_input_that_are_no_utf_8_are_refused(folder: Path) -> No
     (folder / "ids").write_bytes(b"5\n\xff\n")
     with (folder / "ids").open() as ids:
         done = command("forget", "config.yaml", "-", stdin=ids, cwd=folder)
-    told = "ID: standard input is not UTF-8 (invalid start byte); give ids as in the records"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"blindsight: {told}\n")
+    message = "ID: standard input is not UTF-8 (invalid start byte); give ids as in the records"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"blindsight: {message}\n")
 
 
 def test_ids_may_come_by_standard_input_and_a_task_of_its_own_keeps_the_others(folder: Path) -> None:
@@ -263,20 +263,20 @@ def held_parts(folder: Path, server: PostgresServer, store: str, schema: str) ->
         with closing(sqlite3.connect(folder / "state" / "blindsight.sqlite")) as connection:
             return dict(connection.execute("SELECT name, state FROM part"))
     with server.connection() as connection:
-        found = connection.execute(f"SELECT name, state FROM {schema}.part".encode()).fetchall()
-        return {name: bytes(state) for name, state in found}
+        parts = connection.execute(f"SELECT name, state FROM {schema}.part".encode()).fetchall()
+        return {name: bytes(state) for name, state in parts}
 
 
 def postgres_rows(server: PostgresServer, schema: str) -> list[Any]:
     """Return every value of bytes or text in every table of a schema, as bytes."""
-    found = []
+    rows = []
     with server.connection() as connection:
-        asked = b"SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
-        for (name,) in connection.execute(asked, [schema]).fetchall():
+        query = b"SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
+        for (name,) in connection.execute(query, [schema]).fetchall():
             for row in connection.execute(f'SELECT * FROM {schema}."{name}"'.encode()).fetchall():
-                found += [
+                rows += [
                     (each.encode() if isinstance(each, str) else bytes(each),)
                     for each in row
                     if isinstance(each, str | bytes | memoryview)
                 ]
-    return found
+    return rows

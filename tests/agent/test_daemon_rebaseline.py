@@ -26,9 +26,9 @@ def config(**rest: Any) -> dict[str, Any]:
     )
 
 
-def asked(folder: Path, *words: str, model: str = "erm", reason: str = "new threshold") -> Any:
-    given = ["--model", model, "--metric", "accuracy", "--reason", reason, *words]
-    return command("rebaseline", "config.yaml", *given, cwd=folder)
+def rebaseline(folder: Path, *words: str, model: str = "erm", reason: str = "new threshold") -> Any:
+    options = ["--model", model, "--metric", "accuracy", "--reason", reason, *words]
+    return command("rebaseline", "config.yaml", *options, cwd=folder)
 
 
 def alarming(folder: Path) -> None:
@@ -52,10 +52,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_running_daemon_is_told_says_so_and_keeps_it_through_a_kill(here: Path) -> None:
     with DaemonProcess(here, config()) as daemon:
         daemon.until_value(1, "out_of_control", **SERIES, metric="accuracy")
-        done = asked(here)
+        done = rebaseline(here)
         assert (done.returncode, done.stderr) == (0, "")
-        said = "t, erm, accuracy: a new baseline begins with the next 5 windows; its alarm is off.\n"
-        assert done.stdout == said
+        message = "t, erm, accuracy: a new baseline begins with the next 5 windows; its alarm is off.\n"
+        assert done.stdout == message
         daemon.until_value(None, "out_of_control", **SERIES, metric="accuracy")
         daemon.end(signal.SIGKILL)
     append(here, 700)
@@ -63,8 +63,8 @@ def test_a_running_daemon_is_told_says_so_and_keeps_it_through_a_kill(here: Path
         daemon.until(lambda: len(read_windows(here / "windows.ndjson")) == 19, "all windows are written")
         daemon.until_value(0, "out_of_control", **SERIES, metric="accuracy")
     windows = read_windows(here / "windows.ndjson")
-    told = {w["window"]: w["rebaselined"] for w in windows if "rebaselined" in w}
-    assert told == {12: [{"metric": "accuracy", "reason": "new threshold"}]}
+    rebaselined = {w["window"]: w["rebaselined"] for w in windows if "rebaselined" in w}
+    assert rebaselined == {12: [{"metric": "accuracy", "reason": "new threshold"}]}
     assert [bool(w["charts"]) for w in windows[12:]] == [False] * 5 + [True] * 2
     assert not any((here / "state" / "requests").iterdir())
 
@@ -73,7 +73,7 @@ def test_a_stopped_daemon_takes_it_up_when_it_starts(here: Path) -> None:
     with DaemonProcess(here, config()) as daemon:
         daemon.until_value(1, "out_of_control", **SERIES, metric="accuracy")
         assert daemon.end()[0] == 0
-    done = asked(here)
+    done = rebaseline(here)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"No agent runs on {here / 'state'}. The request waits there (requests/")
     with DaemonProcess(here, config()) as daemon:
@@ -86,7 +86,7 @@ def test_a_stopped_daemon_takes_it_up_when_it_starts(here: Path) -> None:
 def test_a_model_that_is_not_there_is_refused_by_the_daemon(here: Path) -> None:
     with DaemonProcess(here, config()) as daemon:
         daemon.until_value(1, "out_of_control", **SERIES, metric="accuracy")
-        done = asked(here, model="erms")
+        done = rebaseline(here, model="erms")
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == "blindsight: model: there is no 'erms'; did you mean 'erm'?\n"
         assert "Asked for rebaseline, refused: model: there is no 'erms'; did you mean 'erm'?\n" in daemon.log
@@ -106,7 +106,7 @@ def test_what_the_configuration_lacks_is_refused_without_asking(
     here: Path, words: list[str], code: int, why: str
 ) -> None:
     write_configuration(here, config())
-    done = asked(here, *words)
+    done = rebaseline(here, *words)
     assert (done.returncode, done.stdout) == (code, "")
     assert why in done.stderr
     assert not (here / "state").exists()
@@ -115,7 +115,7 @@ def test_what_the_configuration_lacks_is_refused_without_asking(
 def test_without_a_store_there_is_nowhere_to_ask(here: Path) -> None:
     without = {key: value for key, value in config().items() if key != "store"}
     (here / "config.yaml").write_text(json.dumps(without))
-    done = asked(here)
+    done = rebaseline(here)
     assert done.returncode == 2
     assert "store: there is none in this configuration; requests reach the agent through it" in done.stderr
 
@@ -124,7 +124,7 @@ def test_a_daemon_that_does_not_answer_is_told_apart_from_none(here: Path) -> No
     with DaemonProcess(here, config()) as daemon:
         daemon.until_value(1, "out_of_control", **SERIES, metric="accuracy")
         daemon.send(signal.SIGSTOP)
-        done = asked(here, "--wait", "0.5")
+        done = rebaseline(here, "--wait", "0.5")
         daemon.send(signal.SIGCONT)
         assert done.returncode == 1
         assert "has not answered within 0.5 s; the request waits there (requests/" in done.stderr

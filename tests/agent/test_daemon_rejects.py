@@ -1,4 +1,4 @@
-"""What a real daemon keeps of records that it could not use."""
+"""The records that a real daemon keeps because it could not use them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def config(**rejects: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("record", "raw", "said"),
+    ("record", "raw", "message"),
     [
         (
             "redacted",
@@ -38,7 +38,7 @@ def config(**rejects: Any) -> dict[str, Any]:
     ],
 )
 def test_neither_the_file_nor_the_log_holds_more_than_was_asked_for(
-    tmp_path: Path, record: str, raw: Any, said: str | None
+    tmp_path: Path, record: str, raw: Any, message: str | None
 ) -> None:
     bad = {"id": SECRET, "model": "erm", "scores": [0.5, 1.75]}
     (tmp_path / "in.ndjson").write_bytes(ndjson([bad, b'{"id": "' + SECRET.encode()]))
@@ -49,13 +49,13 @@ def test_neither_the_file_nor_the_log_holds_more_than_was_asked_for(
     first, second = read_windows(tmp_path / "rejects.ndjson")
     assert [line["reason"] for line in (first, second)] == ["out_of_range", "malformed"]
     assert (json.loads(first["raw"]) if first["raw"] else None) == raw
-    assert first["message"] == (said or "")
+    assert first["message"] == (message or "")
     kept = (tmp_path / "rejects.ndjson").read_text()
     assert (SECRET in kept) == (record == "whole")
     assert SECRET not in daemon.log
     assert ("1.75" in daemon.log) == (record == "whole")
     place = f"The first: {tmp_path}/in.ndjson, position 0"
-    assert f"{place}{f': {said}' if said else ''}\n" in daemon.log
+    assert f"{place}{f': {message}' if message else ''}\n" in daemon.log
 
 
 def test_lines_that_are_too_old_go_as_the_daemon_starts_and_new_ones_bear_a_time(tmp_path: Path) -> None:

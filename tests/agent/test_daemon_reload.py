@@ -1,4 +1,4 @@
-"""SIGHUP: what can be taken over is, at once and without losing a window; what is wrong changes nothing."""
+"""SIGHUP takes over valid changes at once without losing a window; an invalid file changes nothing."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ class Following:
 
     def __init__(self, daemon: DaemonProcess) -> None:
         self.daemon = daemon
-        self.given = 0
+        self.fed = 0
 
     def give(self, n: int) -> None:
-        """Append so many answers, and wait until they are used."""
-        more = answers(np.random.default_rng(self.given), n, start=1.7e9 + self.given)
+        """Append n answers, and wait until they are used."""
+        more = answers(np.random.default_rng(self.fed), n, start=1.7e9 + self.fed)
         with (self.daemon.folder / "in.ndjson").open("ab") as file:
             file.write(ndjson(more))
-        self.given += n
-        self.daemon.until(lambda: self.used == self.given, f"{self.given} answers are used")
+        self.fed += n
+        self.daemon.until(lambda: self.used == self.fed, f"{self.fed} answers are used")
 
     @property
     def used(self) -> float:
         return assert_adds_up(self.daemon).used
 
     def windows(self, n: int) -> list[dict[str, Any]]:
-        """The windows written, once there are so many."""
+        """Return the windows written, once there are n."""
         path = self.daemon.folder / "windows.ndjson"
         self.daemon.until(lambda: len(read_windows(path)) >= n, f"{n} windows are written")
-        found = read_windows(path)
-        assert len(found) == n
-        return found
+        windows = read_windows(path)
+        assert len(windows) == n
+        return windows
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 
 def unmoved(daemon: DaemonProcess) -> bool:
-    found = assert_adds_up(daemon)
-    return (found.value("windows_closed_total", **SERIES), found.value("answers_pending", **SERIES)) == (
+    metrics = assert_adds_up(daemon)
+    return (metrics.value("windows_closed_total", **SERIES), metrics.value("answers_pending", **SERIES)) == (
         6,
         20,
     )
@@ -78,8 +78,8 @@ def test_a_new_level_and_objective_hold_from_the_next_window_without_losing_one(
     with DaemonProcess(tmp_path, config()) as daemon:
         stream = Following(daemon)
         stream.give(650)
-        told = daemon.reload(config(level=0.8, objective={"accuracy": {"min": 0.99}}))
-        assert "The configuration was reloaded: tasks.t.level, tasks.t.objective.accuracy.\n" in told
+        log = daemon.reload(config(level=0.8, objective={"accuracy": {"min": 0.99}}))
+        assert "The configuration was reloaded: tasks.t.level, tasks.t.objective.accuracy.\n" in log
         stream.give(100)
         windows = stream.windows(7)
         daemon.until_value(1, "objective_state", **SERIES, metric="accuracy", state="breached")
@@ -95,8 +95,8 @@ def test_a_new_chart_closes_the_open_window_and_begins_a_new_baseline(tmp_path: 
     with DaemonProcess(tmp_path, config()) as daemon:
         stream = Following(daemon)
         stream.give(650)
-        told = daemon.reload(config(metrics=["accuracy", "ece"], chart={"sigmas": 2}))
-        assert "was reloaded: tasks.t.metrics, tasks.t.chart.sigmas.\n" in told
+        log = daemon.reload(config(metrics=["accuracy", "ece"], chart={"sigmas": 2}))
+        assert "was reloaded: tasks.t.metrics, tasks.t.chart.sigmas.\n" in log
         assert stream.windows(7)[6]["closed_by"] == "end"
         daemon.until_value(1, "state", **SERIES, state="warming_up")
         stream.give(600)
@@ -108,13 +108,13 @@ def test_a_new_chart_closes_the_open_window_and_begins_a_new_baseline(tmp_path: 
 
 def test_a_wrong_file_changes_nothing_and_a_right_one_clears_it(daemon: DaemonProcess) -> None:
     wrong = config(levle=0.8)
-    told = daemon.reload(wrong)
+    log = daemon.reload(wrong)
     path = daemon.config
     assert (
-        f"ERROR The configuration was not reloaded, the old one stays in use: {path} cannot be used:" in told
+        f"ERROR The configuration was not reloaded, the old one stays in use: {path} cannot be used:" in log
     )
-    assert "tasks.t.levle: unknown key; did you mean 'level'?" in told
-    assert "Traceback" not in told
+    assert "tasks.t.levle: unknown key; did you mean 'level'?" in log
+    assert "Traceback" not in log
     assert daemon.metrics().value(RELOADED) == 0
     read_at = daemon.metrics().value("config_last_reload_success_timestamp_seconds")
     assert unmoved(daemon)
@@ -137,9 +137,9 @@ def test_a_wrong_file_changes_nothing_and_a_right_one_clears_it(daemon: DaemonPr
 def test_what_needs_a_restart_is_refused_by_name(
     daemon: DaemonProcess, change: dict[str, Any], keys: str
 ) -> None:
-    told = daemon.reload(config() | change)
+    log = daemon.reload(config() | change)
     refused = f"{keys}: cannot change while the agent runs; restart it, or put the old value back\n"
-    assert f"the old one stays in use: {refused}" in told
+    assert f"the old one stays in use: {refused}" in log
     assert daemon.metrics().value(RELOADED) == 0
     assert unmoved(daemon)
 
@@ -160,10 +160,10 @@ def test_what_needs_a_restart_is_refused_by_name(
 def test_no_file_however_wrong_stops_the_agent(daemon: DaemonProcess, text: str, why: str) -> None:
     short = [{"model": "erm", "scores": [0.1, 0.9], "label": "bad"}] * 8
     (daemon.folder / "short.ndjson").write_bytes(ndjson(short))
-    told = daemon.reload(text)
-    assert "The configuration was not reloaded, the old one stays in use" in told
-    assert why in told
-    assert "Traceback" not in told
+    log = daemon.reload(text)
+    assert "The configuration was not reloaded, the old one stays in use" in log
+    assert why in log
+    assert "Traceback" not in log
     assert daemon.metrics().value(RELOADED) == 0
     assert unmoved(daemon)
 

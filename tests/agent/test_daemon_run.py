@@ -62,10 +62,10 @@ def test_the_estimate_and_its_interval_are_those_of_the_last_window_written(
 ) -> None:
     daemon.until(lambda: len(read_windows(folder / "windows.ndjson")) == 8, "eight windows are written")
     last = read_windows(folder / "windows.ndjson")[-1]
-    found = {e["estimator"]: e for e in last["estimates"]}
+    estimates = {e["estimator"]: e for e in last["estimates"]}
     for name, key in (("estimate", "value"), ("estimate_lower", "lower"), ("estimate_upper", "upper")):
         exported = scrape.value(f"{name}_ratio", **ESTIMATE)
-        assert exported == pytest.approx(found["average_confidence"][key], abs=5e-7)
+        assert exported == pytest.approx(estimates["average_confidence"][key], abs=5e-7)
     starts = np.cumsum([0, *(len(ndjson([record])) for record in stream(850))])
     assert last["positions"] == {str(folder / "in.ndjson"): [starts[700], starts[799]]}
 
@@ -213,12 +213,12 @@ def test_whatever_comes_in_between_good_records_is_counted_by_its_reason(tmp_pat
                 file.write(ndjson([*good[10 * i : 10 * i + 10], line]))
         daemon.until_used(90)
         daemon.until(lambda: daemon.metrics().total("rejected_total") >= len(broken), "all are counted")
-        found = daemon.metrics()
-        assert {reason: found.value("rejected_total", reason=reason) for reason in broken} == dict.fromkeys(
+        metrics = daemon.metrics()
+        assert {reason: metrics.value("rejected_total", reason=reason) for reason in broken} == dict.fromkeys(
             broken, 1
         )
-        assert found.total("rejected_total") == len(broken)
-        assert found.total("answers_received_total") == 90 + len(broken)
+        assert metrics.total("rejected_total") == len(broken)
+        assert metrics.total("answers_received_total") == 90 + len(broken)
         assert daemon.get("/-/ready")[0] == daemon.get("/-/healthy")[0] == 200
         assert daemon.end()[0] == 0
         assert "Traceback" not in daemon.log

@@ -53,7 +53,7 @@ MANY = 1000  # lines: more than what a source's thread decodes itself
 
 
 def configured() -> Config:
-    """A source for each mapping that a page shows, and one without any; rejects are redacted."""
+    """Return a source for each mapping that a page shows, and one without any; rejects are redacted."""
     sources: list[dict[str, Any]] = [
         {"kind": "file", "path": name, "name": name, "mapping": yaml.safe_load(mapping)}
         for name, mapping in MAPPINGS.items()
@@ -127,32 +127,32 @@ READS: Mapping[str, tuple[str, list[Raw]]] = {
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[Decoders]:
-    with started(Decoders(2, decoders_of(configured()))) as found:
-        yield found
+    with started(Decoders(2, decoders_of(configured()))) as decoders:
+        yield decoders
 
 
 @contextmanager
-def started(found: Decoders) -> Iterator[Decoders]:
-    """Its processes have gone at the end."""
-    found.start()
-    pids = found.pids
-    yield found
-    found.close()
-    pids += found.pids
+def started(decoders: Decoders) -> Iterator[Decoders]:
+    """Start the decoders; check that their processes have gone at the end."""
+    decoders.start()
+    pids = decoders.pids
+    yield decoders
+    decoders.close()
+    pids += decoders.pids
     assert pids
     assert all(map(gone, pids))
 
 
-def given(to: Decoders, source: str, raws: Sequence[Raw]) -> DecoderProcess:
-    """A process that has the read, once one is ready."""
-    found: list[DecoderProcess] = []
+def give(to: Decoders, source: str, raws: Sequence[Raw]) -> DecoderProcess:
+    """Return a process that has the read, once one is ready."""
+    processes: list[DecoderProcess] = []
 
     def free() -> bool:
-        found.extend(filter(None, [to.give(source, raws)]))
-        return bool(found)
+        processes.extend(filter(None, [to.give(source, raws)]))
+        return bool(processes)
 
     wait_until(free, "a process is ready", pause=0.01)
-    return found[0]
+    return processes[0]
 
 
 @pytest.mark.parametrize("name", READS)
@@ -160,13 +160,13 @@ def test_a_chunk_is_that_of_this_process(two: Decoders, name: str) -> None:
     source, raws = READS[name]
     here = decoders_of(configured())()[source](raws)
     assert here.answers or here.rejects, "it is no test"
-    there = two.take(given(two, source, raws))
+    there = two.take(give(two, source, raws))
     assert same(there, here)
 
 
 def test_two_reads_are_with_two_processes_and_a_third_with_none(two: Decoders) -> None:
     reads: list[list[Raw]] = [[RawBlock(LINE * MANY, "p", start)] for start in (0, 9)]
-    processes = [given(two, "stdin", raws) for raws in reads]
+    processes = [give(two, "stdin", raws) for raws in reads]
     assert len({each.process.pid for each in processes}) == two.busy == 2
     assert two.give("stdin", reads[0]) is None
     chunks = [two.take(each) for each in reversed(processes)]
@@ -191,15 +191,15 @@ def build(decode: Decode | None = None) -> dict[str, Decode]:
 @pytest.fixture
 def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Decoders]:
     monkeypatch.setattr(decoders_module, "_AGAIN_SECONDS", 0.0)
-    with started(Decoders(1, build)) as found:
-        yield found
+    with started(Decoders(1, build)) as decoders:
+        yield decoders
 
 
 def test_a_read_that_fails_is_left_to_this_process() -> None:
-    with started(Decoders(1, partial(build, raising))) as found:
-        assert found.take(given(found, "list", SMALL)) is None
-        assert found.take(given(found, "list", SMALL)) is None
-        assert (found.failures, found.busy) == (0, 0)
+    with started(Decoders(1, partial(build, raising))) as decoders:
+        assert decoders.take(give(decoders, "list", SMALL)) is None
+        assert decoders.take(give(decoders, "list", SMALL)) is None
+        assert (decoders.failures, decoders.busy) == (0, 0)
 
 
 def test_of_a_process_that_was_killed_nothing_comes_and_another_is_started(
@@ -207,10 +207,10 @@ def test_of_a_process_that_was_killed_nothing_comes_and_another_is_started(
 ) -> None:
     """Stopped first, so that it is killed before it can answer."""
     [killed] = one.pids
-    process = given(one, "list", SMALL)
+    process = give(one, "list", SMALL)
     assert one.take(process) is not None
     os.kill(killed, signal.SIGSTOP)
-    process = given(one, "list", SMALL)
+    process = give(one, "list", SMALL)
     os.kill(killed, signal.SIGKILL)
     assert one.take(process) is None
     assert (one.failures, one.busy) == (1, 0)
@@ -218,13 +218,13 @@ def test_of_a_process_that_was_killed_nothing_comes_and_another_is_started(
         "A process that decodes was killed (signal 9: by hand, or by the system for want of memory). The "
         "agent decodes what it had, and starts another when it needs one."
     ]
-    assert one.take(given(one, "list", SMALL)) is not None
+    assert one.take(give(one, "list", SMALL)) is not None
     assert one.pids != [killed]
 
 
 def test_a_process_that_was_killed_amid_a_long_answer_keeps_nobody_waiting(one: Decoders) -> None:
     """An executor of `concurrent.futures` would wait for the rest of it."""
-    process = given(one, "list", LONG)
+    process = give(one, "list", LONG)
     assert process.has_answered(PATIENCE_SECONDS)  # it has begun to write more than a pipe holds
     os.kill(one.pids[0], signal.SIGKILL)
     assert one.take(process) is None
@@ -233,8 +233,8 @@ def test_a_process_that_was_killed_amid_a_long_answer_keeps_nobody_waiting(one: 
 def test_one_that_stands_still_before_it_takes_a_long_read_is_ended(
     one: Decoders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The pipe holds less than the read, so that whoever gives it would wait for ever."""
-    assert one.take(given(one, "list", SMALL)) is not None
+    """The pipe holds less than the read, so that its writer would wait for ever."""
+    assert one.take(give(one, "list", SMALL)) is not None
     [hung] = one.pids
     os.kill(hung, signal.SIGSTOP)
     monkeypatch.setattr(decoders_module, "SILENT_SECONDS", 0.05)
@@ -243,13 +243,13 @@ def test_one_that_stands_still_before_it_takes_a_long_read_is_ended(
     assert (one.failures, one.busy) == (1, 0)
     assert caplog.messages[0].startswith("A process that decodes took nothing for 0 s. The agent decodes")
     monkeypatch.undo()
-    assert one.take(given(one, "list", LONG)) is not None
+    assert one.take(give(one, "list", LONG)) is not None
 
 
 def test_one_that_stands_still_amid_a_long_answer_is_ended(
     one: Decoders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = given(one, "list", LONG)
+    process = give(one, "list", LONG)
     [hung] = one.pids
     assert process.has_answered(PATIENCE_SECONDS)  # it has begun to write more than a pipe holds
     os.kill(hung, signal.SIGSTOP)
@@ -260,21 +260,21 @@ def test_one_that_stands_still_amid_a_long_answer_is_ended(
 
 
 def test_one_that_died_idle_is_replaced(one: Decoders) -> None:
-    assert one.take(given(one, "list", SMALL)) is not None
+    assert one.take(give(one, "list", SMALL)) is not None
     [killed] = one.pids
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: gone(killed), "it has gone")
-    assert one.take(given(one, "list", SMALL)) is not None
+    assert one.take(give(one, "list", SMALL)) is not None
     assert (one.failures, one.pids != [killed]) == (1, True)
 
 
 def test_one_that_does_not_answer_is_ended(
     one: Decoders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert one.take(given(one, "list", SMALL)) is not None
+    assert one.take(give(one, "list", SMALL)) is not None
     [hung] = one.pids
     os.kill(hung, signal.SIGSTOP)
-    process = given(one, "list", SMALL)
+    process = give(one, "list", SMALL)
     monkeypatch.setattr(decoders_module, "SILENT_SECONDS", 0.05)
     assert one.take(process) is None
     wait_until(lambda: gone(hung), "it was killed")
@@ -284,12 +284,12 @@ def test_one_that_does_not_answer_is_ended(
 
 
 def test_decoders_that_cannot_be_made_leave_all_to_this_process(caplog: pytest.LogCaptureFixture) -> None:
-    found = Decoders(1, partial(dict, 3))  # type: ignore[arg-type]
-    found.start()
-    wait_until(lambda: found.give("list", SMALL) or found.failures, "it has ended", pause=0.01)
-    assert found.give("list", SMALL) is None
+    decoders = Decoders(1, partial(dict, 3))  # type: ignore[arg-type]
+    decoders.start()
+    wait_until(lambda: decoders.give("list", SMALL) or decoders.failures, "it has ended", pause=0.01)
+    assert decoders.give("list", SMALL) is None
     assert "A process that decodes ended with exit code 1. " in caplog.text
-    found.close()
+    decoders.close()
 
 
 class Fed:
@@ -311,12 +311,12 @@ class Fed:
         self.feeder.open({})
 
     def run(self) -> list[Chunk]:
-        """Until the source has ended; its chunks."""
+        """Run until the source has ended; return its chunks."""
         self.feeder.start()
         wait_until(lambda: self.feeder.ended, "the source has ended", pause=0.002)
-        return self.taken()
+        return self.take_chunks()
 
-    def taken(self) -> list[Chunk]:
+    def take_chunks(self) -> list[Chunk]:
         return [self.chunks.get_nowait()[1] for _ in range(self.chunks.qsize())]
 
 
@@ -326,48 +326,48 @@ def records(n: int) -> list[dict[str, Any]]:
 
 def ready(decoders: Decoders) -> None:
     """Wait until every process is."""
-    processes = [given(decoders, "list", SMALL) for _ in decoders.pids]
+    processes = [give(decoders, "list", SMALL) for _ in decoders.pids]
     for each in processes:
         decoders.take(each)
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Decoders]:
-    with started(Decoders(2, build)) as found:
-        ready(found)
-        yield found
+    with started(Decoders(2, build)) as decoders:
+        ready(decoders)
+        yield decoders
 
 
 def test_chunks_come_in_the_order_of_the_reads_and_small_reads_are_decoded_here(pair: Decoders) -> None:
     """The first read is small; so is the last, but others are before it."""
-    found = Fed(pair, ListSource([*records(10), Marker.PAUSE, *records(24_010), Marker.END], per_read=3000))
-    chunks = found.run()
+    fed = Fed(pair, ListSource([*records(10), Marker.PAUSE, *records(24_010), Marker.END], per_read=3000))
+    chunks = fed.run()
     assert [chunk.answers for chunk in chunks] == [10, *[3000] * 8, 10]
     assert [chunk.positions["list"] for chunk in chunks][-1] == 24_021
-    assert 1 <= found.decoded_here <= 2
+    assert 1 <= fed.decoded_here <= 2
 
 
 def test_what_is_being_decoded_counts_to_the_lag_and_to_the_bound(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with started(Decoders(2, partial(build, partial(waiting, gate)))) as two:
-        found = Fed(two, ListSource([*records(30_000), Marker.END], per_read=3000), most_chunks=2)
+        fed = Fed(two, ListSource([*records(30_000), Marker.END], per_read=3000), most_chunks=2)
         gate.touch()
         ready(two)
         gate.unlink()
-        found.feeder.start()
+        fed.feeder.start()
         wait_until(lambda: two.busy == 2, "both have a read", pause=0.002)
-        wait_until(lambda: found.feeder.view().lag == 30_001, "all wait", pause=0.002)
-        assert (found.chunks.qsize(), found.source.lag) == (0, 24_001)
+        wait_until(lambda: fed.feeder.view().lag == 30_001, "all wait", pause=0.002)
+        assert (fed.chunks.qsize(), fed.source.lag) == (0, 24_001)
         gate.touch()
         for _ in range(10):
-            found.chunks.get(timeout=PATIENCE_SECONDS)
-            found.feeder.absorbed()
-        wait_until(lambda: found.feeder.ended, "the source has ended", pause=0.002)
-    assert found.feeder.view().lag == 1, "the marker stays"
+            fed.chunks.get(timeout=PATIENCE_SECONDS)
+            fed.feeder.absorbed()
+        wait_until(lambda: fed.feeder.ended, "the source has ended", pause=0.002)
+    assert fed.feeder.view().lag == 1, "the marker stays"
 
 
 class Draining(ListSource):
-    """Waits in a read until what it has handed out is used, as Kafka's does where it loses a partition."""
+    """A source that waits in a read until its rows are used, as Kafka's does where it loses a partition."""
 
     chunks: queue.Queue[Any]
 
@@ -379,10 +379,10 @@ class Draining(ListSource):
 
 def test_a_source_that_waits_in_a_read_for_what_it_has_read_does_not_wait_in_vain(pair: Decoders) -> None:
     source = Draining([*records(6000), Marker.END], per_read=3000)
-    found = Fed(pair, source)
-    source.chunks = found.chunks
-    assert [chunk.answers for chunk in found.run()] == [3000, 3000]
-    assert found.decoded_here == 0
+    fed = Fed(pair, source)
+    source.chunks = fed.chunks
+    assert [chunk.answers for chunk in fed.run()] == [3000, 3000]
+    assert fed.decoded_here == 0
 
 
 class Leaving(ListSource):
@@ -397,9 +397,9 @@ class Leaving(ListSource):
             self.shards.give_up(["t-0"])
             wait_until(lambda: self.shards.given_up(["t-0"]), "it is given up", pause=0.002)
             raise EndOfSource
-        [found] = super().read(timeout_seconds)
-        assert isinstance(found, RawMessages)
-        return [replace(found, partition=f"t-{number}") for number in (0, 1)]
+        [raw] = super().read(timeout_seconds)
+        assert isinstance(raw, RawMessages)
+        return [replace(raw, partition=f"t-{number}") for number in (0, 1)]
 
 
 def test_a_shard_that_leaves_is_saved_with_all_that_was_read_of_it(pair: Decoders, tmp_path: Path) -> None:
@@ -410,12 +410,12 @@ def test_a_shard_that_leaves_is_saved_with_all_that_was_read_of_it(pair: Decoder
     assert staying is not None
     source = Leaving(records(6000), per_read=3000)
     source.shards = owner.shards
-    found = Fed(pair, source, shards=owner.shards)
-    found.feeder.start()
+    fed = Fed(pair, source, shards=owner.shards)
+    fed.feeder.start()
     order = []
-    while not (found.feeder.ended and found.chunks.empty()):
+    while not (fed.feeder.ended and fed.chunks.empty()):
         with suppress(queue.Empty):
-            shard, chunk = found.chunks.get(timeout=0.002)
+            shard, chunk = fed.chunks.get(timeout=0.002)
             assert shard is not None
             order.append((shard.number, chunk.positions[f"t-{shard.number}"]))
             shard.used += 1
@@ -423,7 +423,7 @@ def test_a_shard_that_leaves_is_saved_with_all_that_was_read_of_it(pair: Decoder
             shard.delivery.absorbed("kafka", chunk.positions)
         owner.shards.step()
     assert order == [(0, 3000), (1, 3000), (0, 6000), (1, 6000)]
-    assert found.decoded_here == 0
+    assert fed.decoded_here == 0
     assert (leaving.ended, leaving.queued, leaving.used) == (True, 2, 2)
     assert (staying.ended, staying.queued, staying.used) == (False, 2, 2)
     again = owner.take("t-0")
@@ -433,12 +433,12 @@ def test_a_shard_that_leaves_is_saved_with_all_that_was_read_of_it(pair: Decoder
 
 
 def test_a_source_that_is_stopped_hands_on_what_it_has_read(pair: Decoders) -> None:
-    found = Fed(pair, ListSource(records(12_000), per_read=3000))
-    found.feeder.start()
-    wait_until(lambda: found.source.lag == 0, "all is read", pause=0.002)
-    found.feeder.stop()
-    found.feeder.join(PATIENCE_SECONDS)
-    assert [chunk.answers for chunk in found.taken()] == [3000] * 4
+    fed = Fed(pair, ListSource(records(12_000), per_read=3000))
+    fed.feeder.start()
+    wait_until(lambda: fed.source.lag == 0, "all is read", pause=0.002)
+    fed.feeder.stop()
+    fed.feeder.join(PATIENCE_SECONDS)
+    assert [chunk.answers for chunk in fed.take_chunks()] == [3000] * 4
     assert pair.busy == 0
 
 
@@ -451,30 +451,32 @@ def test_reads_that_killed_processes_had_are_decoded_here_in_their_order(
         gate.touch()
         ready(two)
         gate.unlink()
-        found = Fed(two, ListSource([*records(12_000), Marker.END], per_read=3000))
-        found.feeder.start()
+        fed = Fed(two, ListSource([*records(12_000), Marker.END], per_read=3000))
+        fed.feeder.start()
         wait_until(lambda: two.busy == 2, "both have a read", pause=0.002)
         for pid in two.pids:
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: found.feeder.ended, "the source has ended", pause=0.002)
+        wait_until(lambda: fed.feeder.ended, "the source has ended", pause=0.002)
         assert (two.failures, two.pids) == (2, [])
-    assert [chunk.positions["list"] for chunk in found.taken()] == [3000, 6000, 9000, 12_000]
-    assert found.decoded_here == 4
+    assert [chunk.positions["list"] for chunk in fed.take_chunks()] == [3000, 6000, 9000, 12_000]
+    assert fed.decoded_here == 4
 
 
 def test_a_decoder_that_fails_rejects_its_read_alone_and_is_told(
     pair: Decoders, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As without processes; the reads after it were given before, and come."""
-    found = Fed(pair, ListSource([*records(9000), Marker.END], per_read=3000))
+    """The agent decodes as without processes; it was handed the later reads before the failure, and returns
+    them.
+    """
+    fed = Fed(pair, ListSource([*records(9000), Marker.END], per_read=3000))
     with started(Decoders(1, partial(build, raising))) as each:
         ready(each)
-        found.feeder._decoders, found.feeder._decode = each, raising
-        chunks = found.run()
+        fed.feeder._decoders, fed.feeder._decode = each, raising
+        chunks = fed.run()
     assert [chunk.positions["list"] for chunk in chunks] == [3000, 6000, 9000]
     for chunk in chunks:
         [reject] = chunk.rejects
         assert (chunk.answers, reject.answers, reject.reason) == (3000, 3000, RejectReason.MALFORMED)
         assert reject.message == "the agent could not decode what it read: RuntimeError('a fault of ours')"
     assert caplog.text.count("list: 3000 records could not be decoded and are counted as malformed") == 3
-    assert found.feeder.failure == "it failed with RuntimeError('a fault of ours')"
+    assert fed.feeder.failure == "it failed with RuntimeError('a fault of ours')"

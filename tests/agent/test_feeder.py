@@ -39,7 +39,7 @@ class Fed:
         self.feeder.stop()
         self.feeder.join(PATIENCE_SECONDS)
 
-    def taken(self) -> list[Chunk]:
+    def take_chunks(self) -> list[Chunk]:
         return [self.chunks.get_nowait()[1] for _ in range(self.chunks.qsize())]
 
 
@@ -64,7 +64,7 @@ def test_chunks_come_in_order_decoded_from_where_the_source_was_opened(fed: Any)
     one = fed([*RECORDS, Marker.END], per_read=6)
     one.start({"list": 5})
     until(lambda: one.feeder.ended, "the source has ended")
-    chunks = one.taken()
+    chunks = one.take_chunks()
     assert [chunk.answers for chunk in chunks] == [6, 6, 3]
     assert [dict(chunk.positions) for chunk in chunks] == [{"list": 11}, {"list": 17}, {"list": 20}]
 
@@ -110,7 +110,7 @@ def test_what_could_not_be_decoded_waits_no_longer(fed: Any, monkeypatch: pytest
     one.feeder._decode = fail
     one.start()
     until(lambda: one.feeder.ended, "the source has ended")
-    chunks = one.taken()
+    chunks = one.take_chunks()
     assert sum(reject.answers for chunk in chunks for reject in chunk.rejects) == len(RECORDS)
     for _ in chunks:
         one.feeder.absorbed()

@@ -21,8 +21,8 @@ REASON = "new threshold"
 
 
 def ask(engine: Engine, **body: Any) -> str:
-    asked = {"model": "erm", "metric": "accuracy", "reason": REASON} | body
-    return rebaseline(engine, OperatorRequest("1", KIND, 1.8e9, asked))
+    request_body = {"model": "erm", "metric": "accuracy", "reason": REASON} | body
+    return rebaseline(engine, OperatorRequest("1", KIND, 1.8e9, request_body))
 
 
 def rig(**settings: Any) -> Rig:
@@ -30,19 +30,19 @@ def rig(**settings: Any) -> Rig:
     return Rig(task(**(chart | settings)))
 
 
-def alarmed(found: Rig, models: tuple[str, ...] = ("erm",)) -> list[WindowReport]:
-    """Ten windows in control, then two far out."""
+def alarmed(rig: Rig, models: tuple[str, ...] = ("erm",)) -> list[WindowReport]:
+    """Return ten windows in control, then two far out."""
     reports = []
     for model in models:
         rng = np.random.default_rng(3)
-        reports += found.feed(answers(rng, 1000, model))
-        reports += found.feed(answers(rng, 200, model, weights=WORSE, start=1.71e9))
-    assert found.engine.view().series[0].state == "out_of_control"
+        reports += rig.feed(answers(rng, 1000, model))
+        reports += rig.feed(answers(rng, 200, model, weights=WORSE, start=1.71e9))
+    assert rig.engine.view().series[0].state == "out_of_control"
     return reports
 
 
-def more(found: Rig, n: int, model: str = "erm", start: float = 1.72e9) -> list[WindowReport]:
-    return found.feed(answers(np.random.default_rng(9), n, model, weights=WORSE, start=start))
+def more(rig: Rig, n: int, model: str = "erm", start: float = 1.72e9) -> list[WindowReport]:
+    return rig.feed(answers(np.random.default_rng(9), n, model, weights=WORSE, start=start))
 
 
 def charted(reports: list[WindowReport]) -> list[list[str]]:
@@ -50,13 +50,13 @@ def charted(reports: list[WindowReport]) -> list[list[str]]:
 
 
 def test_the_alarm_is_released_at_once_and_the_next_windows_make_the_baseline() -> None:
-    found = rig()
-    alarmed(found)
-    said = ask(found.engine)
-    assert said == "t, erm, accuracy: a new baseline begins with the next 5 windows; its alarm is off."
-    view = found.engine.view().series[0]
+    engine_rig = rig()
+    alarmed(engine_rig)
+    message = ask(engine_rig.engine)
+    assert message == "t, erm, accuracy: a new baseline begins with the next 5 windows; its alarm is off."
+    view = engine_rig.engine.view().series[0]
     assert (view.state, view.charts) == ("warming_up", ())
-    reports = more(found, 700)
+    reports = more(engine_rig, 700)
     assert charted(reports) == [[]] * 5 + [["accuracy"]] * 2
     centre = np.mean([report.estimates[0].result.value for report in reports[:5]])
     assert reports[5].charts[0].verdict.center == pytest.approx(centre)
@@ -64,11 +64,11 @@ def test_the_alarm_is_released_at_once_and_the_next_windows_make_the_baseline() 
 
 
 def test_the_next_window_says_so_and_no_other_line_changes() -> None:
-    found, other = rig(), rig()
-    alarmed(found)
+    engine_rig, other = rig(), rig()
+    alarmed(engine_rig)
     alarmed(other)
-    ask(found.engine)
-    reports, plain = more(found, 300), more(other, 300)
+    ask(engine_rig.engine)
+    reports, plain = more(engine_rig, 300), more(other, 300)
     assert [report.rebaselined for report in reports] == [(Rebaselined("accuracy", REASON),), (), ()]
     assert to_json(reports[0]).endswith(b',"rebaselined":[{"metric":"accuracy","reason":"new threshold"}]}')
     assert b"rebaselined" not in b"".join(lines([*reports[1:], *plain]))
@@ -77,31 +77,31 @@ def test_the_next_window_says_so_and_no_other_line_changes() -> None:
 def test_other_metrics_and_models_and_objectives_stay() -> None:
     objective = {"accuracy": {"min": 0.9}}
     settings = {"groups": ["region"], "objective": objective, "metrics": ["accuracy", "ece"]}
-    found, other = rig(**settings), rig(**settings)
-    for each in (found, other):
+    engine_rig, other = rig(**settings), rig(**settings)
+    for each in (engine_rig, other):
         reference = each.engine.snapshot()
         assert reference.tasks["t"].series == []
         alarmed(each, ("erm", "irm"))
-    ask(found.engine)
-    reports, plain = more(found, 300), more(other, 300)
+    ask(engine_rig.engine)
+    reports, plain = more(engine_rig, 300), more(other, 300)
     assert [r.objectives for r in reports] == [r.objectives for r in plain]
-    assert lines(more(found, 300, "irm")) == lines(more(other, 300, "irm"))
+    assert lines(more(engine_rig, 300, "irm")) == lines(more(other, 300, "irm"))
 
 
 def with_errors() -> Rig:
-    """Charts of two metrics: a reference carries the calibration that the ECE needs."""
+    """Return charts of two metrics: a reference carries the calibration that the ECE needs."""
     settings = task(metrics=["accuracy", "ece"], chart={"sigmas": 3}, reference={"path": "r"})
     records = answers(np.random.default_rng(1), 2000, labelled=True, start=1.6e9)
     return Rig({"t": settings}, {"t": reference_of(settings, records)})
 
 
 def test_one_metric_begins_anew_beside_another_that_goes_on() -> None:
-    found, other = with_errors(), with_errors()
-    for each in (found, other):
+    rig, other = with_errors(), with_errors()
+    for each in (rig, other):
         each.feed(answers(np.random.default_rng(3), 300))
         each.feed(answers(np.random.default_rng(4), 200, weights=WORSE, start=1.71e9))
-    assert "next 20 windows" in ask(found.engine)
-    reports, plain = more(found, 2200), more(other, 2200)
+    assert "next 20 windows" in ask(rig.engine)
+    reports, plain = more(rig, 2200), more(other, 2200)
     assert charted(reports) == [["ece"]] * 20 + [["ece", "accuracy"]] * 2
     errors = [[c for c in report.charts if c.metric == "ece"] for report in reports]
     assert errors == [[c for c in report.charts if c.metric == "ece"] for report in plain]
@@ -112,11 +112,11 @@ def test_one_metric_begins_anew_beside_another_that_goes_on() -> None:
 
 @pytest.mark.slow
 def test_a_restart_at_any_window_goes_on_with_it() -> None:
-    found, other = with_errors(), with_errors()
-    for each in (found, other):
+    rig, other = with_errors(), with_errors()
+    for each in (rig, other):
         alarmed(each)
         ask(each.engine)
-    expected = lines(more(found, 2200))
+    expected = lines(more(rig, 2200))
     records = answers(np.random.default_rng(9), 2200, weights=WORSE, start=1.72e9)
     got = []
     for start in range(0, 2200, 50):
@@ -126,22 +126,22 @@ def test_a_restart_at_any_window_goes_on_with_it() -> None:
 
 
 def test_what_was_asked_is_kept_with_the_series() -> None:
-    found = rig()
-    alarmed(found)
+    engine_rig = rig()
+    alarmed(engine_rig)
     for i in range(22):
-        ask(found.engine, reason=f"reason {i}")
-    [(_, _, series)] = found.engine.snapshot().tasks["t"].series
+        ask(engine_rig.engine, reason=f"reason {i}")
+    [(_, _, series)] = engine_rig.engine.snapshot().tasks["t"].series
     assert len(series.rebaselines) == 20
     assert series.rebaselines[-1] == NotedRebaseline("accuracy", "reason 21", 1.8e9, 12)
 
 
 def test_a_group_has_its_own() -> None:
-    found = rig(groups=["region"])
+    engine_rig = rig(groups=["region"])
     rng = np.random.default_rng(3)
-    found.feed(answers(rng, 1000, groups={"region": "eu"}))
-    found.feed(answers(rng, 200, weights=WORSE, start=1.71e9, groups={"region": "eu"}))
-    assert "t, erm, region=eu, accuracy" in ask(found.engine, group="region=eu")
-    assert {s.group: s.state for s in found.engine.view().series} == {
+    engine_rig.feed(answers(rng, 1000, groups={"region": "eu"}))
+    engine_rig.feed(answers(rng, 200, weights=WORSE, start=1.71e9, groups={"region": "eu"}))
+    assert "t, erm, region=eu, accuracy" in ask(engine_rig.engine, group="region=eu")
+    assert {s.group: s.state for s in engine_rig.engine.view().series} == {
         "": "out_of_control", "region=eu": "warming_up",
     }  # fmt: skip
 
@@ -159,34 +159,38 @@ def test_a_group_has_its_own() -> None:
     ],
 )
 def test_what_is_not_there_is_refused_by_name_and_changes_nothing(body: dict[str, Any], why: str) -> None:
-    found = rig()
-    alarmed(found)
-    before = found.engine.view()
+    engine_rig = rig()
+    alarmed(engine_rig)
+    before = engine_rig.engine.view()
     with pytest.raises(RequestError) as refused:
-        ask(found.engine, **body)
+        ask(engine_rig.engine, **body)
     assert why in str(refused.value)
-    assert found.engine.view() == before
+    assert engine_rig.engine.view() == before
 
 
 def test_several_tasks_must_be_told_apart() -> None:
     settings = task(reference={"first_windows": 5}, chart={"sigmas": 3})
-    found = Rig({"a": settings, "b": settings})
+    rig = Rig({"a": settings, "b": settings})
     with pytest.raises(RequestError, match=r"^task: there are several, say which: a, b$"):
-        ask(found.engine)
+        ask(rig.engine)
 
 
 def test_without_a_baseline_there_is_nothing_to_release() -> None:
-    found = rig()
-    found.feed(answers(np.random.default_rng(0), 300))
+    engine_rig = rig()
+    engine_rig.feed(answers(np.random.default_rng(0), 300))
     with pytest.raises(RequestError, match="there is no baseline yet, 3 of 5 windows are closed"):
-        ask(found.engine)
-    assert charted(found.feed(answers(np.random.default_rng(1), 300, start=1.71e9))) == [[], [], ["accuracy"]]
+        ask(engine_rig.engine)
+    assert charted(engine_rig.feed(answers(np.random.default_rng(1), 300, start=1.71e9))) == [
+        [],
+        [],
+        ["accuracy"],
+    ]
 
 
 def test_asked_again_meanwhile_it_begins_again() -> None:
-    found = rig()
-    alarmed(found)
-    ask(found.engine)
-    more(found, 300)
-    ask(found.engine)
-    assert charted(more(found, 600, start=1.73e9)) == [[]] * 5 + [["accuracy"]]
+    engine_rig = rig()
+    alarmed(engine_rig)
+    ask(engine_rig.engine)
+    more(engine_rig, 300)
+    ask(engine_rig.engine)
+    assert charted(more(engine_rig, 600, start=1.73e9)) == [[]] * 5 + [["accuracy"]]

@@ -20,12 +20,14 @@ WINDOW = 100
 
 
 def requests(first: int, count: int) -> list[Record]:
-    """Two models' scores of the same requests, twice as bold as they should be; every fifth has its label."""
+    """Return two models' scores of the same requests, twice as bold as they should be; every fifth has its
+    label.
+    """
     rng = np.random.default_rng(first)
     claimed = rng.normal(0.5, 2.0, (count, 1)) + rng.normal(0.0, 0.5, (count, 2))
     bad = rng.random(count) < 1 / (1 + np.exp(-claimed.mean(axis=1) / 2))
     scores = np.round(1 / (1 + np.exp(-claimed)), 6).tolist()
-    found = []
+    records = []
     for i, row in enumerate(scores):
         record: Record = {
             "id": f"r{first + i}",
@@ -34,8 +36,8 @@ def requests(first: int, count: int) -> list[Record]:
         }
         if i % 5 == 0:
             record["label"] = CLASSES[int(bad[i])]
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def config(folder: Path, **ssme: Any) -> dict[str, Any]:
@@ -58,7 +60,7 @@ def append(folder: Path, first: int, count: int) -> None:
 
 
 def workers(daemon: DaemonProcess) -> list[int]:
-    """Ids of its worker processes."""
+    """Return ids of its worker processes."""
     children = Path(f"/proc/{daemon.process.pid}/task").glob("*/children")
     pids = [int(pid) for path in children for pid in path.read_text().split()]
     return [pid for pid in pids if b"monitor.agent.refit_child" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -78,11 +80,15 @@ def test_refits_are_published_and_a_killed_worker_costs_one_of_them(tmp_path: Pa
     append(tmp_path, 0, 200)
     with DaemonProcess(tmp_path, config(tmp_path)) as daemon:
         until_refitted(daemon, 200)
-        said = daemon.metrics()
-        assert said.value("refit_labelled_rows", task="t") == said.value("effective_labels", task="t") == 40
-        assert said.total("prevalence_ratio", task="t") == pytest.approx(1.0)
-        assert said.value("refit_failures_total", task="t") == 0
-        assert said.value("refit_duration_seconds_count", task="t") == 1
+        metrics = daemon.metrics()
+        assert (
+            metrics.value("refit_labelled_rows", task="t")
+            == metrics.value("effective_labels", task="t")
+            == 40
+        )
+        assert metrics.total("prevalence_ratio", task="t") == pytest.approx(1.0)
+        assert metrics.value("refit_failures_total", task="t") == 0
+        assert metrics.value("refit_duration_seconds_count", task="t") == 1
 
         [child] = workers(daemon)
         os.kill(child, signal.SIGSTOP)  # so that it is surely at work when it is killed

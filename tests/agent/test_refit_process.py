@@ -30,9 +30,9 @@ LONG = job(rows=20_000, labelled=2_000, models=7, metrics=("accuracy", "ece", "a
 
 @pytest.fixture(scope="module")
 def worker_of_module() -> Iterator[RefitWorker]:
-    with RefitWorker() as found:
-        yield found
-    assert found.pid is None
+    with RefitWorker() as worker:
+        yield worker
+    assert worker.pid is None
 
 
 @pytest.fixture
@@ -43,14 +43,16 @@ def worker(worker_of_module: RefitWorker) -> Iterator[RefitWorker]:
 
 
 def reapable(pid: int) -> bool:
-    """Dead with all its threads, which is later than a zombie: only then can its parent tell."""
+    """Return whether a process is dead with all its threads, later than a zombie: only then its parent can
+    tell.
+    """
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def test_it_answers_what_the_fit_answers_here(worker: RefitWorker) -> None:
-    found = worker.run(job(), PLENTY)
-    assert found.seconds > 0
-    assert replace(found, seconds=0.0) == refit(job())
+    result = worker.run(job(), PLENTY)
+    assert result.seconds > 0
+    assert replace(result, seconds=0.0) == refit(job())
 
 
 def test_the_child_stays_between_jobs_and_yields_to_others(worker: RefitWorker) -> None:
@@ -80,12 +82,12 @@ def test_a_child_killed_at_work_is_a_refusal_and_the_next_job_gets_another(worke
     assert before is not None
     killer = threading.Timer(0.5, os.kill, (before, signal.SIGKILL))
     killer.start()
-    found = worker.run(LONG, PLENTY)
+    result = worker.run(LONG, PLENTY)
     killer.join()
-    assert found.refused == (
+    assert result.refused == (
         "the worker process was killed (signal 9: by hand, or by the system for want of memory)"
     )
-    assert (found.task, found.number, found.rows, found.labelled) == ("t", 7, 20_000, 2_000)
+    assert (result.task, result.number, result.rows, result.labelled) == ("t", 7, 20_000, 2_000)
     assert worker.run(job(rows=0), PLENTY).refused == "ssme: no rows"
     assert worker.pid != before
 
@@ -94,8 +96,8 @@ def test_a_refit_beyond_its_time_is_refused_and_its_child_ended(worker: RefitWor
     worker.run(job(rows=0), PLENTY)
     before = worker.pid
     assert before is not None
-    found = worker.run(LONG, ProcessLimits(0.5, 1e9))
-    assert found.refused == (
+    result = worker.run(LONG, ProcessLimits(0.5, 1e9))
+    assert result.refused == (
         "the refit took longer than the 0.5 s that ssme.seconds allows; raise it, or lower ssme.max_rows"
     )
     assert worker.pid is None
@@ -116,8 +118,8 @@ def test_a_child_that_is_stopped_counts_as_one_that_hangs(worker: RefitWorker) -
 def test_a_refit_beyond_its_memory_is_refused_by_the_child_itself(worker: RefitWorker) -> None:
     worker.run(job(rows=0), PLENTY)
     before = worker.pid
-    found = worker.run(LONG, ProcessLimits(PATIENCE_SECONDS, 2e6))
-    assert found.refused == (
+    result = worker.run(LONG, ProcessLimits(PATIENCE_SECONDS, 2e6))
+    assert result.refused == (
         "the refit needed more than the 2,000,000 bytes of memory that ssme.memory_bytes allows; raise it, "
         "or lower ssme.max_rows"
     )
@@ -180,11 +182,11 @@ SAYING = "import sys, time\nsay = lambda b: (sys.stdout.buffer.write(b), sys.std
     ids=["exits", "aborts", "prints", "babbles", "empty", "drips"],
 )
 def test_a_child_that_is_no_worker_is_a_refusal(program: str, refused: str) -> None:
-    with RefitWorker(("-c", program)) as found:
+    with RefitWorker(("-c", program)) as worker:
         limits = ProcessLimits(0.3 if "took longer" in refused else PATIENCE_SECONDS, 1e9)
-        said = str(found.run(job(), limits).refused)
-        assert said.startswith(refused)
-        assert found.pid is None
+        refusal = str(worker.run(job(), limits).refused)
+        assert refusal.startswith(refused)
+        assert worker.pid is None
 
 
 def test_the_answer_to_another_job_is_no_answer() -> None:
@@ -195,27 +197,27 @@ def test_the_answer_to_another_job_is_no_answer() -> None:
         "write_frame(sys.stdout.buffer, result_to_bytes(RefitResult('t', 6, 0, 0.0)))\n"
         "sys.stdin.read()"
     )
-    with RefitWorker(("-c", program)) as found:
-        said = found.run(job(), PLENTY).refused
-    assert said == "the worker answered refit 6 of t, asked for refit 7 of t"
+    with RefitWorker(("-c", program)) as worker:
+        refusal = worker.run(job(), PLENTY).refused
+    assert refusal == "the worker answered refit 6 of t, asked for refit 7 of t"
 
 
 def test_a_process_that_cannot_be_started_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with RefitWorker() as found:
-        said = str(found.run(job(), PLENTY).refused)
-    assert said.startswith("the worker process could not be started ([Errno 2]")
+    with RefitWorker() as worker:
+        refusal = str(worker.run(job(), PLENTY).refused)
+    assert refusal.startswith("the worker process could not be started ([Errno 2]")
 
 
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_a_child_that_takes_long_to_end_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a killed process may wait seconds for a core."""
     monkeypatch.setattr(refit_process, "_ENDS_SECONDS", 0.0)
-    with RefitWorker() as found:
-        found.run(job(rows=0), PLENTY)
-        pid = found.pid
+    with RefitWorker() as worker:
+        worker.run(job(rows=0), PLENTY)
+        pid = worker.pid
         assert pid is not None
-    assert found.pid is None
+    assert worker.pid is None
     wait_until(lambda: gone(pid), "it has ended")
     with suppress(ChildProcessError):
         os.waitpid(pid, 0)  # as the next start of a process would
@@ -226,9 +228,9 @@ def test_what_a_library_prints_does_not_stand_between_two_answers() -> None:
         "import monitor.agent.refit_child as c\nfit = c.answer\n"
         "c.answer = lambda j: (print('hello'), fit(j))[1]\nc.main()"
     )
-    with RefitWorker(("-c", program)) as found:
-        assert found.run(job(rows=0), PLENTY).refused == "ssme: no rows"
-        assert found.run(job(rows=1, labelled=0), PLENTY).refused == "ssme: too few rows"
+    with RefitWorker(("-c", program)) as worker:
+        assert worker.run(job(rows=0), PLENTY).refused == "ssme: no rows"
+        assert worker.run(job(rows=1, labelled=0), PLENTY).refused == "ssme: too few rows"
 
 
 def test_the_child_ends_when_the_agent_is_killed() -> None:

@@ -20,7 +20,7 @@ from tests.services.process import PATIENCE_SECONDS, wait_until
 
 
 class Refitted:
-    """Has jobs due, and keeps what is published."""
+    """An engine with due jobs that keeps each published result."""
 
     def __init__(self) -> None:
         self.due: list[RefitJob] = []
@@ -94,11 +94,11 @@ def real() -> Iterator[tuple[Refitter, RefitWorker]]:
 
 
 def until_published(refitter: Refitter, refitted: Refitted, count: int) -> None:
-    def so() -> bool:
+    def is_published() -> bool:
         refitter.step(refitted, 12.0)
         return len(refitted.published) >= count
 
-    wait_until(so, f"{count} results are published")
+    wait_until(is_published, f"{count} results are published")
 
 
 def test_a_step_waits_for_no_refit(refitter: Refitter, gated: Gated, refitted: Refitted) -> None:
@@ -138,14 +138,14 @@ def test_an_error_of_our_own_is_a_refusal_and_not_the_end(
 
 
 def test_stopping_waits_for_no_refit_and_drops_it(gated: Gated, refitted: Refitted) -> None:
-    found = Refitter(gated, limits_of)
-    found.start()
+    refitter = Refitter(gated, limits_of)
+    refitter.start()
     refitted.due = [job(number=1), job(number=2)]
-    found.step(refitted, 10.0)
+    refitter.step(refitted, 10.0)
     wait_until(lambda: len(gated.limits) == 1, "the first job runs")
-    found.stop()
+    refitter.stop()
     assert gated.closed
-    found.step(refitted, 11.0)
+    refitter.step(refitted, 11.0)
     assert (refitted.published, len(gated.limits)) == ([], 1)
 
 
@@ -168,13 +168,13 @@ def test_with_a_real_worker_that_is_killed_the_next_refit_is_good(
 
 def test_stopping_ends_the_child_at_work(refitted: Refitted) -> None:
     worker = RefitWorker()
-    found = Refitter(worker, limits_of)
-    found.start()
+    refitter = Refitter(worker, limits_of)
+    refitter.start()
     refitted.due = [job(rows=20_000, labelled=2_000, models=7)]
-    found.step(refitted, 10.0)
+    refitter.step(refitted, 10.0)
     wait_until(lambda: worker.pid is not None, "the child runs")
     child = worker.pid
-    found.stop()
+    refitter.stop()
     assert worker.pid is None
     with pytest.raises(ProcessLookupError):
         os.kill(child or 0, 0)

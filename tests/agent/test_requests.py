@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> RequestFolder:
 
 
 def count(engine: Engine, request: OperatorRequest) -> str:
-    """A handler whose effect shows how often it ran: the sequence is saved with everything else."""
+    """Return a handler whose effect shows how often it ran: the sequence is saved with everything else."""
     if request.body.get("refuse"):
         raise RequestError("it may not be")
     if request.body.get("fail"):
@@ -73,7 +73,7 @@ class Running:
 
 
 def counted(store: Path) -> tuple[int, dict[str, list]]:
-    """How often the handler ran, and which answers are kept, as of the last checkpoint."""
+    """Return how often the handler ran, and the kept answers, at the last checkpoint."""
     opened = Store(store)
     engine = opened.load().parts["engine"]
     opened.close()
@@ -81,12 +81,12 @@ def counted(store: Path) -> tuple[int, dict[str, list]]:
 
 
 def test_requests_are_private_files_in_their_order(folder: RequestFolder) -> None:
-    asked = [folder.place("count", {"what": i}, now=1.7e9 + i) for i in (2, 1, 3)]
-    assert folder.waiting() == [asked[1], asked[0], asked[2]]
-    assert folder.read(asked[0]) == OperatorRequest(asked[0], "count", 1.7e9 + 2, {"what": 2})
+    numbers = [folder.place("count", {"what": i}, now=1.7e9 + i) for i in (2, 1, 3)]
+    assert folder.waiting() == [numbers[1], numbers[0], numbers[2]]
+    assert folder.read(numbers[0]) == OperatorRequest(numbers[0], "count", 1.7e9 + 2, {"what": 2})
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.path.iterdir()}
-    assert modes == {f"{number}.json": 0o600 for number in asked}
+    assert modes == {f"{number}.json": 0o600 for number in numbers}
 
 
 def test_no_folder_is_no_request(folder: RequestFolder) -> None:
@@ -150,8 +150,8 @@ def test_answers_that_nobody_collects_are_bounded(folder: RequestFolder) -> None
 def test_an_agent_acts_once_saves_answers_and_clears_up(tmp_path: Path, folder: RequestFolder) -> None:
     with Running(tmp_path) as running:
         numbers = [folder.place("count", {"what": i}) for i in range(3)]
-        found = [folder.collect(number, PATIENCE_SECONDS) for number in numbers]
-        assert found == [Outcome(True, f"Counted {i}.") for i in range(3)]
+        outcomes = [folder.collect(number, PATIENCE_SECONDS) for number in numbers]
+        assert outcomes == [Outcome(True, f"Counted {i}.") for i in range(3)]
         wait_until(lambda: not folder.waiting(), "the requests are removed")
         assert running.agent.view().healthy
     assert counted(tmp_path)[0] == 3
@@ -162,10 +162,16 @@ def test_refusals_failures_and_unknown_kinds_are_answered_and_stop_nothing(
     tmp_path: Path, folder: RequestFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Running(tmp_path) as running:
-        asked = [("count", {"refuse": 1}), ("count", {"fail": 1}), ("cuont", {}), ("zap", {}), ("count", {})]
-        found = [folder.collect(folder.place(kind, body), PATIENCE_SECONDS) for kind, body in asked]
+        requests = [
+            ("count", {"refuse": 1}),
+            ("count", {"fail": 1}),
+            ("cuont", {}),
+            ("zap", {}),
+            ("count", {}),
+        ]
+        outcomes = [folder.collect(folder.place(kind, body), PATIENCE_SECONDS) for kind, body in requests]
         assert running.agent.view().healthy
-    assert [answer.text for answer in found if not answer.done] == [
+    assert [answer.text for answer in outcomes if not answer.done] == [
         "it may not be.",
         "It failed with ZeroDivisionError('0 of 0'); the agent's log has the details.",
         "kind: 'cuont' is not known to this agent; did you mean count? Use the command of the agent's own "
@@ -173,7 +179,7 @@ def test_refusals_failures_and_unknown_kinds_are_answered_and_stop_nothing(
         "kind: 'zap' is not known to this agent; known are count. Use the command of the agent's own "
         "version.",
     ]
-    assert found[4] == Outcome(True, "Counted .")
+    assert outcomes[4] == Outcome(True, "Counted .")
     assert "Asked for count, refused: it may not be." in caplog.text
 
 

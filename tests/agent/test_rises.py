@@ -57,7 +57,7 @@ def test_a_stream_whose_ids_are_those_of_users_is_told_of_its_duplicates(
 
 
 def answers_of_users(begin: int, n: int) -> Chunk:
-    """Answers with the ids of 40 users."""
+    """Return answers with the ids of 40 users."""
     rows = (answer(id=f"user-{i % 40}") for i in range(begin, begin + n))
     return decode(*rows, layouts=(TaskLayout("toxicity", ("ok", "toxic")),))
 
@@ -78,7 +78,7 @@ def test_the_page_says_that_scores_are_all_0_or_1_until_one_is_not() -> None:
     engine = EngineSettings({"toxicity": Task(classes=("ok", "toxic"))}).build()
     rises, layouts = RisingShares(), (TaskLayout("toxicity", ("ok", "toxic")),)
 
-    def said(*scores: float) -> list[tuple[str, str]]:
+    def sentences_of(*scores: float) -> list[tuple[str, str]]:
         begin = sum(one.pending + one.predictions for one in engine.view().series)
         rows = [answer(id=f"a{begin + i}", scores=[p, 1 - p]) for i, p in enumerate(scores)]
         chunk = decode(*rows, layouts=layouts)
@@ -91,9 +91,9 @@ def test_the_page_says_that_scores_are_all_0_or_1_until_one_is_not() -> None:
             r'<p class="warn">(Each score of \d+ answers) is exactly 0 or 1, so every answer gets the same '
         )
         pages = (render_page(view), own.decode())
-        return [found.groups() for page in pages for found in re.finditer(sentence + "(confidence;)", page)]
+        return [match.groups() for page in pages for match in re.finditer(sentence + "(confidence;)", page)]
 
-    assert said(*[1.0, 0.0] * 99) == []
-    assert said(1.0, 0.0, 1.0) == [("Each score of 201 answers", "confidence;")] * 2
-    assert said(0.0, 1.0) == [("Each score of 203 answers", "confidence;")] * 2
-    assert said(1.0, 0.75) == []
+    assert sentences_of(*[1.0, 0.0] * 99) == []
+    assert sentences_of(1.0, 0.0, 1.0) == [("Each score of 201 answers", "confidence;")] * 2
+    assert sentences_of(0.0, 1.0) == [("Each score of 203 answers", "confidence;")] * 2
+    assert sentences_of(1.0, 0.75) == []

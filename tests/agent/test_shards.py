@@ -29,14 +29,14 @@ DECODER = Decoder(layouts(dict(SETTINGS.tasks)), "kafka")
 
 
 class Owner:
-    """Shards whose stores are in folders, by their numbers, and what they told of."""
+    """Shards whose stores are in folders, by their numbers, and the positions that they reported."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.told: list[tuple[str, dict[str, object]]] = []
+        self.reported: list[tuple[str, dict[str, object]]] = []
         self.sinks: dict[int, ListSinks] = {}
         self.shards = Shards(self._open, "kafka")
-        self.shards.bind(lambda source, positions: self.told.append((source, dict(positions))))
+        self.shards.bind(lambda source, positions: self.reported.append((source, dict(positions))))
 
     def take(self, partition: str) -> MovingShard | None:
         number = int(partition.rpartition("-")[2])
@@ -46,7 +46,7 @@ class Owner:
         return shard
 
     def use(self, partition: str, records: list[Record], first: int = 0) -> None:
-        """As the reading thread and the engine's thread do."""
+        """Split, decode and absorb the records, like the reading thread and the thread of the engine."""
         values = [msgspec.json.encode(record) for record in records]
         offsets = range(first, first + len(values))
         raw = RawMessages(values, partition, offsets, False, None, first + len(values))
@@ -75,11 +75,11 @@ class Owner:
 
 @contextmanager
 def owners(folder: Path, count: int) -> Iterator[list[Owner]]:
-    found = [Owner(folder) for _ in range(count)]
+    owners = [Owner(folder) for _ in range(count)]
     try:
-        yield found
+        yield owners
     finally:
-        for owner in found:
+        for owner in owners:
             owner.shards.finish(save=False)
 
 
@@ -95,7 +95,7 @@ def test_a_shard_that_is_given_up_goes_on_where_it_was(tmp_path: Path) -> None:
         assert one.shards.held() == set()
         assert one.take("labels-3") is None, "what is given up is not taken again before it is gone"
         one.until_given_up("clicks-3")
-        assert one.told[-1] == ("kafka", {"clicks-3": 130})
+        assert one.reported[-1] == ("kafka", {"clicks-3": 130})
         shard = two.take("clicks-3")
         assert shard is not None
         assert two.shards.waiting is None
@@ -195,9 +195,9 @@ def test_a_model_in_several_partitions_is_shown_once_and_told_of_once(
         series = view.series[0]
         assert one.shards.number_of(series.task, series.model, series.group) == 1
         assert one.shards.number_of(series.task, "another", "") is None
-    said = [record.message for record in caplog.records if "come in several partitions" in record.message]
-    assert len(said) == 1
-    assert "Give each message its model, or its task, as key." in said[0]
+    messages = [record.message for record in caplog.records if "come in several partitions" in record.message]
+    assert len(messages) == 1
+    assert "Give each message its model, or its task, as key." in messages[0]
 
 
 def test_several_views_are_one() -> None:

@@ -40,7 +40,7 @@ def until(done: Callable[[], bool], what: str) -> None:
 
 
 class Gate:
-    """Holds the engine's thread in a chunk for as long as it is shut."""
+    """A gate that holds the engine's thread in a chunk for as long as it is shut."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = threading.Event()
@@ -73,7 +73,7 @@ class Rigged:
 
 @pytest.fixture(autouse=True)
 def lively(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents look for records, requests and their end after milliseconds."""
+    """Let agents look for records, requests and their end after milliseconds."""
     monkeypatch.setattr("monitor.agent.agent._VIEW_SECONDS", 0.02)
     monkeypatch.setattr("monitor.agent.feeder._READ_SECONDS", 0.02)
 
@@ -117,9 +117,9 @@ def test_a_swap_that_raises_leaves_the_old_engine_at_work(
     until(lambda: rig.received == 200, "the old engine goes on")
     assert [window.size for window in rig.sinks.windows] == [100, 100]
     assert rig.agent.view().healthy
-    [said] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    [error] = [record for record in caplog.records if record.levelno == logging.ERROR]
     expected = "The engine was not replaced, the old one continues: ZeroDivisionError('0 of 0')"
-    assert (said.getMessage(), said.exc_info) == (expected, None)
+    assert (error.getMessage(), error.exc_info) == (expected, None)
 
 
 def test_swaps_after_one_that_raised_are_made(rigged: New) -> None:
@@ -204,7 +204,7 @@ class House:
         self.folder = folder
         self.stream = folder / "in.ndjson"
         self.stream.write_bytes(b"")
-        self.given = 0
+        self.fed = 0
         self.write(**settings)
         self.windows: list[WindowReport] = []
         self.daemon = Daemon(load_config(str(self.path)), self.windows.extend)
@@ -220,9 +220,9 @@ class House:
 
     def give(self, n: int) -> None:
         with self.stream.open("ab") as file:
-            file.write(ndjson(records(n, self.given, start=1.7e9 + self.given)))
-        self.given += n
-        until(lambda: sum(self.view.engine.received.values()) == self.given, "the answers are used")
+            file.write(ndjson(records(n, self.fed, start=1.7e9 + self.fed)))
+        self.fed += n
+        until(lambda: sum(self.view.engine.received.values()) == self.fed, "the answers are used")
 
     def reload(self) -> None:
         self.daemon.reload(str(self.path))
@@ -284,7 +284,7 @@ def test_a_reload_waits_for_a_busy_engine_only_so_long_and_is_not_made_later(
     )
     assert not house.view.reload_successful
     until(lambda: len(house.windows) == 1, "the engine goes on")
-    house.given = 100
+    house.fed = 100
     house.give(100)
     assert [window.estimates[0].result.level for window in house.windows] == [0.95, 0.95]
     monkeypatch.setattr(daemon_module, "_SWAP_SECONDS", PATIENCE_SECONDS)
@@ -315,7 +315,7 @@ def test_a_reload_that_has_begun_and_does_not_end_is_not_called_done(
 
 
 def referenced(house: House, seed: int) -> None:
-    """On a reference file, with 130 answers used."""
+    """Set a house up on a reference file, with 130 answers used."""
     house.write_reference(seed)
     house.write(reference={"path": "reference.ndjson"})
     house.reload()
@@ -324,7 +324,7 @@ def referenced(house: House, seed: int) -> None:
 
 
 def fitted(house: House) -> float:
-    """The time of the newest row of the reference that the calibration of the series was fitted on."""
+    """Return the time of the newest row of the reference that the calibration of the series was fitted on."""
     [series] = house.view.engine.series
     return float(series.calibration.fitted_time)
 
@@ -339,8 +339,8 @@ def test_a_reference_file_that_has_changed_is_read_again_and_begins_a_new_baseli
     until(lambda: fitted(house) != first, "the calibration is fitted anew")
     assert (first, fitted(house)) == (1.6e9 + 1000, 1.6e9 + 1001)
     assert house.sizes == [(100, "size"), (30, "end")]
-    told = f"The configuration was reloaded: tasks.t.reference (its file {path} has changed)."
-    assert caplog.text.count(told) == 1
+    message = f"The configuration was reloaded: tasks.t.reference (its file {path} has changed)."
+    assert caplog.text.count(message) == 1
     house.reload()
     assert "The configuration was reloaded: no change." in caplog.text
 
@@ -350,8 +350,8 @@ def test_a_reference_file_of_the_same_size_written_later_has_changed(
 ) -> None:
     referenced(house, seed=1)
     path = house.folder / "reference.ndjson"
-    found = path.stat()
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     house.reload()
     assert "has changed)." in caplog.text
     assert house.sizes[-1] == (30, "end")

@@ -22,7 +22,7 @@ _ids = st.text(st.characters(exclude_categories=()), max_size=40)
 
 
 def slow_mix(x: int) -> int:
-    """The finaliser of splitmix64, a step a line."""
+    """Return the finaliser of splitmix64, a step a line."""
     x ^= x >> 30
     x = x * 0xBF58476D1CE4E5B9 & _64_BITS
     x ^= x >> 27
@@ -31,7 +31,7 @@ def slow_mix(x: int) -> int:
 
 
 def slow_key(text: str) -> int:
-    """The key of one id, from its bytes."""
+    """Return the key of one id, from its bytes."""
     data = text.encode("utf-8", "surrogatepass")
     if not data:
         return 0

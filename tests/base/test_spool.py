@@ -1,4 +1,4 @@
-"""What every spool promises, wherever it keeps posts: in a folder, and in the store's database."""
+"""The promises of every spool, in a folder and in the database of the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Place(Protocol):
     """Somewhere to keep posts."""
 
     def new(self, room: int = ROOM, name: str = "http") -> PostSpool:
-        """The spool of a source, not open yet; what it kept before is there."""
+        """Return the spool of a source, not open yet; what it kept before is there."""
 
     def again(self) -> None:
         """Another process comes in the place of the one before."""
@@ -81,9 +81,11 @@ class TablePlace:
 @pytest.fixture(params=["folder", pytest.param("table", marks=pytest.mark.postgres)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     folder = request.param == "folder"
-    found: Place = FolderPlace(tmp_path) if folder else TablePlace(request.getfixturevalue("postgres_server"))
-    yield found
-    found.close()
+    spool_place: Place = (
+        FolderPlace(tmp_path) if folder else TablePlace(request.getfixturevalue("postgres_server"))
+    )
+    yield spool_place
+    spool_place.close()
 
 
 @pytest.fixture
@@ -99,14 +101,14 @@ def put(spool: PostSpool, *lines: bytes) -> int:
 
 
 def all_of(spool: PostSpool) -> bytes:
-    found = b""
+    lines = b""
     while parts := spool.read(0.0):
-        found += b"".join(part.lines for part in parts)
-    return found
+        lines += b"".join(part.lines for part in parts)
+    return lines
 
 
 def resumed(place: Place, position: int | None, room: int = ROOM) -> PostSpool:
-    """The spool of the process after this one."""
+    """Return the spool of the process after this one."""
     place.again()
     made = place.new(room)
     made.open(position)
@@ -129,33 +131,33 @@ def test_labels_are_told_from_predictions_also_after_a_start(place: Place, spool
     expected = [(b"0\n1\n", 0, False), (b"2\n3\n", 4, True), (b"4\n", 8, False), (b"5\n", 10, True)]
     assert spool.read(0.0) == expected
     spool.close()
-    with closing(resumed(place, 4)) as found:
-        assert found.read(0.0) == expected[1:]
+    with closing(resumed(place, 4)) as resumed_spool:
+        assert resumed_spool.read(0.0) == expected[1:]
 
 
 @pytest.mark.parametrize("position", [0, 4, 8, 14])
 def test_reading_goes_on_where_it_is_told(place: Place, spool: PostSpool, position: int) -> None:
     put(spool, b"one\ntwo\n", b"three\n")
     spool.close()
-    with closing(resumed(place, position)) as found:
-        put(found, b"four\n")
-        assert found.lag == {0: 4, 4: 4, 8: 2, 14: 1}[position], "a frame that was begun counts whole"
-        assert all_of(found) == b"one\ntwo\nthree\nfour\n"[position:]
-        assert found.lag == 0
+    with closing(resumed(place, position)) as resumed_spool:
+        put(resumed_spool, b"four\n")
+        assert resumed_spool.lag == {0: 4, 4: 4, 8: 2, 14: 1}[position], "a frame that was begun counts whole"
+        assert all_of(resumed_spool) == b"one\ntwo\nthree\nfour\n"[position:]
+        assert resumed_spool.lag == 0
 
 
 def test_without_a_position_nothing_was_used(place: Place, spool: PostSpool) -> None:
     put(spool, b"one\n", b"two\n")
     spool.close()
-    with closing(resumed(place, None)) as found:
-        assert (found.lag, all_of(found)) == (2, b"one\ntwo\n")
+    with closing(resumed(place, None)) as resumed_spool:
+        assert (resumed_spool.lag, all_of(resumed_spool)) == (2, b"one\ntwo\n")
 
 
 def test_a_new_empty_spool_begins_at_the_position_of_the_state(place: Place) -> None:
-    with closing(place.new()) as found:
-        found.open(5000)
-        assert put(found, b"one\n") == 5004
-        assert found.read(0.0) == [(b"one\n", 5000, False)]
+    with closing(place.new()) as spool:
+        spool.open(5000)
+        assert put(spool, b"one\n") == 5004
+        assert spool.read(0.0) == [(b"one\n", 5000, False)]
 
 
 def test_a_state_older_than_the_spool_goes_on_with_a_warning(
@@ -165,8 +167,8 @@ def test_a_state_older_than_the_spool_goes_on_with_a_warning(
     first.open(5000)
     put(first, b"one\n")
     first.close()
-    with closing(resumed(place, 100)) as found:
-        assert found.read(0.0) == [(b"one\n", 5000, False)]
+    with closing(resumed(place, 100)) as spool:
+        assert spool.read(0.0) == [(b"one\n", 5000, False)]
     assert "begins at 5000, past the position 100" in caplog.text
 
 
@@ -178,10 +180,10 @@ def test_offsets_go_on_after_all_was_used_and_deleted(place: Place, spool: PostS
         spool.absorbed(i * 100_000)
     assert spool.size <= 3 * 100_300
     spool.close()
-    with closing(resumed(place, 3_900_000)) as found:
-        assert found.lag == 0
-        assert put(found, b"next\n") == 3_900_005
-        assert all_of(found) == b"next\n"
+    with closing(resumed(place, 3_900_000)) as resumed_spool:
+        assert resumed_spool.lag == 0
+        assert put(resumed_spool, b"next\n") == 3_900_005
+        assert all_of(resumed_spool) == b"next\n"
 
 
 def test_what_does_not_fit_is_refused_until_something_is_used(place: Place, spool: PostSpool) -> None:
@@ -192,21 +194,21 @@ def test_what_does_not_fit_is_refused_until_something_is_used(place: Place, spoo
         spool.append(line, 1)
     assert spool.size <= ROOM
     spool.close()
-    with closing(resumed(place, 0)) as found:
+    with closing(resumed(place, 0)) as resumed_spool:
         with pytest.raises(SpoolFullError):
-            found.append(line, 1)
-        assert all_of(found) == 9 * line
-        found.absorbed(9 * len(line))
-        wait_until(lambda: found.size < 100_000, "there is room again")
-        assert put(found, line) == 10 * len(line)
+            resumed_spool.append(line, 1)
+        assert all_of(resumed_spool) == 9 * line
+        resumed_spool.absorbed(9 * len(line))
+        wait_until(lambda: resumed_spool.size < 100_000, "there is room again")
+        assert put(resumed_spool, line) == 10 * len(line)
 
 
 def test_one_post_larger_than_a_read_is_read_whole(place: Place) -> None:
-    with closing(place.new(20_000_000)) as found:
-        found.open(None)
+    with closing(place.new(20_000_000)) as spool:
+        spool.open(None)
         line = b"x" * 3_000_000 + b"\n"
-        put(found, b"one\n", line, b"two\n")
-        assert all_of(found) == b"one\n" + line + b"two\n"
+        put(spool, b"one\n", line, b"two\n")
+        assert all_of(spool) == b"one\n" + line + b"two\n"
 
 
 def test_what_waits_when_it_is_closed_is_kept(place: Place, spool: PostSpool) -> None:
@@ -215,8 +217,8 @@ def test_what_waits_when_it_is_closed_is_kept(place: Place, spool: PostSpool) ->
     assert [each.result(0) for each in futures][-1] == 140
     with pytest.raises(SpoolFullError, match="closed"):
         spool.append(b"x\n", 1)
-    with closing(resumed(place, 0)) as found:
-        assert all_of(found) == b"".join(b"%d\n" % i for i in range(50))
+    with closing(resumed(place, 0)) as resumed_spool:
+        assert all_of(resumed_spool) == b"".join(b"%d\n" % i for i in range(50))
 
 
 def test_what_is_used_goes_also_when_it_is_closed_at_once(postgres_server: PostgresServer) -> None:
@@ -247,13 +249,13 @@ def test_lines_are_erased_where_they_are(place: Place, spool: PostSpool) -> None
     place.again()
     assert place.erase(lambda line: line in (b"two", b"three")) == 2
     assert place.erase(lambda line: line in (b"two", b"three")) == 0
-    with closing(resumed(place, 0)) as found:
-        assert all_of(found) == b"one\n   \n     \n"
+    with closing(resumed(place, 0)) as resumed_spool:
+        assert all_of(resumed_spool) == b"one\n   \n     \n"
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_line_comes_out_once_in_order_over_any_restarts(place: Place, seed: int) -> None:
-    """Lines are put, read and used; a process may end after any step, and with it what was not used."""
+    """The test puts, reads and uses lines; a process may end after any step and lose its unused lines."""
     rng, now = random.Random(seed), place.new()
     now.open(None)
     expected, used, state = b"", b"", None

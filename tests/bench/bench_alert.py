@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 60.0
 
 @contextmanager
 def by_rules(folder: Path, receiver: AlertmanagerServer) -> Iterator[None]:
-    """An agent, and a Prometheus that evaluates its rules."""
+    """Yield an agent, and a Prometheus that evaluates its rules."""
     with DaemonProcess(folder, settings()) as daemon:
         rules = command("rules", daemon.config, "--time-scale", TIME_SCALE).stdout
         target = [f"127.0.0.1:{daemon.port}"]
@@ -45,7 +45,7 @@ def by_rules(folder: Path, receiver: AlertmanagerServer) -> Iterator[None]:
 
 @contextmanager
 def by_push(folder: Path, receiver: AlertmanagerServer) -> Iterator[None]:
-    """An agent that tells Alertmanager itself."""
+    """Yield an agent that tells Alertmanager itself."""
     config: dict[str, Any] = settings() | {"alertmanager": {"urls": [receiver.url]}}
     with DaemonProcess(folder, config) as daemon:
         daemon.until_value(8.0, "windows_closed_total", model="m")
@@ -57,7 +57,7 @@ Way = Callable[[Path, AlertmanagerServer], Any]
 
 
 def seconds_until_paged(way: Way) -> float:
-    """One degradation."""
+    """Return one degradation."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="blindsight-alert-")))
         webhook = stack.enter_context(Webhook())
@@ -71,7 +71,7 @@ def seconds_until_paged(way: Way) -> float:
             stream.add(100, "m", weights=DEGRADED)
             time.sleep(0.5)
         wait_until(
-            lambda: bool(webhook.told("/pager", "firing", model="m")),
+            lambda: bool(webhook.matching("/pager", "firing", model="m")),
             "it pages",
             0.01,
         )
@@ -79,17 +79,17 @@ def seconds_until_paged(way: Way) -> float:
 
 
 def table(runs: int = 5) -> Iterator[str]:
-    """A line a way."""
+    """Yield a line a way."""
     waits: dict[str, tuple[Way, float]] = {
         "rules": (by_rules, FOR_SECONDS + GROUP_WAIT_SECONDS),
         "direct push": (by_push, GROUP_WAIT_SECONDS),
     }
     for name, (way, wait) in waits.items():
-        found = [seconds_until_paged(way) for _ in range(runs)]
-        middle = statistics.median(found)
+        seconds = [seconds_until_paged(way) for _ in range(runs)]
+        middle = statistics.median(seconds)
         yield (
             f"{name}: {middle:.1f} s from the first degraded answer to the webhook (median of {runs}, "
-            f"{min(found):.1f} to {max(found):.1f}), of which {wait:.1f} s are waited on purpose: "
+            f"{min(seconds):.1f} to {max(seconds):.1f}), of which {wait:.1f} s are waited on purpose: "
             f"{middle / wait:.2f} times that"
         )
 

@@ -1,11 +1,12 @@
-"""What logging costs a service that answers: its responses with the agent up, frozen and away.
+"""The cost of logging for a service that answers: its responses with the agent up, frozen and away.
 
     PYTHONPATH=connectors/client python -m tests.bench.bench_client [--seconds 60]
 
 Three services on uvicorn answer the same: one logs nothing, one has the middleware of `blindsight-client`,
 one posts each answer itself before it responds, as a first script does. A caller asks them in turns, a second
 each, over connections that it keeps. The agent is a real one: first it runs, then it is frozen (SIGSTOP),
-then killed; each for so many seconds of each service. At last it is started again, and what waited arrives.
+then killed; each state lasts `--seconds` of each service. At last it is started again, and what waited
+arrives.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ async def answered(scope: Any, receive: Any, send: Any, record: bytes) -> None:
 
 
 def serve(kind: str, port: int, agent: str) -> None:
-    """One service, until it is ended; `/counts` says what became of its records."""
+    """Run one service until it is ended; `/counts` tells the fate of its records."""
     client = Client(agent, model="erm", task="t", timeout_seconds=1.0)
     number = 0
 
@@ -72,14 +73,14 @@ def serve(kind: str, port: int, agent: str) -> None:
 
 @contextmanager
 def services(agent: str) -> Iterator[dict[str, int]]:
-    """The three, by the ports that they answer on."""
+    """Yield the three, by the ports that they answer on."""
     ports = dict(zip(KINDS, free_ports(len(KINDS)), strict=True))
     made = [get_context("spawn").Process(target=serve, args=(k, port, agent)) for k, port in ports.items()]
     for process in made:
         process.start()
     try:
         for port in ports.values():
-            wait_until(lambda port=port: asked(Caller(port), "/counts") is not None, "the service answers")
+            wait_until(lambda port=port: get_json(Caller(port), "/counts") is not None, "the service answers")
         yield ports
     finally:
         for process in made:
@@ -95,7 +96,7 @@ class Caller:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2 * GIVES_UP_SECONDS)
 
     def get(self, path: str) -> bytes | None:
-        """The body of a response; None for a failure."""
+        """Return the body of a response; None for a failure."""
         try:
             self._connection.request("GET", path)
             response = self._connection.getresponse()
@@ -106,13 +107,13 @@ class Caller:
         return body if response.status == 200 else None
 
 
-def asked(caller: Caller, path: str) -> Any:
+def get_json(caller: Caller, path: str) -> Any:
     body = caller.get(path)
     return None if body is None else json.loads(body)
 
 
 def measured(callers: dict[str, Caller], seconds: float) -> Iterator[str]:
-    """Ask all in turns, each for so many seconds in all."""
+    """Ask all in turns, each for this many seconds in all."""
     times: dict[str, list[float]] = {kind: [] for kind in callers}
     failed = dict.fromkeys(callers, 0)
     for _ in range(max(round(seconds / TURN_SECONDS), 1)):
@@ -122,13 +123,13 @@ def measured(callers: dict[str, Caller], seconds: float) -> Iterator[str]:
                 if caller.get("/predict") is None:
                     failed[kind] += 1
                 times[kind].append(time.perf_counter() - began)
-    for kind, found in times.items():
-        p50, p99 = (1000 * sorted(found)[int(len(found) * share)] for share in (0.5, 0.99))
-        yield f"  {kind:<9} {p50:8.3f} {p99:8.3f} {len(found):10,} {failed[kind]:8,}"
+    for kind, latencies in times.items():
+        p50, p99 = (1000 * sorted(latencies)[int(len(latencies) * share)] for share in (0.5, 0.99))
+        yield f"  {kind:<9} {p50:8.3f} {p99:8.3f} {len(latencies):10,} {failed[kind]:8,}"
 
 
 def table(seconds: int = 60) -> Iterator[str]:
-    """The times of the three services, in each state of the agent, and what became of the records."""
+    """Yield the times of the three services, in each state of the agent, and what became of the records."""
     (port,) = free_ports(1)
     config = configuration(
         sources=[{"kind": "http", "listen": f"127.0.0.1:{port}", "spool": {"path": "spool"}}],
@@ -145,12 +146,14 @@ def table(seconds: int = 60) -> Iterator[str]:
                 yield f"the agent is {state}"
                 yield from measured(callers, seconds)
         with DaemonProcess(Path(folder), config) as daemon:
-            wait_until(lambda: asked(callers["client"], "/counts")["pending"] == 0, "all that waited is sent")
-            found = asked(callers["client"], "/counts")
-            yield "the agent is up again; records of the client: " + ", ".join(
-                f"{name} {count:,}" for name, count in found.items()
+            wait_until(
+                lambda: get_json(callers["client"], "/counts")["pending"] == 0, "all that waited is sent"
             )
-            assert found["logged"] == found["sent"] + found["rejected"] + found["dropped"]
+            counts = get_json(callers["client"], "/counts")
+            yield "the agent is up again; records of the client: " + ", ".join(
+                f"{name} {count:,}" for name, count in counts.items()
+            )
+            assert counts["logged"] == counts["sent"] + counts["rejected"] + counts["dropped"]
             assert_adds_up(daemon)
 
 

@@ -22,7 +22,7 @@ LATE = (0, 1, 2, 4, 10, 20)
 
 
 def table(n: int = 500, share: float = 0.2) -> Iterator[str]:
-    """A line a delay."""
+    """Yield a line a delay."""
     life = simulated("OU drift", 5000, 1)
     stream = calibrated(life.scores, life.predicted, life.labels, life.reference)
     settings = Correction.from_reference(stream.crossed, stream.held, n)

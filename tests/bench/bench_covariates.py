@@ -31,7 +31,7 @@ METRICS = (
 
 
 def features_of(rng: np.random.Generator, n: int, many: int, shifted: bool) -> Floats:
-    """Numbers, then texts."""
+    """Return numbers, then texts."""
     numbers = rng.standard_normal((n, many // 2)) + 0.5 * shifted
     numbers[:, 1] += (-0.5 if shifted else 0.5) * numbers[:, 0]
     texts = rng.integers(0, 10, (n, many // 2)).astype(np.float64)
@@ -41,7 +41,7 @@ def features_of(rng: np.random.Generator, n: int, many: int, shifted: bool) -> F
 
 
 def seconds(reference: int, many: int, n: int, shifted: bool) -> tuple[float, float, float]:
-    """Seconds of a window of n rows with so many features."""
+    """Return the seconds of a window of n rows with `many` features."""
     rng = np.random.default_rng(many)
     kinds: list[Kind] = ["number"] * (many // 2) + ["text"] * (many // 2)
     score = rng.random(reference)
@@ -51,19 +51,19 @@ def seconds(reference: int, many: int, n: int, shifted: bool) -> tuple[float, fl
     base, plain = fit_predictive(IsotonicCalibrator(), *rows), IsotonicCalibrator().fit(*rows)
     window, claimed = features_of(rng, n, many, shifted), rng.random(n)
     scores = np.column_stack((1 - claimed, claimed))
-    found = prepared.adapt(window)
+    adapted = prepared.adapt(window)
     request = EstimationRequest(
         scores, (claimed > 0.5) * 1, plain.apply(scores), METRICS, 1, 0.95, 0, predictive=base
     )
     return (
         processor(lambda: prepared.adapt(window)),
-        processor(lambda: found.predictive(base, prepared, 1)),
+        processor(lambda: adapted.predictive(base, prepared, 1)),
         processor(lambda: evaluate([request])),
     )
 
 
 def processor(work: Callable[[], object]) -> float:
-    """Seconds of the processor in the quickest of nine calls."""
+    """Return seconds of the processor in the quickest of nine calls."""
     times = []
     for _ in range(9):
         start = time.process_time()
@@ -73,7 +73,7 @@ def processor(work: Callable[[], object]) -> float:
 
 
 def table(reference: int = MOST_ROWS) -> Iterator[str]:
-    """Milliseconds."""
+    """Yield milliseconds."""
     yield (
         f"Milliseconds of the processor a window, reference of {reference:,} rows "
         "(python -m tests.bench.bench_covariates)"
@@ -82,8 +82,8 @@ def table(reference: int = MOST_ROWS) -> Iterator[str]:
     for many in FEATURES:
         for n in WINDOWS:
             for shifted in (False, True):
-                taken = zip(seconds(reference, many, n, shifted), (8, 8, 11), strict=True)
-                cells = "".join(f"{1e3 * one:{width}.1f}" for one, width in taken)
+                costs = zip(seconds(reference, many, n, shifted), (8, 8, 11), strict=True)
+                cells = "".join(f"{1e3 * one:{width}.1f}" for one, width in costs)
                 yield f"{many:8d}{n:8,}{'yes' if shifted else 'no':>8s}{cells}"
 
 

@@ -38,7 +38,7 @@ LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
 
 
 def write_predictions(path: Path, records: int, seed: int = 0) -> None:
-    """Two-class predictions with ids and times, one a line, by `MODELS` models in turn."""
+    """Write two-class predictions with ids and times, one a line, by `MODELS` models in turn."""
     rng = random.Random(seed)
     with path.open("w", encoding="ascii") as file:
         for i in range(records):
@@ -54,7 +54,7 @@ def write_predictions(path: Path, records: int, seed: int = 0) -> None:
 
 
 def blocks_of(path: Path) -> Iterator[RawBlock]:
-    """The file in blocks of whole lines, as the file source gives them."""
+    """Yield the file in blocks of whole lines, as the file source gives them."""
     source = FileSource(path, name="bench")
     source.open({})
     with contextlib.closing(source), contextlib.suppress(EndOfSource):
@@ -65,7 +65,7 @@ def blocks_of(path: Path) -> Iterator[RawBlock]:
 
 
 def wires() -> dict[str, MappedWire]:
-    """The same records with every name changed: side by side, or in objects within objects."""
+    """Return mappings of the same records with every name changed: side by side, or in nested objects."""
     flat = {"id": "uuid", "time": "ts", "task": "question", "model": "net"}
     return {
         "one step": MappedWire(FieldMapping(**flat, scores="p")),
@@ -75,7 +75,7 @@ def wires() -> dict[str, MappedWire]:
 
 
 def renamed(data: bytes, kind: str) -> bytes:
-    """The lines of `write_predictions` under the names that `wires` maps."""
+    """Return the lines of `write_predictions` under the names that `wires` maps."""
     for old, new in ((b'"id"', b'"uuid"'), (b'"time"', b'"ts"'), (b'"task"', b'"question"')):
         data = data.replace(old, new)
     data = data.replace(b'"model"', b'"net"')
@@ -85,7 +85,7 @@ def renamed(data: bytes, kind: str) -> bytes:
 
 
 def best_seconds(work: Callable[[Any], object], blocks: Sequence[Raw], rounds: int) -> float:
-    """Seconds of the quickest round over all blocks."""
+    """Return seconds of the quickest round over all blocks."""
     best = float("inf")
     for _ in range(rounds):
         gc.collect()
@@ -97,13 +97,13 @@ def best_seconds(work: Callable[[Any], object], blocks: Sequence[Raw], rounds: i
 
 
 def as_messages(block: RawBlock) -> RawMessages:
-    """The lines of a block as Kafka brings them, a message each."""
+    """Return the lines of a block as Kafka brings them, a message each."""
     values = block.data.splitlines()
     return RawMessages(values, "topic-0", range(len(values)))
 
 
 def table(records: int = 200_000, rounds: int = 5) -> Iterator[str]:
-    """The ratio, what mappings cost, and where the time goes."""
+    """Yield the ratio, what mappings cost, and where the time goes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "predictions.ndjson"
         write_predictions(path, records)
@@ -114,7 +114,7 @@ def table(records: int = 200_000, rounds: int = 5) -> Iterator[str]:
 
 
 def tell_whole(blocks: list[RawBlock], records: int, rounds: int) -> Generator[str, None, float]:
-    """The ratio; returns microseconds a record."""
+    """Yield the ratio; return microseconds a record."""
     bare = msgspec.json.Decoder(Record)
     decoder = Decoder([LAYOUT], "bench")
     alone = best_seconds(lambda block: bare.decode_lines(block.data), blocks, rounds) / records * 1e6
@@ -132,7 +132,7 @@ def tell_whole(blocks: list[RawBlock], records: int, rounds: int) -> Generator[s
 
 
 def tell_mappings(blocks: list[RawBlock], records: int, rounds: int, whole: float) -> Iterator[str]:
-    """What other names and places of the fields cost."""
+    """Yield the cost of other names and places of the fields."""
     for name, wire in wires().items():
         theirs = [RawBlock(renamed(block.data, name), block.partition, block.start) for block in blocks]
         mapped = Decoder([LAYOUT], "bench", wire=wire)
@@ -144,7 +144,7 @@ def tell_mappings(blocks: list[RawBlock], records: int, rounds: int, whole: floa
 
 
 def tell_stages(blocks: list[RawBlock], records: int, rounds: int) -> Iterator[str]:
-    """Where the time goes."""
+    """Yield the time of each stage of decoding."""
     decoder = Decoder([LAYOUT], "bench")
 
     def per_record(work: Callable[[RawBlock], object]) -> float:

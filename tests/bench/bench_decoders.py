@@ -39,7 +39,7 @@ LABELLED_EVERY = 20
 
 
 def write_stream(folder: Path, stream: Stream, records: int) -> None:
-    """The input of one stream."""
+    """Write the input of one stream."""
     write_inputs(folder, records, labelled_every=LABELLED_EVERY if stream == "labelled" else 0)
     if stream == "kserve":
         path = folder / "stream.ndjson"
@@ -49,7 +49,7 @@ def write_stream(folder: Path, stream: Stream, records: int) -> None:
 
 
 def one(folder: Path, decoders: int) -> dict[str, float]:
-    """One run, alone in its process."""
+    """Return one run, alone in its process."""
     one_heap()
     tune_collector()
     logging.disable()
@@ -95,7 +95,7 @@ def _used(pid: int) -> float:
 def table(
     records: int = 600_000, rounds: int = 3, streams: tuple[Stream, ...] = ("plain", "labelled", "kserve")
 ) -> Iterator[str]:
-    """Rates and processor time."""
+    """Yield rates and processor time."""
     yield f"{records:,} predictions of 4 models, windows of 500, {rounds} rounds in turn"
     for stream in streams:
         with tempfile.TemporaryDirectory() as name:

@@ -34,7 +34,7 @@ EIGHT = "accuracy, ece, precision, recall, specificity, f1, auroc, average_preci
 
 @dataclass(frozen=True)
 class Load:
-    """What is replayed."""
+    """A stream to replay, and its configuration."""
 
     metrics: str = "accuracy, ece"
     labelled_every: int = 0
@@ -64,7 +64,7 @@ class Cost:
 
 
 def replayed(checkout: Checkout, folder: Path) -> Cost:
-    """Of all threads of a replay of a folder's stream."""
+    """Return the cost of all threads of a replay of the stream in a folder."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     words = checkout.words("replay", "config.yaml", "stream.ndjson", "--out", "out")
     subprocess.run(words, check=True, capture_output=True, cwd=folder)
@@ -76,24 +76,26 @@ def replayed(checkout: Checkout, folder: Path) -> Cost:
 def turns(
     load: Load, checkouts: list[Checkout], records: int, rounds: int
 ) -> list[list[tuple[Cost, Cost, float]]]:
-    """By round and checkout, a short replay, the whole one and bare decoding (seconds)."""
+    """Return, by round and checkout, the costs of a short replay and the whole one, and seconds of bare
+    decoding.
+    """
     with tempfile.TemporaryDirectory() as short, tempfile.TemporaryDirectory() as whole:
         load.write(Path(short), WARM)
         load.write(Path(whole), WARM + records)
-        found = []
+        turns = []
         for _ in range(rounds):
             decoding = apart(bare, Path(whole))
             seconds = decoding["records"] / decoding["rate"]
-            found.append(
+            turns.append(
                 [(replayed(each, Path(short)), replayed(each, Path(whole)), seconds) for each in checkouts]
             )
-    return found
+    return turns
 
 
 def table(
     records: int = 1_000_000, rounds: int = 3, against: Path = ROOT, loads: tuple[str, ...] = tuple(LOADS)
 ) -> Iterator[str]:
-    """A line a load and checkout."""
+    """Yield a line a load and checkout."""
     roots = {"before": against, "now": ROOT} if against.resolve() != ROOT else {"now": ROOT}
     checkouts = [Checkout(root.resolve()) for root in roots.values()]
     for checkout in checkouts:

@@ -42,7 +42,7 @@ def fill(folder: Path, files: int, end: str) -> None:
 
 
 def rates(files: int, end: str) -> tuple[float, float]:
-    """Files a second of processor time, and the share of a core afterwards."""
+    """Return files a second of processor time, and the share of a core afterwards."""
     with tempfile.TemporaryDirectory() as name:
         fill(Path(name), files, end)
         source = FileSource(f"{name}/*.{end}", follow=True, complete_seconds=0.0)
@@ -61,7 +61,7 @@ def rates(files: int, end: str) -> tuple[float, float]:
 
 
 def table(files: tuple[int, ...] = FILES) -> Iterator[str]:
-    """Files per second of processor time, by kind and number."""
+    """Yield files per second of processor time, by kind and number."""
     for end, what in (("csv", "tables"), ("parquet", "tables of Parquet"), ("log", "followed NDJSON files")):
         for count in files:
             rate, quiet = apart(rates, count, end)

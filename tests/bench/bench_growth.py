@@ -73,7 +73,7 @@ DISTINCT = 1 << 16  # scores that are drawn, then used in turn
 
 @dataclass(frozen=True)
 class Load:
-    """What one point puts on the engine.
+    """The load that one point of an axis puts on the engine.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Cost:
-    """What it took: seconds of processor, bytes; `lines` are of windows and of their revisions."""
+    """The cost of one load: seconds of processor, bytes, and lines of windows and their revisions."""
 
     start: float
     learn: float
@@ -137,7 +137,7 @@ WALLS = {
 
 
 def task(load: Load) -> Task:
-    """The task of a point."""
+    """Return the task of a point."""
     return Task(
         classes=CLASSES,
         window={"size": load.window, "min_size": min(load.window, 50), "max_age_seconds": 1e9},
@@ -149,21 +149,21 @@ def task(load: Load) -> Task:
 
 
 def references(load: Load) -> dict[str, Reference]:
-    """Of each model, and of each of its groups, drawn from the scores themselves."""
+    """Return the references of each model and each of its groups, sampled from the scores themselves."""
     rng = np.random.default_rng(1)
-    found = {}
+    references = {}
     for model in range(load.models):
         score = confidences(rng, REFERENCE_ROWS)
         truth = (rng.random(REFERENCE_ROWS) < score).astype(np.int64)
         both = np.stack([1 - score, score], axis=1)
         rows = np.arange(REFERENCE_ROWS)
         groups = {f"region={g}": rows[rows % load.groups == g] for g in range(load.groups)}
-        found[f"m{model}"] = Reference(both, both.argmax(axis=1), truth, rows.astype(float), "", groups)
-    return found
+        references[f"m{model}"] = Reference(both, both.argmax(axis=1), truth, rows.astype(float), "", groups)
+    return references
 
 
 def chunks(load: Load) -> Iterator[Chunk]:
-    """The stream; labels come in the chunk in which they are due, behind its answers."""
+    """Yield the stream; labels come in the chunk in which they are due, behind its answers."""
     score = confidences(np.random.default_rng(0), DISTINCT)
     late = min(LATE, load.rows // 2) // CHUNK * CHUNK
     models = tuple(f"m{model}" for model in range(load.models))
@@ -181,13 +181,13 @@ def chunks(load: Load) -> Iterator[Chunk]:
             np.arange(n), zeros, number,
         )  # fmt: skip
         labels = _labels(load, number - late, score, n) if first >= late and load.labelled else None
-        told = () if labels is None else (labels,)
+        label_columns = () if labels is None else (labels,)
         count = 0 if labels is None else len(labels)
-        yield Chunk("bench", (batch,), told, (), ("p",), {"p": first + n}, n, count)
+        yield Chunk("bench", (batch,), label_columns, (), ("p",), {"p": first + n}, n, count)
 
 
 def _labels(load: Load, number: np.ndarray, score: np.ndarray, order: int) -> LabelBatch | None:
-    """One a request, which reaches every model's answer; drawn by the score of the first."""
+    """Return a label a request, which reaches every model's answer; drawn by the score of the first."""
     request = np.unique(number // load.models)
     request = request[mix(request.astype(np.uint64) ^ np.uint64(1 << 60)) % 1000 < 1000 * load.labelled]
     if not len(request):
@@ -250,7 +250,7 @@ def _commit(store: Store, engine: Engine, reports: list[WindowReport]) -> float:
 
 
 def reading(models: int) -> str:
-    """Processor time of a first start on a reference file of so many models, and memory of reading it."""
+    """Return the processor time of a first start on a reference file of `models` models, and its memory."""
     one_heap()
     tune_collector()
     tasks = {"t": task(Load(models=models))}
@@ -276,7 +276,7 @@ def reading(models: int) -> str:
 
 
 def _write_reference(path: Path, models: int) -> None:
-    """All models have the same rows."""
+    """Write a reference in which all models have the same rows."""
     one = references(Load(models=1))["m0"]
     columns = one.scores.tolist(), one.labels.tolist(), one.time.tolist()
     rows = [
@@ -289,7 +289,9 @@ def _write_reference(path: Path, models: int) -> None:
 
 
 def full_scrapes(models: int) -> list[str]:
-    """Scrapes of models that export everything: processor time of each text, and what a client waits for."""
+    """Return scrapes of models that export everything: processor time of each text, and what a client
+    waits for.
+    """
     one_heap()
     tune_collector()
     began = crowd(models, 0)
@@ -303,11 +305,11 @@ def full_scrapes(models: int) -> list[str]:
         "new windows": closed,
     }
     turns = {name: replace(began, engine=engine) for name, engine in engines.items()}
-    return [f"    {models:,} models, {_written(turns)}", f"    over HTTP with gzip, {_asked(turns)}"]
+    return [f"    {models:,} models, {_written(turns)}", f"    over HTTP with gzip, {_scraped(turns)}"]
 
 
 def _written(turns: Mapping[str, AgentView]) -> str:
-    """Size and processor time of the text of each, and of packing the last one."""
+    """Return size and processor time of the text of each, and of packing the last one."""
     views, times, text = iter(turns.values()), [], b""
     metrics = registry(lambda: next(views), 10_000_000)
     for name in turns:
@@ -322,25 +324,25 @@ def _written(turns: Mapping[str, AgentView]) -> str:
     return f"{lines:,} series, {size}; s a scrape: {', '.join(times)}"
 
 
-def _asked(turns: Mapping[str, AgentView]) -> str:
-    """How long a client of the agent's HTTP server waits for each; it takes gzip, as Prometheus does."""
+def _scraped(turns: Mapping[str, AgentView]) -> str:
+    """Return how long a client of the agent's HTTP server waits for each scrape; it takes gzip."""
     views, times = iter(turns.values()), []
     metrics = registry(lambda: next(views), 10_000_000)
     server = HttpServer(build_app(AgentView, metrics, lambda view, query: ""), "127.0.0.1:0")
     server.start()
-    asked = Request(f"http://127.0.0.1:{server.port}/metrics", headers={"Accept-Encoding": "gzip"})
+    request = Request(f"http://127.0.0.1:{server.port}/metrics", headers={"Accept-Encoding": "gzip"})
     for name in turns:
         before, used = time.perf_counter(), time.process_time()
-        with urlopen(asked, timeout=60) as answer:
+        with urlopen(request, timeout=60) as answer:
             answer.read()
-        took, used = time.perf_counter() - before, time.process_time() - used
-        times.append(f"{name} {took:.2f} / {used:.2f}")
+        elapsed, used = time.perf_counter() - before, time.process_time() - used
+        times.append(f"{name} {elapsed:.2f} / {used:.2f}")
     server.stop()
     return f"s that a client waits / of the processor: {', '.join(times)}"
 
 
 def _closed(one: SeriesView) -> SeriesView:
-    """The same after another window, in which every estimate, chart and confidence is another one."""
+    """Return the view after another window, in which every estimate, chart and confidence has changed."""
     assert one.distributions is not None
     spread = replace(one.distributions, confidence=one.distributions.confidence.plus(np.full(500, 0.97)))
     return replace(
@@ -360,25 +362,25 @@ def _closed(one: SeriesView) -> SeriesView:
 
 
 def exponent(before: float, after: float, from_: float, to: float) -> float:
-    """Of a cost that grew so while its cause did; NaN where a cause or a cost is 0."""
+    """Return the exponent of a cost over its cause; NaN where a cause or a cost is 0."""
     if min(before, after, from_, to) <= 0:
         return math.nan
     return math.log(after / before) / math.log(to / from_)
 
 
 def table(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
-    """The points of one axis, the exponents of their last step, and where the first wall stands."""
+    """Return the points of one axis, the exponents of their last step, and where the first wall stands."""
     name = {"labelled": "labels", "many": "models"}.get(axis, axis)
     axis = {"many": "models"}.get(axis, axis)
     head = (
         f"{name:>12}  start s  learn s  us/answer  store us  memory MB  store MB"
         "  scrape ms  again ms  scrape KB     lines"
     )
-    found = [head]
+    lines = [head]
     for load, cost in points:
         value = getattr(load, axis)
         at = f"{value:12.0%}" if axis == "labelled" else f"{value:12,}"
-        found.append(
+        lines.append(
             f"{at} {cost.start:8.2f} {cost.learn:8.2f} {1e6 * cost.engine / load.rows:10.2f}"
             f" {1e6 * cost.store / load.rows:9.2f}"
             f" {cost.memory / 1e6:10,.0f} {cost.disk / 1e6:9,.0f} {1e3 * cost.scrape:10.1f}"
@@ -395,12 +397,12 @@ def table(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
         "scrape": "scrape",
     }
     slopes = {kind: exponent(getattr(was, of), getattr(now, of), *causes) for kind, of in kinds.items()}
-    said = ", ".join(f"{kind} {slope:.2f}" for kind, slope in slopes.items() if not math.isnan(slope))
-    return [*found, f"    exponents of the last step: {said}", *_walls(axis, points)]
+    exponents = ", ".join(f"{kind} {slope:.2f}" for kind, slope in slopes.items() if not math.isnan(slope))
+    return [*lines, f"    exponents of the last step: {exponents}", *_walls(axis, points)]
 
 
 def _walls(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
-    """Which of the walls is hit first, going on as in the last step."""
+    """Name the limit that is reached first if the cost grows as in the last step."""
     (before, was), (after, now) = points[-2:]
     low, high = float(getattr(before, axis)), float(getattr(after, axis))
     reached = []
@@ -429,7 +431,7 @@ def run_point(load: Load) -> Cost:
 def report(
     only: tuple[Axis, ...] = tuple(AXES), small: bool = False, results: Path | None = None
 ) -> Iterator[str]:
-    """Every axis in turn; small: a few seconds, does it run, and grow?"""
+    """Yield every axis in turn; small: a few seconds, does it run, and grow?"""
     axes = SMALL if small else AXES
     known = known_in(results)
     for axis in only:
@@ -451,7 +453,7 @@ def report(
 
 
 def known_in(kept: Path | None) -> dict[str, Cost]:
-    """What a file has of an earlier run."""
+    """Return the costs of an earlier run that a file holds."""
     known: dict[str, Cost] = {}
     if kept is not None and kept.exists():
         for line in kept.read_text(encoding="utf-8").splitlines():

@@ -7,7 +7,7 @@ time, so delayed posts do not hide a stall). The last round is as fast as the sa
 ``python -m tests.bench.bench_http formats``: the same posts, and posts of mixed formats to one port without a
 mapping, in turns: our own, events of KServe in three modes, the protocols v1 and Open Inference in JSON and
 with binary tensors, Seldon's, SageMaker's, inference tables', Debezium's, and one that names its source.
-Processor time is that of the server, with the reading of its spool; what was sent is held against what was
+Processor time is that of the server, with the reading of its spool; the rows sent are compared with the rows
 used.
 
 ``python -m tests.bench.bench_http chunks``: one client posts 20 times a second, alone, and then while others
@@ -56,16 +56,16 @@ class Times:
     ignored: int = 0
 
     def line(self, seconds: float) -> str:
-        found = sorted(self.latencies)
-        p50, p99, p999 = (found[int(len(found) * q)] * 1000 for q in (0.5, 0.99, 0.999))
+        latencies = sorted(self.latencies)
+        p50, p99, p999 = (latencies[int(len(latencies) * q)] * 1000 for q in (0.5, 0.99, 0.999))
         return (
-            f"{len(found) * ROWS / seconds:9,.0f} rows/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   "
-            f"p99.9 {p999:6.2f} ms   {len(found)} posts, {self.refused} refused"
+            f"{len(latencies) * ROWS / seconds:9,.0f} rows/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   "
+            f"p99.9 {p999:6.2f} ms   {len(latencies)} posts, {self.refused} refused"
         )
 
 
 def body(post: int) -> bytes:
-    """100 predictions with ids, about 130 bytes each."""
+    """Return 100 predictions with ids, about 130 bytes each."""
     rows = [
         {
             "id": f"req-{post * ROWS + i:09d}",
@@ -98,7 +98,7 @@ SOURCE = {"connector": "postgresql", "db": "app", "table": "answers"}
 
 
 def of_formats(post: int) -> dict[str, Sent]:
-    """A body of 100 rows of each format."""
+    """Return a body of 100 rows of each format."""
     tens = [SCORES[start : start + 10] for start in range(0, ROWS, 10)]
     ids = [f"r-{post}-{i}" for i in range(ROWS)]
     v2 = {"model_name": "erm", "model_version": "3", "id": ids[0]}
@@ -115,7 +115,7 @@ def of_formats(post: int) -> dict[str, Sent]:
     names = {"content-type": "application/json", "inference-header-content-length": len(head)}
     batch = [{**EVENT, "id": ids[i], "data": {"predictions": part}} for i, part in enumerate(tens)]
     request = {**EVENT, "id": ids[0], "type": f"{KIND}request", "data": {"instances": SCORES[:10]}}
-    found: dict[str, Any] = {
+    bodies: dict[str, Any] = {
         "ours": json.loads(body(post)),
         "KServe, batched": Sent(json.dumps([*batch, request]).encode(), ignored=1),
         "KServe, structured": {**EVENT, "id": ids[0], "data": {"predictions": SCORES}},
@@ -151,14 +151,14 @@ def of_formats(post: int) -> dict[str, Sent]:
     }
     return {
         name: each if isinstance(each, Sent) else Sent(json.dumps(each).encode())
-        for name, each in found.items()
+        for name, each in bodies.items()
     }
 
 
 def connect(port: int) -> socket.socket:
-    found = socket.create_connection(("127.0.0.1", port))
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return found
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
 
 
 def post(connection: socket.socket, content: bytes, sent: Sent | None = None) -> bool:
@@ -198,7 +198,7 @@ def client(
 
 
 def now_and_then(port: int, seconds: float) -> str:
-    """A post, and the next 50 ms after its answer; a latency counts from the sending."""
+    """Return a post, and the next 50 ms after its answer; a latency counts from the sending."""
     times, end = Times(), time.perf_counter() + seconds
     with connect(port) as connection:
         while time.perf_counter() < end:
@@ -210,7 +210,7 @@ def now_and_then(port: int, seconds: float) -> str:
 
 
 def disk(folder: str, seconds: float) -> str:
-    """What the disk alone takes: as many appends of a post's bytes, each synced, at the same pace."""
+    """Return the time of the disk alone: as many appends of a post's bytes, each synced, at the same pace."""
     times, content = Times(), body(0)
     every = ROWS / 20_000
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
@@ -225,12 +225,12 @@ def disk(folder: str, seconds: float) -> str:
 
 
 def load(port: int, rows_per_second: float, seconds: float) -> str:
-    """One round; 0 rows a second: as fast as it goes."""
+    """Return one round; 0 rows a second: as fast as it goes."""
     return loaded(port, rows_per_second, seconds).line(seconds)
 
 
 def loaded(port: int, rows_per_second: float, seconds: float, posts: Sequence[Sent] = ()) -> Times:
-    """What came of one round."""
+    """Return the latencies and the costs of one round."""
     times = Times()
     every = CLIENTS * ROWS / rows_per_second if rows_per_second else 0.0
     start = time.perf_counter() + 0.2
@@ -247,7 +247,7 @@ def loaded(port: int, rows_per_second: float, seconds: float, posts: Sequence[Se
 
 @contextmanager
 def served(folder: str, used: Counter[str] | None = None) -> Iterator[int]:
-    """The port of a server in a process of its own; `used` gets what it used in the end."""
+    """Yield the port of a server in a process of its own; `used` gets what it used in the end."""
     ours, theirs = Pipe()
     server = get_context("spawn").Process(target=serve, args=(folder, theirs))
     server.start()
@@ -261,8 +261,8 @@ def served(folder: str, used: Counter[str] | None = None) -> Iterator[int]:
             used.update(counts)
 
 
-def serve(folder: str, told: Connection) -> None:
-    """The server's process: tells its port, ends when it is told anything, and tells what it used."""
+def serve(folder: str, connection: Connection) -> None:
+    """Run the server's process: send its port, wait for a message, and send its costs."""
     layouts = [TaskLayout(name, classes, models=("erm",)) for name, classes in TASK.items()]
     settings = Settings(
         kind="http",
@@ -284,21 +284,21 @@ def serve(folder: str, told: Connection) -> None:
 
     thread = threading.Thread(target=use)
     thread.start()
-    told.send(source.port)
+    connection.send(source.port)
     before = time.process_time()
-    told.recv()
+    connection.recv()
     ended.set()
     thread.join()
     used["ignored"] = source.refusals.ignored
     used["milliseconds"] = round(1000 * (time.process_time() - before))
-    told.send(used)
+    connection.send(used)
     source.close()
 
 
 def table(
     seconds: float = 15.0, rows_per_second: float = 20_000.0, folder: Path | None = None
 ) -> Iterator[str]:
-    """The disk alone, then posts; the spool rests in the folder, a temporary one if none is given."""
+    """Yield the disk alone, then posts; the spool rests in the folder, a temporary one if none is given."""
     with tempfile.TemporaryDirectory(dir=folder) as spool, served(spool) as port:
         load(port, rows_per_second, 1.0)
         yield f"Append and sync alone, 200 a second:  {disk(spool, seconds / 3)}"
@@ -308,7 +308,7 @@ def table(
 
 
 def formats(seconds: float = 15.0, rows_per_second: float = 20_000.0) -> Iterator[str]:
-    """Posts of mixed formats on one port, beside posts of our own."""
+    """Yield posts of mixed formats on one port, beside posts of our own."""
     names = of_formats(0)
     mixed = [each for i in range(8) for each in of_formats(i).values()]
     own = [of_formats(i)["ours"] for i in range(16)]
@@ -332,7 +332,7 @@ def formats(seconds: float = 15.0, rows_per_second: float = 20_000.0) -> Iterato
 
 @contextmanager
 def tiny_chunks(port: int, connections: int) -> Iterator[None]:
-    """So many connections send bodies in chunks of one byte until this is left; none of them ends."""
+    """Let `connections` connections send bodies in chunks of one byte, none of which ends."""
     head = b"POST /v1/predictions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     ended = threading.Event()
 
@@ -357,7 +357,7 @@ def tiny_chunks(port: int, connections: int) -> Iterator[None]:
 
 
 def chunks(seconds: float = 20.0, connections: int = 16) -> Iterator[str]:
-    """What others notice of bodies in chunks of one byte."""
+    """Yield the latency of other clients beside bodies in chunks of one byte."""
     with tempfile.TemporaryDirectory() as spool, served(spool) as port:
         yield f"A client that posts {ROWS} rows 20 times a second:"
         yield f"  alone:                                    {now_and_then(port, seconds / 2)}"

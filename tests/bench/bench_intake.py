@@ -41,7 +41,7 @@ Send = Callable[[int], None]
 
 
 def replayed(checkout: Checkout, records: int) -> float:
-    """Processor seconds of a replay beyond those of a short one."""
+    """Return processor seconds of a replay beyond those of a short one."""
     return _replay_of(checkout, WARM + records) - _replay_of(checkout, WARM)
 
 
@@ -55,8 +55,8 @@ def _replay_of(checkout: Checkout, records: int) -> float:
         return processor_of_children() - before
 
 
-def taken(checkout: Checkout, records: int, source: Mapping[str, Any], send: Send) -> float:
-    """Processor seconds of a daemon from its first records to its last."""
+def intake_rate(checkout: Checkout, records: int, source: Mapping[str, Any], send: Send) -> float:
+    """Return processor seconds of a daemon from its first records to its last."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = {
@@ -84,7 +84,7 @@ def taken(checkout: Checkout, records: int, source: Mapping[str, Any], send: Sen
 
 
 def posted(checkout: Checkout, records: int) -> float:
-    """`taken` from posts."""
+    """Return the `intake_rate` of posts."""
     [port] = free_ports(1)
     sent = 0
 
@@ -103,11 +103,11 @@ def posted(checkout: Checkout, records: int) -> float:
 
     with tempfile.TemporaryDirectory() as spool:
         source = {"kind": "http", "listen": f"127.0.0.1:{port}", "spool": {"path": spool}}
-        return taken(checkout, records, source, send)
+        return intake_rate(checkout, records, source, send)
 
 
 def consumed(checkout: Checkout, records: int, broker: KafkaBroker, driver: str) -> float:
-    """`taken` from a topic of its own."""
+    """Return the `intake_rate` of a topic of its own."""
     topic, sent = f"bench-{uuid.uuid4().hex}", 0
     broker.create_topic(topic, PARTITIONS)
 
@@ -118,13 +118,13 @@ def consumed(checkout: Checkout, records: int, broker: KafkaBroker, driver: str)
 
     source = {"kind": "kafka", "brokers": [broker.address], "topics": [topic], "group": topic}
     options = {"auto_offset_reset": "earliest"}
-    return taken(checkout, records, {**source, "driver": driver, "options": options}, send)
+    return intake_rate(checkout, records, {**source, "driver": driver, "options": options}, send)
 
 
 def table(
     against: Path = ROOT, records: int = 300_000, rounds: int = 5, ways: tuple[str, ...] = WAYS
 ) -> Iterator[str]:
-    """Microseconds of the processor a record: the other checkout's, this one's, and their ratio."""
+    """Yield microseconds of the processor a record: the other checkout's, this one's, and their ratio."""
     checkouts = [Checkout(root.resolve()) for root in (against, ROOT)]
     for checkout in checkouts:
         checkout.check_path()

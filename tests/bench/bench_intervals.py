@@ -29,7 +29,7 @@ REFERENCES = (1000, 40_000)
 
 
 def rows(seed: int, n: int) -> tuple[Floats, Ints, Ints]:
-    """Scores, predicted classes and labels of two classes."""
+    """Return scores, predicted classes and labels of two classes."""
     rng = np.random.default_rng(seed)
     chance = rng.beta(1.2, 0.8, n)
     scores = np.column_stack((1 - chance, chance))
@@ -37,28 +37,29 @@ def rows(seed: int, n: int) -> tuple[Floats, Ints, Ints]:
 
 
 def table() -> Iterator[str]:
-    """All of it, a line at a time."""
+    """Yield all of it, a line at a time."""
     calibrator = CALIBRATORS["isotonic"]()
     yield f"{'fit on a reference, ms':50s} {'isotonic':>10s} {'predictive':>10s} {'ratio':>7s}"
     for n in REFERENCES:
         known = rows(0, n)
         alone = best(lambda k=known: calibrator.fit(*k), 3)  # type: ignore[misc]
-        took = best(lambda k=known: fit_predictive(calibrator, *k), 3)  # type: ignore[misc]
-        yield f"{f'{n:,} rows':50s} {1e3 * alone:10.2f} {1e3 * took:10.1f} {took / alone:7.1f}"
+        seconds = best(lambda k=known: fit_predictive(calibrator, *k), 3)  # type: ignore[misc]
+        yield f"{f'{n:,} rows':50s} {1e3 * alone:10.2f} {1e3 * seconds:10.1f} {seconds / alone:7.1f}"
     calibration, model = calibrator.fit(*known), fit_predictive(calibrator, *known)
     yield f"{'a window, ms':50s} {'exact':>10s} {'predictive':>10s} {'ratio':>7s}"
     for n in (500, 2000):
         windows = [rows(seed, n)[:2] for seed in range(1, WINDOWS + 1)]
         for metrics in METRICS:
-            took = []
+            seconds = []
             for used in (None, model):
                 requests = [
                     EstimationRequest(s, p, calibration.apply(s), metrics, 1, 0.95, i, predictive=used)
                     for i, (s, p) in enumerate(windows)
                 ]
-                took.append(best(lambda r=requests: evaluate(r), 5) / WINDOWS)  # type: ignore[misc]
+                seconds.append(best(lambda r=requests: evaluate(r), 5) / WINDOWS)  # type: ignore[misc]
             name = f"{n:,} rows, " + (metrics[0] if len(metrics) == 1 else f"accuracy and {_rest(metrics)}")
-            yield f"{name:50s} {1e3 * took[0]:10.2f} {1e3 * took[1]:10.2f} {took[1] / took[0]:7.2f}"
+            alone, with_model = seconds
+            yield f"{name:50s} {1e3 * alone:10.2f} {1e3 * with_model:10.2f} {with_model / alone:7.2f}"
 
 
 def _rest(metrics: tuple[str, ...]) -> str:

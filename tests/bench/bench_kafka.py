@@ -46,7 +46,7 @@ Work = Callable[[Sequence[Raw]], None]
 
 
 def message(i: int) -> bytes:
-    """A prediction of 141 bytes; four models answer each request."""
+    """Return a prediction of 141 bytes; four models answer each request."""
     score = (i * 7919 % 9999) / 10_000
     return (
         f'{{"id": "req-{i // 4:08d}", "time": "2026-11-20T10:{i // 60 % 60:02d}:{i % 60:02d}.120Z", '
@@ -56,7 +56,7 @@ def message(i: int) -> bytes:
 
 
 def decoding() -> Work:
-    """What turns raw messages into columns."""
+    """Return the step that turns raw messages into columns."""
     decoder = Decoder(layouts(TASKS), "bench")
 
     def work(raws: Sequence[Raw]) -> None:
@@ -66,7 +66,7 @@ def decoding() -> Work:
 
 
 def computing() -> Work:
-    """Decoder and engine: joins, windows of 500, intervals, charts."""
+    """Return decoder and engine: joins, windows of 500, intervals, charts."""
     decoder = Decoder(layouts(TASKS), "bench")
     engine = EngineSettings(TASKS).build()
 
@@ -77,7 +77,7 @@ def computing() -> Work:
 
 
 def bare_python(broker: KafkaBroker, count: int) -> float:
-    """Messages a second by kafka-python's `poll` alone, with the source's options."""
+    """Return messages a second by kafka-python's `poll` alone, with the source's options."""
     consumer = KafkaConsumer(TOPIC, **consumer_options(settings_of(broker, "kafka-python")))
     got, began = 0, 0.0
     while got < count:
@@ -91,7 +91,7 @@ def bare_python(broker: KafkaBroker, count: int) -> float:
 
 
 def bare_native(broker: KafkaBroker, count: int) -> float:
-    """Messages a second by confluent-kafka's `consume` alone, with the source's options."""
+    """Return messages a second by confluent-kafka's `consume` alone, with the source's options."""
     settings = settings_of(broker, "confluent")
     options = native_options(settings, consumer_options(settings))
     consumer = confluent_kafka.Consumer({**options, "auto.offset.reset": "earliest"})
@@ -107,14 +107,14 @@ def bare_native(broker: KafkaBroker, count: int) -> float:
 
 
 def settings_of(broker: KafkaBroker, driver: Driver) -> KafkaSettings:
-    """A source in a group of its own."""
+    """Return a source in a group of its own."""
     return KafkaSettings(
         kind="kafka", driver=driver, brokers=(broker.address,), topics=(TOPIC,), group=uuid.uuid4().hex
     )
 
 
 def source_rate(broker: KafkaBroker, count: int, driver: Driver, work: Work | None = None) -> float:
-    """Messages a second by the source, with what `work` does to them."""
+    """Return messages a second by the source, with what `work` does to them."""
     source = make_source(broker.address, TOPIC, driver=driver, group=uuid.uuid4().hex)
     source.open({})
     got, began = 0, 0.0
@@ -133,7 +133,7 @@ def source_rate(broker: KafkaBroker, count: int, driver: Driver, work: Work | No
 
 
 def stages_of(driver: Driver, count: int) -> dict[str, Callable[[KafkaBroker], float]]:
-    """By name, from the bare library to the whole."""
+    """Return the stages by name, from the bare library to the whole."""
     bare = {"kafka-python": bare_python, "confluent": bare_native}[driver]
     return {
         "poll alone": lambda broker: bare(broker, count),
@@ -156,9 +156,9 @@ class Cost:
 
 
 def table(messages: int = 300_000, rounds: int = 3) -> Iterator[str]:
-    """A line a driver and stage."""
+    """Yield a line a driver and stage."""
     tune_collector()
-    found = {driver: {name: Cost() for name in stages_of(driver, 0)} for driver in DRIVERS}
+    costs = {driver: {name: Cost() for name in stages_of(driver, 0)} for driver in DRIVERS}
     with KafkaBroker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         broker.produce(TOPIC, map(message, range(messages)), partitions=PARTITIONS)
@@ -167,13 +167,13 @@ def table(messages: int = 300_000, rounds: int = 3) -> Iterator[str]:
                 for name, rate in stages_of(driver, messages).items():
                     gc.collect()
                     busy = time.process_time()
-                    found[driver][name].take(rate(broker), (time.process_time() - busy) / messages)
+                    costs[driver][name].take(rate(broker), (time.process_time() - busy) / messages)
     yield f"{messages} messages of {len(message(0))} bytes, {PARTITIONS} partitions, best of {rounds};"
     yield "in brackets, beside the same stage of kafka-python"
     yield f"{'':30}    messages/s            CPU, us a message"
     for driver in DRIVERS:
-        for name, cost in found[driver].items():
-            plain = found["kafka-python"][name]
+        for name, cost in costs[driver].items():
+            plain = costs["kafka-python"][name]
             yield (
                 f"  {driver:12} {name:16} {cost.rate:10,.0f} ({cost.rate / plain.rate:4.2f})"
                 f" {1e6 * cost.seconds:14.2f} ({plain.seconds / cost.seconds:4.2f})"

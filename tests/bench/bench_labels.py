@@ -50,12 +50,12 @@ Chunks = list[tuple[list[bytes], list[bytes]]]
 
 
 def chunks(records: int, joinable: bool) -> Chunks:
-    """Predictions and labels on the wire, cut into chunks."""
+    """Return predictions and labels on the wire, cut into chunks."""
     rng = np.random.default_rng(0)
     scores = confidences(rng, records).tolist()
     labelled = (rng.random(records) < SHARE).tolist()
     encode = msgspec.json.encode
-    found: Chunks = []
+    chunks: Chunks = []
     for start in range(0, records, CHUNK):
         answers, labels = [], []
         for i in range(start, min(start + CHUNK, records)):
@@ -68,14 +68,14 @@ def chunks(records: int, joinable: bool) -> Chunks:
             answers.append(encode({"id": f"request-{i}"} | record if joinable else record))
             late = i - LATE
             if joinable and late >= 0 and labelled[late]:
-                said = {"time": record["time"], "label": CLASSES[scores[late] > 0.5]}
-                labels.append(encode({"id": f"request-{late}"} | said))
-        found.append((answers, labels))
-    return found
+                label = {"time": record["time"], "label": CLASSES[scores[late] > 0.5]}
+                labels.append(encode({"id": f"request-{late}"} | label))
+        chunks.append((answers, labels))
+    return chunks
 
 
 def references() -> dict[str, Reference]:
-    """Of 5,000 labelled rows a model."""
+    """Return references of 5,000 labelled rows a model."""
     rng = np.random.default_rng(1)
     score = confidences(rng, 5000)
     truth = (rng.random(5000) < score).astype(np.int64)
@@ -85,7 +85,7 @@ def references() -> dict[str, Reference]:
 
 
 def absorbed(stream: Chunks, by_model: dict[str, Reference]) -> tuple[float, float, int]:
-    """Processor seconds in all, and of the engine alone; labels matched."""
+    """Return processor seconds in all, and of the engine alone; labels matched."""
     tasks = {"t": TASK}
     engine = EngineSettings(tasks, {"t": by_model}).build()
     decode: Callable = Decoder(layouts(tasks), "bench").decode
@@ -106,7 +106,7 @@ def absorbed(stream: Chunks, by_model: dict[str, Reference]) -> tuple[float, flo
 
 @contextmanager
 def no_confidence() -> Iterator[None]:
-    """Answers keep no confidence."""
+    """Yield answers keep no confidence."""
     usual = ActiveCalibration.confidence
     ActiveCalibration.confidence = lambda self, scores, predicted: np.zeros(len(predicted))  # type: ignore[method-assign]
     try:
@@ -116,7 +116,7 @@ def no_confidence() -> Iterator[None]:
 
 
 def one_core(streams: tuple[Chunks, Chunks], rounds: int) -> Iterator[str]:
-    """What one process does in a second of processor time."""
+    """Yield the records that one process handles in a second of processor time."""
     plain, joinable = streams
     by_model = references()
     turns = []
@@ -139,30 +139,32 @@ def one_core(streams: tuple[Chunks, Chunks], rounds: int) -> Iterator[str]:
 
 
 def reference_lines() -> bytes:
-    """The reference as a daemon reads it."""
+    """Return the reference as a daemon reads it."""
     rows = []
-    for name, found in references().items():
-        for score, truth in zip(found.scores.tolist(), found.labels.tolist(), strict=True):
+    for name, reference in references().items():
+        for score, truth in zip(reference.scores.tolist(), reference.labels.tolist(), strict=True):
             rows.append(msgspec.json.encode({"model": name, "scores": score, "label": CLASSES[truth]}))
     return b"\n".join(rows) + b"\n"
 
 
 def blocks(stream: Chunks) -> list[bytes]:
-    """The stream in blocks that each end a window of every model: answers, then the labels among them."""
+    """Return the stream in blocks that each end a window of every model: answers, then the labels among
+    them.
+    """
     size = WINDOW * len(MODELS)
-    found = []
+    blocks = []
     for answers, labels in stream:
         parts = len(answers) // size
         cut = [len(labels) * part // parts for part in range(parts + 1)]
         for part in range(parts):
             # Labels first: the block's last record is the one that ends the windows.
             lines = labels[cut[part] : cut[part + 1]] + answers[part * size : (part + 1) * size]
-            found.append(b"\n".join(lines) + b"\n")
-    return found
+            blocks.append(b"\n".join(lines) + b"\n")
+    return blocks
 
 
 def daemon(streams: tuple[Chunks, Chunks], rounds: int, pace: int) -> Iterator[str]:
-    """How late the daemon's windows are at a pace, and how fast it goes without one."""
+    """Yield how late the daemon's windows are at a pace, and how fast it goes without one."""
     reference, size = reference_lines(), WINDOW * len(MODELS)
     first = 3 * LATE // size  # labels come, and the join's memory has grown for the last time
     task = {"window": {"size": WINDOW}, "models": {name: {} for name in MODELS}}
@@ -195,7 +197,7 @@ def _of_daemon(name: str, runs: list[Paced], records: int, is_paced: bool) -> st
 
 
 def _ratios(turns: list[list[Paced]], every: float) -> str:
-    """Of each round, the joinable stream over the other: from round to round the machine changes."""
+    """Return the ratio of the joinable stream to the other, by round: the machine changes between rounds."""
     processor = [joined.processor / plain.processor for plain, joined in turns]
     text = f"  joinable over the other: processor {median(processor):.2f}"
     if not every:
@@ -211,7 +213,7 @@ def _spread(ratios: list[float]) -> str:
 
 
 def table(records: int = 1_000_000, rounds: int = 3, pace: int = 100_000) -> Iterator[str]:
-    """One core, then the daemon."""
+    """Yield one core, then the daemon."""
     streams = chunks(records, False), chunks(records, True)
     labels = sum(len(part) for _, part in streams[1])
     load = os.getloadavg()[0]

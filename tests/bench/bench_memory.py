@@ -48,7 +48,7 @@ _STARVED_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Mark:
-    """What a process held once it had used so many records; bytes."""
+    """The memory of a process, in bytes, once it had used `records` records."""
 
     records: int
     resident: int
@@ -80,7 +80,7 @@ def measure(
     (folder / "config.yaml").write_text(CONFIG + _RUN.format(**(bounds or BOUNDS)), encoding="utf-8")
     os.mkfifo(folder / "pipe")
     words = ["run", "config.yaml"] if kind == "run" else ["replay", "config.yaml", "pipe", "--out", "."]
-    found: list[Mark] = []
+    measured_marks: list[Mark] = []
     with running(folder, words) as process:
         with opened(folder, process) as pipe:
             for start, mark in zip([0, *marks], marks, strict=False):
@@ -88,16 +88,16 @@ def measure(
                     pipe.write(block)
                 pipe.flush()
                 until_idle(process.pid, pipe)
-                found.append(look(mark, process.pid, folder / "state"))
+                measured_marks.append(look(mark, process.pid, folder / "state"))
         assert process.wait(_STARVED_SECONDS) == 0, (folder / "log").read_text()
     windows = read_windows(folder / "windows.ndjson")
     assert sum(window["size"] for window in windows) == marks[-1], "not every record is in a window"
-    return found
+    return measured_marks
 
 
 @contextmanager
 def running(folder: Path, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The command at work in a folder; outside it is gone."""
+    """Yield the command at work in a folder; outside it is gone."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -110,7 +110,7 @@ def running(folder: Path, words: Sequence[str]) -> Iterator[subprocess.Popen[byt
 
 
 def opened(folder: Path, process: subprocess.Popen[bytes]) -> BinaryIO:
-    """The pipe, once the command reads it: one that has ended never will."""
+    """Return the pipe, once the command reads it: one that has ended never will."""
     deadline = time.monotonic() + _STARVED_SECONDS
     while time.monotonic() < deadline:
         assert process.poll() is None, (folder / "log").read_text()
@@ -134,7 +134,7 @@ def until_idle(pid: int, pipe: BinaryIO) -> None:
 
 
 def look(records: int, pid: int, store: Path) -> Mark:
-    """What the kernel says of a process, and how large its store is."""
+    """Return the memory of a process as the kernel counts it, and the size of its store."""
     disk = sum(file.stat().st_size for file in store.iterdir()) if store.exists() else 0
     return Mark(records, resident(pid), resident(pid, most=True), disk)
 
@@ -147,7 +147,7 @@ def table(
     marks: tuple[int, ...] = (1_000_000, 5_000_000, 20_000_000),
     kind: Literal["run", "replay"] | None = None,
 ) -> Iterator[str]:
-    """Each command at each mark."""
+    """Yield each command at each mark."""
     assert all(mark % BLOCK == 0 for mark in marks), f"marks must be multiples of {BLOCK:,}"
     yield (
         "four models, windows of 500, 5 % labelled; MB resident, at most until then, and of the store's files"
@@ -155,12 +155,12 @@ def table(
     yield ", ".join(f"{name}: {value:,}" for name, value in BOUNDS.items())
     for command in [kind] if kind else ["run", "replay"]:
         with tempfile.TemporaryDirectory() as name:
-            found = measure(command, marks, Path(name))
+            measured_marks = measure(command, marks, Path(name))
         yield f"\nblindsight {command:<9} resident     peak    store"
-        for mark in found:
+        for mark in measured_marks:
             figures = (mark.resident, mark.peak, mark.store)
             yield f"{mark.records:>20,} " + " ".join(f"{figure / 1e6:8.1f}" for figure in figures)
-        first, last = found[0], found[-1]
+        first, last = measured_marks[0], measured_marks[-1]
         more = last.resident / first.resident - 1, last.peak / first.peak - 1
         verdict = "flat" if max(more) <= FLAT else "NOT FLAT"
         yield f"last beside first    {more[0]:+8.1%} {more[1]:+8.1%}  {verdict} (at most {FLAT:+.0%})"

@@ -31,7 +31,7 @@ WINDOWS = 20
 
 
 def table() -> Iterator[str]:
-    """A line a metric."""
+    """Yield a line a metric."""
     yield (
         f"Time of a window of 500 and of 2,000 rows, {WINDOWS} together, in milliseconds and as a multiple "
         "of average_confidence of the rows of one (python -m tests.bench.bench_metrics)"
@@ -45,17 +45,17 @@ def table() -> Iterator[str]:
 
 
 def line(name: str, metrics: Sequence[str], shares: Floats) -> str:
-    """A metric of rows whose chances of the classes are drawn from a Dirichlet distribution."""
+    """Return a metric of rows whose chances of the classes are drawn from a Dirichlet distribution."""
     cells = ""
     for n in (500, 2000):
         scores = np.random.default_rng(n).dirichlet(shares, (WINDOWS, n))
         predicted, confidence = scores.argmax(axis=2), scores[0].max(axis=1)
         alone = best(lambda c=confidence: average_confidence(c), 20)  # type: ignore[misc]
-        took = best(
+        seconds = best(
             lambda s=scores, p=predicted: classification_details_many(s, p, metrics),  # type: ignore[misc]
             2,
         )
-        cells += f" {1e3 * took / WINDOWS:8.2f} {took / WINDOWS / alone:7.1f}"
+        cells += f" {1e3 * seconds / WINDOWS:8.2f} {seconds / WINDOWS / alone:7.1f}"
     return f"{name:40s}{cells}"
 
 

@@ -21,7 +21,7 @@ FLAT = 0.10
 
 
 def named(start: int) -> list[Record]:
-    """A chunk of records of a model each."""
+    """Return a chunk of records of a model each."""
     return [
         {"id": f"name-{i}", "time": 1.7e9, "model": f"name-{i}", "scores": [0.5, 0.5], "label": "ok"}
         for i in range(start, start + CHUNK)
@@ -29,21 +29,21 @@ def named(start: int) -> list[Record]:
 
 
 def table(names: int = 1_000_000) -> Iterator[str]:
-    """A line a tenth of the names."""
+    """Yield a line a tenth of the names."""
     one_heap()
     rig = Rig(task(max_series=5))
     rig.feed(answers(np.random.default_rng(0), 500, "first"))
     yield "     names    MB   series   names kept   counted as dropped"
-    found = []
+    memory = []
     for start in range(0, names, CHUNK):
         rig.feed(named(start))
         done = start + CHUNK
         if done % (names // 10) == 0:
             state = rig.engine.snapshot().tasks["t"]
-            found.append(resident())
+            memory.append(resident())
             kept, dropped = len(state.dropped), rig.engine.view().series_dropped
-            yield f"{done:>10,} {found[-1] / 1e6:>5.1f} {len(state.series):>8} {kept:>12,} {dropped:>20,}"
-    more = found[-1] / found[0] - 1
+            yield f"{done:>10,} {memory[-1] / 1e6:>5.1f} {len(state.series):>8} {kept:>12,} {dropped:>20,}"
+    more = memory[-1] / memory[0] - 1
     yield f"last beside first {more:+.1%}  {'flat' if more <= FLAT else 'NOT FLAT'} (at most {FLAT:+.0%})"
 
 

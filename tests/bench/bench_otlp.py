@@ -46,15 +46,15 @@ class _TakesOtlp(PrometheusServer):
         return [*super()._command(), "--web.enable-otlp-receiver"]
 
     def series(self) -> Samples:
-        """Every series by name and labels, without those of the resource."""
+        """Return every series by name and labels, without those of the resource."""
         query = urllib.parse.urlencode({"query": '{__name__=~"blindsight_.+"}'})
         with urllib.request.urlopen(f"{self.url}/api/v1/query?{query}") as answer:
-            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
-        return {(one["metric"]["__name__"], _labels(one["metric"])): float(one["value"][1]) for one in found}
+            series: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+        return {(one["metric"]["__name__"], _labels(one["metric"])): float(one["value"][1]) for one in series}
 
 
 def _labels(metric: dict[str, str]) -> frozenset[tuple[str, str]]:
-    """As Prometheus 3 has them, scraped or pushed: without empty ones, and `le` as a float."""
+    """Return the labels as Prometheus 3 writes them: without empty ones, `le` as a float."""
     return frozenset(
         (key, str(float(value)) if key == "le" else value)
         for key, value in metric.items()
@@ -72,7 +72,7 @@ def _scraped(daemon: DaemonProcess) -> Samples:
 
 
 def real(program: Path | None = None) -> Iterator[str]:
-    """Samples of a scrape, and how many of them Prometheus has got by OTLP."""
+    """Yield samples of a scrape, and how many of them Prometheus has got by OTLP."""
     if program is None:
         yield "--program is missing: the path of a Prometheus of version 3"
         return
@@ -96,7 +96,7 @@ def real(program: Path | None = None) -> Iterator[str]:
 
 
 def cost(models: int = 500) -> Iterator[str]:
-    """Milliseconds a post, beside a scrape's text."""
+    """Yield milliseconds a post, beside a scrape's text."""
     view = crowd(models, groups=0)
     metrics = exposed(view, 1_000_000)
     with OtlpCollector() as collector:

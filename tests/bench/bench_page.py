@@ -63,7 +63,7 @@ NEW_SERIES = b"\nblindsight_"  # a line; those about families begin with #
 
 
 def fleet(models: int = 100, groups_each: int = 10) -> AgentView:
-    """Models of five metrics, with groups."""
+    """Return models of five metrics, with groups."""
     estimates = tuple(
         MetricEstimate(metric, estimator, FOUND)
         for metric in METRICS
@@ -80,7 +80,7 @@ def fleet(models: int = 100, groups_each: int = 10) -> AgentView:
 
 
 def store(folder: Path, view: AgentView) -> Path:
-    """1,000 windows of each of the first 20 models."""
+    """Return 1,000 windows of each of the first 20 models."""
     opened = Store(folder)
     for one in [one for one in view.engine.series if not one.group][:20]:
         windows = [_window_of(one, number, 60.0 * number, one.charts) for number in range(1000)]
@@ -98,58 +98,58 @@ def _window_of(one: SeriesView, number: int, end: float, charts: tuple[ChartView
 
 
 class Loaded(NamedTuple):
-    """Seconds until the first chart was drawn, KiB that came, height in pixels, and what axe-core found."""
+    """The cost of a page: seconds until its first chart, KiB, height in pixels, and findings of axe-core."""
 
-    drawn: float
+    seconds: float
     kib: float
     height: float
     findings: int
 
     def __str__(self) -> str:
         screens = f"{self.height:6,.0f} pixels, {self.height / SCREEN['height']:4.1f} screens"
-        return f"{screens}, {self.kib:6,.0f} KiB, first chart after {1e3 * self.drawn:5,.0f} ms"
+        return f"{screens}, {self.kib:6,.0f} KiB, first chart after {1e3 * self.seconds:5,.0f} ms"
 
 
 def page_in(browser: Browser, view: AgentView, windows: StoredWindows, axe: bool) -> Loaded:
-    """The first page, served by the agent's own server; the best of three fresh tabs."""
+    """Return the first page, served by the agent's own server; the best of three fresh tabs."""
     app = build_app(lambda: view, CollectorRegistry(), shown_page, page_routes(lambda: view, windows))
     server = HttpServer(app, "127.0.0.1:0")
     server.start()
     try:
         address = f"http://127.0.0.1:{server.port}"
-        found = [_load(browser, address, address + "/", ".overview svg.trend path", axe) for _ in range(3)]
+        loads = [_load(browser, address, address + "/", ".overview svg.trend path", axe) for _ in range(3)]
     finally:
         server.stop()
-    return min(found)
+    return min(loads)
 
 
 def report_in(browser: Browser, models: int, folder: Path, axe: bool) -> Loaded:
-    """The report of so many models of 60 windows; charts of more than two models are folded away."""
+    """Load a report of `models` models of 60 windows; charts of more than two models are folded away."""
     period = Period({})
     period.add(period_of(models))
     out = folder / "report.html"
     out.write_text(period.html({}), encoding="utf-8")
-    drawn = "figure svg" if models <= 2 else ".timeline"
-    found = min(_load(browser, "file://", out.as_uri(), drawn, axe) for _ in range(3))
-    return found._replace(kib=out.stat().st_size / 1024)
+    selector = "figure svg" if models <= 2 else ".timeline"
+    loaded = min(_load(browser, "file://", out.as_uri(), selector, axe) for _ in range(3))
+    return loaded._replace(kib=out.stat().st_size / 1024)
 
 
 def period_of(models: int) -> list[WindowReport]:
-    """Sixty windows of each model, one a day; of each tenth model, the last ten are out of control."""
+    """Return sixty windows of each model, one a day; of each tenth model, the last ten are out of control."""
     on = ChartView("accuracy", Verdict(0.94, 0.92, 0.96, ("we1",), True))
-    found = []
+    reports = []
     for one in fleet(models, 0).engine.series:
         for window in range(60):
             charts = (on, *one.charts[1:]) if window >= 50 and int(one.model[6:]) % 10 == 0 else one.charts
-            found.append(_window_of(one, window, 86_400.0 * (window + 1), charts))
-    return sorted(found, key=lambda report: report.window)
+            reports.append(_window_of(one, window, 86_400.0 * (window + 1), charts))
+    return sorted(reports, key=lambda report: report.window)
 
 
-def _load(browser: Browser, origin: str, address: str, drawn: str, axe: bool) -> Loaded:
+def _load(browser: Browser, origin: str, address: str, selector: str, axe: bool) -> Loaded:
     with browser.tab(origin, viewport=SCREEN) as tab:
         tab.page.goto(address)
-        tab.page.wait_for_selector(drawn, state="attached")
-        found: dict[str, Any] = tab.page.evaluate(
+        tab.page.wait_for_selector(selector, state="attached")
+        figures: dict[str, Any] = tab.page.evaluate(
             """() => {
               const all = ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind));
               const bytes = (one) => one.encodedBodySize;
@@ -158,11 +158,11 @@ def _load(browser: Browser, origin: str, address: str, drawn: str, axe: bool) ->
             }"""
         )
         findings = Axe().run(tab.page).violations_count if axe else 0
-    return Loaded(found["drawn"], found["bytes"] / 1024, found["height"], findings)
+    return Loaded(figures["drawn"], figures["bytes"] / 1024, figures["height"], findings)
 
 
 def chromium() -> Iterator[str]:
-    """A row for each number of models, of page and report; a sentence where there is no Chromium."""
+    """Yield a row for each number of models, of page and report; a sentence where there is no Chromium."""
     yield "Page and report in Chromium at 1400 x 900 (python -m tests.bench.bench_page chromium)"
     findings = 0
     try:
@@ -182,18 +182,18 @@ def chromium() -> Iterator[str]:
         yield f"not measured, {error}"
 
 
-def anew(view: AgentView) -> AgentView:
-    """The same view, as if every series had changed."""
+def fresh_view(view: AgentView) -> AgentView:
+    """Return the same view, as if every series had changed."""
     return replace(view, engine=replace(view.engine, series=tuple(map(copy, view.engine.series))))
 
 
 def costs() -> str:
-    """What the page, its charts and a scrape cost."""
+    """Return the cost of the page, its charts and a scrape."""
     tune_collector()
     view = fleet()
     # New objects for each scrape: of what has not changed the text is kept.
-    page, metrics = render_page(view).encode(), registry(lambda: anew(view), 1_000_000)
-    scraped, asked = exposition.text(metrics), exposition.openmetrics(metrics)
+    page, metrics = render_page(view).encode(), registry(lambda: fresh_view(view), 1_000_000)
+    scraped, openmetrics_text = exposition.text(metrics), exposition.openmetrics(metrics)
     two = render_page(replace(view, engine=EngineView(series=view.engine.series[:2]))).encode()
     files = sum(len(assets.content(name)) for name in assets.TYPES)
     writers = (exposition.text, exposition.openmetrics, generate_latest, generate_openmetrics)
@@ -215,7 +215,7 @@ def costs() -> str:
         *many_lines(),
         f"{'its files, once':34s} {'':>9s} {files / 1024:9,.0f} KiB",
         _row("scrape, " + f"{scraped.count(NEW_SERIES):,} series", times[0], scraped),
-        _row("the same in OpenMetrics", times[1], asked),
+        _row("the same in OpenMetrics", times[1], openmetrics_text),
         f"{'both, the writer of the client':34s} {slower[0]:6.1f} and {slower[1]:.1f} times that",
         f"{'scrape, all objects frozen':34s} {_frozen(metrics):7.2f} times the processor time",
         f"{'a chart: 500 of 20,000 windows read':34s} {1e3 * read:6.0f} ms",
@@ -225,7 +225,9 @@ def costs() -> str:
 
 
 def _model_line(view: AgentView, windows: StoredWindows, compare: str) -> str:
-    """The page of a model with 500 windows, alone or beside another model: its processor time and size."""
+    """Return the page of a model with 500 windows, alone or beside another model: its processor time and
+    size.
+    """
     query = NamedModelQuery(task=SERIES[0], model=SERIES[1], compare=compare)
     times = []
     for _ in range(5):
@@ -242,7 +244,9 @@ async def _no_body() -> AsyncIterator[bytes]:
 
 
 def many_lines() -> Iterator[str]:
-    """The first page of many models, and the list of models of the API: their processor time and size."""
+    """Yield the first page of many models, and the list of models of the API: their processor time and
+    size.
+    """
     request = HttpRequest("GET", "/api/v1/models", {}, _no_body)
     [models] = [endpoint for endpoint in ENDPOINTS if endpoint.name == "models"]
     for many in (500, 10_000):
@@ -265,16 +269,18 @@ def _lines_of(view: AgentView, name: str, models: ApiEndpoint, request: HttpRequ
 
 
 def _frozen(metrics: CollectorRegistry) -> float:
-    """Processor time of a scrape while the collector sees no older object, beside that of one as it is."""
-    found: list[list[float]] = [[], []]
+    """Return processor time of a scrape while the collector sees no older object, beside that of one as it
+    is.
+    """
+    times: list[list[float]] = [[], []]
     for place in (0, 1) * 5:
         if place:
             gc.freeze()
         start = time.process_time()
         exposition.text(metrics)
-        found[place].append(time.process_time() - start)
+        times[place].append(time.process_time() - start)
         gc.unfreeze()
-    return min(found[1]) / min(found[0])
+    return min(times[1]) / min(times[0])
 
 
 def _row(what: str, seconds: float, body: bytes) -> str:

@@ -58,7 +58,7 @@ print(best)
 
 
 def one_window(p: Floats) -> Iterator[str]:
-    """One window's distribution and interval, beside scipy and fast-poibin."""
+    """Yield one window's distribution and interval, beside scipy and fast-poibin."""
     from fast_poibin import PoiBin  # it imports numba, so not at the top: a test takes this module along
 
     counts = np.arange(len(p) + 1)
@@ -77,7 +77,7 @@ def one_window(p: Floats) -> Iterator[str]:
 
 
 def many_windows(p: Floats) -> Iterator[str]:
-    """Many windows at once, a window."""
+    """Yield the time of many windows at once, a window."""
     windows = len(p)
     rows = list(p)
     together = best(lambda: average_confidence_many(p), 1)
@@ -93,7 +93,7 @@ def many_windows(p: Floats) -> Iterator[str]:
 
 
 def rows_a_second(p: Floats, nannyml_python: str | None) -> Iterator[str]:
-    """Rows a second of `average_confidence_many`, beside NannyML's CBPE for accuracy alone."""
+    """Yield rows a second of `average_confidence_many`, beside NannyML's CBPE for accuracy alone."""
     ours = p.size / best(lambda: average_confidence_many(p), 1)
     yield f"average_confidence_many: {ours / 1e6:.1f} million rows a second"
     if nannyml_python is None:
@@ -115,7 +115,7 @@ def rows_a_second(p: Floats, nannyml_python: str | None) -> Iterator[str]:
 
 
 def table(nannyml_python: str | None = None) -> Iterator[str]:
-    """All of it."""
+    """Yield all of it."""
     rng = np.random.default_rng(0)
     yield from one_window(confidences(rng, ORIGINAL, (WINDOW,)))
     for name, p in (("confident", confidences(rng, ORIGINAL, (100_000,))), ("uniform", rng.random(100_000))):

@@ -32,7 +32,7 @@ BLOCK = 100_000
 
 
 def filled(requests: int) -> tuple[ScorePool, BoundedTable]:
-    """The pool over a join's answers, as they would stand there."""
+    """Return the pool over a join's answers, as they would stand there."""
     ring = BoundedTable(answer_columns(1, len(MODELS)), requests * len(MODELS))
     settings = ScorePoolSettings(MODELS, 2, requests, FIT_ROWS, LABELLED, horizon_days=30.0)
     rng = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def label(pool: ScorePool, requests: int) -> None:
 
 
 def measure(requests: int) -> dict[str, float]:
-    """One size, in this process."""
+    """Return one size, in this process."""
     pool, ring = filled(requests)
     label(pool, requests)
     before = resident(most=True)
@@ -86,17 +86,17 @@ def measure(requests: int) -> dict[str, float]:
 
 
 def table(requests: tuple[int, ...] = SIZES) -> Iterator[str]:
-    """A line a size, each measured in a process of its own."""
+    """Yield a line a size, each measured in a process of its own."""
     yield (
         "    requests  said to be     rows labelled  choosing ms   fit s   answers MB  choosing MB  with fit"
         "     wider"
     )
     for size in requests:
-        found = apart(measure, size)
+        figures = apart(measure, size)
         yield (
-            f"{size:12,} {found['pool']:12,} {found['rows']:8,} {found['labelled']:8,}"
-            f" {1e3 * found['choosing']:12,.0f} {found['fit']:7.2f} {found['answers'] / 1e6:12,.0f}"
-            f" {found['chosen'] / 1e6:12,.0f} {found['job'] / 1e6:8,.0f} {found['widening']:9.1%}"
+            f"{size:12,} {figures['pool']:12,} {figures['rows']:8,} {figures['labelled']:8,}"
+            f" {1e3 * figures['choosing']:12,.0f} {figures['fit']:7.2f} {figures['answers'] / 1e6:12,.0f}"
+            f" {figures['chosen'] / 1e6:12,.0f} {figures['job'] / 1e6:8,.0f} {figures['widening']:9.1%}"
         )
 
 

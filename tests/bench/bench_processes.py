@@ -5,8 +5,8 @@
 
 The clock runs from the start of the command to its end. It says what it should only where as many cores are
 free as there are processes. So the table has the processor time too, of all processes, imports and the server
-of forks among them: on free cores a replay takes at least that time over the number of processes. What is
-written is compared byte by byte.
+of forks among them: on free cores a replay takes at least that time over the number of processes. The
+written lines are compared byte by byte.
 
 On busy cores processor time depends on what others do. With `--at-once` all replays of a round run side by
 side, so that they meet the same, those of another checkout too.
@@ -47,7 +47,7 @@ print(json.dumps([wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, no
 
 @dataclass(frozen=True)
 class Turn:
-    """What a replay took: seconds by the clock and of the processor; bytes of the largest process."""
+    """The cost of a replay: seconds by the clock and of the processor; bytes of the largest process."""
 
     wall: float
     processor: float
@@ -56,14 +56,14 @@ class Turn:
 
 
 def started(root: Path, folder: Path, processes: int) -> subprocess.Popen[bytes]:
-    """A replay of a folder's stream by a checkout."""
+    """Return a replay of a folder's stream by a checkout."""
     words = Checkout(root).words("replay", "config.yaml", "stream.ndjson", "--out", f"out{processes}")
     script = [sys.executable, "-c", SCRIPT, *words, "--processes", str(processes)]
     return subprocess.Popen(script, cwd=folder, stdout=subprocess.PIPE)
 
 
-def told(program: subprocess.Popen[bytes]) -> Turn:
-    """What it took."""
+def read_turn(program: subprocess.Popen[bytes]) -> Turn:
+    """Return the cost that a finished replay printed."""
     printed, _ = program.communicate()
     assert program.returncode == 0, program.returncode
     return Turn(*json.loads(printed))
@@ -77,7 +77,7 @@ def table(
     at_once: bool = False,
     against: Path = ROOT,
 ) -> Iterator[str]:
-    """Seconds by the clock and of the processor, by the number of processes."""
+    """Yield seconds by the clock and of the processor, by the number of processes."""
     roots = {"now": ROOT} if against.resolve() == ROOT else {"before": against.resolve(), "now": ROOT}
     with tempfile.TemporaryDirectory() as name:
         folders = {checkout: Path(name) / checkout for checkout in roots}
@@ -88,10 +88,10 @@ def table(
             folder.mkdir()
             for path in inputs.iterdir():
                 os.link(path, folder / path.name)
-        found = []
+        results = []
         for _ in range(rounds):
-            found.append(one_round(roots, folders, processes, at_once))
-            yield ", ".join(f"{who} {n}: {turn.wall:.1f} s" for (who, n), turn in found[-1].items())
+            results.append(one_round(roots, folders, processes, at_once))
+            yield ", ".join(f"{who} {n}: {turn.wall:.1f} s" for (who, n), turn in results[-1].items())
         for folder in folders.values():
             lines = [(folder / f"out{number}" / "windows.ndjson").read_bytes() for number in processes]
             assert all(each == lines[0] for each in lines), folder
@@ -100,24 +100,24 @@ def table(
     yield f"{os.cpu_count()} cores, of which {os.getloadavg()[0]:.1f} were wanted in the last minute"
     yield "processes   clock, s  times as fast  processor, s  at least, s  times as fast  largest, MB"
     for who in roots:
-        yield from rows_of({n: [turn[who, n] for turn in found] for n in processes}, who)
+        yield from rows_of({n: [turn[who, n] for turn in results] for n in processes}, who)
 
 
 def one_round(
     roots: Mapping[str, Path], folders: Mapping[str, Path], processes: Sequence[int], at_once: bool
 ) -> dict[tuple[str, int], Turn]:
-    """A replay by each checkout and number of processes, one after another or all side by side."""
+    """Return a replay by each checkout and number of processes, one after another or all side by side."""
     runs = [(who, number) for who in roots for number in processes]
     if at_once:
         programs = {run: started(roots[run[0]], folders[run[0]], run[1]) for run in runs}
-        return {run: told(program) for run, program in programs.items()}
-    return {(who, number): told(started(roots[who], folders[who], number)) for who, number in runs}
+        return {run: read_turn(program) for run, program in programs.items()}
+    return {(who, number): read_turn(started(roots[who], folders[who], number)) for who, number in runs}
 
 
-def rows_of(found: Mapping[int, Sequence[Turn]], who: str) -> Iterator[str]:
-    """A row for each number of processes of one checkout."""
+def rows_of(by_number: Mapping[int, Sequence[Turn]], who: str) -> Iterator[str]:
+    """Yield a row for each number of processes of one checkout."""
     base = None
-    for number, turns in found.items():
+    for number, turns in by_number.items():
         wall, spent = median(turn.wall for turn in turns), median(turn.processor for turn in turns)
         least = spent / number
         base = base or (wall, least)

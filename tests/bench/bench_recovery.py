@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 600.0
 
 
 def config(rows: int) -> dict[str, Any]:
-    """One task whose join keeps so many answers."""
+    """Return a configuration of one task whose join keeps `rows` answers."""
     return configuration(
         sources=[{"kind": "file", "path": "stream.ndjson", "follow": True}],
         store={"path": "store", "every_seconds": 0.1},
@@ -49,7 +49,7 @@ def config(rows: int) -> dict[str, Any]:
 
 
 def answers_from(first: int, count: int, models: int, rng: np.random.Generator) -> Chunk:
-    """Answers of all models in turn, with ids of their own, a thousand a second."""
+    """Return answers of all models in turn, with ids of their own, a thousand a second."""
     number = np.arange(first, first + count)
     right = rng.beta(20, 1, size=count)
     zeros = np.zeros(count, dtype=np.int64)
@@ -73,15 +73,15 @@ def answers_from(first: int, count: int, models: int, rng: np.random.Generator) 
 
 
 def fill(folder: Path, rows: int, models: int) -> None:
-    """A store as an agent leaves it that has used so many answers."""
-    found = load_config(str(write_configuration(folder, config(rows))))
+    """Make a store like that of an agent that has used `rows` answers."""
+    settings = load_config(str(write_configuration(folder, config(rows))))
     rng = np.random.default_rng(0)
-    engine = EngineSettings(found.tasks).build()
+    engine = EngineSettings(settings.tasks).build()
     store = Store(folder / "store")
     for first in range(0, rows, ROWS_A_CHECKPOINT):
         count = min(ROWS_A_CHECKPOINT, rows - first)
         reports = engine.absorb(answers_from(first, count, models, rng), 1.8e9)
-        store.commit(engine.changes(), reports, config=tasks_as_json(dict(found.tasks)))
+        store.commit(engine.changes(), reports, config=tasks_as_json(dict(settings.tasks)))
         engine.confirm()
     store.close()
 
@@ -113,14 +113,14 @@ def read_bytes(path: Path) -> None:
 
 
 def quick_check(path: Path) -> None:
-    """SQLite's own look at each page."""
+    """Let SQLite check each page."""
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
     connection.close()
 
 
 def table(rows: int = 22_000_000, models: int = 500) -> Iterator[str]:
-    """How long it takes, beside an empty agent, the bytes and SQLite's check."""
+    """Yield the seconds of a start beside those of an empty agent, the bytes, and SQLite's check."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         fill(folder, rows, models)

@@ -39,7 +39,7 @@ CLASSES = ["ok", "bad"]
 
 
 def task() -> Task:
-    """Refits are due at each chunk: how long the worker takes decides how many there are."""
+    """Return a task whose refits are due at each chunk: the time of the worker decides how many there are."""
     return Task.model_validate(
         {
             "classes": CLASSES,
@@ -54,11 +54,11 @@ def task() -> Task:
 
 
 def chunk(rng: np.random.Generator, number: int) -> list[bytes]:
-    """Messages of the chunk of this number."""
+    """Return messages of the chunk of this number."""
     claimed = rng.normal(0.5, 2.0, (ROWS, 1)) + rng.normal(0.0, 0.7, (ROWS, len(MODELS)))
     late = rng.random(ROWS) < 1 / (1 + np.exp(-claimed.mean(axis=1)))
     scores = np.round(1 / (1 + np.exp(-claimed)), 6).tolist()
-    found = []
+    records = []
     for i, row in enumerate(scores):
         record: dict[str, Any] = {
             "id": f"{number}-{i}",
@@ -67,8 +67,8 @@ def chunk(rng: np.random.Generator, number: int) -> list[bytes]:
         }
         if i % 10 == 0:
             record["label"] = CLASSES[int(late[i])]
-        found.append(msgspec.json.encode(record))
-    return found
+        records.append(msgspec.json.encode(record))
+    return records
 
 
 class Switched:
@@ -91,12 +91,14 @@ class Switched:
 
 
 def measured(chunks: int) -> tuple[dict[bool, Floats], dict[bool, float], Switched]:
-    """Seconds of each chunk with the worker at work and without, the thread's own a chunk; the refits."""
+    """Return seconds of each chunk with the worker at work and without, the thread's own a chunk; the
+    refits.
+    """
     engine = EngineSettings({"t": task()}).build()
     decode = Decoder(layouts({"t": task()}), "bench").decode
     refitter, switched = Refitter(RefitWorker(), lambda name: ProcessLimits(600.0, 4e9)), Switched(engine)
     rng = np.random.default_rng(0)
-    took: dict[bool, list[float]] = {True: [], False: []}
+    times: dict[bool, list[float]] = {True: [], False: []}
     own: dict[bool, list[float]] = {True: [], False: []}
     refitter.start()
     try:
@@ -109,12 +111,12 @@ def measured(chunks: int) -> tuple[dict[bool, Floats], dict[bool, float], Switch
             engine.absorb(decode([raw]), 1.7e9)
             refitter.step(switched, 1.7e9)
             if number >= 0:
-                took[switched.on].append(time.perf_counter() - began)
+                times[switched.on].append(time.perf_counter() - began)
                 own[switched.on].append(time.thread_time() - worked)
     finally:
         refitter.stop()
     means = {on: float(np.mean(seconds)) for on, seconds in own.items()}
-    return {on: np.array(seconds) for on, seconds in took.items()}, means, switched
+    return {on: np.array(seconds) for on, seconds in times.items()}, means, switched
 
 
 def _settle(refitter: Refitter, switched: Switched) -> None:
@@ -133,30 +135,30 @@ def _processor(own: dict[bool, float]) -> str:
 
 
 def table(chunks: int = 600) -> str:
-    """All of it as text."""
+    """Return all of it as text."""
     tune_collector()
-    return told(*measured(chunks))
+    return summary(*measured(chunks))
 
 
-def told(took: dict[bool, Floats], own: dict[bool, float], switched: Switched) -> str:
-    """As text."""
+def summary(seconds: dict[bool, Floats], own: dict[bool, float], switched: Switched) -> str:
+    """Format the rates and the latencies."""
     mean = switched.seconds / max(switched.good, 1)
-    rates = {on: ROWS * len(MODELS) * len(t) / t.sum() for on, t in took.items()}
+    rates = {on: ROWS * len(MODELS) * len(t) / t.sum() for on, t in seconds.items()}
     lines = [
-        f"{sum(map(len, took.values())):,} chunks of {ROWS} requests x {len(MODELS)} models, each closing a "
-        "window of each model (python -m tests.bench.bench_refit)",
+        f"{sum(map(len, seconds.values())):,} chunks of {ROWS} requests x {len(MODELS)} models, each closing "
+        "a window of each model (python -m tests.bench.bench_refit)",
         f"refits of {POOL:,} rows and more beside them: {switched.good} of {mean:.1f} s, "
         f"{switched.refused} refused; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores",
         f"{'':26s}{'without':>10s}{'refitting':>10s}{'ratio':>8s}",
-        *(_quantiles(name, took, q) for name, q in (("median", 0.5), ("99 %", 0.99), ("most", 1.0))),
+        *(_quantiles(name, seconds, q) for name, q in (("median", 0.5), ("99 %", 0.99), ("most", 1.0))),
         _processor(own),
         f"{'predictions/s':26s}{rates[False]:10,.0f}{rates[True]:10,.0f}{rates[True] / rates[False]:8.2f}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _quantiles(name: str, took: dict[bool, Floats], q: float) -> str:
-    without, refitting = (1000 * float(np.quantile(took[on], q)) for on in (False, True))
+def _quantiles(name: str, seconds: dict[bool, Floats], q: float) -> str:
+    without, refitting = (1000 * float(np.quantile(seconds[on], q)) for on in (False, True))
     title = f"window latency, {name}, ms"
     return f"{title:26s}{without:10.2f}{refitting:10.2f}{refitting / without:8.2f}"
 

@@ -67,10 +67,10 @@ SOURCES = {"run": "{kind: file, path: stream.ndjson}", "run stdin": "{kind: stdi
 def write_inputs(
     folder: Path, records: int, answering: Sequence[str] = MODELS, labelled_every: int = 0, late: int = 0
 ) -> None:
-    """The stream, a reference of 5,000 rows a model, and the configuration.
+    """Write the stream, a reference of 5,000 rows a model, and the configuration.
 
-    Models answer in turn, as often as each stands in `answering`. One in so many answers brings its label,
-    or gets it so many answers later; one in 20 of all is one in five of the first of four models.
+    Models answer in turn, as often as each stands in `answering`. One in `labelled_every` answers brings its
+    label, or gets it `late` answers later; one in 20 of all is one in five of the first of four models.
     """
     rng = np.random.default_rng(0)
     waiting = deque([""] * late)
@@ -92,14 +92,14 @@ def write_inputs(
 
 
 def _labelled(line: str, score: float, rng: np.random.Generator) -> str:
-    return f'{line[:-1]}, "label": "{_drawn(score, rng)}"}}'
+    return f'{line[:-1]}, "label": "{_draw_label(score, rng)}"}}'
 
 
 def _label(i: int, score: float, rng: np.random.Generator) -> str:
-    return f'{{"id": "req-{i:08d}", "task": "toxicity", "label": "{_drawn(score, rng)}"}}\n'
+    return f'{{"id": "req-{i:08d}", "task": "toxicity", "label": "{_draw_label(score, rng)}"}}\n'
 
 
-def _drawn(score: float, rng: np.random.Generator) -> str:
+def _draw_label(score: float, rng: np.random.Generator) -> str:
     return "toxic" if rng.random() < score else "ok"
 
 
@@ -127,7 +127,7 @@ def bare(folder: Path) -> dict[str, float]:
 
 
 def whole(folder: Path) -> dict[str, float]:
-    """The replay as the command runs it."""
+    """Return the replay as the command runs it."""
     began = time.process_time()
     done = replay(str(folder / "config.yaml"), [folder / "stream.ndjson"], folder / "out", lambda *_: None)
     seconds = time.process_time() - began
@@ -137,7 +137,7 @@ def whole(folder: Path) -> dict[str, float]:
 
 
 def daemon(folder: Path, job: str) -> dict[str, float]:
-    """The daemon as the command runs it, until its source ends."""
+    """Return the daemon as the command runs it, until its source ends."""
     config, reports = folder / f"{job}.yaml", folder / f"{job}.ndjson"
     reports.unlink(missing_ok=True)
     config.write_text(CONFIG + DAEMON.format(source=SOURCES[job], reports=reports.name), encoding="utf-8")
@@ -151,7 +151,7 @@ def daemon(folder: Path, job: str) -> dict[str, float]:
 
 
 def stages(folder: Path) -> dict[str, float]:
-    """Where the time of a replay goes, by stage, in microseconds a record."""
+    """Return the microseconds a record that each stage of a replay takes."""
     config = load_config(folder / "config.yaml")
     spent = dict.fromkeys(("set up", "read", "decode", "engine", "reports"), 0.0)
     began = time.process_time()
@@ -196,7 +196,7 @@ def _result(records: int, seconds: float) -> dict[str, float]:
 
 
 def one(job: str, folder: Path) -> dict[str, float]:
-    """One of `JOBS`, alone in its process."""
+    """Return one of `JOBS`, alone in its process."""
     if job != "bare":
         tune_collector()  # as the commands do
     if job in WORK:
@@ -206,7 +206,7 @@ def one(job: str, folder: Path) -> dict[str, float]:
 
 
 def table(records: int = 1_000_000, rounds: int = 3, labelled_every: int = 0) -> Iterator[str]:
-    """Rates, memory, and where the time goes."""
+    """Yield rates, memory, and where the time goes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(folder, records, labelled_every=labelled_every)
@@ -214,7 +214,7 @@ def table(records: int = 1_000_000, rounds: int = 3, labelled_every: int = 0) ->
         spent = apart(one, "stages", folder)
     assert all(turn[job]["records"] == turn["bare"]["records"] for turn in turns for job in SOURCES)
     yield f"{records:,} predictions of 4 models, windows of 500, {rounds} rounds in turn"
-    yield from told({job: median(turn[job]["rate"] for turn in turns) for job in JOBS})
+    yield from rate_lines({job: median(turn[job]["rate"] for turn in turns) for job in JOBS})
     peak = max(turn["whole"]["megabytes"] for turn in turns)
     yield f"the replay was resident with at most {peak:12,.0f} MB (less than 300)"
     yield "where the time of the replay goes, microseconds a record:"
@@ -222,8 +222,8 @@ def table(records: int = 1_000_000, rounds: int = 3, labelled_every: int = 0) ->
         yield f"  {stage:11} {micros:6.2f}"
 
 
-def told(rates: Mapping[str, float]) -> Iterator[str]:
-    """Rates beside that of bare decoding."""
+def rate_lines(rates: Mapping[str, float]) -> Iterator[str]:
+    """Yield rates beside that of bare decoding."""
     bare_rate, tuned = rates["bare"], rates["bare tuned"]
     yield f"bare decode_lines                    {bare_rate:12,.0f} records/s of one core"
     yield f"  with the commands' collector       {tuned:12,.0f}"

@@ -49,45 +49,45 @@ Results = Mapping[str, Measured]
 
 
 def arrays(windows: int) -> dict[str, Any]:
-    """A labelled reference, and windows to estimate."""
+    """Return a labelled reference, and windows to estimate."""
     rng = np.random.default_rng(SEED)
-    found: dict[str, Any] = {"window": WINDOW}
+    data: dict[str, Any] = {"window": WINDOW}
     for part, rows in (("reference", REFERENCE_ROWS), ("analysis", windows * WINDOW)):
         scores = confidences(rng, ORIGINAL, (rows,))
         # The simulation draws the confidence in a predicted class; here either class is predicted.
         scores = np.where(rng.random(rows) < 0.5, scores, 1 - scores)
-        found[f"{part}_scores"], found[f"{part}_labels"] = (
+        data[f"{part}_scores"], data[f"{part}_labels"] = (
             scores,
             (rng.random(rows) < scores).astype(np.int64),
         )
-    return found
+    return data
 
 
-def asked(python: str, script: str, path: Path, rounds: int) -> Results:
-    """What a script prints, run by an interpreter."""
+def run_script(python: str, script: str, path: Path, rounds: int) -> Results:
+    """Run a script by an interpreter, and return the results that it prints."""
     quiet = os.environ | {"NML_DISABLE_USAGE_LOGGING": "1", "DO_NOT_TRACK": "1", "PYTHONPATH": str(ROOT)}
     words = [python, "-m", f"tests.bench.rivals.{script}", str(path), str(rounds)]
     done = subprocess.run(words, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{script} could not be measured:\n{done.stderr[-2000:]}")
-    return {name: Measured(**found) for name, found in json.loads(done.stdout.splitlines()[-1]).items()}
+    return {name: Measured(**fields) for name, fields in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
-def realised(given: Mapping[str, Any]) -> dict[str, Floats]:
-    """Each window's metrics by its labels; NaN where undefined."""
-    scores = np.column_stack([1 - given["analysis_scores"], given["analysis_scores"]])
+def realised(inputs: Mapping[str, Any]) -> dict[str, Floats]:
+    """Return each window's metrics by its labels; NaN where undefined."""
+    scores = np.column_stack([1 - inputs["analysis_scores"], inputs["analysis_scores"]])
     by_window: dict[str, list[float]] = {metric: [] for metric in SHOWN}
-    labels = given["analysis_labels"].reshape(-1, WINDOW)
+    labels = inputs["analysis_labels"].reshape(-1, WINDOW)
     for each, truth in zip(scores.reshape(-1, WINDOW, 2), labels, strict=True):
-        found = realised_values(each, each.argmax(axis=1), np.eye(2)[truth])
+        values = realised_values(each, each.argmax(axis=1), np.eye(2)[truth])
         for metric, kept in by_window.items():
-            value = found[metric]
+            value = values[metric]
             kept.append(np.nan if value is None else value)
     return {metric: np.array(kept) for metric, kept in by_window.items()}
 
 
 def share_and_width(ends: Sequence[Sequence[float]], truth: Floats) -> tuple[float, float]:
-    """Percent of the windows inside their interval, and its mean width in points."""
+    """Return percent of the windows inside their interval, and its mean width in points."""
     low, high = np.array(ends).T
     known = ~np.isnan(low) & ~np.isnan(truth)
     near = 1e-9  # a ratio that equals an end, but for rounding
@@ -96,7 +96,7 @@ def share_and_width(ends: Sequence[Sequence[float]], truth: Floats) -> tuple[flo
 
 
 def compared(name: str, rows: int, ours: Measured, theirs: Measured | None) -> list[str]:
-    """Speed and memory of both."""
+    """Return speed and memory of both."""
     lines = []
     for who, each in (("ours", ours), (name, theirs)):
         if each is None:
@@ -111,33 +111,33 @@ def compared(name: str, rows: int, ours: Measured, theirs: Measured | None) -> l
 
 
 def intervals(truth: Mapping[str, Floats], ours: Measured, theirs: Measured | None) -> list[str]:
-    """Coverage and width of both, a metric a line."""
+    """Return coverage and width of both, a metric a line."""
     lines = [f"  {'':18}{'ours, 95 %':>22}{'NannyML, 99.7 %':>22}"]
     for metric, real in truth.items():
         cells = ""
-        for found in (ours, theirs):
-            if found is None or metric not in found.intervals:
+        for measured in (ours, theirs):
+            if measured is None or metric not in measured.intervals:
                 cells += f"{'-':>22}"
                 continue
-            share, width = share_and_width(found.intervals[metric], real)
+            share, width = share_and_width(measured.intervals[metric], real)
             cells += f"{share:10.1f} % {width:6.1f} pts"
         lines.append(f"  {metric:18}{cells}")
     return lines
 
 
-def unlabelled(given: Mapping[str, Any], ours: Results, theirs: Results) -> list[str]:
-    """NannyML's part."""
-    rows = len(given["analysis_scores"])
+def unlabelled(inputs: Mapping[str, Any], ours: Results, theirs: Results) -> list[str]:
+    """Return NannyML's part."""
+    rows = len(inputs["analysis_scores"])
     lines = []
     for work, title in (("accuracy", "accuracy alone"), ("eight", "eight metrics")):
         lines.append(f"without labels, {title}: fit ms, estimate ms, rows/s, times ours, MB grown")
         lines += compared("NannyML", rows, ours[work], theirs.get(work))
     lines.append(f"windows of {WINDOW} inside their interval, and its mean width")
-    return lines + intervals(realised(given), ours["eight"], theirs.get("eight"))
+    return lines + intervals(realised(inputs), ours["eight"], theirs.get("eight"))
 
 
 def powered() -> str:
-    """ppi-python's PPI++ beside ours, which must say the same."""
+    """Return the times of ppi-python's PPI++ beside ours, which must give the same."""
     with warnings.catch_warnings():  # importing it silences every warning of the process
         warnings.simplefilter("ignore")
         import ppi_py
@@ -157,11 +157,11 @@ def powered() -> str:
 
 
 def joint() -> str:
-    """The SSME paper's method beside ours."""
+    """Return the SSME paper's method beside ours."""
     from tests.fidelity.ssme.speed import measured  # it imports scikit-learn, which no other part needs
 
     cost = {tag: measured(tag, 1020, 7, 2) for tag in ("ssme", "ssme_paper")}
-    seconds = {tag: found["fit"] + found["values"] for tag, found in cost.items()}
+    seconds = {tag: part["fit"] + part["values"] for tag, part in cost.items()}
     return (
         "SSME, 1,020 rows of 7 models, 100 labels, fit and all metrics: ours "
         f"{seconds['ssme']:.2f} s and {cost['ssme']['megabytes']:.0f} MB, the paper's KDE "
@@ -176,20 +176,20 @@ def table(
     windows: int = WINDOWS,
     rounds: int = 3,
 ) -> Iterator[str]:
-    """Everything."""
-    given = arrays(windows)
+    """Yield everything."""
+    data = arrays(windows)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "arrays.npz"
-        np.savez(path, **given)
-        ours = asked(sys.executable, "ours", path, rounds)
-        cbpe = asked(nannyml_python, "nannyml_cbpe", path, rounds) if nannyml_python else {}
-        reports = asked(evidently_python, "evidently_windows", path, 1) if evidently_python else {}
-    rows = len(given["analysis_scores"])
+        np.savez(path, **data)
+        ours = run_script(sys.executable, "ours", path, rounds)
+        cbpe = run_script(nannyml_python, "nannyml_cbpe", path, rounds) if nannyml_python else {}
+        reports = run_script(evidently_python, "evidently_windows", path, 1) if evidently_python else {}
+    rows = len(data["analysis_scores"])
     yield (
         f"{windows} windows of {WINDOW}, reference of {REFERENCE_ROWS:,}; times are the processor's, "
         f"the best of {rounds}"
     )
-    yield from unlabelled(given, ours, cbpe)
+    yield from unlabelled(data, ours, cbpe)
     yield "with labels, a window at a time: fit ms, estimate ms, rows/s, times ours, MB grown"
     yield from compared("Evidently", rows, ours["labelled"], reports.get("labelled"))
     yield powered()

@@ -55,7 +55,7 @@ Tls = tuple[str, str] | None
 
 
 def opened(port: int, folder: str, tls: Tls) -> HttpSource:
-    """Our source, whose spool a thread reads and decodes as the agent does."""
+    """Return our source, whose spool a thread reads and decodes as the agent does."""
     layouts = [TaskLayout(name, classes) for name, classes in TASK.items()]
     settings = Settings(
         kind="http",
@@ -79,7 +79,9 @@ def opened(port: int, folder: str, tls: Tls) -> HttpSource:
 
 
 def asgi(folder: str) -> Callable[..., Any]:
-    """The handler of posts as an ASGI application, which bounds the time of a body beneath any server."""
+    """Return the handler of posts as an ASGI application, which bounds the time of a body beneath any
+    server.
+    """
     posts = opened(0, folder, None)._posts
 
     async def app(scope: dict[str, Any], receive: Callable[..., Any], send: Callable[..., Any]) -> None:
@@ -204,37 +206,37 @@ class Server:
 
     @property
     def sockets(self) -> int:
-        """That it holds."""
+        """The number of sockets that the process holds."""
         return sum(link.startswith("socket") for link in self._links())
 
     @property
     def listens(self) -> bool:
-        """Whether it is this process that has the port (`man 5 proc`: 0A is listening)."""
+        """True if this process has the port (`man 5 proc`: 0A is listening)."""
         rows = [row.split() for row in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
-        found = [row[9] for row in rows if row[1].endswith(f":{self.port:04X}") and row[3] == "0A"]
-        return any(f"socket:[{inode}]" in self._links() for inode in found)
+        inodes = [row[9] for row in rows if row[1].endswith(f":{self.port:04X}") and row[3] == "0A"]
+        return any(f"socket:[{inode}]" in self._links() for inode in inodes)
 
     def _links(self) -> list[str]:
-        found = []
+        links = []
         for each in Path(f"/proc/{self.pid}/fd").iterdir():
             with contextlib.suppress(OSError):
-                found.append(str(each.readlink()))
-        return found
+                links.append(str(each.readlink()))
+        return links
 
     def ask(self, data: bytes, seconds: float = 30) -> bytes:
-        """All that is answered until the other side closes, or for so long."""
+        """Return all bytes of the answer until the other side closes, or for these seconds."""
         with self.connect() as connection:
             connection.settimeout(seconds)
             sending = threading.Thread(target=_send, args=(connection, data))
             sending.start()
-            found = b""
+            received = b""
             with contextlib.suppress(OSError):
                 while part := connection.recv(65_536):
-                    found += part
+                    received += part
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             sending.join()
-            return found
+            return received
 
 
 def _send(connection: socket.socket, data: bytes) -> None:
@@ -294,16 +296,15 @@ class Fast:
             thread.join()
 
     def __str__(self) -> str:
-        found = sorted(self.latencies)
-        middle, worst = found[len(found) // 2], found[-1]
-        return (
-            f"p50 {middle * 1e3:.0f} ms, worst {worst * 1e3:,.0f} ms, {self.failed} of {len(found)} refused"
-        )
+        latencies = sorted(self.latencies)
+        middle, worst = latencies[len(latencies) // 2], latencies[-1]
+        times = f"p50 {middle * 1e3:.0f} ms, worst {worst * 1e3:,.0f} ms"
+        return f"{times}, {self.failed} of {len(latencies)} refused"
 
 
 @dataclass
 class Slow:
-    """What became of sockets that send a byte a second."""
+    """The fate of sockets that send a byte a second."""
 
     held: int
     mib: float
@@ -322,7 +323,7 @@ class Slow:
 
 
 def slowly(server: Server, head: bytes, dripped: bytes, count: int) -> Slow:
-    """Open so many connections; each sends `head` at once, and then a byte a second."""
+    """Open `count` connections; each sends `head` at once, and then a byte a second."""
     fast, ends, selector = Fast(), Counter[str](), selectors.DefaultSelector()
     with fast.beside(server):
         time.sleep(0.5)
@@ -365,7 +366,7 @@ def _end_of(connection: socket.socket) -> str:
 
 
 def bytewise(server: Server) -> dict[str, str]:
-    """A valid post, in chunks of one byte."""
+    """Return a valid post, in chunks of one byte."""
     content = body(0)
     content += b" " * (BYTE_CHUNKS - len(content))
     data = REQUEST_LINE + b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n"
@@ -401,13 +402,13 @@ def oddities(server: Server) -> dict[str, str]:
 
 def _never_read(server: Server) -> str:
     """Ask on and on for answers of 8 kB, and read nothing."""
-    asked = REQUEST_LINE + b"content-length: 201\r\n\r\n[" + b"1," * 99 + b"1]"
+    request = REQUEST_LINE + b"content-length: 201\r\n\r\n[" + b"1," * 99 + b"1]"
     with server.connect() as connection:
         connection.setblocking(False)
         before, start, sent = server.memory, time.monotonic(), 0
         while time.monotonic() < start + 4 * SECONDS:
             try:
-                sent += connection.send(asked[sent % len(asked) :] + asked * 100)
+                sent += connection.send(request[sent % len(request) :] + request * 100)
             except BlockingIOError:
                 time.sleep(0.05)
             except OSError:
@@ -416,7 +417,7 @@ def _never_read(server: Server) -> str:
 
 
 def secured(name: str, folder: Path) -> dict[str, str]:
-    """Whether a handshake has its time, and a new certificate is shown."""
+    """Return whether a handshake has a time limit, and whether the server shows a new certificate."""
     authority = Authority(folder / name.replace(" ", "-"))
     cert, key = authority.sign("before")
     with running(name, (str(cert), str(key))) as server:
@@ -441,30 +442,30 @@ def secured(name: str, folder: Path) -> dict[str, str]:
 
 
 def measured(name: str, slow: int, seconds: float, folder: Path) -> dict[str, str]:
-    found = {}
+    rows = {}
     with running(name) as server:
-        found["until it listens"] = f"{server.processor:.2f} s of processor, {server.memory:.0f} MiB"
+        rows["until it listens"] = f"{server.processor:.2f} s of processor, {server.memory:.0f} MiB"
         load(server.port, 0.0, 1.0)
         worked = server.processor
         line = load(server.port, 0.0, seconds)
         posts = int(line.rpartition(" posts")[0].split()[-1])
-        found["posts of 100 rows"] = f"{(server.processor - worked) / posts * 1e3:.2f} ms of processor"
-        found["  as fast as it goes"] = line.partition("   p99.9")[0].strip()
+        rows["posts of 100 rows"] = f"{(server.processor - worked) / posts * 1e3:.2f} ms of processor"
+        rows["  as fast as it goes"] = line.partition("   p99.9")[0].strip()
     for what, head, dripped in (
         ("heads", b"", REQUEST_LINE),
         ("bodies", REQUEST_LINE + b"content-length: 1000\r\n\r\n", b" " * 100),
     ):
         with running(name) as server:
-            found |= slowly(server, head, dripped, slow).rows(f"slow {what}")
+            rows |= slowly(server, head, dripped, slow).rows(f"slow {what}")
     with running(name) as server:
-        found |= bytewise(server) | oddities(server)
-    return found | secured(name, folder)
+        rows |= bytewise(server) | oddities(server)
+    return rows | secured(name, folder)
 
 
 def table(
     servers: tuple[str, ...] = tuple(SERVERS), slow: int = 2_000, seconds: float = 5.0
 ) -> Iterator[str]:
-    """A block of lines a server."""
+    """Yield a block of lines a server."""
     with tempfile.TemporaryDirectory() as folder:
         for name in servers:
             if importlib.util.find_spec(SERVERS[name][0]) is None:

@@ -35,7 +35,7 @@ STEP_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Need:
-    """What one cell took.
+    """The cost of one cell of the table.
 
     Parameters
     ----------
@@ -57,23 +57,25 @@ class Need:
 
 
 def lines(first: int, count: int, models: int, score: Floats, labelled: bool = False) -> bytes:
-    """Predictions number `first` and on, the models in turn; every label beside, or every 20th behind."""
-    found = []
+    """Return predictions number `first` and on, the models in turn; every label beside, or every 20th
+    behind.
+    """
+    lines = []
     for number in range(first, first + count):
         chance = float(score[number % len(score)])
         model, request = number % models, number // models
         label = ""
         if labelled:
             label = f',"label":"{"bad" if number * 7919 % 1000 < chance * 1000 else "ok"}"'
-        found.append(
+        lines.append(
             f'{{"id":"m{model}-{request}","time":{1.7e9 + number / 1000:.3f},"model":"m{model}",'
             f'"scores":[{1 - chance:.6f},{chance:.6f}]{label}}}'
         )
         if not labelled and number % LABELLED_EVERY == 0:
             truth = "bad" if number * 7919 % 1000 < chance * 1000 else "ok"
             stamp = 1.7e9 + number / 1000
-            found.append(f'{{"id":"m{model}-{request}","time":{stamp:.3f},"label":"{truth}"}}')
-    return "\n".join(found).encode() + b"\n"
+            lines.append(f'{{"id":"m{model}-{request}","time":{stamp:.3f},"label":"{truth}"}}')
+    return "\n".join(lines).encode() + b"\n"
 
 
 def measure(models: int, rate: int, seconds: float, fill: int = FILL) -> Need:
@@ -108,13 +110,13 @@ def measure(models: int, rate: int, seconds: float, fill: int = FILL) -> Need:
                 time.sleep(max(began + number * step / rate - time.monotonic(), 0.0))
                 pipe.write(block)
                 pipe.flush()
-            took = processor_seconds(daemon.process.pid) - before
+            busy = processor_seconds(daemon.process.pid) - before
             passed = time.monotonic() - began
             text, scraped = _scrape(daemon)
             return Need(
                 models,
                 rate,
-                took / passed,
+                busy / passed,
                 resident(daemon.process.pid, most=True),
                 _size(folder / "state"),
                 text,
@@ -177,7 +179,7 @@ HEAD = (
 
 
 def line(n: Need) -> str:
-    """A need as text."""
+    """Return a need as text."""
     return (
         f"{n.models:6,} {n.rate:10,} {n.cores:7.3f} {n.resident / 1e6:13,.0f} {n.store / 1e6:10,.0f}"
         f" {n.scrape / 1e3:11,.0f} {n.scrape_seconds * 1e3:11,.0f}"
@@ -185,7 +187,7 @@ def line(n: Need) -> str:
 
 
 def table(cells: tuple[str, ...] = CELLS, seconds: float = 15.0) -> Iterator[str]:
-    """A line a cell, MODELSxRATE each."""
+    """Yield a line a cell, MODELSxRATE each."""
     yield from HEAD
     for cell in cells:
         models, rate = map(int, cell.split("x"))

@@ -8,10 +8,10 @@ objective. The start is told apart: on Spark it ends as each executor's Python h
 process it is what a file of 4,000 records takes. All other seconds, answers a second, and microseconds of the
 processor an answer are without it. "a core" compares an executor's answers a second with those of the one
 process. Processor time is of all processes: the executors' Python and Java, and the driver's two, which with
-two executors on two cores share these; memory is the peak of what is resident in one executor, its Java and
-its Pythons together. Where an executor is killed, that is as half of the splits have been read. Other load on
-the machine makes wall seconds, and so the answers a second, say little; processor time hardly changes.
-Every run must give the lines of the one process, or the bench fails.
+two executors on two cores share these; memory is the peak of the resident memory of one executor, its Java
+and its Pythons together. Where an executor is killed, that is as half of the splits have been read. Other
+load on the machine makes wall seconds, and so the answers a second, say little; processor time hardly
+changes. Every run must give the lines of the one process, or the bench fails.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Peak:
 
 @dataclass
 class Cost:
-    """What a run took: seconds of the wall and of the processor, by kind of process, start and rest apart."""
+    """The cost of a run: seconds by the clock and of the processor, by kind of process, start apart."""
 
     start: float = 0.0
     wall: float = 0.0
@@ -75,7 +75,7 @@ class Cost:
 
 
 def one_process(folder: Path, out: Path) -> Cost:
-    """`replay` as it is; the start is in `wall` and `processor` too."""
+    """Return `replay` as it is; the start is in `wall` and `processor` too."""
     one_thread_for_matrices()
     tune_collector()
     began, processor = time.perf_counter(), time.process_time()
@@ -88,7 +88,7 @@ def one_process(folder: Path, out: Path) -> Cost:
 
 
 def on_spark(folder: Path, out: Path, workers: int, kill: bool) -> Cost:
-    """The same on so many executors, one of which is killed or not."""
+    """Run the same on `workers` executors; kill one of them if `kill`."""
     one_thread_for_matrices()
     tune_collector()
     os.environ["PYTHONPATH"] = str(ROOT)  # executors work elsewhere, and run this checkout
@@ -97,7 +97,7 @@ def on_spark(folder: Path, out: Path, workers: int, kill: bool) -> Cost:
     written: Callable[..., Any] = replay_spark._write
 
     def imported(batches: Iterator[Any]) -> Iterator[Any]:
-        """Rows as they are, from a Python with all that both stages import."""
+        """Yield rows as they are, from a Python with all that both stages import."""
         import connectors.spark.computing
         import connectors.spark.reading  # noqa: F401
 
@@ -114,17 +114,17 @@ def on_spark(folder: Path, out: Path, workers: int, kill: bool) -> Cost:
         thread = threading.Thread(target=_kill_half_way, args=(session, splits))
         if kill:
             thread.start()
-        found = read(blocks, splits)
+        result = read(blocks, splits)
         if kill:
             thread.join()
-        return found
+        return result
 
     def write(*arguments: Any) -> Any:
-        found = written(*arguments)
+        result = written(*arguments)
         cost.wall = time.perf_counter() - began - cost.start
         cost.start_processor = sum(cost.processor.values())
         cost.processor = {kind: spent - cost.processor.get(kind, 0.0) for kind, spent in _spent().items()}
-        return found
+        return result
 
     replaying._facts, replay_spark._write = facts, write
     peak = Peak()
@@ -135,11 +135,11 @@ def on_spark(folder: Path, out: Path, workers: int, kill: bool) -> Cost:
 
 
 def _spent() -> dict[str, float]:
-    """Seconds of the processor that this process and its descendants took, by `KINDS`."""
-    found = dict.fromkeys(KINDS, 0.0)
+    """Return seconds of the processor that this process and its descendants took, by `KINDS`."""
+    seconds = dict.fromkeys(KINDS, 0.0)
     for pid in descendants(os.getpid()):
-        found[_kind(pid)] += processor_seconds(pid, with_ended=pid != os.getpid())
-    return found
+        seconds[_kind(pid)] += processor_seconds(pid, with_ended=pid != os.getpid())
+    return seconds
 
 
 def _kind(pid: int) -> str:
@@ -169,12 +169,12 @@ CORES = {"two executors": 2, "two, one killed": 2}
 
 
 def one_run(name: str, folder: Path) -> Cost:
-    """One of `RUNS`."""
+    """Return one of `RUNS`."""
     return RUNS[name](folder, folder / name)
 
 
-def told(name: str, cost: Cost, records: int, one: Cost) -> str:
-    """A run's line."""
+def cost_line(name: str, cost: Cost, records: int, one: Cost) -> str:
+    """Return a run's line."""
     each = {kind: 1e6 * cost.processor.get(kind, 0.0) / records for kind in KINDS}
     rate = records / cost.wall
     return (
@@ -186,7 +186,7 @@ def told(name: str, cost: Cost, records: int, one: Cost) -> str:
 
 
 def table(records: int = 1_000_000) -> Iterator[str]:
-    """A line a run."""
+    """Yield a line a run."""
     yield f"{'':<16} {'start':^17} {'once started':^27} {'processor, us an answer':^31}"
     yield (
         f"{'':<16} {'wall s':>8} {'proc. s':>8} {'wall s':>8} {'answers/s':>10} {'a core':>7} {'all':>7} "
@@ -211,7 +211,7 @@ def table(records: int = 1_000_000) -> Iterator[str]:
             lines = (folder / run_name / "windows.ndjson").read_bytes()
             expected = expected or lines
             assert lines == expected, f"{run_name}: other lines than those of one process"
-            yield told(run_name, cost, records, costs["one process"])
+            yield cost_line(run_name, cost, records, costs["one process"])
     gain = costs["one executor"].wall / costs["two executors"].wall
     yield f"two executors are {gain:.2f} times as fast as one, once started"
     yield f"{records:,} records, {len(expected.splitlines()):,} lines, the same bytes from each run"

@@ -53,7 +53,7 @@ class Peaks:
     """The most that was ever resident of the largest process of each of `KINDS`, in bytes."""
 
     def __init__(self) -> None:
-        self.found: dict[str, int] = defaultdict(int)
+        self.peaks: dict[str, int] = defaultdict(int)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -62,12 +62,12 @@ class Peaks:
         while not self._over.wait(0.2):
             for pid in descendants(os.getpid()):
                 kind = _kind(pid)
-                self.found[kind] = max(self.found[kind], resident(pid, most=True))
+                self.peaks[kind] = max(self.peaks[kind], resident(pid, most=True))
 
     def stop(self) -> dict[str, int]:
         self._over.set()
         self._thread.join()
-        return self.found
+        return self.peaks
 
 
 def _kind(pid: int) -> str:
@@ -80,17 +80,17 @@ def _kind(pid: int) -> str:
 
 
 def on_spark(folder: Path) -> dict[str, Any]:
-    """Peaks, and seconds with Spark's start."""
+    """Return peaks, and seconds with Spark's start."""
     peaks, began = Peaks(), time.perf_counter()
     where = OnSpark("local-cluster[2,1,1024]")
     done = replay_on_spark(str(folder / "config.yaml"), [folder / "stream.ndjson"], folder / "out", where)
     wall = time.perf_counter() - began
-    told = next((note.partition(":")[0].partition(", ")[0] for note in done.notes), "")
-    return {"wall": wall, **peaks.stop(), "note": told}
+    reason = next((note.partition(":")[0].partition(", ")[0] for note in done.notes), "")
+    return {"wall": wall, **peaks.stop(), "note": reason}
 
 
 def of_one_core(folder: Path) -> str:
-    """Rows a second of reading, and of one model's engine."""
+    """Return rows a second of reading, and of one model's engine."""
     one_thread_for_matrices()
     config = load_config(str(folder / "config.yaml"))
     splits = tuple(splits_of(folder / "stream.ndjson"))
@@ -113,7 +113,7 @@ def of_one_core(folder: Path) -> str:
 
 
 def of_labels(folder: Path) -> str:
-    """What is moved of answers, and of labels."""
+    """Return how much of answers and of labels Spark moves."""
     lines = [f"{'models, labels of answers':31}{'bytes/answer':>14}{'of labels':>11}"]
     for models in (4, 40):
         for every in (10, 1):
@@ -132,21 +132,21 @@ def of_labels(folder: Path) -> str:
 
 def _timed(items: Iterable[Item]) -> tuple[list[Item], float]:
     began = time.process_time()
-    found = list(items)
-    return found, time.process_time() - began
+    values = list(items)
+    return values, time.process_time() - began
 
 
 def table(millions: tuple[float, ...] = (1, 2, 4)) -> Iterator[str]:
-    """A line a load, then what one core makes of the first, and what is moved."""
+    """Yield a line a load, then the figures of one core on the first load, and the bytes moved."""
     yield f"{'':31}" + "".join(f"{kind:>11}" for kind in KINDS) + "     wall   (memory in MiB)"
     for size, labels in [(size, 0) for size in millions] + [(max(millions), EVERY_TENTH)]:
         for name, answering in (("alike", ALIKE), ("90 % of one", SKEWED)):
             with tempfile.TemporaryDirectory() as folder:
                 write_inputs(Path(folder), round(size * 1e6), answering, labels)
-                found = apart(on_spark, Path(folder))
+                outcome = apart(on_spark, Path(folder))
                 title = f"{size:g} million, {name}{', labels' if labels else ''}"
-                figures = "".join(f"{found[kind] / MIB:11,.0f}" for kind in KINDS)
-                yield f"{title:31}{figures}{found['wall']:8.0f} s {found['note']}"
+                figures = "".join(f"{outcome[kind] / MIB:11,.0f}" for kind in KINDS)
+                yield f"{title:31}{figures}{outcome['wall']:8.0f} s {outcome['note']}"
                 if (size, labels, name) == (millions[0], 0, "90 % of one"):
                     core = apart(of_one_core, Path(folder))
     yield core

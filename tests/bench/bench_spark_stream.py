@@ -49,7 +49,7 @@ SECONDS = 900
 
 @dataclass
 class Cost:
-    """What a run took: seconds, and bytes of the agent or the driver, and of the executor."""
+    """The cost of a run: seconds, and bytes of the agent or the driver, and of the executor."""
 
     wall: float = 0.0
     processor: float = 0.0
@@ -60,12 +60,12 @@ class Cost:
     ended: float = 0.0
 
     def each(self, messages: int) -> float:
-        """Seconds of the processor that a message takes once it is started."""
+        """Return seconds of the processor that a message takes once it is started."""
         return (self.ended - self.started) / (messages - self.started_with)
 
 
 def fill(broker: KafkaBroker, folder: Path) -> None:
-    """Each model's predictions to its partition."""
+    """Send each model's predictions to its partition."""
     broker.create_topic(TOPIC, len(MODELS), **{"retention.ms": "-1"})
     producer = KafkaProducer(bootstrap_servers=broker.address, linger_ms=20, batch_size=1 << 18)
     with (folder / "stream.ndjson").open("rb") as file:
@@ -76,7 +76,7 @@ def fill(broker: KafkaBroker, folder: Path) -> None:
 
 
 def configured(folder: Path, broker: KafkaBroker, **source: Any) -> Path:
-    """The configuration of `bench_replay` over the topic; JSON is YAML."""
+    """Return the configuration of `bench_replay` over the topic; JSON is YAML."""
     kafka = {"kind": "kafka", "brokers": [broker.address], "topics": [TOPIC], **source}
     path = folder / "agent.yaml"
     path.write_text(
@@ -102,8 +102,8 @@ def measured(
         cost.started_with, cost.started = started_with(), _spent(process.pid)
         while not done():
             _look(process, cost, log)
-            if not cost.started_with and (taken := started_with()):
-                cost.started_with, cost.started = taken, _spent(process.pid)
+            if not cost.started_with and (rows := started_with()):
+                cost.started_with, cost.started = rows, _spent(process.pid)
             assert time.perf_counter() < began + SECONDS, log.read_text()[-3000:]
         cost.wall, cost.ended = time.perf_counter() - began, _spent(process.pid)
         process.send_signal(signal.SIGTERM)
@@ -119,7 +119,7 @@ def _spent(pid: int) -> float:
 
 
 def _look(process: subprocess.Popen[bytes], cost: Cost, log: Path) -> None:
-    """A tenth of a second on, with the memory that is held."""
+    """Wait a tenth of a second, and note the resident memory."""
     time.sleep(0.1)
     assert process.poll() is None, log.read_text()[-3000:]
     of_executors = {pid for each in executors(process.pid) for pid in descendants(each)}
@@ -129,20 +129,20 @@ def _look(process: subprocess.Popen[bytes], cost: Cost, log: Path) -> None:
 
 
 def agent(folder: Path, broker: KafkaBroker, lines: int, **source: Any) -> tuple[Cost, Any]:
-    """`run` in one process, and its windows."""
-    found = folder / "windows.ndjson"
-    found.unlink(missing_ok=True)
+    """Return `run` in one process, and its windows."""
+    path = folder / "windows.ndjson"
+    path.unlink(missing_ok=True)
 
     def done() -> bool:
-        return found.exists() and found.read_bytes().count(b"\n") >= lines
+        return path.exists() and path.read_bytes().count(b"\n") >= lines
 
     words = ["run", str(configured(folder, broker, **source))]
     cost = measured(words, folder / "log", done)
-    return cost, by_model([json.loads(line) for line in found.read_bytes().splitlines()])
+    return cost, by_model([json.loads(line) for line in path.read_bytes().splitlines()])
 
 
 def on_spark(folder: Path, broker: KafkaBroker, messages: int, batch: int) -> tuple[Cost, Any]:
-    """`run --engine spark`, and its windows."""
+    """Return `run --engine spark`, and its windows."""
     state, out = folder / "state", folder / "out"
 
     def received() -> int:
@@ -150,8 +150,8 @@ def on_spark(folder: Path, broker: KafkaBroker, messages: int, batch: int) -> tu
         return int(json.loads(path.read_bytes())["received"]) if path.exists() else 0
 
     def started_with() -> int:
-        found = received()
-        return found if found >= 2 * batch else 0
+        count = received()
+        return count if count >= 2 * batch else 0
 
     words = ["run", str(configured(folder, broker)), "--engine", "spark", "--checkpoint", str(state)]
     words += ["--out", str(out), "--batch", str(batch), "--every", "0", "--master", "local-cluster[1,1,1024]"]
@@ -163,7 +163,7 @@ def on_spark(folder: Path, broker: KafkaBroker, messages: int, batch: int) -> tu
 
 
 def table(messages: int = 1_000_000, batch: int = 100_000) -> Iterator[str]:
-    """A line a way."""
+    """Yield a line a way."""
     lines = len(MODELS) * (messages // len(MODELS) // 500)
     with tempfile.TemporaryDirectory() as name, KafkaBroker() as broker:
         folder = Path(name)
@@ -180,9 +180,9 @@ def table(messages: int = 1_000_000, batch: int = 100_000) -> Iterator[str]:
         )
         expected = None
         for way, work in runs.items():
-            cost, found = work()
-            expected = expected or found
-            assert found == expected, f"{way}: other windows than those of one agent"
+            cost, windows = work()
+            expected = expected or windows
+            assert windows == expected, f"{way}: other windows than those of one agent"
             yield (
                 f"{way:<21} {cost.wall:7.1f} {messages / cost.wall:11,.0f} {cost.processor:12.1f} "
                 f"{cost.memory / MIB:6.0f} {cost.executor / MIB:13.0f}"

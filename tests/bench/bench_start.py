@@ -43,7 +43,7 @@ IMPORTED = "import time:"
 
 @dataclass(frozen=True)
 class Cost:
-    """What one start took: seconds of processor, seconds passed, modules (0 where they were not counted)."""
+    """The cost of one start: seconds of processor, seconds passed, modules (0 if they were not counted)."""
 
     processor: float
     passed: float
@@ -60,25 +60,25 @@ class Checkout:
     root: Path
 
     def words(self, *arguments: str, options: Sequence[str] = ()) -> list[str]:
-        """The command with these arguments; options are Python's."""
+        """Return the command with these arguments; options are Python's."""
         project = tomllib.loads((self.root / "pyproject.toml").read_text(encoding="utf-8"))
         module, _, name = project["project"]["scripts"]["blindsight"].partition(":")
         code = f"import sys; from {module} import {name}; sys.exit({name}())"
         return self.python(*options, "-c", code, *arguments)
 
     def python(self, *arguments: str) -> list[str]:
-        """Python with this checkout before all that is installed, and without the current folder."""
+        """Return Python with this checkout before all that is installed, and without the current folder."""
         return ["env", f"PYTHONPATH={self.root}", sys.executable, "-P", *arguments]
 
     def check_path(self) -> None:
-        """The checkout is what Python imports; SystemExit where it is not."""
+        """Raise SystemExit unless Python imports the checkout."""
         words = self.python("-c", "import monitor; print(monitor.__file__)")
-        found = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
-        if not Path(found).is_relative_to(self.root):
-            raise SystemExit(f"{self.root} has no package monitor: Python takes {found}")
+        origin = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+        if not Path(origin).is_relative_to(self.root):
+            raise SystemExit(f"{self.root} has no package monitor: Python takes {origin}")
 
     def ended(self, options: Sequence[str] = ()) -> Costs:
-        """The commands that end by themselves."""
+        """Return the commands that end by themselves."""
         example = str(self.root / "config.example.yaml")
         return {
             "python -c pass": cost_of(self.python(*options, "-c", "pass")),
@@ -87,7 +87,7 @@ class Checkout:
         }
 
     def scraped(self, models: int, options: Sequence[str] = (), rows: int = REFERENCE_ROWS) -> Costs:
-        """Two starts of the sidecar, the second on the store of the first."""
+        """Return two starts of the sidecar, the second on the store of the first."""
         with tempfile.TemporaryDirectory(prefix="blindsight-start-") as name:
             config = sidecar(Path(name), models, rows)
             first, data = self.until_data(Path(name), config, models, options)
@@ -98,7 +98,9 @@ class Checkout:
     def until_data(
         self, folder: Path, config: Mapping[str, Any], models: int, options: Sequence[str] = ()
     ) -> tuple[Cost, Cost]:
-        """From the process's start to the first scrape, and to one with the accuracy of every model."""
+        """Return the costs from the process's start to the first scrape, and to one with every model's
+        accuracy.
+        """
         [port] = free_ports(1)
         config = {**config, "export": {"listen": f"127.0.0.1:{port}"}}
         words = self.words("run", str(folder / "config.yaml"), options=options)
@@ -126,13 +128,13 @@ class Checkout:
 
 
 def has_data(text: str | None, models: int) -> bool:
-    """Whether a scrape has an accuracy of each model."""
+    """Return whether a scrape has an accuracy of each model."""
     lines = [line for line in (text or "").splitlines() if line.startswith("blindsight_estimate_ratio{")]
     return sum('metric="accuracy"' in line and "average_confidence" in line for line in lines) == models
 
 
 def cost_of(words: Sequence[str]) -> Cost:
-    """A command that is run to its end."""
+    """Return a command that is run to its end."""
 
     before, began = processor_of_children(), time.monotonic()
     done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=os.sep)
@@ -142,7 +144,7 @@ def cost_of(words: Sequence[str]) -> Cost:
 
 
 def sidecar(folder: Path, models: int, reference_rows: int = REFERENCE_ROWS) -> dict[str, Any]:
-    """Reference, stream and configuration in a folder."""
+    """Write reference, stream and configuration into a folder; return the configuration."""
     rng = np.random.default_rng(7)
     names = [f"m{i}" for i in range(models)]
     reference = [row for name in names for row in answers(rng, reference_rows, name, labelled=True)]
@@ -164,13 +166,13 @@ def sidecar(folder: Path, models: int, reference_rows: int = REFERENCE_ROWS) -> 
 
 
 def measured(checkouts: Sequence[Checkout], models: Sequence[int], runs: int) -> Iterator[list[Costs]]:
-    """A part of the table at a time: of each checkout the medians of its runs, which take turns."""
+    """Yield a part of the table at a time: of each checkout the medians of its runs, which take turns."""
 
     def part(one: Callable[[Checkout, Sequence[str]], Costs]) -> list[Costs]:
         counted = [one(checkout, COUNTING) for checkout in checkouts]
-        found = [[one(checkout, ()) for checkout in checkouts] for _ in range(runs)]
+        turns = [[one(checkout, ()) for checkout in checkouts] for _ in range(runs)]
         return [
-            {name: median([turn[i][name] for turn in found], cost.modules) for name, cost in costs.items()}
+            {name: median([turn[i][name] for turn in turns], cost.modules) for name, cost in costs.items()}
             for i, costs in enumerate(counted)
         ]
 
@@ -180,7 +182,7 @@ def measured(checkouts: Sequence[Checkout], models: Sequence[int], runs: int) ->
 
 
 def median(costs: Sequence[Cost], modules: int) -> Cost:
-    """The middle of each figure; modules were counted apart."""
+    """Return the middle of each figure; modules were counted apart."""
     return Cost(
         statistics.median(cost.processor for cost in costs),
         statistics.median(cost.passed for cost in costs),
@@ -189,7 +191,7 @@ def median(costs: Sequence[Cost], modules: int) -> Cost:
 
 
 def header(checkouts: int, runs: int) -> str:
-    """What stands above the figures."""
+    """Return the header of the table."""
     columns = f"{'processor s':>13}{'passed s':>10}{'modules':>9}"
     ratio = "  processor" * (checkouts > 1)
     title = f"medians of {runs}, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
@@ -197,7 +199,9 @@ def header(checkouts: int, runs: int) -> str:
 
 
 def lines(part: Sequence[Costs]) -> Iterator[str]:
-    """The rows of one part; the last column is the last checkout's processor time beside the first's."""
+    """Yield the rows of one part; the last column is the last checkout's processor time beside the
+    first's.
+    """
     for name in part[0]:
         costs = [costs[name] for costs in part]
         cells = "".join(f"{c.processor:13.3f}{c.passed:10.2f}{c.modules:9}" for c in costs)
@@ -206,7 +210,7 @@ def lines(part: Sequence[Costs]) -> Iterator[str]:
 
 
 def table(runs: int = 5, models: tuple[int, ...] = (1, 10), against: Path | None = None) -> Iterator[str]:
-    """All of it."""
+    """Yield all of it."""
     checkouts = [Checkout(root.resolve()) for root in (against, ROOT) if root]
     for checkout in checkouts:
         checkout.check_path()

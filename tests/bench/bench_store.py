@@ -7,9 +7,10 @@ A run is `blindsight run`: reading, decoding, windows, charts, the label join, t
 take turns; it counts the processor time of all threads.
 
 * `fast`: a file, as fast as it can be read, without a store and with one in a folder.
-* `paced`: a pipe, so many answers a second of which 5 % are labelled ten seconds later, and a checkpoint each
+* `paced`: a pipe, `--rate` answers a second of which 5 % are labelled ten seconds later, and a checkpoint
+each
   second, without a store, with one in a folder and with one in a real PostgreSQL on this machine.
-* `outage`: what ten minutes without the database leave in memory, and the checkpoint after them.
+* `outage`: the memory that ten minutes without the database fill, and the checkpoint after them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ export: {{listen: "127.0.0.1:0"}}
 
 
 def seconds_of(folder: Path, name: str, round_: int) -> float:
-    """Processor seconds of one run."""
+    """Return processor seconds of one run."""
     for left in folder.glob(f"{name}.ndjson"):
         left.unlink()
     store = f"store: {{path: state{round_}}}" if name == "with" else ""
@@ -59,7 +60,7 @@ def seconds_of(folder: Path, name: str, round_: int) -> float:
 
 
 def start_up(folder: Path) -> float:
-    """Processor seconds of a run over an empty stream: imports, the reference."""
+    """Return processor seconds of a run over an empty stream: imports, the reference."""
     stream = folder / "stream.ndjson"
     held = stream.rename(folder / "held")
     stream.write_bytes(b"")
@@ -70,7 +71,7 @@ def start_up(folder: Path) -> float:
 
 
 def fast(records: int = 1_000_000, rounds: int = 3) -> Iterator[str]:
-    """Both rates, and what is on the disk."""
+    """Yield both rates, and the bytes on the disk."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(folder, records)
@@ -87,7 +88,7 @@ def fast(records: int = 1_000_000, rounds: int = 3) -> Iterator[str]:
 
 
 def blocks_of(rate: int, seconds: int) -> list[bytes]:
-    """The lines of each tenth of a second."""
+    """Return the lines of each tenth of a second."""
     rng = np.random.default_rng(0)
     tenth, later = rate // 10, 10 * rate
     scores = np.round(rng.beta(8, 2, rate * seconds), 4)
@@ -104,7 +105,7 @@ def blocks_of(rate: int, seconds: int) -> list[bytes]:
 
 
 def paced_seconds(folder: Path, name: str, store: dict[str, object] | None, blocks: list[bytes]) -> float:
-    """Processor seconds of one run, from its first line to its last checkpoint."""
+    """Return processor seconds of one run, from its first line to its last checkpoint."""
     config = configuration(
         task={"window": {"size": 500}, "calibration": {"refit_labels": None}},
         sources=[{"kind": "stdin"}],
@@ -128,9 +129,9 @@ def paced_seconds(folder: Path, name: str, store: dict[str, object] | None, bloc
 
 
 def paced(rate: int = 10_000, seconds: int = 30, rounds: int = 3) -> Iterator[str]:
-    """The cost of each kind of store, and what the server writes."""
+    """Yield the cost of each kind of store, and what the server writes."""
     blocks = blocks_of(rate, seconds)
-    taken: dict[str, list[float]] = {"none": [], "folder": [], "postgres": []}
+    by_store: dict[str, list[float]] = {"none": [], "folder": [], "postgres": []}
     with tempfile.TemporaryDirectory() as name, PostgresServer() as server:
         folder, before = Path(name), processor_seconds(server.pid, with_ended=True)
         logged = written_to_log(server)
@@ -141,10 +142,10 @@ def paced(rate: int = 10_000, seconds: int = 30, rounds: int = 3) -> Iterator[st
                 "postgres": {"postgres": server.dsn, "prefix": f"round{round_}"},
             }
             for kind, store in stores.items():
-                taken[kind].append(paced_seconds(folder, f"{kind}{round_}", store, blocks))
+                by_store[kind].append(paced_seconds(folder, f"{kind}{round_}", store, blocks))
         logged = written_to_log(server) - logged
         served = processor_seconds(server.pid, with_ended=True) - before
-    without, kept, database = (median(each) for each in taken.values())
+    without, kept, database = (median(each) for each in by_store.values())
     yield f"{rate:,} answers/s for {seconds} s, 5 % labelled; processor seconds of the agent, {rounds} rounds"
     yield f"without a store   {without:8.2f}"
     yield f"with a folder     {kept:8.2f}: {kept / without - 1:.0%} more"
@@ -154,9 +155,9 @@ def paced(rate: int = 10_000, seconds: int = 30, rounds: int = 3) -> Iterator[st
 
 
 def outage(rate: int = 10_000, size: int = 500, minutes: int = 10, windows: int = 200) -> Iterator[str]:
-    """What closed windows take that wait for a database, and the checkpoint that saves them all.
+    """Yield the memory of closed windows that wait for a database, and the checkpoint that saves them all.
 
-    So many windows are made; where more wait, they are held several times over.
+    `windows` windows are made; where more wait, they are held several times over.
     """
     rig, rng = Rig(task(window={"size": size})), np.random.default_rng(0)
     reports: list[WindowReport] = []
@@ -168,16 +169,16 @@ def outage(rate: int = 10_000, size: int = 500, minutes: int = 10, windows: int 
     with PostgresServer() as server, closing(PostgresStore(PostgresDatabase(server.dsn, "outage"))) as store:
         before = time.process_time(), time.monotonic()
         store.commit(rig.engine.changes(), many)
-        busy, took = time.process_time() - before[0], time.monotonic() - before[1]
+        busy, elapsed = time.process_time() - before[0], time.monotonic() - before[1]
     full, megabytes = _MOST_REPORTS * size / rate / 60, held * _MOST_REPORTS / 1e6
     yield f"{rate:,} answers/s in windows of {size}: {waiting:,} windows close in {minutes} minutes"
     yield f"one of them in memory   {held / 1e3:8.1f} kB, one metric"
     yield f"the sources wait after  {full:8.1f} minutes: {_MOST_REPORTS:,} take {megabytes:.0f} MB"
-    yield f"saved in one checkpoint {busy:8.2f} s of the agent's processor, {took:.1f} s by the clock"
+    yield f"saved in one checkpoint {busy:8.2f} s of the agent's processor, {elapsed:.1f} s by the clock"
 
 
 def deep_size(*roots: object) -> int:
-    """Bytes of objects and all that they hold, each counted once; not of types and modules."""
+    """Return bytes of objects and all that they hold, each counted once; not of types and modules."""
     seen, left, total = set[int](), list(roots), 0
     while left:
         one = left.pop()
@@ -190,7 +191,7 @@ def deep_size(*roots: object) -> int:
 
 
 def written_to_log(server: PostgresServer) -> int:
-    """Bytes of the server's write-ahead log since it was made."""
+    """Return bytes of the server's write-ahead log since it was made."""
     with server.connection() as connection:
         row = connection.execute("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn").fetchone()
     assert row is not None

@@ -23,7 +23,7 @@ _SPIN = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): sum(range(1000)
 
 @contextmanager
 def busy(workers: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Inside the block so many processes spin."""
+    """Let `workers` processes spin inside the block."""
     spinning: list[subprocess.Popen[bytes]] = []
     try:
         words = [sys.executable, "-c", _SPIN, str(os.getpid())]

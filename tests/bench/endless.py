@@ -28,7 +28,7 @@ Matrix = NDArray[np.uint8]
 
 
 def stream(stop: int, start: int = 0, labelled: float = 0.05, seed: int = 0) -> Iterator[bytes]:
-    """The predictions from `start` to `stop`, with labels for a share of the block before, block by block.
+    """Yield the predictions from `start` to `stop`, with labels for a share of the previous block.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def _predictions(first: int, score: NDArray[np.float64]) -> Matrix:
 
 
 def _labels(first: int, share: float, seed: int) -> Matrix:
-    """Drawn from the scores: right as often as they say."""
+    """Return drawn from the scores: right as often as they say."""
     rng = np.random.default_rng((seed, first, 1))
     rows = np.flatnonzero(rng.random(BLOCK) < share)
     lines = _lines(_LABEL, first + rows, np.full(len(rows), first + 2 * BLOCK - 1))

@@ -70,7 +70,7 @@ NASTY = (
 
 
 def mutate(rng: random.Random, good: Sequence[bytes] = GOOD) -> bytes:
-    """A good record with up to four damages."""
+    """Return a good record with up to four damages."""
     data = bytearray(rng.choice(good))
     for _ in range(rng.randrange(4)):
         at, end = sorted((rng.randrange(len(data) + 1), rng.randrange(len(data) + 1)))
@@ -141,27 +141,27 @@ def check_chunk(chunk: Chunk) -> None:
 
 
 def check_times(times: Floats) -> None:
-    """Each is one that a report can write, or NaN for none."""
+    """Check that each time is one that a report can write, or NaN for none."""
     milliseconds = np.rint(times[~np.isnan(times)] * 1000)
     assert ((milliseconds >= FIRST_MILLISECOND) & (milliseconds <= LAST_MILLISECOND)).all()
 
 
 def reads(rng: random.Random, inputs: int, each: int = 200) -> Iterator[list[bytes]]:
-    """Mutated records, `each` of them a read; a few of them as whole as they were."""
+    """Yield mutated records, `each` of them a read; a few of them as whole as they were."""
     for start in range(0, inputs, each):
         stacks = (GOOD, (*GOOD, *STACKS))[start // each % 4 // 2]
         yield [mutate(rng, stacks) for _ in range(min(each, inputs - start))]
 
 
 def as_raw(number: int, values: list[bytes]) -> Raw:
-    """Every other read comes as messages."""
+    """Return a read as messages if its number is odd, else as a block."""
     if number % 2:
         return RawMessages(values, "topic-0", list(range(len(values))))
     return RawBlock(b"\n".join(values) + b"\n", "file.ndjson", 0)
 
 
 def counts_of(chunks: Sequence[Chunk]) -> Counter[str]:
-    """Rows used and rejects by reason, over some chunks."""
+    """Return rows used and rejects by reason, over some chunks."""
     counts: Counter[str] = Counter()
     for chunk in chunks:
         counts["used"] += sum(map(len, chunk.batches))
@@ -171,7 +171,7 @@ def counts_of(chunks: Sequence[Chunk]) -> Counter[str]:
 
 
 def one_by_one(raw: Raw) -> list[Raw]:
-    """The same input in the smallest pieces."""
+    """Return the same input in the smallest pieces."""
     if isinstance(raw, RawMessages):
         return [RawMessages([v], raw.partition, [o]) for v, o in zip(raw.values, raw.offsets, strict=True)]
     assert isinstance(raw, RawBlock)
@@ -183,7 +183,7 @@ def one_by_one(raw: Raw) -> list[Raw]:
 
 
 def table(inputs: int = 1_000_000, seed: int = 0) -> Iterator[str]:
-    """What became of the inputs."""
+    """Yield the counts of inputs by outcome."""
     decoders = Decoder(LAYOUTS, "fuzz"), Decoder(LAYOUTS, "fuzz", wire=RECOGNISED)
     rng = random.Random(seed)
     counts: Counter[str] = Counter()

@@ -70,7 +70,7 @@ class Post:
 
 
 def body_of(rng: random.Random) -> bytes:
-    """Something like a body."""
+    """Return bytes that resemble a body."""
     records = [mutate(rng, GOOD if rng.random() < 0.5 else STACKS) for _ in range(rng.randrange(1, 6))]
     shapes = (
         lambda: b"\n".join(records),
@@ -91,7 +91,7 @@ def body_of(rng: random.Random) -> bytes:
 
 
 def packed(rng: random.Random, body: bytes) -> bytes:
-    """A body as gzip, whole or not."""
+    """Return a body as gzip, whole or not."""
     whole = gzip.compress(body, 1)
     at = rng.randrange(len(whole))
     shapes = (
@@ -107,7 +107,7 @@ def packed(rng: random.Random, body: bytes) -> bytes:
 
 
 def post_of(rng: random.Random) -> Post:
-    """A request that a client might make that is broken."""
+    """Return a request that a client might make that is broken."""
     body, headers = body_of(rng), {"host": "localhost", "content-type": "application/json"}
     if rng.random() < 0.3:
         body = packed(rng, body)
@@ -126,7 +126,7 @@ def post_of(rng: random.Random) -> Post:
 
 
 class Tally:
-    """What was answered: how often each status, and how much was accepted on each path."""
+    """The answers: how often each status, and how much was accepted on each path."""
 
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
@@ -155,7 +155,7 @@ def settings_of(folder: Path) -> HttpSettings:
 
 
 def into_handler(folder: Path, bodies: int, seed: int) -> Tally:
-    """Give bodies to the handler, and hold what it answered against what is read back."""
+    """Give bodies to the handler, and compare its answers with the rows read back."""
     settings, tally, rng = settings_of(folder), Tally(), random.Random(seed)
     spool = Spool(folder / "spool", 1 << 30)
     spool.open(None)
@@ -171,14 +171,14 @@ def into_handler(folder: Path, bodies: int, seed: int) -> Tally:
     decoder = Decoder(
         LAYOUTS, "http", wire=wire_of(settings), clock=time.time
     )  # as the intake: what is a day ahead is bad_time
-    while found := spool.read(0.0):
-        chunk = decoder.decode([RawBlock(each.lines, "spool", each.start, each.labels) for each in found])
+    while parts := spool.read(0.0):
+        chunk = decoder.decode([RawBlock(each.lines, "spool", each.start, each.labels) for each in parts])
         check_chunk(chunk)
         assert not chunk.ignored  # what holds no answer is counted by the handler, and not kept
         read["rows"] += sum(map(len, chunk.batches)) + sum(map(len, chunk.labels))
     spool.close()
-    taken = sum(tally.accepted.values())
-    assert read["rows"] == taken, f"answered that {tally.accepted} were accepted, and kept {read}"
+    accepted = sum(tally.accepted.values())
+    assert read["rows"] == accepted, f"answered that {tally.accepted} were accepted, and kept {read}"
     assert sum(tally.statuses.values()) == bodies
     return tally
 
@@ -199,7 +199,7 @@ async def _give(posts: Posts, post: Post) -> Response:
 
 
 def on_the_wire(rng: random.Random, post: Post) -> list[bytes]:
-    """A request as bytes, in the pieces in which it is sent: as it should be, or broken."""
+    """Return a request as bytes, in the pieces in which it is sent: as it should be, or broken."""
     headers, body = dict(post.headers), post.body
     kind = rng.randrange(8)
     if kind == 0:
@@ -222,8 +222,8 @@ def on_the_wire(rng: random.Random, post: Post) -> list[bytes]:
 
 
 def exchange(port: int, pieces: list[bytes], pause_seconds: float = 0.0) -> bytes:
-    """What is answered to these bytes, after which nothing more is sent."""
-    found = b""
+    """Send these bytes and nothing more, and return the answer."""
+    received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         try:
             for piece in pieces:
@@ -231,10 +231,10 @@ def exchange(port: int, pieces: list[bytes], pause_seconds: float = 0.0) -> byte
                 time.sleep(pause_seconds)
             connection.shutdown(socket.SHUT_WR)
             while part := connection.recv(65_536):
-                found += part
+                received += part
         except (ConnectionResetError, BrokenPipeError):
             pass  # it may refuse while we still send
-    return found
+    return received
 
 
 def over_the_socket(folder: Path, requests: int, seed: int) -> Tally:
@@ -288,7 +288,7 @@ def _hear(tally: Tally, post: Post, answer: bytes) -> None:
 
 
 def table(bodies: int = 100_000, requests: int = 4_000, seed: int = 0) -> Iterator[str]:
-    """What was answered."""
+    """Yield the counts of the answers."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         handler = into_handler(Path(one), bodies, seed)
         wire = over_the_socket(Path(two), requests, seed + 1)
@@ -297,11 +297,11 @@ def table(bodies: int = 100_000, requests: int = 4_000, seed: int = 0) -> Iterat
             f"{status or 'closed'}: {count:,}" for status, count in sorted(tally.statuses.items())
         )
         yield f"{sum(tally.statuses.values()):,} bodies {name} (seed {seed}): {shown}"
-        taken = tally.accepted
-        observed = taken[PATHS[2]] + taken[PATHS[3]]
+        accepted = tally.accepted
+        observed = accepted[PATHS[2]] + accepted[PATHS[3]]
         yield (
-            f"  accepted {taken[PATHS[0]]:,} answers, {taken[PATHS[1]]:,} labels and {observed:,} of both at "
-            "/v1/observe, every one kept"
+            f"  accepted {accepted[PATHS[0]]:,} answers, {accepted[PATHS[1]]:,} labels and {observed:,} "
+            "of both at /v1/observe, every one kept"
         )
     yield "no 500, no crash, both accounting identities held"
 

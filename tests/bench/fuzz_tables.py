@@ -3,8 +3,8 @@
 Each table has some of our columns and others, every column of a random type: right values, and now and then
 one that a database, pandas, Excel or a broken writer leaves there. A third of the tables each is CSV (with
 quotes that are not closed, cells too many, a cut end), Parquet and SQLite. A table may be refused with a
-sentence. What is read must hold the accounting identity: each row is used, rejected or ignored, no row breaks
-the promises of `Batch`, and what goes on to the store is text that UTF-8 can hold.
+sentence. The rows read must satisfy the accounting identity: each row is used, rejected or ignored, no row
+breaks the promises of `Batch`, and what goes on to the store is text that UTF-8 can hold.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _most(right: Sequence[Any], odd: Sequence[Any]) -> Callable[[random.Random, 
 
 
 def _right(name: str, rng: random.Random, rows: int) -> list[Any]:
-    """Values that a column of this name should have, most of them."""
+    """Return values that a column of this name should have, most of them."""
     field = name.partition(".")[0]
     right: dict[str, Sequence[Any]] = {
         "id": (*(f"r{i}" for i in range(9)), 81),
@@ -182,7 +182,7 @@ def _as_text(value: Any) -> bytes | None:
 
 
 def _column(name: str, rng: random.Random, rows: int) -> Column:
-    """A type of Arrow, and values of it as Python has them; a text as its bytes."""
+    """Return a type of Arrow, and values of it as Python has them; a text as its bytes."""
     kind = rng.randrange(16) if rng.random() < 0.3 else 0
     if kind < 5:
         return pyarrow.string(), [_as_text(value) for value in _right(name, rng, rows)]
@@ -303,7 +303,7 @@ def _read(path: Path, mapped: FieldMapping | None) -> list[Raw]:
 
 
 def feed(rng: random.Random, number: int, folder: Path) -> tuple[str, Chunk | None]:
-    """One random table, and what became of it: its format, and the chunk if it was not refused."""
+    """Feed one random table; return its format, and the chunk if it was not refused."""
     rows = rng.choice((1, 3, 20))
     columns = _table(rng, rows)
     suffix = (".csv", ".parquet", ".db")[number % 3]

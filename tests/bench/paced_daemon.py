@@ -58,7 +58,7 @@ class Paced:
 
 
 class _Lines(threading.Thread):
-    """Notes when the line of each window is there."""
+    """A reader that notes when the line of each window is there."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -73,9 +73,9 @@ class _Lines(threading.Thread):
             now = time.perf_counter()
             lines = (rest + part).split(b"\n")
             rest = lines.pop()
-            found = [_CLOSED.search(line) for line in lines]
-            self.seen += [(int(match[1]), now) for match in found if match]
-            self.revised += sum(match is None for match in found)
+            matches = [_CLOSED.search(line) for line in lines]
+            self.seen += [(int(match[1]), now) for match in matches if match]
+            self.revised += sum(match is None for match in matches)
 
     def _parts(self) -> Iterator[bytes]:
         while not self._path.exists() and not self.ended.is_set():
@@ -95,7 +95,7 @@ class _Lines(threading.Thread):
 def paced(
     blocks: Sequence[bytes], every_seconds: float, first: int, reference: bytes, task: dict[str, object]
 ) -> Paced:
-    """Run a daemon over blocks of lines, one each so many seconds (0: as fast as it takes them).
+    """Run a daemon over blocks of lines, one every `every_seconds` (0: as fast as it takes them).
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def paced(
 
 
 def _feed(daemon: DaemonProcess, blocks: Sequence[bytes], every_seconds: float) -> tuple[list[float], float]:
-    """When each block was due, and how late the last one was."""
+    """Send the blocks; return when each was due, and how late the last one was."""
     pipe = daemon.process.stdin
     assert pipe is not None
     fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)

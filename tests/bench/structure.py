@@ -43,7 +43,7 @@ class Tree:
         return {name: (self.root / name).read_text(encoding="utf-8") for name in names}
 
     def of(self, *tops: str) -> dict[str, str]:
-        """The files below these folders."""
+        """Return the files below these folders."""
         return {name: text for name, text in self.files.items() if name.split("/")[0] in tops}
 
     @cached_property
@@ -53,17 +53,19 @@ class Tree:
 
 
 def module_of(name: str) -> str:
-    """`monitor/base/source.py` is `monitor.base.source`; a package is its `__init__`."""
+    """Return the module of a path: `monitor.base.source` of `monitor/base/source.py`; a package of its
+    `__init__`.
+    """
     return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def lines(texts: Iterable[str]) -> int:
-    """All lines."""
+    """Return all lines."""
     return sum(text.count("\n") for text in texts)
 
 
 def code_lines(texts: Iterable[str]) -> int:
-    """Lines that hold a token which is neither a comment nor a string that stands alone."""
+    """Return lines that hold a token which is neither a comment nor a string that stands alone."""
     return sum(len(_held(text)) for text in texts)
 
 
@@ -91,7 +93,7 @@ def _held(text: str) -> set[int]:
 
 
 def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every statement of a tree, however deep. Expressions hold no definition and no import."""
+    """Yield every statement of a tree, however deep. Expressions hold no definition and no import."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -102,7 +104,7 @@ def statements(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def twice(modules: Mapping[str, ast.Module]) -> list[str]:
-    """Public class names that two modules define."""
+    """Return public class names that two modules define."""
     names = Counter(
         node.name
         for tree in modules.values()
@@ -113,7 +115,7 @@ def twice(modules: Mapping[str, ast.Module]) -> list[str]:
 
 
 def longest_chain(modules: Mapping[str, ast.Module]) -> list[str]:
-    """Modules each of which imports the next at its top, as many as there are in a row.
+    """Return modules each of which imports the next at its top, as many as there are in a row.
 
     Raises
     ------
@@ -137,10 +139,10 @@ def _imports(tree: ast.Module, modules: Mapping[str, ast.Module]) -> Iterator[st
 
 
 def figures(tree: Tree) -> dict[str, str]:
-    """Name by name, what is printed of a checkout."""
+    """Return the figures of a checkout, by name."""
     product, tests, chain = tree.of(*PRODUCT), tree.of("tests"), longest_chain(tree.modules)
     packages = Counter(".".join(name.split("/")[:2]) for name in product if name.count("/") > 1)
-    found = {
+    counts = {
         "product: files": len(product),
         "product: lines": lines(product.values()),
         "product: lines of code": code_lines(product.values()),
@@ -152,11 +154,11 @@ def figures(tree: Tree) -> dict[str, str]:
         "public class names used twice": len(twice(tree.modules)),
         "longest chain of imports": len(chain),
     }
-    return {name: f"{count:,}" for name, count in found.items()}
+    return {name: f"{count:,}" for name, count in counts.items()}
 
 
 def table(against: Path | None = None) -> Iterator[str]:
-    """The figures, a line each."""
+    """Yield the figures, a line each."""
     trees = [Tree(root) for root in (against, ROOT) if root is not None]
     columns = [figures(tree) for tree in trees]
     for name in columns[0]:

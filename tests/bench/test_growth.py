@@ -49,15 +49,15 @@ def test_each_axis_changes_one_thing() -> None:
 
 
 def test_a_first_start_reads_the_references_of_its_models() -> None:
-    said = reading(3)
-    assert said.startswith("    3 models, a reference file of 9,000 rows; s of a first start: read 0.")
-    parts = said.partition("; s of a first start: ")[2].partition(";")[0].split(", ")
+    line = reading(3)
+    assert line.startswith("    3 models, a reference file of 9,000 rows; s of a first start: read 0.")
+    parts = line.partition("; s of a first start: ")[2].partition(";")[0].split(", ")
     assert [part.rpartition(" ")[0] for part in parts] == ["read", "by model", "tried", "built"]
 
 
 def test_ten_models_that_export_everything_are_scraped_as_they_go_on() -> None:
-    written, asked = full_scrapes(10)
+    written, scraped = full_scrapes(10)
     turns = ["first", "new answers", "nothing new", "new windows"]
     assert written.startswith("    10 models, ")
     assert [each.rpartition(" ")[0] for each in written.split(": ")[1].split(", ")] == [*turns, "gzip"]
-    assert [each.rsplit(" ", 3)[0] for each in asked.split(": ")[1].split(", ")] == turns
+    assert [each.rsplit(" ", 3)[0] for each in scraped.split(": ")[1].split(", ")] == turns

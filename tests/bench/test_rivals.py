@@ -9,23 +9,23 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tests.bench.bench_rivals import SHOWN, WINDOW, arrays, asked, powered, realised, share_and_width
+from tests.bench.bench_rivals import SHOWN, WINDOW, arrays, powered, realised, run_script, share_and_width
 
 WINDOWS = 12
 
 
 @pytest.mark.process
 def test_our_part_says_an_interval_of_each_window_and_they_hold_most_of_what_came(tmp_path: Path) -> None:
-    given = arrays(WINDOWS)
+    inputs = arrays(WINDOWS)
     path = tmp_path / "arrays.npz"
-    np.savez(path, **given)
-    found = asked(sys.executable, "ours", path, rounds=1)
-    assert set(found) == {"accuracy", "eight", "labelled"}
-    assert set(found["eight"].intervals) == {*SHOWN, "ece"}
-    assert all(each.estimate > 0 for each in found.values())
-    for metric, truth in realised(given).items():
+    np.savez(path, **inputs)
+    results = run_script(sys.executable, "ours", path, rounds=1)
+    assert set(results) == {"accuracy", "eight", "labelled"}
+    assert set(results["eight"].intervals) == {*SHOWN, "ece"}
+    assert all(each.estimate > 0 for each in results.values())
+    for metric, truth in realised(inputs).items():
         assert truth.shape == (WINDOWS,)
-        share, width = share_and_width(found["eight"].intervals[metric], truth)
+        share, width = share_and_width(results["eight"].intervals[metric], truth)
         # Of 12 windows of a 95 % interval, fewer than 9 inside has a chance of 1 in 400.
         assert share >= 100 * 9 / WINDOWS, metric
         assert 0 < width < 100 * 4 / np.sqrt(WINDOW), metric

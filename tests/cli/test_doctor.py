@@ -1,4 +1,4 @@
-"""`blindsight doctor`: what the sources hold, which mapping reads it, and what is refused."""
+"""`blindsight doctor` shows the records of the sources, proposes a mapping, and refuses wrong options."""
 
 from __future__ import annotations
 
@@ -139,9 +139,9 @@ def test_the_columns_of_a_table_are_mapped_too(doctor: Doctor) -> None:
     ],
 )
 def test_what_is_proposed_for_a_record(record: Any, expected: Any) -> None:
-    found = propose([record], LAYOUT, {})
-    assert found is not None
-    assert found.model_dump(exclude_defaults=True) == expected
+    proposal = propose([record], LAYOUT, {})
+    assert proposal is not None
+    assert proposal.model_dump(exclude_defaults=True) == expected
 
 
 @pytest.mark.parametrize("record", [{}, {"a": 1}, {"x": [0.2, 0.3]}, {"x": [0.5, 0.5, 0.0]}, {"age": 0.5}])
@@ -191,7 +191,7 @@ def test_numbers_under_another_name_that_are_no_probabilities_are_named_by_their
 
 
 def labelled(n: int, turned: bool) -> list[dict[str, Any]]:
-    """Of a calibrated model that is right in 97 %."""
+    """Return records of a calibrated model that is right in 97 %."""
     rng = np.random.default_rng(5)
     rows = ours(n)
     for row in rows:
@@ -316,20 +316,20 @@ def numbered(payload: dict[str, Any], n: int) -> list[dict[str, Any]]:
 
 
 def mapping_in(text: str) -> dict[str, Any]:
-    """The block that is proposed, as a person copies it."""
+    """Return the block that is proposed, as a person copies it."""
     begin = text.index("    mapping:\n")
     rest = text[begin:].splitlines()
     lines = [line for i, line in enumerate(rest) if all(each.startswith("    ") for each in rest[: i + 1])]
-    found: dict[str, Any] = yaml.safe_load("\n".join(lines))
-    return found
+    proposal: dict[str, Any] = yaml.safe_load("\n".join(lines))
+    return proposal
 
 
 @pytest.mark.parametrize("payload", [MLSERVER, TRITON], ids=["mlserver", "triton"])
 def test_several_rows_in_one_record_are_all_read_by_their_shape_and_by_the_format(
     doctor: Doctor, payload: dict[str, Any]
 ) -> None:
-    for told in ({}, {"mapping": {"format": "kserve"}}):
-        text, well = doctor(numbered(payload, 8), **told)
+    for settings in ({}, {"mapping": {"format": "kserve"}}):
+        text, well = doctor(numbered(payload, 8), **settings)
         assert (well, "16 answers, 0 labels, 0 records that cannot be used" in text) == (True, True)
         assert "mapping:" not in text
     text, well = doctor(numbered(payload, 8), mapping={"id": "id", "scores": "outputs[0].data"})
@@ -342,16 +342,16 @@ def test_several_rows_in_one_record_are_all_read_by_their_shape_and_by_the_forma
 def test_a_placeholder_is_refused_until_it_is_filled_in(doctor: Doctor, tmp_path: Path) -> None:
     text, _ = doctor([V1] * 8)
     assert "tried on 8 records: 16 answers, 0 with an id" in text
-    found = mapping_in(text)
-    assert found == {"mapping": {"format": "kserve", "constants": {"model": "<name of the model>"}}}
+    proposal = mapping_in(text)
+    assert proposal == {"mapping": {"format": "kserve", "constants": {"model": "<name of the model>"}}}
     with pytest.raises(
         ConfigError, match=r"constants\.model: expected the model of every record, got the place"
     ):
-        doctor([V1] * 8, **found)
-    code, told = outcome("check", tmp_path / "config.yaml")
-    assert (code, "'<name of the model>': write its name here" in told) == (2, True)
-    found["mapping"]["constants"]["model"] = "erm"
-    text, well = doctor([V1] * 8, **found)
+        doctor([V1] * 8, **proposal)
+    code, output = outcome("check", tmp_path / "config.yaml")
+    assert (code, "'<name of the model>': write its name here" in output) == (2, True)
+    proposal["mapping"]["constants"]["model"] = "erm"
+    text, well = doctor([V1] * 8, **proposal)
     assert (well, "task toxicity: models erm (16)" in text) == (True, True)
 
 
@@ -366,14 +366,14 @@ def test_the_zone_of_times_without_one_is_not_guessed(doctor: Doctor) -> None:
         }
         for i in range(8)
     ]
-    found = mapping_in(doctor(rows)[0])
-    found["mapping"]["constants"] = {"model": "erm"}
+    proposal = mapping_in(doctor(rows)[0])
+    proposal["mapping"]["constants"] = {"model": "erm"}
     with pytest.raises(
         ConfigError, match="time_zone: expected the name of a time zone such as Europe/Berlin"
     ):
-        doctor(rows, **found)
-    found["mapping"]["time_zone"] = "Europe/Berlin"
-    assert doctor(rows, **found)[1]
+        doctor(rows, **proposal)
+    proposal["mapping"]["time_zone"] = "Europe/Berlin"
+    assert doctor(rows, **proposal)[1]
 
 
 def test_a_mapping_that_leaves_rows_is_said_to_and_another_proposed(doctor: Doctor) -> None:
@@ -615,7 +615,7 @@ def test_a_sample_that_cannot_be_used(tmp_path: Path, content: bytes | None, mes
 
 
 @pytest.mark.parametrize(
-    ("ids", "told"),
+    ("ids", "message"),
     [
         (
             "order-{}",
@@ -631,7 +631,7 @@ def test_a_sample_that_cannot_be_used(tmp_path: Path, content: bytes | None, mes
     ],
 )
 def test_the_ids_of_labels_are_compared_with_those_of_answers_of_another_source(
-    tmp_path: Path, ids: str, told: str
+    tmp_path: Path, ids: str, message: str
 ) -> None:
     labels = [{"id": ids.format(i), "label": "toxic"} for i in range(20)]
     for name, rows in (("answers", ours(20)), ("labels", labels)):
@@ -640,7 +640,7 @@ def test_the_ids_of_labels_are_compared_with_those_of_answers_of_another_source(
     tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
     path = write_configuration(tmp_path, {"tasks": tasks, "sources": sources, "store": {"path": "state"}})
     text, well = examine_sources(str(path))
-    assert text.splitlines()[-1] == f"task toxicity: {told}"
+    assert text.splitlines()[-1] == f"task toxicity: {message}"
     assert well
 
 
@@ -661,9 +661,9 @@ def test_decimal_and_hexadecimal_ids_are_told_apart(tmp_path: Path) -> None:
         config = {"tasks": tasks, "sources": sources, "store": {"path": "state"}}
         return examine_sources(str(write_configuration(tmp_path, config)))[0].splitlines()[-1]
 
-    told = last_line()
-    assert "a number in decimal and in hexadecimal digits may be the same: see `id_hex_digits`" in told
-    assert '"4151694932783368069" (9), labels of labels "399dc88b74578785" (hex)' in told
+    message = last_line()
+    assert "a number in decimal and in hexadecimal digits may be the same: see `id_hex_digits`" in message
+    assert '"4151694932783368069" (9), labels of labels "399dc88b74578785" (hex)' in message
     assert "20 of 20 labels" in last_line(mapping=mapping)
 
 
@@ -687,8 +687,8 @@ def test_translations_of_ids_are_proposed_where_they_make_labels_join(
         sources.append({"kind": "file", "path": str(path)})
     path = tmp_path / "c.yaml"
     path.write_text(json.dumps({"tasks": {"t": {"classes": ["ok", "toxic"]}}, "sources": sources}))
-    told, _ = examine_sources(str(path))
-    assert f"; with {keys} beside id in the mapping of labels.ndjson, " in told, told
+    output, _ = examine_sources(str(path))
+    assert f"; with {keys} beside id in the mapping of labels.ndjson, " in output, output
     sources[1]["mapping"] = {"id": "id", "label": "label", **yaml.safe_load(keys)}
     path.write_text(json.dumps({"tasks": {"t": {"classes": ["ok", "toxic"]}}, "sources": sources}))
     assert "50 of 50 labels find one of 50 answers" in examine_sources(str(path))[0]
@@ -710,8 +710,8 @@ def test_values_of_labels_that_are_no_classes_are_translated_where_they_join(
 ) -> None:
     names = np.random.default_rng(6).integers(2, size=30).tolist()
     answers = [{**row, "groups": {"region": "eu"}} for row in ours(30)]
-    told = [{"id": row["id"], "label": of_classes[k]} for row, k in zip(answers, names, strict=True)]
-    rows = [a | b for a, b in zip(answers, told, strict=True)] if beside else [*answers, *told]
+    labels = [{"id": row["id"], "label": of_classes[k]} for row, k in zip(answers, names, strict=True)]
+    rows = [a | b for a, b in zip(answers, labels, strict=True)] if beside else [*answers, *labels]
     mapping: dict[str, Any] = {name: name for name in ("id", "time", "model", "scores", "label")}
     mapping |= {"groups": {"region": "groups.region"}} if own else {}
     text, well = doctor(rows, **({"mapping": mapping} if own else {}))
@@ -746,8 +746,8 @@ def test_labels_of_a_file_of_their_own_are_translated_and_join(tmp_path: Path) -
     assert not well
     assert "with this mapping 20 can be used instead of 0:" in text
     assert mapping_in(text)["mapping"]["label_values"] == {"YES": "toxic", "no": "ok"}
-    told = "task toxicity, with the mappings proposed: 20 of 20 labels find one of 30 answers looked at"
-    assert text.splitlines()[-1] == told
+    message = "task toxicity, with the mappings proposed: 20 of 20 labels find one of 30 answers looked at"
+    assert text.splitlines()[-1] == message
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "sql"])

@@ -23,23 +23,23 @@ from tests.daemon import command_here, read_windows
 N = 2 * FEWEST_REFERENCE
 
 
-def write_configuration(predictions: Path, labels: Path | None, out: Path, **asked: str) -> str:
+def write_configuration(predictions: Path, labels: Path | None, out: Path, **options: str) -> str:
     """Return the text that init prints on the files."""
-    return written(InitOptions(predictions, labels, **asked), out)[0]
+    return written(InitOptions(predictions, labels, **options), out)[0]
 
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-def drawn(n: int = N, seed: int = 0) -> tuple[list[float], list[int]]:
-    """Probabilities of the second class, and labels that they are right for."""
+def simulated(n: int = N, seed: int = 0) -> tuple[list[float], list[int]]:
+    """Return probabilities of the second class, and labels that they are right for."""
     rng = np.random.default_rng(seed)
     p = rng.beta(2, 3, n).round(4)
     return p.tolist(), (rng.random(n) < p).astype(int).tolist()
 
 
 def times(n: int = N) -> list[str]:
-    """One answer a minute."""
+    """Return one answer a minute."""
     return [(BEGIN + timedelta(minutes=i)).isoformat() for i in range(n)]
 
 
@@ -63,7 +63,7 @@ def task_of(out: Path) -> Task:
 
 @pytest.mark.slow
 def test_a_labelled_table_of_scikit_learn_becomes_a_configuration_with_a_reference(tmp_path: Path) -> None:
-    p, y = drawn()
+    p, y = simulated()
     table = {
         "request_id": range(N),
         "timestamp": times(),
@@ -73,9 +73,9 @@ def test_a_labelled_table_of_scikit_learn_becomes_a_configuration_with_a_referen
         "y_true": [("no", "yes")[each] for each in y],
     }
     out = tmp_path / "blindsight.yaml"
-    told = write_configuration(write_csv(tmp_path / "late.csv", table), None, out)
-    assert told.splitlines()[0] == f"{out}: {N:,} answers of erm; {N:,} have a label."
-    assert f"Next: blindsight check {out}" in told
+    summary = write_configuration(write_csv(tmp_path / "late.csv", table), None, out)
+    assert summary.splitlines()[0] == f"{out}: {N:,} answers of erm; {N:,} have a label."
+    assert f"Next: blindsight check {out}" in summary
     config, task = load_config(out), task_of(out)
     assert list(config.tasks) == ["late"]
     assert task.classes == ("no", "yes")
@@ -97,7 +97,7 @@ def test_a_labelled_table_of_scikit_learn_becomes_a_configuration_with_a_referen
 
 @pytest.mark.slow
 def test_what_it_wrote_replays_without_a_word_from_the_user(tmp_path: Path) -> None:
-    p, y = drawn()
+    p, y = simulated()
     time = times()
     records = [
         {
@@ -126,7 +126,7 @@ def test_what_it_wrote_replays_without_a_word_from_the_user(tmp_path: Path) -> N
 def test_the_order_of_the_classes_is_the_one_that_labels_speak_for(
     tmp_path: Path, spelt: tuple[str, str]
 ) -> None:
-    p, y = drawn()
+    p, y = simulated()
     data = write_lines(
         tmp_path / "p.ndjson",
         [{"id": i, "model": "m", "scores": [1 - p[i], p[i]], "time": 1.7e9 + i} for i in range(N)],
@@ -151,16 +151,16 @@ def test_three_classes_are_ordered_by_the_predictions(tmp_path: Path) -> None:
 
 
 def test_what_nothing_tells_is_a_placeholder_that_check_names(tmp_path: Path) -> None:
-    p, _ = drawn(100)
+    p, _ = simulated(100)
     data = write_lines(tmp_path / "p.ndjson", [{"scores": [1 - each, each]} for each in p])
     out = tmp_path / "c.yaml"
-    told = write_configuration(data, None, out)
+    summary = write_configuration(data, None, out)
     missing = (
         "tasks.p.classes[0]: expected the name of a class, got the placeholder '<class of score 0>': write",
         "tasks.p.classes[1]: expected the name of a class, got the placeholder '<class of score 1>': write",
     )
     for each in missing:
-        assert each in told
+        assert each in summary
     checked = command_here("check", out)
     assert checked.returncode == 2
     for each in missing:
@@ -174,7 +174,7 @@ def test_what_nothing_tells_is_a_placeholder_that_check_names(tmp_path: Path) ->
 
 
 def test_labels_without_an_order_leave_the_classes_to_be_filled_in_and_show_them(tmp_path: Path) -> None:
-    p, y = drawn(30)
+    p, y = simulated(30)
     records = [
         {"id": i, "model": "m", "scores": [1 - p[i], p[i]], "label": ("n", "y")[y[i]]} for i in range(30)
     ]
@@ -187,7 +187,7 @@ def test_labels_without_an_order_leave_the_classes_to_be_filled_in_and_show_them
 
 @pytest.mark.slow
 def test_a_model_without_a_name_has_that_of_the_file(tmp_path: Path) -> None:
-    p, y = drawn()
+    p, y = simulated()
     records = [{"id": i, "scores": {"ok": 1 - p[i], "toxic": p[i]}, "time": 1.7e9 + i} for i in range(N)]
     data = write_lines(tmp_path / "p.ndjson", records)
     labels = write_csv(tmp_path / "l.csv", {"id": range(N), "label": [("ok", "toxic")[each] for each in y]})
@@ -199,7 +199,7 @@ def test_a_model_without_a_name_has_that_of_the_file(tmp_path: Path) -> None:
 
 
 def test_confidences_alone_make_a_task_without_classes(tmp_path: Path) -> None:
-    p, _ = drawn(100)
+    p, _ = simulated(100)
     data = write_lines(tmp_path / "p.ndjson", [{"model": "m", "confidence": each} for each in p])
     write_configuration(data, None, tmp_path / "c.yaml")
     assert task_of(tmp_path / "c.yaml").classes == ()
@@ -276,7 +276,7 @@ def test_a_file_that_cannot_be_read_ends_in_a_sentence(
 
 
 def test_labels_that_join_nothing_are_refused(tmp_path: Path) -> None:
-    p, _ = drawn(100)
+    p, _ = simulated(100)
     records = [
         {"id": f"a{i}", "model": "m", "scores": {"n": 1 - each, "y": each}} for i, each in enumerate(p)
     ]
@@ -337,7 +337,7 @@ def both(p: float) -> list[float]:
 
 
 def rows_of(make: Any, n: int = 600) -> list[dict[str, Any]]:
-    return [make(i, p, y) for i, (p, y) in enumerate(zip(*drawn(n), strict=True))]
+    return [make(i, p, y) for i, (p, y) in enumerate(zip(*simulated(n), strict=True))]
 
 
 @pytest.mark.slow
@@ -393,18 +393,18 @@ def test_only_what_can_be_the_truth_is_read_as_it(
     tmp_path: Path, make: Any, mapping: dict[str, Any], labelled: int
 ) -> None:
     data = write_lines(tmp_path / "d.ndjson", rows_of(make))
-    told = write_configuration(data, None, tmp_path / "c.yaml")
-    assert f"600 answers of {'m' if 'model' in mapping else 'd'}; {labelled} have a label" in told
+    summary = write_configuration(data, None, tmp_path / "c.yaml")
+    assert f"600 answers of {'m' if 'model' in mapping else 'd'}; {labelled} have a label" in summary
     (source,) = load_config(tmp_path / "c.yaml").sources
     assert source.mapping is not None
-    found = source.mapping.model_dump(exclude_defaults=True)
-    found.pop("features", None)
-    found.pop("constants", None)
-    assert found == mapping
+    proposed = source.mapping.model_dump(exclude_defaults=True)
+    proposed.pop("features", None)
+    proposed.pop("constants", None)
+    assert proposed == mapping
 
 
 def test_names_that_no_text_can_hold_are_passed_over(tmp_path: Path) -> None:
-    lines = [f"r{i},m,{1 - p:.4f},{p},x,y" for i, p in enumerate(drawn(60)[0])]
+    lines = [f"r{i},m,{1 - p:.4f},{p},x,y" for i, p in enumerate(simulated(60)[0])]
     names = b"id,model,scores.ok,scores.toxic,a\0b,gr\xf6\xdfe\n"
     (tmp_path / "p.csv").write_bytes(names + "\n".join(lines).encode())
     ended = command_here("init", "--from", tmp_path / "p.csv", "--out", tmp_path / "c.yaml")
@@ -415,12 +415,14 @@ def test_names_that_no_text_can_hold_are_passed_over(tmp_path: Path) -> None:
 def test_rows_and_labels_that_it_leaves_are_told(tmp_path: Path) -> None:
     records = rows_of(lambda i, p, y: {"id": i, "model": "m", "scores": {"ok": both(p)[0], "toxic": p}}, 40)
     (tmp_path / "p.json").write_text(json.dumps({"data": records}))
-    told = write_configuration(tmp_path / "p.json", None, tmp_path / "c.yaml")
-    assert "The mapping reads data[0].scores alone, and leaves 39 rows that stand beside it" in told
+    summary = write_configuration(tmp_path / "p.json", None, tmp_path / "c.yaml")
+    assert "The mapping reads data[0].scores alone, and leaves 39 rows that stand beside it" in summary
     floats = [{**record, "id": 2.0**53 + 2 * i, "label": "spam"} for i, record in enumerate(records)]
-    told = write_configuration(write_lines(tmp_path / "f.ndjson", floats), None, tmp_path / "f.yaml")
-    assert "id is not read as the id: expected text or integers, got 9007199254740992.0; write it as" in told
-    assert "Not used: 40 labels (40 unknown class)" in told
+    summary = write_configuration(write_lines(tmp_path / "f.ndjson", floats), None, tmp_path / "f.yaml")
+    assert (
+        "id is not read as the id: expected text or integers, got 9007199254740992.0; write it as" in summary
+    )
+    assert "Not used: 40 labels (40 unknown class)" in summary
 
 
 def test_a_file_with_bytes_of_another_encoding_in_an_unread_field_is_read(tmp_path: Path) -> None:
@@ -429,6 +431,6 @@ def test_a_file_with_bytes_of_another_encoding_in_an_unread_field_is_read(tmp_pa
         json.dumps({**each, "note": "X"}).encode().replace(b"X", b"\xfc") + b"\n" for each in records
     )
     (tmp_path / "p.ndjson").write_bytes(data.replace(b'"note"', b'"seen": NaN, "note"'))
-    told = write_configuration(tmp_path / "p.ndjson", None, tmp_path / "c.yaml")
-    assert "60 answers of m; 0 have a label" in told
-    assert "Fields that are not read: seen, note" in told
+    summary = write_configuration(tmp_path / "p.ndjson", None, tmp_path / "c.yaml")
+    assert "60 answers of m; 0 have a label" in summary
+    assert "Fields that are not read: seen, note" in summary

@@ -1,4 +1,4 @@
-"""What `run` logs: an alarm, an objective, records that were not used, a file that is not there."""
+"""The log of `run`: an alarm, an objective, unused records, a missing file."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def window(
     )
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    found = [(record.levelname, record.getMessage()) for record in caplog.records]
+def messages(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    pairs = [(record.levelname, record.getMessage()) for record in caplog.records]
     caplog.clear()
-    return found
+    return pairs
 
 
 @pytest.fixture
@@ -80,15 +80,15 @@ def test_an_alarm_is_told_when_it_is_raised_and_when_it_is_released(
 ) -> None:
     limits = "limits 0.9200 to 0.9800 around 0.9500"
     journal.windows([window(0, False), window(1, True), window(2, True), window(3, None)])
-    assert told(caplog) == [("WARNING", f"Alarm raised: {WHAT.format(1)}; {limits}; broken: we1.")]
+    assert messages(caplog) == [("WARNING", f"Alarm raised: {WHAT.format(1)}; {limits}; broken: we1.")]
     journal.windows([window(4, True), window(5, False), window(6, False)])
-    assert told(caplog) == [("INFO", f"Alarm released: {WHAT.format(5)}; {limits}.")]
+    assert messages(caplog) == [("INFO", f"Alarm released: {WHAT.format(5)}; {limits}.")]
 
 
 def test_an_alarm_says_where_the_change_is(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
     raised = replace(window(1, True), attributions=WATCHED.attributions)
     journal.windows([raised])
-    [(_, line)] = told(caplog)
+    [(_, line)] = messages(caplog)
     assert line.endswith(
         '; broken: we1; −3.1 points: 2.4 from region="eu" (answers up from 20 to 45 %), 0.5 from region=us '
         "(confidences down 1.0 points)."
@@ -101,7 +101,7 @@ def test_an_improvement_is_told_and_warns_of_nothing(
     better = replace(window(1, False), charts=(ChartView("accuracy", replace(RAISED, improved=True)),))
     journal.windows([window(0, False), better, replace(better, window=2), window(3, False)])
     limits = "limits 0.8000 to 0.9000 around 0.8500"
-    assert told(caplog) == [
+    assert messages(caplog) == [
         ("INFO", f"Improved: {WHAT.format(1)}; {limits}; broken: we1."),
         ("INFO", f"No longer improved: {WHAT.format(3)}; limits 0.9200 to 0.9800 around 0.9500."),
     ]
@@ -119,11 +119,12 @@ def test_where_labels_decide_it_tells_what_they_say_and_that_confidences_moved(
         [window(0, True), by(1, False, True), by(2, False, True), by(3, True, False), window(4, True)]
     )
     limits = "limits 0.9200 to 0.9800 around 0.9500"
-    said = "by 1,200 labels the accuracy of the newest five windows is"
+    sentence = "by 1,200 labels the accuracy of the newest five windows is"
     within, below = (
-        f"{said} {words} the 92.0% to 98.0% of the baseline" for words in ("93.0%, within", "86.0%, below")
+        f"{sentence} {words} the 92.0% to 98.0% of the baseline"
+        for words in ("93.0%, within", "86.0%, below")
     )
-    assert told(caplog) == [
+    assert messages(caplog) == [
         ("WARNING", f"Alarm raised: {WHAT.format(0)}; {limits}; broken: we1."),
         ("INFO", f"Alarm released: {WHAT.format(1)}; {limits}; {within}."),
         ("INFO", f"Confidences moved: {WHAT.format(1)}; {limits}; {within}."),
@@ -136,13 +137,13 @@ def test_an_objective_that_is_not_proven_warns_of_nothing(
     journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal.windows([window(0, state=ObjectiveState.NOT_PROVEN, pooled=(0.89, 0.95))])
-    [(level, line)] = told(caplog)
+    [(level, line)] = messages(caplog)
     assert (level, line.partition(":")[0]) == ("INFO", "Objective not proven")
 
 
 def test_groups_have_alarms_of_their_own(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
     journal.windows([window(1, True), window(1, True, group="region=eu"), window(2, False)])
-    lines = [line for _, line in told(caplog)]
+    lines = [line for _, line in messages(caplog)]
     assert [line.partition(", window")[0] for line in lines] == [
         "Alarm raised: t, erm, accuracy",
         "Alarm raised: t, erm, region=eu, accuracy",
@@ -158,7 +159,7 @@ def test_an_objective_is_told_when_its_state_changes(
     journal.windows([window(n, state=state, pooled=(0.85, 0.9 + n / 100)) for n, state in enumerate(states)])
     where = "t, erm, accuracy, window {} (until 1970-01-01T00:01:00.000Z)"
     end = "over the windows pooled; its floor is 0.9."
-    assert told(caplog) == [
+    assert messages(caplog) == [
         ("WARNING", f"Objective at risk: {where.format(2)}: 0.8500 to 0.9200 {end}"),
         ("WARNING", f"Objective breached: {where.format(5)}: 0.8500 to 0.9500 {end}"),
         ("INFO", f"Objective met: {where.format(6)}: 0.8500 to 0.9600 {end}"),
@@ -169,7 +170,7 @@ def test_what_labels_say_is_not_told_for_an_estimate_that_is_unknown(
     journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal.windows([window(3, True, result=Unknown("one class only"))])
-    [(_, line)] = told(caplog)
+    [(_, line)] = messages(caplog)
     assert "window 3 (until 1970-01-01T00:01:00.000Z): unknown; limits" in line
 
 
@@ -202,8 +203,8 @@ def test_what_was_told_before_a_restart_is_not_told_again(tmp_path: Path) -> Non
 
 
 def rejected(reasons: Sequence[RejectReason], source: str = "feed") -> Chunk:
-    found = [Reject(reason, f"$: {i}", b"x", "p.ndjson", 10 * i) for i, reason in enumerate(reasons)]
-    return Chunk(source=source, rejects=tuple(found))
+    rejects = [Reject(reason, f"$: {i}", b"x", "p.ndjson", 10 * i) for i, reason in enumerate(reasons)]
+    return Chunk(source=source, rejects=tuple(rejects))
 
 
 def test_rejects_are_told_at_once_and_then_in_summary_once_a_minute(
@@ -213,25 +214,25 @@ def test_rejects_are_told_at_once_and_then_in_summary_once_a_minute(
     journal = Journal(lambda: now[0])
     journal.rejects(rejected([RejectReason.LOGITS]))
     first = "The first: p.ndjson, position 0: $: 0"
-    assert told(caplog) == [("WARNING", f"feed: 1 record was not used (1 logits). {first}")]
+    assert messages(caplog) == [("WARNING", f"feed: 1 record was not used (1 logits). {first}")]
     for _ in range(50):
         journal.rejects(rejected([RejectReason.MALFORMED, RejectReason.LOGITS, RejectReason.LOGITS]))
         now[0] += 1
-    assert told(caplog) == []
+    assert messages(caplog) == []
     journal.rejects(rejected([RejectReason.NO_ID], source="other"))
-    assert [line.partition(":")[0] for _, line in told(caplog)] == ["other"], "each source has its minute"
+    assert [line.partition(":")[0] for _, line in messages(caplog)] == ["other"], "each source has its minute"
     now[0] = 160.0
     journal.windows([])
     counts = "100 logits, 50 malformed"
-    assert told(caplog) == [("WARNING", f"feed: 150 records were not used ({counts}). {first}")]
+    assert messages(caplog) == [("WARNING", f"feed: 150 records were not used ({counts}). {first}")]
     now[0] += 1000
     journal.windows([])
-    assert told(caplog) == [], "nothing new"
+    assert messages(caplog) == [], "nothing new"
     journal.rejects(rejected([RejectReason.NO_ID]))
     journal.rejects(rejected([RejectReason.NO_ID]))
-    assert len(told(caplog)) == 1
+    assert len(messages(caplog)) == 1
     journal.close()
-    assert len(told(caplog)) == 1, "the rest at the end"
+    assert len(messages(caplog)) == 1, "the rest at the end"
 
 
 def test_the_daemon_logs_an_alarm_a_breach_and_what_it_could_not_use(tmp_path: Path) -> None:

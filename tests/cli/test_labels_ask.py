@@ -50,8 +50,8 @@ def test_what_is_filled_in_comes_back_as_labels_with_their_probability(tmp_path:
     truth = {record["id"]: record.pop("label") for record in records}
     path = file(tmp_path, records)
     lines, _ = ask(config(tmp_path), [path], 40)
-    asked = [json.loads(line) for line in lines]
-    filled = [record | {"label": truth[record["id"]], "time": 1.7e9} for record in asked]
+    questions = [json.loads(line) for line in lines]
+    filled = [record | {"label": truth[record["id"]], "time": 1.7e9} for record in questions]
     file(tmp_path, filled, "labels.ndjson")
     # The labels come first and wait: one window, which they are then all in.
     done = replay(config(tmp_path), [tmp_path / "labels.ndjson", path], tmp_path / "out", lambda *_: None)
@@ -72,7 +72,7 @@ def test_what_is_filled_in_comes_back_as_labels_with_their_probability(tmp_path:
 def test_a_line_says_which_answer_is_meant(tmp_path: Path) -> None:
     records = stream()
     by_id = {record["id"]: record for record in records}
-    lines, said = ask(config(tmp_path), [file(tmp_path, records)], 25)
+    lines, notes = ask(config(tmp_path), [file(tmp_path, records)], 25)
     assert len(lines) == len({json.loads(line)["id"] for line in lines}) == 25
     for record in map(json.loads, lines):
         answer = by_id[record["id"]]
@@ -82,10 +82,10 @@ def test_a_line_says_which_answer_is_meant(tmp_path: Path) -> None:
         ]
         assert (record["task"], record["model"], record["label"]) == ("t", "erm", None)
         assert record["predicted"] == ("bad" if answer["scores"][1] > 0.5 else "ok")
-    assert said[0].startswith(
+    assert notes[0].startswith(
         "t, erm: 25 of 300 answers. Expected width of the realised accuracy's 95% interval: 0."
     )
-    assert "not calibrated" not in said[0]
+    assert "not calibrated" not in notes[0]
 
 
 def test_the_seed_decides(tmp_path: Path) -> None:
@@ -102,17 +102,17 @@ def test_what_is_labelled_doubled_or_has_no_id_is_not_asked_about(tmp_path: Path
     known = [{"id": record["id"], "label": "ok"} for record in records[2:50]]
     only_irm = [{"id": records[50]["id"], "model": "irm", "label": "ok"}]
     path = file(tmp_path, [*records, *records, *known, *only_irm])
-    lines, said = ask(config(tmp_path), [path], 1000)
+    lines, notes = ask(config(tmp_path), [path], 1000)
     assert [json.loads(line)["id"] for line in lines] == [record["id"] for record in records[50:]]
     assert {json.loads(line)["probability"] for line in lines} == {1.0}
-    assert "50 of 50 answers" in said[0]
-    assert said[1:] == ["2 answers without an id left out: no label can reach them."]
+    assert "50 of 50 answers" in notes[0]
+    assert notes[1:] == ["2 answers without an id left out: no label can reach them."]
 
 
 def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
     path = file(tmp_path, [*stream(20), {"id": "x", "model": "erm", "scores": [2, 3]}])
-    _, said = ask(config(tmp_path), [path], 5)
-    assert said[1:] == ["1 record could not be used; `blindsight replay` says why."]
+    _, notes = ask(config(tmp_path), [path], 5)
+    assert notes[1:] == ["1 record could not be used; `blindsight replay` says why."]
 
 
 def test_models_of_one_record_are_drawn_apart(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_models_of_one_record_are_drawn_apart(tmp_path: Path) -> None:
         {"id": r["id"], "time": r["time"], "models": {"erm": r["scores"], "irm": r["scores"]}}
         for r in stream(60)
     ]
-    lines, said = ask(config(tmp_path), [file(tmp_path, both)], 10)
-    found = [(json.loads(line)["model"], json.loads(line)["id"]) for line in lines]
-    assert [model for model, _ in found] == ["erm"] * 10 + ["irm"] * 10
-    assert {name for model, name in found if model == "erm"} != {
-        name for model, name in found if model == "irm"
+    lines, notes = ask(config(tmp_path), [file(tmp_path, both)], 10)
+    pairs = [(json.loads(line)["model"], json.loads(line)["id"]) for line in lines]
+    assert [model for model, _ in pairs] == ["erm"] * 10 + ["irm"] * 10
+    assert {name for model, name in pairs if model == "erm"} != {
+        name for model, name in pairs if model == "irm"
     }
-    assert len(said) == 2
+    assert len(notes) == 2
     (only,) = ask(config(tmp_path), [file(tmp_path, both)], 10, model="irm")[1]
     assert only.startswith("t, irm: 10 of 60")
 
@@ -147,9 +147,9 @@ def test_ids_are_found_in_tables_and_under_other_names(tmp_path: Path) -> None:
     mapping = {"id": "request.no", "model": "m", "scores": "out.p", "time": "t"}
     sources = [{"kind": "file", "path": str(path), "mapping": mapping}]
     mapped = configuration(task={"reference": {"first_windows": 5}}, sources=sources)
-    lines, said = ask(str(write_configuration(tmp_path, mapped)), [path], 60)
+    lines, notes = ask(str(write_configuration(tmp_path, mapped)), [path], 60)
     assert [json.loads(line)["id"] for line in lines] == [str(i) for i in range(60)]
-    assert said[0].endswith("The confidences are not calibrated: all this is as right as they are.")
+    assert notes[0].endswith("The confidences are not calibrated: all this is as right as they are.")
 
 
 def test_a_model_without_classes_is_asked_whether_it_was_right(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_model_without_classes_is_asked_whether_it_was_right(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"n": 0}, "-n: expected at least 1 label, got 0; give the number of labels that you can make"),
         ({"seed": -1}, "--seed: expected a whole number from 0, got -1"),
@@ -170,14 +170,14 @@ def test_a_model_without_classes_is_asked_whether_it_was_right(tmp_path: Path) -
         ({"model": "irm"}, "--model: there is no 'irm'; there is only 'erm'"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], told: str) -> None:
+def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         ask(config(tmp_path), [file(tmp_path, stream(50))], **({"n": 5} | settings))
-    assert str(refused.value) == told
+    assert str(refused.value) == message
 
 
 @pytest.mark.parametrize(
-    ("task", "told"),
+    ("task", "message"),
     [
         ("chat", "--task: 'chat' is an arena, and comparisons are not drawn; name another task"),
         (
@@ -186,11 +186,11 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str,
         ),
     ],
 )
-def test_an_arena_has_no_answers_to_draw(tmp_path: Path, task: str, told: str) -> None:
+def test_an_arena_has_no_answers_to_draw(tmp_path: Path, task: str, message: str) -> None:
     path = write_configuration(tmp_path, {"tasks": {"chat": {"kind": "arena"}}})
     with pytest.raises(ConfigError) as refused:
         ask(str(path), [file(tmp_path, stream(50))], 5, task=task)
-    assert str(refused.value) == told
+    assert str(refused.value) == message
 
 
 def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:

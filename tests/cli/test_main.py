@@ -1,4 +1,4 @@
-"""The command line: what is printed, where, and the exit code; every mistake is one message, no traceback."""
+"""The output, exit codes and errors of the command line; every mistake is one message, no traceback."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """`run` in this process, which spares a second a test; `test_a_typing_error…` holds a real one to it."""
+    """Yield `run` in this process, which spares a second a test; `test_a_typing_error…` holds a real one
+    to it.
+    """
     level = logging.getLogger("blindsight").level
 
     def in_this_process(**config: Any) -> tuple[int, str]:
@@ -43,10 +45,10 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         monkeypatch.setattr(sys, "argv", ["blindsight", "run", str(path)])
         with pytest.raises(SystemExit) as ended:
             main()
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert "Traceback" not in told.err
-        return ended.value.code, told.err
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "Traceback" not in captured.err
+        return ended.value.code, captured.err
 
     yield in_this_process
     logging.getLogger("blindsight").setLevel(level)
@@ -116,10 +118,10 @@ def test_two_sources_of_one_name(run: Run, folder: Path) -> None:
 
 
 def test_a_port_in_use(run: Run, folder: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        listen = f"127.0.0.1:{occupied.getsockname()[1]}"
         assert run(export={"listen": listen}) == (
             1,
             f"blindsight: export.listen: cannot listen on {listen}: the port is in use; "
@@ -252,7 +254,7 @@ def test_help_names_every_command(word: str) -> None:
     [("blindsight re", ["replay", "rebaseline", "report"]), ("blindsight run --onc", ["--once"])],
 )
 def test_bash_completes_commands_and_options(words: str, completed: list[str]) -> None:
-    asked = {
+    variables = {
         "_BLINDSIGHT_COMPLETE": "complete_bash",
         "COMP_WORDS": words,
         "COMP_CWORD": str(words.count(" ")),
@@ -263,7 +265,12 @@ def test_bash_completes_commands_and_options(words: str, completed: list[str]) -
         "import sys; sys.argv[0] = 'blindsight'; from monitor.cli.main import main; main()",
     ]
     done = subprocess.run(
-        program, env=os.environ | asked, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+        program,
+        env=os.environ | variables,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.stdout.split() == completed, done.stderr
 
@@ -301,28 +308,28 @@ def test_check_says_which_tokens_and_certificates_cannot_be_used(folder: Path) -
     done = command("check", write_configuration(folder, config))
     assert (done.returncode, done.stderr) == (0, "")
     unusable = f"tls: the certificate {folder}/server.pem and the key {folder}/server.pem cannot be used: "
-    for told in (
+    for message in (
         f"  export.tokens: The token file {folder}/none.token cannot be read: No such file or directory; "
         "correct token_file, or create it",
         f"  export.{unusable}",
         f"  sources[0].tokens: The token file {folder}/short.token: expected at least 16 characters, got 5: ",
         f"  sources[0].{unusable}",
     ):
-        assert told in done.stdout
+        assert message in done.stdout
     assert not (folder / "spool").exists(), "it only looks"
 
 
 def test_check_and_run_tell_a_model_that_the_reference_lacks(folder: Path) -> None:
     (folder / "ref.ndjson").write_bytes(ndjson(answers(np.random.default_rng(1), 600, labelled=True)))
     task = {"reference": {"path": "ref.ndjson"}, "models": {"erm": {}, "shadow": {}}}
-    told = (
+    warning = (
         "tasks.t.models.shadow: the reference has no rows of this model: it will not be calibrated; add rows"
     )
     config = write_configuration(folder, configuration(sources=SOURCES, task=task))
-    assert f"  {told}\n" in command("check", config).stdout
+    assert f"  {warning}\n" in command("check", config).stdout
     done = command("run", config)
     assert done.returncode == 0
-    assert done.stderr.count(f"WARNING {told}.\n") == 1
+    assert done.stderr.count(f"WARNING {warning}.\n") == 1
 
 
 def test_a_port_alone_is_answered_with_the_address_to_write(run: Run) -> None:

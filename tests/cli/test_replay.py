@@ -26,7 +26,9 @@ Record = dict[str, Any]
 
 
 def stream() -> list[Record]:
-    """Two models in turn, labelled, the second with a group, and one gap that closes a window by age."""
+    """Return two models in turn, labelled, the second with a group, and one gap that closes a window by
+    age.
+    """
     rng = np.random.default_rng(6)
     erm = answers(rng, 730, labelled=True)
     irm = answers(rng, 730, model="irm", labelled=True, groups={"region": "eu"})
@@ -80,7 +82,7 @@ WRITERS: dict[str, Callable[[list[Record], Path], None]] = {
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Replayed]:
-    """The folder and the outcome of a replay of plain NDJSON."""
+    """Return the folder and the outcome of a replay of plain NDJSON."""
     folder = tmp_path_factory.mktemp("replay")
     (folder / "a.ndjson").write_bytes(ndjson(stream()))
     return folder, replayed(folder, folder / "a.ndjson")
@@ -90,11 +92,11 @@ def test_every_answer_is_in_one_window_of_its_model_and_of_its_group(
     plain: tuple[Path, Replayed],
 ) -> None:
     windows = read_windows(plain[0] / "out" / "windows.ndjson")
-    found = {
+    sizes = {
         who: [w["size"] for w in windows if (w["model"], w["group"]) == who]
         for who in [("erm", ""), ("irm", ""), ("irm", "region=eu")]
     }
-    assert found == {
+    assert sizes == {
         ("erm", ""): [100] * 7 + [30],
         ("irm", ""): [100] * 7,
         ("irm", "region=eu"): [100] * 7,
@@ -141,12 +143,12 @@ def test_labels_in_a_file_after_their_answers_are_said_to_come_after_all_windows
     labelled.write_bytes(ndjson([*labels, {"id": "unreadable"}]))
     both.write_bytes(ndjson([*alone[:50], *labels]))
 
-    said = (
+    note = (
         f"Files are read one after another: the labels of {labelled} came after all answers of {answered}, "
         "so every window closed without them. To replay them when they came, put answers and labels into "
         "one file, sorted by time."
     )
-    assert replayed(tmp_path, answered, labelled, labelled).notes == (said,)
+    assert replayed(tmp_path, answered, labelled, labelled).notes == (note,)
     assert replayed(tmp_path, answered).notes == ()
     assert replayed(tmp_path, labelled, answered).notes == (), "they wait, and are there as windows close"
     assert replayed(tmp_path, answered, both).notes == ()
@@ -244,7 +246,9 @@ def test_a_table_names_rows_instead_of_bytes(tmp_path: Path) -> None:
 
 
 def worse(folder: Path) -> Path:
-    """Twelve good windows of 100, then eight in which the model is sure of little; half of them labelled."""
+    """Return twelve good windows of 100, then eight in which the model is sure of little; half of them
+    labelled.
+    """
     rng = np.random.default_rng(11)
     rows = answers(rng, 1200, labelled=True) + answers(rng, 800, weights=(0.5, 0.4, 0.1), start=1.8e9)
     (folder / "a.ndjson").write_bytes(ndjson(rows))

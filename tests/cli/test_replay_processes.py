@@ -33,30 +33,30 @@ pytestmark = pytest.mark.process
 
 
 def nothing(path: Path, size: int) -> None:
-    """No bar is shown."""
+    """Show no bar."""
 
 
 def both(
     config: Path, files: Sequence[Path], processes: int = 2, piece: int | None = None
 ) -> tuple[Replayed, Replayed]:
-    """A replay by one process, and by several; every file that they write is compared."""
+    """Return a replay by one process, and by several; every file that they write is compared."""
     one, several = config.parent / "one", config.parent / "several"
     alone = replay(str(config), files, one, nothing)
     with pytest.MonkeyPatch.context() as patch:
         if piece is not None:
             patch.setattr(replay_processes, "PIECE_BYTES", piece)
-        found = replay_on_cores(str(config), files, several, nothing, processes)
+        shared = replay_on_cores(str(config), files, several, nothing, processes)
     names = sorted(path.name for path in one.iterdir())
     assert sorted(path.name for path in several.iterdir()) == names
     for name in names:
         assert (several / name).read_bytes() == (one / name).read_bytes(), name
-    assert found.windows == alone.windows
-    assert found.unused == alone.unused
-    assert found.alarms == alone.alarms
-    assert found.view.series == alone.view.series
-    assert found.view.tasks == alone.view.tasks
-    assert [path.name for path in found.pictures] == [path.name for path in alone.pictures]
-    return alone, found
+    assert shared.windows == alone.windows
+    assert shared.unused == alone.unused
+    assert shared.alarms == alone.alarms
+    assert shared.view.series == alone.view.series
+    assert shared.view.tasks == alone.view.tasks
+    assert [path.name for path in shared.pictures] == [path.name for path in alone.pictures]
+    return alone, shared
 
 
 @pytest.mark.parametrize("processes", [2, 3, 5])
@@ -65,31 +65,31 @@ def test_every_task_gets_the_bytes_of_one_process(processes: int, tmp_path: Path
     config = write_input(tmp_path)
     files = sorted((tmp_path / "parts").iterdir())
 
-    alone, found = both(config, files, processes, piece=20_000)
+    alone, shared = both(config, files, processes, piece=20_000)
 
     lines = (tmp_path / "several" / "windows.ndjson").read_bytes()
     assert all(lines.count(f'"task":"{task}"'.encode()) >= 3 for task in TASKS)
     assert b'"revision":1' in lines
     assert alone.unused.answers.total() > 10
     assert (tmp_path / "several" / "rejects.ndjson").stat().st_size > 0
-    assert any(note.startswith("s is computed as a whole, by one core: ssme") for note in found.notes)
-    assert "duel is computed as a whole, by one core: its models are compared in pairs." in found.notes
-    [arena] = found.view.tasks
+    assert any(note.startswith("s is computed as a whole, by one core: ssme") for note in shared.notes)
+    assert "duel is computed as a whole, by one core: its models are compared in pairs." in shared.notes
+    [arena] = shared.view.tasks
     assert (arena.windows_closed, arena.pending) == (lines.count(b'"kind":"arena"'), 0)
     assert b"<h2>Arena duel</h2>" in (tmp_path / "several" / "report.html").read_bytes()
-    assert found.notes[-1].startswith(f"{processes} processes read and computed, each with at most ")
-    assert len(found.seconds) == processes
+    assert shared.notes[-1].startswith(f"{processes} processes read and computed, each with at most ")
+    assert len(shared.seconds) == processes
 
 
 def long_stream(rows: int) -> list[Record]:
-    """Two models in turn, half a minute apart; some labels along, and groups."""
+    """Return two models in turn, half a minute apart; some labels along, and groups."""
     rng = np.random.default_rng(3)
-    found = answers(rng, rows, labelled=True)
-    for i, record in enumerate(found):
+    records = answers(rng, rows, labelled=True)
+    for i, record in enumerate(records):
         record |= {"id": f"r{i}", "model": ("erm", "irm")[i % 2], "groups": {"region": "eu"}}
         if i % 7:
             del record["label"]
-    return found
+    return records
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -100,9 +100,9 @@ def test_the_format_of_the_file_does_not_matter(name: str, tmp_path: Path) -> No
         record["label"] = record.get("label")  # a column
     WRITERS[name](records, tmp_path / name)
     config = write_configuration(tmp_path, configuration(task={"groups": ["region"]}))
-    alone, found = both(config, [tmp_path / name])
+    alone, shared = both(config, [tmp_path / name])
     assert alone.windows > 300
-    assert found.unused.first == []
+    assert shared.unused.first == []
 
 
 def test_times_that_leap_move_the_clock_of_the_whole_stream(tmp_path: Path) -> None:
@@ -132,16 +132,18 @@ def test_models_that_turn_out_to_share_a_full_memory_are_computed_together(tmp_p
 
     both(config, [path])
 
-    told: Counter[Path] = Counter()
-    found = replay_on_cores(
-        str(config), [path], tmp_path / "told", lambda file, size: told.update({file: size}), 2
+    progress: Counter[Path] = Counter()
+    replayed = replay_on_cores(
+        str(config), [path], tmp_path / "told", lambda file, size: progress.update({file: size}), 2
     )
-    assert told == {path: path.stat().st_size}, "the bar went back as all was begun anew"
-    assert any("t is computed as a whole, by one core: its labels are awaited" in n for n in found.notes)
+    assert progress == {path: path.stat().st_size}, "the bar went back as all was begun anew"
+    assert any("t is computed as a whole, by one core: its labels are awaited" in n for n in replayed.notes)
 
 
 def test_row_groups_do_not_show_in_what_a_full_memory_lets_go_of(tmp_path: Path) -> None:
-    """Whether a label finds its answer depends on how many came in the same read; row groups end within."""
+    """The labels that find an answer depend on how many records came in the same read; row groups end within
+    one.
+    """
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     records: list[Record] = []
@@ -185,17 +187,17 @@ def test_labels_after_all_windows_are_noted_as_by_one_process(tmp_path: Path) ->
     (tmp_path / "a.ndjson").write_bytes(ndjson(records))
     (tmp_path / "labels.ndjson").write_bytes(ndjson(labels))
     config = write_configuration(tmp_path, configuration())
-    alone, found = both(config, [tmp_path / "a.ndjson", tmp_path / "labels.ndjson"], piece=9000)
+    alone, shared = both(config, [tmp_path / "a.ndjson", tmp_path / "labels.ndjson"], piece=9000)
     assert "labels.ndjson came after all answers of" in alone.notes[0]
-    assert alone.notes[0] in found.notes
+    assert alone.notes[0] in shared.notes
 
 
 def test_nothing_but_rejects_is_told_as_by_one_process(tmp_path: Path) -> None:
     (tmp_path / "a.ndjson").write_bytes(b'{"id": 1}\n' * 300)
     config = write_configuration(tmp_path, configuration(rejects={"path": "rejects.ndjson"}))
-    alone, found = both(config, [tmp_path / "a.ndjson"], piece=500)
-    assert found.unused.everything
-    assert alone.unused.first == found.unused.first
+    alone, shared = both(config, [tmp_path / "a.ndjson"], piece=500)
+    assert shared.unused.everything
+    assert alone.unused.first == shared.unused.first
 
 
 def test_a_model_that_never_answered_shows_as_in_one_process(tmp_path: Path) -> None:
@@ -203,10 +205,10 @@ def test_a_model_that_never_answered_shows_as_in_one_process(tmp_path: Path) -> 
     config = write_configuration(
         tmp_path, configuration(task={"models": {"silent": {}, "irm": {}}, "groups": ["region"]})
     )
-    _, found = both(config, [tmp_path / "a.ndjson"], piece=9000)
-    names = [(one.model, one.group) for one in found.view.series]
+    _, shared = both(config, [tmp_path / "a.ndjson"], piece=9000)
+    names = [(one.model, one.group) for one in shared.view.series]
     assert names == [*((m, "") for m in ("silent", "irm", "erm")), ("irm", "region=eu"), ("erm", "region=eu")]
-    unnamed = series_of(load_config(str(config)), [found.view], [("t", "erm")])
+    unnamed = series_of(load_config(str(config)), [shared.view], [("t", "erm")])
     assert [one.model for one in unnamed if not one.group] == ["erm", "silent", "irm"]
 
 
@@ -232,9 +234,9 @@ def test_what_cannot_be_shared_out_says_so(tmp_path: Path) -> None:
         assert writer.stdin is not None
         writer.stdin.write(records)
         writer.stdin.close()
-        found = replay_on_cores(config, [pipe], tmp_path / "out", nothing, 2)
-    assert found.windows > 0
-    assert found.notes == (
+        replayed = replay_on_cores(config, [pipe], tmp_path / "out", nothing, 2)
+    assert replayed.windows > 0
+    assert replayed.notes == (
         f"One process computed everything: {pipe} is a pipe, which only one process can read.",
     )
 
@@ -248,10 +250,10 @@ def test_arenas_alone_are_spread_over_processes_one_without_a_record(tmp_path: P
         records = [record | {"task": name} for record in comparisons(i, 3000)]
         (tmp_path / f"{name}.ndjson").write_bytes(ndjson(records))
 
-    alone, found = both(config, [tmp_path / "z.ndjson", tmp_path / "a.ndjson"], piece=20_000)
+    alone, shared = both(config, [tmp_path / "z.ndjson", tmp_path / "a.ndjson"], piece=20_000)
 
     assert alone.windows == 56
-    assert [one.task for one in found.view.tasks] == ["z", "a", "silent"]
+    assert [one.task for one in shared.view.tasks] == ["z", "a", "silent"]
 
 
 def test_a_damaged_file_ends_it_as_in_one_process(tmp_path: Path) -> None:
@@ -275,14 +277,14 @@ def test_an_input_among_the_output_is_refused(tmp_path: Path) -> None:
 
 
 def big_input(folder: Path) -> tuple[Path, Path]:
-    """Enough for some seconds of work."""
+    """Return the input of some seconds of work."""
     path = folder / "a.ndjson"
     path.write_bytes(ndjson(long_stream(40_000)) * 8)
     return write_configuration(folder, configuration()), path
 
 
 def started(folder: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
-    """A replay at work by two processes, and those of them that read and compute.
+    """Return a replay at work by two processes, and those of them that read and compute.
 
     These are stopped, so that the replay cannot end before the test does something to it.
     """
@@ -311,20 +313,20 @@ def started(folder: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
 
 
 def session_of(leader: int) -> list[int]:
-    """Every process of a session."""
-    found = []
+    """Return every process of a session."""
+    pids = []
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
             try:
                 if os.getsid(int(path.name)) == leader:
-                    found.append(int(path.name))
+                    pids.append(int(path.name))
             except ProcessLookupError:
                 continue
-    return found
+    return pids
 
 
 def is_worker(pid: int) -> bool:
-    """Whether it is a child of the server of forks, which is the leader's own."""
+    """Return whether the process is a child of the server of forks, which is the leader's own."""
     status = Path(f"/proc/{pid}/status").read_text()
     parent = int(status.partition("PPid:")[2].split()[0])
     return b"forkserver" in Path(f"/proc/{parent}/cmdline").read_bytes()
@@ -333,9 +335,9 @@ def is_worker(pid: int) -> bool:
 def test_a_killed_process_ends_the_replay_with_a_sentence(tmp_path: Path) -> None:
     program, working = started(tmp_path)
     os.kill(working[1], signal.SIGKILL)
-    _, told = program.communicate(timeout=PATIENCE_SECONDS)
+    _, stderr = program.communicate(timeout=PATIENCE_SECONDS)
     assert program.returncode == 1
-    assert told.decode() == (
+    assert stderr.decode() == (
         "blindsight: a process of the replay was killed (signal 9: by hand, or by the system for want of "
         "memory): the output is not complete; run it again, with fewer --processes if memory is short\n"
     )
@@ -344,7 +346,7 @@ def test_a_killed_process_ends_the_replay_with_a_sentence(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_is_left_behind(number: signal.Signals, tmp_path: Path) -> None:
-    """Ctrl-C of a terminal goes to every process of it; what is killed cannot say goodbye."""
+    """Ctrl-C in a terminal goes to each of its processes; a killed process cannot say goodbye."""
     program, working = started(tmp_path)
     if number == signal.SIGINT:
         os.killpg(program.pid, number)
@@ -352,14 +354,14 @@ def test_no_process_is_left_behind(number: signal.Signals, tmp_path: Path) -> No
         program.send_signal(number)
         for pid in working:  # nobody else is left to end them
             os.kill(pid, signal.SIGCONT)
-    _, told = program.communicate(timeout=PATIENCE_SECONDS)
+    _, stderr = program.communicate(timeout=PATIENCE_SECONDS)
     assert program.returncode == (130 if number == signal.SIGINT else -9)
-    assert b"Traceback" not in told
+    assert b"Traceback" not in stderr
     wait_until(lambda: not session_of(program.pid), "its processes are gone")
 
 
 def test_a_process_that_dies_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the code that only a crash inside it would bring."""
+    """A worker that crashes in our code, as only a crash inside it would."""
     monkeypatch.setattr(replay_processes, "serve", os._exit)
     monkeypatch.setattr(replay_processes.Owners, "models", lambda self, number: {})
     path = tmp_path / "a.ndjson"

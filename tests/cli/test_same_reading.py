@@ -150,7 +150,7 @@ FILES: Mapping[str, tuple[str, Callable[[Path, Rows], Path]]] = {
 
 
 def filled(out: Path) -> Path:
-    """The configuration with the names of classes that the file does not tell."""
+    """Return the configuration with the names of classes that the file does not tell."""
     text = out.read_text()
     for k, name in enumerate(NAMES):
         text = text.replace(f"<class of score {k}>", name)
@@ -163,8 +163,8 @@ def read(config: Path, data: Path, folder: Path) -> Replayed:
 
 
 def counts(text: str, words: str) -> int:
-    (found,) = re.findall(rf"([\d,]+) {words}", text)
-    return int(found.replace(",", ""))
+    (number,) = re.findall(rf"([\d,]+) {words}", text)
+    return int(number.replace(",", ""))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -175,9 +175,9 @@ def test_what_init_reads_replay_and_doctor_read_with_the_same_counts(
     records, labelled = SHAPES[shape]
     name, write = FILES[kind]
     data, out = write(tmp_path / name, records), tmp_path / "c.yaml"
-    told, _ = write_configuration(InitOptions(data), out)
+    summary, _ = write_configuration(InitOptions(data), out)
     config = filled(out)
-    assert (counts(told, "answers of"), counts(told, "have a label")) == (N, labelled), told
+    assert (counts(summary, "answers of"), counts(summary, "have a label")) == (N, labelled), summary
     done = read(config, data, tmp_path)
     assert (done.accounts.used, done.unused.answers.total()) == (N, 0), done.unused.first
     assert done.accounts.labels.matched == labelled
@@ -251,10 +251,10 @@ def test_a_database_gives_what_a_file_gives(tmp_path: Path, shape: str) -> None:
 def test_rows_that_cannot_be_used_are_counted_alike(tmp_path: Path) -> None:
     records = [{"id": i, "model": "m", "scores": [0.5, 0.3 if i % 2 else 0.5], "note": "x"} for i in range(N)]
     data, out = ndjson(tmp_path / "d.ndjson", records), tmp_path / "c.yaml"
-    told, complete = write_configuration(InitOptions(data), out)
+    summary, complete = write_configuration(InitOptions(data), out)
     assert not complete
-    assert f"Not used: {N // 2} rows ({N // 2} wrong sum). The first: d.ndjson, " in told
-    assert "Fields that are not read: note." in told
+    assert f"Not used: {N // 2} rows ({N // 2} wrong sum). The first: d.ndjson, " in summary
+    assert "Fields that are not read: note." in summary
     done = read(filled(out), data, tmp_path)
     assert (done.accounts.used, dict(done.unused.answers)) == (N // 2, {"wrong_sum": N // 2})
     text, _ = examine_sources(str(out))
@@ -265,12 +265,12 @@ def test_rows_that_cannot_be_used_are_counted_alike(tmp_path: Path) -> None:
 def test_a_truth_is_told_from_what_the_model_answered(tmp_path: Path) -> None:
     """A label that repeats the prediction is no truth, unless `--label` says so."""
 
-    def label_of(make: Callable[[int, float, int], dict[str, Any]], **asked: str) -> tuple[Any, str]:
+    def label_of(make: Callable[[int, float, int], dict[str, Any]], **options: str) -> tuple[Any, str]:
         out = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
         data = ndjson(out.with_suffix(".ndjson"), rows(make))
-        told, _ = write_configuration(InitOptions(data, **asked), out)
+        summary, _ = write_configuration(InitOptions(data, **options), out)
         (source,) = load_config(out).sources
-        return source.mapping, told
+        return source.mapping, summary
 
     def plain(i: int, p: float, y: int) -> dict[str, Any]:
         return {
@@ -283,15 +283,15 @@ def test_a_truth_is_told_from_what_the_model_answered(tmp_path: Path) -> None:
     def within(i: int, p: float, y: int) -> dict[str, Any]:
         return {"id": i, "out": [{"label": NAMES[y], "prob_ok": both(p)[0], "prob_toxic": p}]}
 
-    mapping, told = label_of(plain)
+    mapping, summary = label_of(plain)
     assert (mapping.prediction, mapping.label) == ("label", None)
-    assert "it is read as what the model predicted, not as the truth" in told
-    mapping, told = label_of(plain, label="label")
+    assert "it is read as what the model predicted, not as the truth" in summary
+    mapping, summary = label_of(plain, label="label")
     assert mapping.label == "label"
-    assert "Each label of label is the class that was predicted" in told
-    mapping, told = label_of(within)
+    assert "Each label of label is the class that was predicted" in summary
+    mapping, summary = label_of(within)
     assert (mapping.prediction, mapping.label) == ("out[0].label", None)
-    assert "; 0 have a label" in told
+    assert "; 0 have a label" in summary
 
 
 def test_a_field_that_label_does_not_name_is_refused_with_those_there(tmp_path: Path) -> None:

@@ -151,8 +151,8 @@ def test_where_nobody_looks_the_output_is_wide_unless_told(
 
 def test_the_accuracy_is_the_one_by_labels_where_there_is_one() -> None:
     corrected = MetricEstimate("accuracy", "corrected", Estimate(0.871, 0.85, 0.89, 0.95, 500), 1310)
-    told = replace(MODEL, estimates=(MODEL.estimates[0], corrected, MODEL.estimates[1]))
+    labelled = replace(MODEL, estimates=(MODEL.estimates[0], corrected, MODEL.estimates[1]))
     unknown = replace(corrected, result=Unknown("no rows"))
-    untold = replace(told, estimates=(MODEL.estimates[0], unknown))
-    found = [series_table.newest_accuracy(one).plain for one in (MODEL, told, untold)]
-    assert found == ["88.7 (85.6–91.7)", "87.1 (85.0–89.0)", "88.7 (85.6–91.7)"]
+    untold = replace(labelled, estimates=(MODEL.estimates[0], unknown))
+    accuracies = [series_table.newest_accuracy(one).plain for one in (MODEL, labelled, untold)]
+    assert accuracies == ["88.7 (85.6–91.7)", "87.1 (85.0–89.0)", "88.7 (85.6–91.7)"]

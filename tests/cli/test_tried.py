@@ -25,7 +25,7 @@ ROWS = 600
 
 
 def write(path: Path, labels: Callable[[float], str]) -> None:
-    """A reference of one size whatever its labels; its time is always the same."""
+    """Write a reference of one size whatever its labels; its time is always the same."""
     scores = np.random.default_rng(0).random(ROWS).round(6)
     rows = [
         {"id": f"{i:04}", "time": 1e9 + i, "model": "erm", "scores": f"{s:.6f}", "label": labels(s)}
@@ -45,7 +45,7 @@ def one_class(score: float) -> str:
 
 
 def config(folder: Path, **task: Any) -> Config:
-    found = configuration(
+    config = configuration(
         task={
             "classes": ["benign", "toxic"],
             "window": {"size": 100, "min_size": 20},
@@ -55,12 +55,12 @@ def config(folder: Path, **task: Any) -> Config:
         store={"path": str(folder / "state")},
         sources=[{"kind": "stdin"}],
     )
-    return Config.model_validate(found)
+    return Config.model_validate(config)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where a daemon has started once, with a good reference."""
+    """Return the folder of a daemon that has started once, with a good reference."""
     write(tmp_path / "reference.ndjson", good)
     daemon = Daemon(config(tmp_path))
     with daemon.running() as agent:
@@ -69,9 +69,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def start(folder: Path, **task: Any) -> None:
-    """What a start does first."""
-    found = config(folder, **task)
-    ReferenceTrial(found, Tried(found)).engine_settings()
+    """Do the first steps of a start."""
+    settings = config(folder, **task)
+    ReferenceTrial(settings, Tried(settings)).engine_settings()
 
 
 def test_what_was_good_is_not_tried_again(folder: Path) -> None:
@@ -122,11 +122,11 @@ def test_a_task_that_was_warned_of_is_warned_of_again(
     reference = {"path": str(tmp_path / "reference.ndjson")}
     task = SHORT | {"classes": CLASSES, "reference": reference}
     tasks = {"t": task | {"groups": ["region"]}, "u": task}
-    found = Config.model_validate({"tasks": tasks, "store": {"path": str(tmp_path)}})
+    config = Config.model_validate({"tasks": tasks, "store": {"path": str(tmp_path)}})
     for _ in range(2):
-        tried = Tried(found)
+        tried = Tried(config)
         caplog.clear()
-        ReferenceTrial(found, tried).engine_settings()
+        ReferenceTrial(config, tried).engine_settings()
         tried.save()
         assert [line.startswith("tasks.t.reference, erm region=us") for line in waits(caplog)] == [True]
         assert list(json.loads((tmp_path / FILE).read_bytes())) == ["u"]

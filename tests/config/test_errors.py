@@ -43,22 +43,22 @@ CONSTRAINTS = {
 
 
 def raisable(node) -> set[str]:
-    found = set()
+    errors = set()
     if isinstance(node, list | tuple):
-        return found.union(*map(raisable, node))
+        return errors.union(*map(raisable, node))
     if not isinstance(node, dict):
-        return found
+        return errors
     kind = node.get("type")
     if isinstance(kind, str):
-        found |= RAISES[kind]
-        found |= {error for key, error in CONSTRAINTS.items() if key in node}
+        errors |= RAISES[kind]
+        errors |= {error for key, error in CONSTRAINTS.items() if key in node}
         prefix = "string_" if kind == "str" else ""
-        found |= {
+        errors |= {
             f"{prefix}too_{end}"
             for key, end in (("min_length", "short"), ("max_length", "long"))
             if key in node
         }
-    return found.union(
+    return errors.union(
         *(
             raisable(value)
             for key, value in node.items()
@@ -96,4 +96,4 @@ def test_whatever_stands_anywhere_is_taken_or_told(place, value):
     error = refused(changed(place[0], value))
     if error is not None:
         assert {item["type"] for item in error.errors()} <= set(TEMPLATES)
-        assert all(str(found).startswith(show_path(place[0][:1])) for found in findings(error, SCHEMA))
+        assert all(str(finding).startswith(show_path(place[0][:1])) for finding in findings(error, SCHEMA))

@@ -303,15 +303,15 @@ def test_the_alternatives_of_the_example_are_valid_too(tmp_path):
 
 def test_the_example_shows_the_defaults_unless_it_says_otherwise():
     lines = EXAMPLE.read_text().splitlines()
-    given = load_config(EXAMPLE).tasks["toxicity"].model_dump()
+    example = load_config(EXAMPLE).tasks["toxicity"].model_dump()
     default = config_from({"tasks": {"t": {}}}).tasks["t"].model_dump()
     differs = [
         key for section in ("window", "chart", "labels", "calibration", "reference", "ssme")
-        for key in default[section] if given[section][key] != default[section][key]
+        for key in default[section] if example[section][key] != default[section][key]
     ]  # fmt: skip
     differs += [
         key for key in ("metrics", "estimators", "level", "interval", "max_series")
-        if given[key] != default[key]
+        if example[key] != default[key]
     ]  # fmt: skip
     assert differs == ["arl0", "max_answers", "max_bytes"]  # arl0: 370 is what its absence means
     assert any("max_answers: 3000000" in line and "default 1000000" in line for line in lines)
@@ -326,7 +326,7 @@ STORE = "tasks: {t: {classes: [a, b]}}\nstore: "
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "message"),
     [
         ("{}", "store.path: expected one of path and postgres: name a folder, or a database"),
         ("{path: s, postgres: 'postgresql://db/m'}", "store.path: expected one of path and postgres"),
@@ -352,12 +352,12 @@ STORE = "tasks: {t: {classes: [a, b]}}\nstore: "
         ),
     ],
 )
-def test_a_store_is_in_one_place_and_names_no_password(tmp_path, section, said):
+def test_a_store_is_in_one_place_and_names_no_password(tmp_path, section, message):
     file = tmp_path / "c.yaml"
     file.write_text(STORE + section)
     with pytest.raises(ConfigError) as refused:
         load_config(file)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "secret" not in str(refused.value)
 
 

@@ -1,4 +1,4 @@
-"""Every mistake in a configuration is told by its key, what it got and what is allowed."""
+"""The message of every mistake in a configuration names the key, the value and the allowed values."""
 
 import copy
 from typing import get_args
@@ -128,7 +128,7 @@ def resolve(node):
 
 
 def places(node=SCHEMA, path=()):
-    """Every place of the schema: (path in BASE, resolved node)."""
+    """Yield every place of the schema: (path in BASE, resolved node)."""
     node = resolve(node)
     yield path, node
     for key, inner in node.get("properties", {}).items():
@@ -161,7 +161,7 @@ def ids(some):
 
 
 def changed(path, value):
-    """`BASE` with another value; what does not lead to it is shared with `BASE`."""
+    """Return `BASE` with another value; the parts that do not lead to it are shared with `BASE`."""
     data = inner = dict(BASE)
     for part in path[:-1]:
         below = inner.get(part, {}) if isinstance(inner, dict) else inner[part]
@@ -177,11 +177,11 @@ def refusal(data, **keywords) -> str:
     return str(caught.value)
 
 
-def told(data) -> list[str]:
+def messages(data) -> list[str]:
     try:
         Config.model_validate(data)
     except ValidationError as error:
-        return [str(found) for found in findings(error, SCHEMA)]
+        return [str(finding) for finding in findings(error, SCHEMA)]
     return []
 
 
@@ -258,7 +258,7 @@ def test_ranges_end_where_the_schema_says(path, node):
         assert line.startswith(f"  {show_path(path)}: expected {describe(node)}, got {got}")
     for value in (node[key] for key in ("minimum", "maximum") if key in node):
         # Another check may refuse the end of a range, the range itself must not.
-        assert describe(node) not in " ".join(told(changed(path, value)))
+        assert describe(node) not in " ".join(messages(changed(path, value)))
 
 
 @pytest.mark.parametrize(
@@ -415,10 +415,10 @@ def test_a_number_in_a_path_is_shown_as_an_index_and_odd_names_in_quotes():
 
 
 @pytest.mark.parametrize(
-    ("name", "found"), [("max_age", "max_age_seconds"), ("SIZE", "size"), ("zz", None), ("store", None)]
+    ("name", "expected"), [("max_age", "max_age_seconds"), ("SIZE", "size"), ("zz", None), ("store", None)]
 )
-def test_the_nearest_name(name, found):
-    assert nearest(name, ["size", "min_size", "max_age_seconds", "sources"]) == found
+def test_the_nearest_name(name, expected):
+    assert nearest(name, ["size", "min_size", "max_age_seconds", "sources"]) == expected
 
 
 ADDRESS = "http://agent:hunter2@alerts/x"
@@ -427,7 +427,7 @@ SECRET = {"options", "tokens", "url", "headers", "basic_auth"}
 
 @pytest.mark.parametrize("section", dict.fromkeys(path[:-1] for path, _ in PLACES if path), ids=show_path)
 def test_no_password_comes_out(section):
-    """Of an address anywhere; and of what may be secret, whatever it is."""
+    """No message shows the login of an address, or the value of a key that may be secret."""
     for path in [path for path, _ in PLACES if path and path[:-1] == section]:
         wrong = [ADDRESS, [ADDRESS], {"k": ADDRESS}, {ADDRESS: 1}]
         if SECRET & set(path) and path[-2:] != ("basic_auth", "username") and path[-1] not in ("tasks", 0):

@@ -1,4 +1,4 @@
-"""What a changed configuration asks for, key by key."""
+"""The effects of a changed configuration, key by key."""
 
 import pytest
 

@@ -28,11 +28,11 @@ def test_what_holds_at_once_of_an_arena_is_seen_in_its_next_window(key: str) -> 
     new = old | {key: after}
     seen = []
     for reloads in (False, True):
-        found = rig(old)
-        assert [report.size for report in found.feed(compared(rng, 250))] == [100, 100]
+        engine_rig = rig(old)
+        assert [report.size for report in engine_rig.feed(compared(rng, 250))] == [100, 100]
         if reloads:
-            assert reload(found, f"tasks.*.{key}", old, new) == []
-        [report] = found.feed([*compared(rng, 20, "b", ("m0", "m9")), *compared(rng, 50, "d")])
+            assert reload(engine_rig, f"tasks.*.{key}", old, new) == []
+        [report] = engine_rig.feed([*compared(rng, 20, "b", ("m0", "m9")), *compared(rng, 50, "d")])
         assert isinstance(report, ArenaReport)
         seen.append(look(report))
     assert tuple(seen) == expected
@@ -40,8 +40,10 @@ def test_what_holds_at_once_of_an_arena_is_seen_in_its_next_window(key: str) -> 
 
 def test_another_window_of_an_arena_closes_the_open_one_and_then_has_its_size() -> None:
     old = {"kind": "arena", "window": {"size": 100}}
-    found, rng = rig(old), np.random.default_rng(0)
-    found.feed(compared(rng, 130))
+    engine_rig, rng = rig(old), np.random.default_rng(0)
+    engine_rig.feed(compared(rng, 130))
     new = {"kind": "arena", "window": {"size": 50}}
-    assert [(r.size, r.closed_by) for r in reload(found, "tasks.*.window.size", old, new)] == [(30, "end")]
-    assert [r.size for r in found.feed(compared(rng, 120, "b"))] == [50, 50]
+    assert [(r.size, r.closed_by) for r in reload(engine_rig, "tasks.*.window.size", old, new)] == [
+        (30, "end")
+    ]
+    assert [r.size for r in engine_rig.feed(compared(rng, 120, "b"))] == [50, 50]

@@ -9,7 +9,7 @@ from tests.config.test_reload_restart import RESTART
 
 
 def at_once() -> set[str]:
-    """Keys whose change holds at once and is tried, arenas' own among them."""
+    """Return keys whose change holds at once and is tried, arenas' own among them."""
     return {*AT_ONCE, *(f"tasks.*.{key}" for key in OF_ARENAS)}
 
 

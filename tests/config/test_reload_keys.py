@@ -30,7 +30,7 @@ Task = dict[str, Any]
 
 
 def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Keys of the schema that hold a value, `*` for a name; `sources` and `WHOLE` are one each."""
+    """Yield keys of the schema that hold a value, `*` for a name; `sources` and `WHOLE` are one each."""
     definitions = SCHEMA["$defs"]
     while choice := node.get("anyOf", node.get("allOf")) or "$ref" in node:
         node = choice[0] if isinstance(choice, list) else definitions[node["$ref"].rsplit("/", 1)[1]]
@@ -48,7 +48,7 @@ def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def documented() -> dict[str, str]:
-    """The table of the docs: what each key takes."""
+    """Return the table of the docs: what each key takes."""
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(rows) == len(dict(rows)), "a key stands there twice"
     return dict(rows)
@@ -92,8 +92,8 @@ def rig(task: Task) -> Rig:
     return Rig(dict(config.tasks), known)
 
 
-def reload(found: Rig, key: str, old: Task, new: Task) -> list[WindowReport]:
-    """What SIGHUP does: classify, then reconfigure; the windows that it closed."""
+def reload(engine_rig: Rig, key: str, old: Task, new: Task) -> list[WindowReport]:
+    """Classify and reconfigure, as SIGHUP does; return the windows that this closed."""
     before, after = Config(tasks={"t": old}), Config(tasks={"t": new})
     plan = classify(before, after)
     named = {path for paths in (plan.at_once, plan.new_baseline, plan.restart) for path in paths}
@@ -101,21 +101,21 @@ def reload(found: Rig, key: str, old: Task, new: Task) -> list[WindowReport]:
     assert {path for path in named if not f"{wanted}.".startswith(f"{path}.")} <= set(also(key))
     assert any(f"{wanted}.".startswith(f"{path}.") for path in named), named
     assert not plan.restart
-    found.settings = rig(new).settings
-    found.engine, reports = found.engine.reconfigured(found.settings, plan.fresh_tasks)
+    engine_rig.settings = rig(new).settings
+    engine_rig.engine, reports = engine_rig.engine.reconfigured(engine_rig.settings, plan.fresh_tasks)
     return reports
 
 
 def also(key: str) -> tuple[str, ...]:
-    """What cannot but change with a key: one of two that exclude each other."""
+    """Return the keys that must change with a key: one of two that exclude each other."""
     return {"tasks.*.reference.path": ("tasks.t.reference.first_windows",)}.get(key, ())
 
 
 def rows(n: int, confidence: float | None = None, start: float = 1.71e9, **more: Any) -> list[Record]:
-    found = answers(np.random.default_rng(6), n, start=start, **more)
+    records = answers(np.random.default_rng(6), n, start=start, **more)
     if confidence is None:
-        return found
-    return [record | {"scores": [round(1 - confidence, 6), confidence]} for record in found]
+        return records
+    return [record | {"scores": [round(1 - confidence, 6), confidence]} for record in records]
 
 
 def labels(n: int) -> list[Record]:
@@ -123,7 +123,7 @@ def labels(n: int) -> list[Record]:
 
 
 def contradicted(records: list[Record]) -> list[Record]:
-    """These answers, and for each of their labels one of the other class."""
+    """Return these answers, and for each of their labels one of the other class."""
     other = dict(zip(CLASSES, reversed(CLASSES), strict=True))
     return [*records, *({"id": r["id"], "label": other[r["label"]], "time": r["time"]} for r in records)]
 
@@ -146,19 +146,19 @@ REFITS = {
 
 
 def refitted(key: str, before: Any, after: Any) -> tuple[Any, ...]:
-    """One refit after two windows and after the next, each row labelled; what is seen of the last."""
+    """Return the cases of one refit after two windows and after the next, each row labelled."""
     base = {"models": ["erm"], "every_windows": 1, "every_labels": 99_999}
     rare = {"every_windows": 99} if key in ("every_labels", "every_seconds") else {}
     old, new = ({"ssme": base | rare | {key: value}} for value in (before, after))
     estimators = {"estimators": ["average_confidence", "ensemble"]}
     early, late = rows(200, labelled=key == "max_labelled"), rows(100, start=1.72e9, labelled=True)
-    return estimators | old, new, early, late, lambda _, found: looked_at(key, found)
+    return estimators | old, new, early, late, lambda _, rig: looked_at(key, rig)
 
 
-def looked_at(key: str, found: Rig) -> Any:
+def looked_at(key: str, rig: Rig) -> Any:
     if key in ("seconds", "memory_bytes"):
-        return getattr(found.settings.tasks["t"].ssme, key)
-    jobs = [job for job in found.engine.refits() if isinstance(job, RefitJob)]
+        return getattr(rig.settings.tasks["t"].ssme, key)
+    jobs = [job for job in rig.engine.refits() if isinstance(job, RefitJob)]
     if not key.startswith(("m", "fit")):
         return len(jobs)
     [job] = jobs
@@ -192,38 +192,38 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
     "tasks.*.labels.horizon_days": (
         {"labels": {"horizon_days": 30}}, {"labels": {"horizon_days": 1}},
         rows(50), [r | {"time": r["time"] + 2 * 86_400} for r in rows(50)],
-        lambda _, found: found.engine.view().series[0].duplicates,
+        lambda _, rig: rig.engine.view().series[0].duplicates,
     ),
     "tasks.*.labels.max_answers": (
         {"labels": {"max_answers": 2000}}, {"labels": {"max_answers": 1000}}, rows(1500), rows(100),
-        lambda _, found: found.engine.view().series[0].duplicates,
+        lambda _, rig: rig.engine.view().series[0].duplicates,
     ),
     "tasks.*.labels.max_waiting": (
         {"labels": {"max_waiting": 2000}}, {"labels": {"max_waiting": 1000}}, labels(1500), rows(10),
-        lambda _, found: len(found.engine.snapshot().tasks["t"].join.labels.keys),
+        lambda _, rig: len(rig.engine.snapshot().tasks["t"].join.labels.keys),
     ),
     "tasks.*.labels.max_bytes": (
         {"labels": {"max_answers": 1000}}, {"labels": {"max_answers": 1000, "max_bytes": 1_000_000}},
-        rows(900), rows(100), lambda _, found: found.engine.view().series[0].duplicates,
+        rows(900), rows(100), lambda _, rig: rig.engine.view().series[0].duplicates,
     ),
     "tasks.*.labels.max_replaced": (
         {"labels": {"max_replaced": 1}, "calibration": {"refit_labels": 60}}, {"labels": {"max_replaced": 0}},
         contradicted(rows(100, labelled=True)), rows(100, start=1.72e9, labelled=True),
-        lambda _, found: found.engine.refits() == [] and found.engine.view().series[0].recalibrations.held,
+        lambda _, rig: rig.engine.refits() == [] and rig.engine.view().series[0].recalibrations.held,
     ),
     "tasks.*.labels.weights": (
         refitted("models", ["erm"], ["erm"])[0] | {"estimators": ["average_confidence", "labelled"]},
         {"labels": {"weights": "estimated"}}, *refitted("models", ["erm"], ["erm"])[2:4],
-        lambda _, found: [j.label_weights for j in found.engine.refits() if isinstance(j, RefitJob)],
+        lambda _, rig: [j.label_weights for j in rig.engine.refits() if isinstance(j, RefitJob)],
     ),
     "tasks.*.calibration.refit_labels": (
         {"calibration": {"refit_labels": 999}}, {"calibration": {"refit_labels": 60}},
-        rows(150), rows(100, start=1.72e9, labelled=True), lambda _, found: len(found.engine.refits()),
+        rows(150), rows(100, start=1.72e9, labelled=True), lambda _, rig: len(rig.engine.refits()),
     ),
     **{f"tasks.*.ssme.{key}": refitted(key, before, after) for key, (before, after) in REFITS.items()},
     "tasks.*.max_series": (
         {"max_series": 1}, {"max_series": 2}, rows(50), rows(50, model="irm"),
-        lambda _, found: len(found.engine.view().series),
+        lambda _, rig: len(rig.engine.view().series),
     ),
 }  # fmt: skip
 
@@ -318,16 +318,16 @@ NEW_BASELINE: dict[str, tuple[Task, Task]] = {
 
 
 def fitting(records: list[Record], task: Task) -> list[Record]:
-    """With a score a class: of three, the second's is shared with the third."""
+    """Return the records with a score a class: of three, the second's is shared with the third."""
     if len(task["classes"]) == 2:
         return records
     shared = [(record["scores"][0], 0.7 * record["scores"][1]) for record in records]
     return [{**r, "scores": [one, two, 1 - one - two]} for r, (one, two) in zip(records, shared, strict=True)]
 
 
-def shown(reports: list[WindowReport], found: Rig) -> Any:
-    """What a baseline and settings make of windows, whatever their numbers."""
-    series = found.engine.view().series[0]
+def shown(reports: list[WindowReport], rig: Rig) -> Any:
+    """Return the effects of a baseline and settings on windows, whatever their numbers."""
+    series = rig.engine.view().series[0]
     windows = [
         (r.size, r.closed_by, r.calibration.method, [e.metric for e in r.estimates],
          [(c.metric, c.verdict) for c in r.charts if c.metric == "accuracy"])
@@ -352,16 +352,16 @@ def test_what_begins_a_new_baseline_closes_the_open_window_and_is_as_if_begun_wi
     state = reloaded.engine.view().series[0]
     by_reference = Config(tasks={"t": new}).tasks["t"].reference.path is not None
     assert (state.state, state.charts) == ("in_control" if by_reference else "warming_up", ())
-    found = shown(reloaded.feed(after), reloaded)
-    assert found == shown(fresh.feed(after), fresh)
-    assert found != shown(left.feed(after), left), "the change is seen"
+    actual = shown(reloaded.feed(after), reloaded)
+    assert actual == shown(fresh.feed(after), fresh)
+    assert actual != shown(left.feed(after), left), "the change is seen"
 
 
 def test_a_new_baseline_counts_the_fits_of_the_calibration() -> None:
     old, new = settings(reference={"path": "r"}), settings(reference={"path": "r"}, chart={"sigmas": 2})
-    found = rig(old)
-    [first] = found.feed(rows(100))
-    reload(found, "tasks.*.chart.sigmas", old, new)
-    found.restart()
-    [second] = found.feed(rows(100, start=1.72e9))
+    engine_rig = rig(old)
+    [first] = engine_rig.feed(rows(100))
+    reload(engine_rig, "tasks.*.chart.sigmas", old, new)
+    engine_rig.restart()
+    [second] = engine_rig.feed(rows(100, start=1.72e9))
     assert (first.calibration.version, second.calibration.version) == (1, 2)

@@ -19,7 +19,7 @@ from tests.daemon import configuration, write_configuration
 
 def base(folder: Path) -> dict[str, Any]:
     (folder / "in.ndjson").touch()
-    found = configuration(
+    settings = configuration(
         task={"models": {"erm": {}}},
         sources=[{"kind": "file", "path": "in.ndjson", "follow": True}],
         reports={"path": "windows.ndjson"},
@@ -27,9 +27,9 @@ def base(folder: Path) -> dict[str, Any]:
         store={"path": "state"},
         alertmanager={"urls": ["http://127.0.0.1:1"], "labels": {"job": "b"}},
     )
-    found["tasks"]["chat"] = {"kind": "arena", "models": ["x", "y"]}
-    found["export"]["otlp"] = {"url": "http://127.0.0.1:1/v1/metrics", "interval_seconds": 60}
-    return found
+    settings["tasks"]["chat"] = {"kind": "arena", "models": ["x", "y"]}
+    settings["export"]["otlp"] = {"url": "http://127.0.0.1:1/v1/metrics", "interval_seconds": 60}
+    return settings
 
 
 BY_FEATURES = {
@@ -141,25 +141,25 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Path]]:
     folder = tmp_path_factory.mktemp("restart")
     path = write_configuration(folder, base(folder))
-    found = Daemon(load_config(str(path)))
-    with found.running():
-        yield found, folder
+    agent = Daemon(load_config(str(path)))
+    with agent.running():
+        yield agent, folder
 
 
 @pytest.mark.parametrize("key", RESTART)
 def test_what_needs_a_restart_is_refused_by_its_name_and_changes_nothing(
     daemon: tuple[Daemon, Path], key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found, folder = daemon
-    before = found.config
+    agent, folder = daemon
+    before = agent.config
     named, change = RESTART[key]
     config = base(folder)
     change(config)
     caplog.set_level(logging.INFO, "blindsight")
-    found.reload(str(write_configuration(folder, config)))
+    agent.reload(str(write_configuration(folder, config)))
     refused = f"{named}: cannot change while the agent runs; restart it, or put the old value back"
     assert f"The configuration was not reloaded, the old one stays in use: {refused}" in caplog.text
-    assert found.config is before
-    assert (found.agent.view().reload_successful, found.agent.view().healthy) == (False, True)
-    found.reload(str(write_configuration(folder, base(folder))))
-    assert found.agent.view().reload_successful
+    assert agent.config is before
+    assert (agent.agent.view().reload_successful, agent.agent.view().healthy) == (False, True)
+    agent.reload(str(write_configuration(folder, base(folder))))
+    assert agent.agent.view().reload_successful

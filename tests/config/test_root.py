@@ -42,11 +42,11 @@ def test_lists_whole_numbers_and_integers_are_taken_as_yaml_writes_them():
 
 
 def test_what_was_given_is_not_changed():
-    given = {"classes": ["ok", "toxic"], "window": {"size": 20.0}, "chart": {"rules": [1]}}
-    Config(tasks={"t": given})
-    assert given == {"classes": ["ok", "toxic"], "window": {"size": 20.0}, "chart": {"rules": [1]}}
-    assert isinstance(given["classes"], list)
-    assert isinstance(given["window"]["size"], float)
+    settings = {"classes": ["ok", "toxic"], "window": {"size": 20.0}, "chart": {"rules": [1]}}
+    Config(tasks={"t": settings})
+    assert settings == {"classes": ["ok", "toxic"], "window": {"size": 20.0}, "chart": {"rules": [1]}}
+    assert isinstance(settings["classes"], list)
+    assert isinstance(settings["window"]["size"], float)
 
 
 @pytest.mark.parametrize("value", ["500", True, 500.5, None, [500]])
@@ -85,15 +85,15 @@ def test_min_size_that_is_given_must_fit():
 
 
 @pytest.mark.parametrize(
-    ("given", "got"), [({}, "neither"), ({"path": "r.csv", "first_windows": 20}, "both")]
+    ("settings", "got"), [({}, "neither"), ({"path": "r.csv", "first_windows": 20}, "both")]
 )
-def test_a_reference_is_one_of_two(given, got):
-    assert f"expected either path or first_windows, got {got}" in problem(ReferenceConfig, **given)
+def test_a_reference_is_one_of_two(settings, got):
+    assert f"expected either path or first_windows, got {got}" in problem(ReferenceConfig, **settings)
 
 
-@pytest.mark.parametrize(("given", "got"), [({}, "neither"), ({"min": 0.1, "max": 0.2}, "both")])
-def test_a_bound_is_one_of_two(given, got):
-    assert f"expected either min or max, got {got}" in problem(Bound, **given)
+@pytest.mark.parametrize(("settings", "got"), [({}, "neither"), ({"min": 0.1, "max": 0.2}, "both")])
+def test_a_bound_is_one_of_two(settings, got):
+    assert f"expected either min or max, got {got}" in problem(Bound, **settings)
 
 
 def test_limits_come_from_one_of_two():
@@ -106,7 +106,7 @@ def test_bounds_of_an_objective_are_those_that_are_set():
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("settings", "sentence"),
     [
         ({"classes": ["ok"]}, "classes: expected at least two classes, or none, got 'ok' only"),
         ({"classes": ["a", "b", "a"]}, "classes: expected each name once, got 'a' 2 times"),
@@ -177,8 +177,8 @@ def test_bounds_of_an_objective_are_those_that_are_set():
         ),
     ],
 )
-def test_values_of_a_task_that_do_not_go_together(given, sentence):
-    assert sentence.replace("\\\\", "\\") in problem(Task, **given)
+def test_values_of_a_task_that_do_not_go_together(settings, sentence):
+    assert sentence.replace("\\\\", "\\") in problem(Task, **settings)
 
 
 def test_all_that_does_not_go_together_is_told_at_once():
@@ -206,7 +206,7 @@ def test_sources_have_names_given_or_derived():
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("settings", "sentence"),
     [
         (
             {"sources": [FILE, KAFKA, {**FILE, "path": "old/predictions.ndjson"}]},
@@ -236,8 +236,8 @@ def test_sources_have_names_given_or_derived():
         ),
     ],
 )
-def test_parts_of_a_configuration_that_do_not_go_together(given, sentence):
-    assert sentence in problem(Config, **{"tasks": {"t": {}}, **given})
+def test_parts_of_a_configuration_that_do_not_go_together(settings, sentence):
+    assert sentence in problem(Config, **{"tasks": {"t": {}}, **settings})
 
 
 def test_two_tasks_may_share_a_model_and_a_reference():
@@ -327,8 +327,8 @@ def test_an_external_url_must_be_one_that_can_be_continued(text: str) -> None:
 
 
 def test_a_login_in_an_external_url_is_not_repeated() -> None:
-    said = refused({"tasks": {"t": {}}, "export": {"external_url": "http://ann:secret@a.example"}})
-    assert "secret" not in said
+    message = refused({"tasks": {"t": {}}, "export": {"external_url": "http://ann:secret@a.example"}})
+    assert "secret" not in message
     config = config_from({"tasks": {"t": {}}, "export": {"external_url": "https://a.example/b/"}})
     assert config.export.external_url == "https://a.example/b"
 

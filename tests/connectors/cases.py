@@ -1,8 +1,9 @@
 """A feed of each kind of source, for the tests of all kinds, and a reader that does as the agent does.
 
-`test_contract.py` needs what is abstract in `Case`, of every kind. `test_edges.py` runs for each kind that
-has the hook which a test needs: `calls`, `still` or `losses`; `Case.lacks` says why a kind has none. `memory`
-names the tests of a kind's bound of memory, and `many` those of a hundred thousand partitions, files or rows.
+`test_contract.py` needs the abstract methods of `Case`, of every kind. `test_edges.py` runs for each kind
+that has the hook which a test needs: `calls`, `still` or `losses`; `Case.lacks` says why a kind has none.
+`memory` names the tests of a kind's bound of memory, and `many` those of a hundred thousand partitions, files
+or rows.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Case(ABC):
         """Send these records; `source` is open."""
 
     def source(self) -> Source[Any]:
-        """A source of the feed, not open yet; closed in the end."""
+        """Return a source of the feed, not open yet; closed in the end."""
         settings = load(SOURCES[self.kind].section)(kind=self.kind, **self.section)
         made = build_source(settings, [LAYOUT], self.spool)
         assert made.name == settings.label, "decoders are found by it"
@@ -149,11 +150,13 @@ class Case(ABC):
         """Prepare a source that is not open yet, so that tests need not wait."""
 
     def calls(self) -> Sequence[Call]:
-        """The calls into libraries and the system that the source makes while it reads and acknowledges."""
+        """Return the calls into libraries and the system that the source makes while it reads and
+        acknowledges.
+        """
         raise NotImplementedError
 
     def still(self, source: Any) -> AbstractContextManager[None]:
-        """Inside the block the peer stands still: connections stay open, and nothing answers."""
+        """Hold the peer still inside the block: connections stay open, and nothing answers."""
         raise NotImplementedError
 
     losses: tuple[str, ...] = ()
@@ -170,7 +173,7 @@ class Case(ABC):
 
     @classmethod
     def has(cls, hook: str) -> bool:
-        """Whether this kind has a hook that not every kind has."""
+        """Return whether this kind has a hook that not every kind has."""
         return getattr(cls, hook) is not getattr(Case, hook)
 
 
@@ -268,7 +271,7 @@ class ParquetCase(FolderCase):
         (self.folder / "aside").rename(self.folder / f"{name}.parquet")
 
     def columns(self, ids: Sequence[int]) -> dict[str, list[str]]:
-        """The columns of a file."""
+        """Return the columns of a file."""
         return {"id": [*map(str, ids)], "label": ["yes"] * len(ids)}
 
     def calls(self) -> Sequence[Call]:
@@ -612,7 +615,9 @@ CASES: tuple[type[Case], ...] = (
 
 
 class Reader:
-    """Reads a source as the agent does, and keeps what came with the newest positions, as a store would."""
+    """A reader of a source that works like the agent and keeps records and newest positions, as a store
+    would.
+    """
 
     def __init__(self, source: Source[Any], positions: Positions | None = None) -> None:
         self.source = source
@@ -623,7 +628,7 @@ class Reader:
         wait_until(lambda: self.once(0.01) >= 0 and source.up, "it is up", pause=0.001)
 
     def saved(self) -> Positions:
-        """The positions as they come back from a store."""
+        """Return the positions as they come back from a store."""
         return dict(unpack(pack(self.positions)))
 
     def once(self, timeout_seconds: float = 0.1) -> int:
@@ -634,15 +639,15 @@ class Reader:
             self.errors.append(error)
             return 0
         raws: list[Raw] = pickle.loads(pickle.dumps(read, protocol=5))
-        found = [number for raw in raws for number in ids_of(raw)]
+        ids = [number for raw in raws for number in ids_of(raw)]
         self.positions.update({raw.partition: raw.after for raw in raws})
-        if raws and not found:  # a position alone: nothing of it is left to be used
+        if raws and not ids:  # a position alone: nothing of it is left to be used
             self.source.acknowledge(self.saved())
-        self.ids += found
-        return len(found)
+        self.ids += ids
+        return len(ids)
 
     def until(self, count: int) -> list[int]:
-        """Read until so many came in all, and no more; in the order of their ids."""
+        """Read until `count` records came in all, and no more; return them in the order of their ids."""
         wait_until(lambda: self.once() >= 0 and len(self.ids) >= count, f"{count} came", pause=0.001)
         assert self.once(0.05) == 0
         return sorted(self.ids)
@@ -659,7 +664,7 @@ def ids_of(raw: Raw) -> list[int]:
 
 
 def cases(kinds: Iterable[type[Case]]) -> list[Any]:
-    """Parameters of the fixture `case`, each with the marker of its service."""
+    """Return the parameters of the fixture `case`, each with the marker of its service."""
     return [
         pytest.param(each, marks=getattr(pytest.mark, each.needs) if each.needs else (), id=each.__name__)
         for each in kinds
@@ -667,7 +672,7 @@ def cases(kinds: Iterable[type[Case]]) -> list[Any]:
 
 
 def case_losses() -> pytest.MarkDecorator:
-    """Runs a test for each way in which a kind of log can lose records."""
+    """Run a test for each way in which a kind of log can lose records."""
     params = [
         pytest.param(*each.values, word, marks=each.marks, id=f"{each.id}-{word}")
         for each in cases(CASES)
@@ -677,6 +682,6 @@ def case_losses() -> pytest.MarkDecorator:
 
 
 def cases_with(hook: str) -> pytest.MarkDecorator:
-    """Runs a test for each kind that has this hook."""
+    """Run a test for each kind that has this hook."""
     having = [each for each in CASES if each.has(hook)]
     return pytest.mark.parametrize("case", cases(having), indirect=True)

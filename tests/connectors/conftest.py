@@ -23,7 +23,7 @@ def posted(tmp_path: Path) -> Iterator[Posted]:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Holds every sync of a spool until it is set."""
+    """Hold every sync of a spool until the yielded event is set."""
     real, leave = spool_module._sync, threading.Event()
     leave.set()
 
@@ -38,7 +38,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 @pytest.fixture(params=cases(CASES))
 def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
-    """A feed; each test that asks for one runs for each kind, or for those of its `parametrize`."""
+    """Yield a feed; each test that asks for one runs for each kind, or for those of its `parametrize`."""
     # Files are looked at after milliseconds.
     monkeypatch.setattr("connectors.formats.files.following._POLL_SECONDS", 0.01)
     with ExitStack() as stack:

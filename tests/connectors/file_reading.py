@@ -33,20 +33,20 @@ def opened(path, positions=None, **settings):
 
 
 def read_all(source: FileSource) -> list[Raw]:
-    found: list[Raw] = []
+    raws: list[Raw] = []
     with contextlib.suppress(EndOfSource):
-        drain(source, found)
-    return found
+        drain(source, raws)
+    return raws
 
 
-def drain(source: FileSource, found: list[Raw]) -> None:
+def drain(source: FileSource, raws: list[Raw]) -> None:
     """Read until an error comes."""
     while True:
-        found += source.read(0.0)
+        raws += source.read(0.0)
 
 
 def text(raws: list[Raw]) -> bytes:
-    """The lines of blocks; positions alone hold none."""
+    """Return the lines of blocks; positions alone hold none."""
     assert all(isinstance(raw, RawBlock | RawPosition) for raw in raws), raws
     return b"".join(raw.data for raw in raws if isinstance(raw, RawBlock))
 

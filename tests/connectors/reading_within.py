@@ -28,7 +28,7 @@ _SECONDS = 300  # then it prints what has come, for the test to say what is miss
 
 
 def status(name: str) -> int:
-    """A line of what the system tells of this process, in bytes."""
+    """Return a line of the system's status of this process, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
@@ -41,29 +41,31 @@ def spool_in(dsn: str, schema: str) -> Spools:
 
 def main(section: str, count: str, mib: str, *database: str) -> None:
     """Read."""
-    given = json.loads(section)
+    settings = json.loads(section)
     spool = spool_in(*database) if database else None
-    source = build_source(load(SOURCES[given["kind"]].section)(**given), [LAYOUT], spool)
+    source = build_source(load(SOURCES[settings["kind"]].section)(**settings), [LAYOUT], spool)
     source.open({})
     room = status("VmSize") + int(mib) * _MIB
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before, found, errors = status("VmRSS"), 0, []
+    before, records_read, errors = status("VmRSS"), 0, []
     while not source.up:
-        found += sum(map(records_in, source.read(0.2)))  # the read that shows it to be up may bring records
+        records_read += sum(
+            map(records_in, source.read(0.2))
+        )  # the read that shows it to be up may bring records
     print(getattr(source, "port", 0), flush=True)
     deadline = time.monotonic() + _SECONDS
-    while found < int(count) and time.monotonic() < deadline:
+    while records_read < int(count) and time.monotonic() < deadline:
         try:
             for raw in source.read(0.2):
-                found += records_in(raw)
+                records_read += records_in(raw)
                 source.acknowledge({raw.partition: raw.after})
         except EndOfSource:
             break
         except BlindsightError as error:
             errors.append(str(error))
     peak = (status("VmHWM") - before) / _MIB
-    print(json.dumps({"records": found, "peak": peak, "errors": errors[:3]}), flush=True)
+    print(json.dumps({"records": records_read, "peak": peak, "errors": errors[:3]}), flush=True)
     source.close()
 
 

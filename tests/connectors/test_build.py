@@ -111,17 +111,17 @@ def test_references_are_read_by_task_and_model_where_a_file_is_named(tmp_path: P
     rng = np.random.default_rng(3)
     rows = [*answers(rng, 30, labelled=True), *answers(rng, 20, model="irm", labelled=True)]
     (tmp_path / "ref.ndjson").write_bytes(ndjson([row | {"task": "t"} for row in rows]))
-    found = read_references(
+    references = read_references(
         config(
             t={"classes": CLASSES, "reference": {"path": str(tmp_path / "ref.ndjson")}},
             u={"classes": CLASSES, "reference": {"first_windows": 20}},
         )
     )
-    assert {task: {m: len(r.labels) for m, r in models.items()} for task, models in found.items()} == {
+    assert {task: {m: len(r.labels) for m, r in models.items()} for task, models in references.items()} == {
         "t": {"erm": 30, "irm": 20}
     }
-    assert found["t"]["erm"].scores[:, 1].tolist() == [row["scores"][1] for row in rows[:30]]
-    assert found["t"]["irm"].labels.tolist() == [CLASSES.index(row["label"]) for row in rows[30:]]
+    assert references["t"]["erm"].scores[:, 1].tolist() == [row["scores"][1] for row in rows[:30]]
+    assert references["t"]["irm"].labels.tolist() == [CLASSES.index(row["label"]) for row in rows[30:]]
 
 
 def test_several_tasks_may_share_a_reference_file(tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_several_tasks_may_share_a_reference_file(tmp_path: Path) -> None:
     rows = [row | {"task": name} for name in ("t", "u") for row in answers(rng, 10, labelled=True)]
     (tmp_path / "ref.ndjson").write_bytes(ndjson(rows))
     task = {"classes": CLASSES, "reference": {"path": str(tmp_path / "ref.ndjson")}}
-    found = read_references(config(t=task, u=task))
-    assert [len(found[name]["erm"].labels) for name in ("t", "u")] == [10, 10]
-    assert found["t"]["erm"].scores[0, 1] != found["u"]["erm"].scores[0, 1]
+    references = read_references(config(t=task, u=task))
+    assert [len(references[name]["erm"].labels) for name in ("t", "u")] == [10, 10]
+    assert references["t"]["erm"].scores[0, 1] != references["u"]["erm"].scores[0, 1]
 
 
 def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ FOREIGN = (
 
 
 class Raising:
-    """Stands in for a call: raises each exception once, and then calls."""
+    """A stand-in for a call: it raises each exception once, and then calls."""
 
     def __init__(self, call: Call, errors: list[Exception]) -> None:
         self.errors, self.real = errors, getattr(call.owner, call.name)
@@ -78,17 +78,19 @@ def test_each_kind_names_the_tests_that_hold_its_memory_within_a_bound() -> None
     for case in CASES:
         for name in case.memory:
             module, _, function = name.rpartition(".")
-            found = importlib.import_module(f"tests.connectors.{module}")
-            assert callable(getattr(found, function)), f"{case.__name__}: {name}"
-            assert re.search("RLIMIT_AS|reading_within", inspect.getsource(found)), f"{case.__name__}: {name}"
+            test_module = importlib.import_module(f"tests.connectors.{module}")
+            assert callable(getattr(test_module, function)), f"{case.__name__}: {name}"
+            assert re.search("RLIMIT_AS|reading_within", inspect.getsource(test_module)), (
+                f"{case.__name__}: {name}"
+            )
 
 
 def test_each_kind_names_the_tests_of_a_hundred_thousand() -> None:
     for case in CASES:
         for name in case.many:
             module, _, function = name.rpartition(".")
-            found = importlib.import_module(f"tests.connectors.{module}")
-            assert "MANY" in inspect.getsource(getattr(found, function)), f"{case.__name__}: {name}"
+            test_module = importlib.import_module(f"tests.connectors.{module}")
+            assert "MANY" in inspect.getsource(getattr(test_module, function)), f"{case.__name__}: {name}"
 
 
 def step(reader: Reader, done: Callable[[], bool]) -> bool:
@@ -99,7 +101,7 @@ def step(reader: Reader, done: Callable[[], bool]) -> bool:
 
 
 def has_come(reader: Reader, count: int) -> bool:
-    """Return whether so many records came."""
+    """Return whether `count` records came."""
     return len(reader.ids) >= count
 
 

@@ -33,7 +33,7 @@ HASHES: tuple[Callable[[bytes], bytes], ...] = (
 
 
 def traces(number: int) -> Iterator[bytes]:
-    """The id as text and as a number, its key, and unsalted digests of it, or eight bytes of them."""
+    """Yield the id as text and as a number, its key, and unsalted digests of it, or eight bytes of them."""
     text = str(number)
     yield text.encode()
     for value in (number, int(id_keys([text])[0])):
@@ -48,15 +48,15 @@ def schema_of(case: Case) -> str:
 
 
 def written(case: Case, folder: Path) -> Iterator[bytes]:
-    """Everything that the agent keeps: files, and the tables of its database."""
+    """Yield everything that the agent keeps: files, and the tables of its database."""
     yield from (path.read_bytes() for path in folder.rglob("*") if path.is_file())
     spool = case.folder / "spool"
     if spool.is_dir():
         yield from (path.read_bytes() for path in spool.iterdir())
     if isinstance(case, TableCase):
         with psycopg.connect(case.server.dsn) as connection:
-            asked = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
-            for (name,) in connection.execute(asked, [schema_of(case)]).fetchall():
+            query = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
+            for (name,) in connection.execute(query, [schema_of(case)]).fetchall():
                 table = sql.Identifier(schema_of(case), name)
                 for row in connection.execute(sql.SQL("SELECT * FROM {}").format(table)):
                     yield from (bytes(each) for each in row if isinstance(each, bytes))
@@ -71,20 +71,20 @@ def test_after_forget_no_id_and_no_digest_of_one_is_found_anywhere(case: Case, t
     store: dict[str, Any] = {"path": str(folder / "state")}
     if isinstance(case, TableCase):
         store = {"postgres": case.server.dsn, "prefix": schema_of(case)}
-    given = configuration(
+    settings = configuration(
         task={"classes": ["no", "yes"]},
         sources=[{"kind": case.kind, **case.section}],
         store=store | {"every_seconds": 0.1},
         reports={"path": str(folder / "windows.ndjson")},
         rejects={"path": str(folder / "rejects.ndjson")},
     )
-    path = str(write_configuration(tmp_path, given))
+    path = str(write_configuration(tmp_path, settings))
 
     def has(number: int) -> bool:
         needles = [*traces(number)]
         return any(needle in data for data in written(case, folder) for needle in needles)
 
-    daemon = Daemon(config_from(given))
+    daemon = Daemon(config_from(settings))
     feed = daemon.agent._feeders[0]._feed
     case.adapt(feed)
     with daemon.running() as agent:
@@ -95,9 +95,9 @@ def test_after_forget_no_id_and_no_digest_of_one_is_found_anywhere(case: Case, t
         if isinstance(case, SqlCase):
             case.delete(GONE)
             case.delete(GONE_LATER)
-        said = [*forget_ids(path, [str(GONE)], wait_seconds=PATIENCE_SECONDS)]
-        assert said[0].startswith("store: "), said
+        sentences = [*forget_ids(path, [str(GONE)], wait_seconds=PATIENCE_SECONDS)]
+        assert sentences[0].startswith("store: "), sentences
         wait_until(lambda: not has(GONE), "the first one is gone", pause=0.05)
-    said = [*forget_ids(path, [str(GONE_LATER)], wait_seconds=PATIENCE_SECONDS)]
-    assert said[0].startswith("store: "), said
+    sentences = [*forget_ids(path, [str(GONE_LATER)], wait_seconds=PATIENCE_SECONDS)]
+    assert sentences[0].startswith("store: "), sentences
     assert [has(GONE), has(GONE_LATER), has(KEPT)] == [False, False, True]

@@ -1,6 +1,6 @@
-"""A hundred thousand of what a source can have many of: it takes seconds of processor and bounded memory.
+"""A source with a hundred thousand things of one kind takes seconds of processor and bounded memory.
 
-Each test first makes what is many, and then measures the source alone. `kafka/test_many_partitions.py` has
+Each test first makes the many things, and then measures the source alone. `kafka/test_many_partitions.py` has
 partitions.
 """
 
@@ -35,7 +35,7 @@ MIB = 1 << 20
 
 
 class Measured:
-    """What a block took."""
+    """The cost of a block of code."""
 
     seconds = 0.0
     """Of this process's processors."""
@@ -45,10 +45,10 @@ class Measured:
 
 @contextmanager
 def measured(what: str) -> Iterator[Measured]:
-    found, began, before = Measured(), time.process_time(), _peak()
-    yield found
-    found.seconds, found.mib = time.process_time() - began, (_peak() - before) / MIB
-    print(f"{what}: {found.seconds:.1f} s of processor, {found.mib:.0f} MiB")
+    cost, began, before = Measured(), time.process_time(), _peak()
+    yield cost
+    cost.seconds, cost.mib = time.process_time() - began, (_peak() - before) / MIB
+    print(f"{what}: {cost.seconds:.1f} s of processor, {cost.mib:.0f} MiB")
 
 
 def _peak() -> int:
@@ -56,7 +56,7 @@ def _peak() -> int:
 
 
 def read_until(source: Source[Any], count: int, positions: dict[str, Any]) -> None:
-    """Read so many records, and save their positions."""
+    """Read `count` records, and save their positions."""
     came = 0
 
     def all_came() -> bool:
@@ -72,7 +72,7 @@ def read_until(source: Source[Any], count: int, positions: dict[str, Any]) -> No
 
 
 def known(names: list[str], mark: str) -> dict[str, Any]:
-    """Positions of files that were read."""
+    """Return positions of files that were read."""
     return {name: {"at": 1, "mark": mark, "done": True} for name in names}
 
 
@@ -91,18 +91,18 @@ def test_of_files_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     os.utime(first, ns=(1, 1))
     positions = known(names, f"{first.stat().st_size} 1")
     source = FileSource(f"{tmp_path}/*.csv", follow=True, complete_seconds=0.0)
-    with closing(source), measured(f"{MANY:,} files") as took:
+    with closing(source), measured(f"{MANY:,} files") as cost:
         source.open(positions)
         wait_until(lambda: source.read(0.0) == [] and source.up, "it is up")
         (tmp_path / "new.csv").write_text("id,label\n2,yes\n")
         read_until(source, 1, positions)
     assert len(positions) == MANY + 1
-    assert took.seconds < 30
-    assert took.mib < 300
+    assert cost.seconds < 30
+    assert cost.mib < 300
 
 
 def test_of_objects_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a bucket of S3 has them: nothing that was read is fetched again."""
+    """A bucket of S3: no object that was read is fetched again."""
     monkeypatch.setattr(RemoteFiles, "look_seconds", 0.1)
     place, files = f"many-{token_hex(4)}", fsspec.filesystem("memory")
     fetched: list[str] = []
@@ -121,14 +121,14 @@ def test_of_objects_at_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
             name: {"at": 1, "mark": all_files.mark(name), "done": True} for name in all_files._known
         }
     source = FileSource(f"memory://{place}/*.csv", follow=True, complete_seconds=0.0)
-    with closing(source), measured(f"{MANY:,} objects") as took:
+    with closing(source), measured(f"{MANY:,} objects") as cost:
         source.open(positions)
         wait_until(lambda: source.read(0.05) == [] and source.up, "it is up")
         files.pipe_file(f"/{place}/new.csv", b"id,label\n2,yes\n")
         read_until(source, 1, positions)
     assert fetched == [f"/{place}/new.csv"]
-    assert took.seconds < 30
-    assert took.mib < 300
+    assert cost.seconds < 30
+    assert cost.mib < 300
 
 
 @pytest.mark.redis
@@ -151,13 +151,13 @@ def test_of_entries_that_wait_to_be_acknowledged(redis_server: RedisServer) -> N
         wait_until(lambda: not any(map(records_in, killed.read(0.05))), "the others are read", pause=0.001)
         killed._drop()
         source = RedisStream(settings)
-        with closing(source), measured(f"{MANY:,} entries") as took:
+        with closing(source), measured(f"{MANY:,} entries") as cost:
             source.open(saved)
             read_until(source, MANY - read, dict(saved))
             wait_until(lambda: source.read(0.05) == [] and source.lag == 0, "nothing is left")
         assert client.xpending(name, settings.group)["pending"] == 0
-    assert took.seconds < 60
-    assert took.mib < 300
+    assert cost.seconds < 60
+    assert cost.mib < 300
 
 
 def test_of_rows_with_one_value_of_the_rising_column(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_of_rows_with_one_value_of_the_rising_column(tmp_path: Path) -> None:
     place = {"driver": "sqlite3", "dsn": str(path), "table": "labels", "cursor": "updated"}
     settings = SqlSourceConfig(kind="sql", poll_seconds=0.05, **place)
     positions: dict[str, Any] = {}
-    with measured(f"{MANY:,} rows") as took:
+    with measured(f"{MANY:,} rows") as cost:
         with closing(SqlSource(settings)) as source:
             source.open({})
             read_until(source, MANY, positions)
@@ -185,5 +185,5 @@ def test_of_rows_with_one_value_of_the_rising_column(tmp_path: Path) -> None:
             read_until(source, 1, positions)
             assert source.read(0.2) == []
             assert source.counts.gap_records == 0
-    assert took.seconds < 60
-    assert took.mib < 300
+    assert cost.seconds < 60
+    assert cost.mib < 300

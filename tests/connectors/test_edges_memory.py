@@ -68,7 +68,7 @@ def test_of_rejects(data: bytes, count: int) -> None:
 def reading(
     section: Mapping[str, Any], count: int, room: int = ROOM, database: Sequence[str] = ()
 ) -> Iterator[Any]:
-    """A program that reads so many records of a source within its bound, and its port."""
+    """Run a program that reads `count` records of a source within its bound; yield its port."""
     words = [
         sys.executable,
         "-m",
@@ -92,9 +92,9 @@ def reading(
 
 
 def outcome(process: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(process.stdout.readline())
-    print(f"{found['records']} records, peak {found['peak']:.0f} MiB, errors {found['errors']}")
-    return found
+    figures: dict[str, Any] = json.loads(process.stdout.readline())
+    print(f"{figures['records']} records, peak {figures['peak']:.0f} MiB, errors {figures['errors']}")
+    return figures
 
 
 def record(number: int, size: int) -> bytes:
@@ -120,9 +120,9 @@ def many_large_lines() -> Iterator[bytes]:
 def test_of_standard_input(lines: Callable[[], Iterator[bytes]], count: int) -> None:
     with reading({"kind": "stdin"}, count) as process:
         pour(process, lines)
-        found = outcome(process)
-    assert found["records"] == count
-    assert found["peak"] < 100
+        figures = outcome(process)
+    assert figures["records"] == count
+    assert figures["peak"] < 100
 
 
 @pytest.mark.parametrize(("lines", "count"), [(one_long_line, 2), (many_large_lines, 300)])
@@ -131,9 +131,9 @@ def test_of_a_followed_file(lines: Callable[[], Iterator[bytes]], count: int, tm
     with path.open("wb") as file:
         file.writelines(lines())
     with reading({"kind": "file", "path": str(path), "follow": True}, count) as process:
-        found = outcome(process)
-    assert found["records"] == count
-    assert found["peak"] < 100
+        figures = outcome(process)
+    assert figures["records"] == count
+    assert figures["peak"] < 100
 
 
 def test_of_posts(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def read_posts(section: Mapping[str, Any], database: Sequence[str] = ()) -> None
                 assert client.post(url, content=body, headers=headers).status_code == 202
                 if number % 10 == 0:
                     assert client.post(url, content=bomb, headers=packed).status_code == 413
-        found = outcome(process)
-    assert found["records"] == 100
-    assert found["peak"] < 200
+        figures = outcome(process)
+    assert figures["records"] == 100
+    assert figures["peak"] < 200
 
 
 @pytest.mark.parametrize(
@@ -189,6 +189,6 @@ def test_of_a_topic(
     place = {"brokers": [kafka_broker.address], "topics": [topic], "group": topic}
     section = {"kind": "kafka", "driver": kafka_driver, "options": JOIN_FAST, **place}
     with reading(section, count) as process:
-        found = outcome(process)
-    assert found["records"] == count
-    assert found["peak"] < 300
+        figures = outcome(process)
+    assert figures["records"] == count
+    assert figures["peak"] < 300

@@ -126,19 +126,21 @@ def test_the_error_of_a_cut_file_says_where_it_ends_and_how_much_it_lacks(tmp_pa
     path.write_bytes(compressed(".zst", os.urandom(5000).hex().encode())[:-100])
     with opened(path) as source, pytest.raises(SourceError) as caught:
         read_all(source)
-    told = f"it ends within a frame, at byte {path.stat().st_size}, where at least 100 more must follow; copy"
-    assert told in str(caught.value)
+    message = (
+        f"it ends within a frame, at byte {path.stat().st_size}, where at least 100 more must follow; copy"
+    )
+    assert message in str(caught.value)
 
 
 def test_a_cut_table_is_an_error_too(tmp_path):
     path = tmp_path / "p.csv.zst"
     whole = compressed(".zst", f"id,model,scores\n{os.urandom(300_000).hex()},erm,0.5\n".encode())
-    for lacking, told in (
+    for lacking, message in (
         (9, "is damaged after row"),
         (len(whole) - 9, "name its columns, but it is damaged"),
     ):
         path.write_bytes(whole[:-lacking])
-        with opened(path) as source, pytest.raises(SourceError, match=f"{told}.* more must follow"):
+        with opened(path) as source, pytest.raises(SourceError, match=f"{message}.* more must follow"):
             read_all(source)
 
 
@@ -150,18 +152,18 @@ def test_every_whole_line_before_the_damage_is_used(tmp_path, kind):
     half = len(whole) // 2
     cut = whole[:half] if kind == ".gz" else whole[:half] + bytes(100) + whole[half:]
     path.write_bytes(cut)
-    found: list[Raw] = []
+    raws: list[Raw] = []
     with opened(path) as source:
         with pytest.raises(SourceError, match="is damaged after byte") as caught:
-            drain(source, found)
+            drain(source, raws)
         with pytest.raises(SourceError, match="is damaged after byte"):
             source.read(0.0)
-    *found, rest = found
-    assert data.startswith(text(found))
-    assert len(data) // 3 < len(text(found)) < len(data)
+    *raws, rest = raws
+    assert data.startswith(text(raws))
+    assert len(data) // 3 < len(text(raws)) < len(data)
     place = int(str(caught.value).partition("after byte ")[2].split()[0])
-    assert 0 <= place - len(text(found)) < len(data) // 3_000, "it says where the good text ends"
-    assert rest == RawDamaged(str(caught.value), data[len(text(found)) : place], str(path), len(text(found)))
+    assert 0 <= place - len(text(raws)) < len(data) // 3_000, "it says where the good text ends"
+    assert rest == RawDamaged(str(caught.value), data[len(text(raws)) : place], str(path), len(text(raws)))
 
 
 @pytest.mark.slow
@@ -192,7 +194,7 @@ def test_what_a_fault_takes_counts_as_one_record_and_reading_goes_on_there_once_
 
 
 def packed(path: Path, ids: list[str]) -> bytes:
-    """A file of answers with these ids, as its name says."""
+    """Return a file of answers with these ids, as its name says."""
     if path.suffix == ".parquet":
         table = pyarrow.table({"id": ids, "model": ["erm"] * len(ids), "scores": [0.5] * len(ids)})
         pyarrow.parquet.write_table(table, path, row_group_size=8192)
@@ -272,11 +274,11 @@ def test_a_reader_that_fails_is_begun_again_where_it_was(
     pyarrow.parquet.write_table(pyarrow.table({"id": [str(number) for number in range(35)]}), path)
     real, left = tables._cells, [3]
 
-    def cells(*given: Any) -> Any:
+    def cells(*arguments: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
             raise OverflowError("date value out of range")
-        return real(*given)
+        return real(*arguments)
 
     monkeypatch.setattr(tables, "_cells", cells)
     source = FileSource(path)

@@ -237,7 +237,7 @@ def test_lag_is_about_the_records_that_are_left(tmp_path):
 
 @contextlib.contextmanager
 def asked_meanwhile(source: FileSource) -> Iterator[list[object]]:
-    """Another thread asks for `up` and `lag` all the while, as scrapes do; gives what it was answered."""
+    """Query `up` and `lag` in another thread all the while, as scrapes do; yield the answers."""
     answers: list[object] = []
     stop = threading.Event()
 
@@ -303,14 +303,14 @@ def test_a_folder_of_many_files_is_not_listed_for_each(tmp_path, monkeypatch):
         (tmp_path / f"{number:04}.log").write_bytes(lines(number, number + 1))
     os.utime(tmp_path, (time.time() - 60, time.time() - 60))
     listings, real = [], os.scandir
-    monkeypatch.setattr(os, "scandir", lambda *given: listings.append(1) or real(*given))
+    monkeypatch.setattr(os, "scandir", lambda *arguments: listings.append(1) or real(*arguments))
     source = FileSource(tmp_path / "*.log", follow=True)
     source.open({})
-    found = []
-    while len(found) < count:
-        found += [raw.data for raw in source.read(1.0) if isinstance(raw, RawBlock)]
+    blocks = []
+    while len(blocks) < count:
+        blocks += [raw.data for raw in source.read(1.0) if isinstance(raw, RawBlock)]
     source.close()
-    assert found == [lines(number, number + 1) for number in range(count)]
+    assert blocks == [lines(number, number + 1) for number in range(count)]
     assert len(listings) < 20, "and not several for each file"
 
 

@@ -35,7 +35,7 @@ QUICK = {"follow": True, "settle_seconds": 0.0, "missing_seconds": PATIENCE_SECO
 
 
 class Reading:
-    """Reads as the agent does, and keeps text and newest positions as a store would."""
+    """A reader that works like the agent, and keeps text and newest positions as a store would."""
 
     made: ClassVar[list[FileSource]] = []
 
@@ -48,11 +48,11 @@ class Reading:
         self.source.open(self.saved())
 
     def saved(self) -> dict[str, Any]:
-        """The positions as they come back from a store."""
+        """Return the positions as they come back from a store."""
         return dict(unpack(pack(self.positions)))
 
     def once(self, timeout_seconds: float = 0.0) -> int:
-        """One read; how many answers of the source it brought."""
+        """Return one read; how many answers of the source it brought."""
         raws = self.source.read(timeout_seconds)
         for raw in raws:
             assert isinstance(raw, RawBlock | RawPosition)
@@ -85,7 +85,7 @@ class Reading:
         return self.source.counts.gap_records
 
     def again(self, **settings: Any) -> Reading:
-        """A source that goes on from here, after this one was closed."""
+        """Return a source that goes on from here, after this one was closed."""
         self.source.close()
         return Reading(self.source.path, self.positions, **settings)
 
@@ -96,7 +96,7 @@ def append(path: Path, text: bytes) -> None:
 
 
 def rename(path: Path) -> None:
-    """As logrotate's `create`: p.2 from p.1, p.1 from p."""
+    """Rename p.1 to p.2 and p to p.1, as logrotate's `create` does."""
     for number in range(8, 0, -1):
         for end in ("", ".gz"):
             old = Path(f"{path}.{number}{end}")
@@ -107,7 +107,7 @@ def rename(path: Path) -> None:
 
 
 def copy_and_cut(path: Path) -> None:
-    """As logrotate's `copytruncate`."""
+    """Copy the file and cut it, as logrotate's `copytruncate` does."""
     for number in range(8, 0, -1):
         if Path(f"{path}.{number}").exists():
             Path(f"{path}.{number}").rename(f"{path}.{number + 1}")
@@ -116,7 +116,7 @@ def copy_and_cut(path: Path) -> None:
 
 
 def compress(path: Path) -> None:
-    """As gzip does it: the time of change stays."""
+    """Compress a file as gzip does it: the time of change stays."""
     now = path.stat()
     packed = Path(f"{path}.gz")
     packed.write_bytes(gzip.compress(path.read_bytes()))
@@ -269,7 +269,7 @@ def test_a_file_that_is_rotated_before_anything_was_read_of_it_is_not_passed_ove
 
 
 def at_an_empty_file(path: Path) -> Reading:
-    """A reading that has gone over to a file that was cut, in which nothing stands yet."""
+    """Return a reading that has gone over to a file that was cut, in which nothing stands yet."""
     path.write_bytes(lines(0, 10))
     reading = Reading(path)
     reading.until(lines(0, 10))
@@ -694,13 +694,13 @@ def test_the_files_of_a_pattern_that_are_open_are_bounded(
 
 
 def open_files() -> list[str]:
-    found = []
+    targets = []
     for each in os.listdir("/proc/self/fd"):
         try:
-            found.append(os.readlink(f"/proc/self/fd/{each}"))
+            targets.append(os.readlink(f"/proc/self/fd/{each}"))
         except OSError:
             continue
-    return found
+    return targets
 
 
 def test_what_a_pattern_cannot_do_is_said(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ New = Callable[..., FileSource]
 
 
 class Reader:
-    """Reads a source, and keeps what came with the newest positions, as a store would have them."""
+    """A reader of a source that keeps rows and the newest positions, as a store would have them."""
 
     def __init__(self, source: FileSource, at: dict[str, Any] | None = None) -> None:
         self.source, self.positions = source, dict(at or {})
@@ -83,7 +83,7 @@ def parquet(path: Any, *ids: str) -> None:
 
 @pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch) -> Iterator[New]:
-    """Makes sources that take a file as complete at once, and closes them in the end."""
+    """Yield a function that makes sources that read a file as complete at once; close them in the end."""
     monkeypatch.setattr(LocalFiles, "look_seconds", 0.01)
     monkeypatch.setattr(RemoteFiles, "look_seconds", 0.01)
     with ExitStack() as stack:
@@ -300,14 +300,14 @@ def test_a_store_that_is_away_is_an_error_and_reading_goes_on(
     with files.open(f"{place}/a.parquet", "wb") as file:
         parquet(file, "a1")
 
-    def fails(*given: Any, **named: Any) -> None:
+    def fails(*arguments: Any, **named: Any) -> None:
         raise ConnectionError("the line is cut.")
 
-    for step, told in (("glob", "cannot be listed"), ("get_file", "cannot be fetched")):
+    for step, message in (("glob", "cannot be listed"), ("get_file", "cannot be fetched")):
         reader = Reader(new(f"{place}/*.parquet"))
         with monkeypatch.context() as patched:
             patched.setattr(type(files), step, fails)
-            with pytest.raises(SourceError, match=f"{told}: the line is cut$"):
+            with pytest.raises(SourceError, match=f"{message}: the line is cut$"):
                 reader.once(1.0)
             assert not reader.source.up
         reader.until("a1")
@@ -353,7 +353,7 @@ def refuse(text: str, **options: Any) -> Any:
 
 
 def test_what_an_address_cannot_do_is_said(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path, more, told in (
+    for path, more, message in (
         ("memory://a/*.csv", {"follow": False}, "files at an address are read as they come; set follow"),
         (
             "memory://a/*.log",
@@ -364,7 +364,7 @@ def test_what_an_address_cannot_do_is_said(new: New, monkeypatch: pytest.MonkeyP
     ):
         with pytest.raises(SourceError) as error:
             new(path, **more).open({})
-        assert told in str(error.value)
+        assert message in str(error.value)
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     with pytest.raises(MissingExtraError, match=r"Reading gs:// needs .*pip install 'blindsight\[gs\]'"):
         new("gs://a/*.csv").open({})
@@ -433,7 +433,7 @@ def test_a_folder_is_listed_once_for_all_of_its_files(
         csv(tmp_path / f"{each}.csv", each)
     monkeypatch.setattr(LocalFiles, "look_seconds", 3600.0)
     listings, real = [], LocalFiles.marks
-    monkeypatch.setattr(LocalFiles, "marks", lambda *given: listings.append(1) or real(*given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(LocalFiles, "marks", lambda *arguments: listings.append(1) or real(*arguments))  # type: ignore[func-returns-value]
     reader, reads = Reader(new(tmp_path / "*.csv", missing_seconds=60.0)), 0
     while len(reader.ids) < len(ids):
         reader.once(60.0)
@@ -446,7 +446,7 @@ def test_a_folder_is_listed_once_for_all_of_its_files(
 def test_a_reader_that_fails_costs_no_row_and_holds_up_no_file(
     tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was not read is counted after a minute, once, and is read as soon as it can be."""
+    """Unread rows are counted after a minute, once, and are read as soon as possible."""
     ids = [str(number) for number in range(20_000)]
     parquet(tmp_path / "a.parquet", *ids)
     parquet(tmp_path / "b.parquet", "b1")
@@ -619,12 +619,12 @@ def test_a_store_that_accepts_and_never_answers_is_told_and_its_answer_has_a_lim
 class HalfOpen(SimpleHTTPRequestHandler):
     """A server that never answers the first request of each address, as through a half-open connection."""
 
-    asked: ClassVar[set[str]] = set()
+    opened: ClassVar[set[str]] = set()
     shut = threading.Event()
 
     def do_GET(self) -> None:
-        if self.path not in self.asked:
-            self.asked.add(self.path)
+        if self.path not in self.opened:
+            self.opened.add(self.path)
             self.shut.wait()
             return
         super().do_GET()
@@ -635,7 +635,7 @@ class HalfOpen(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def half_open(tmp_path: Path) -> Iterator[str]:
-    HalfOpen.asked.clear()
+    HalfOpen.opened.clear()
     HalfOpen.shut.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(HalfOpen, directory=str(tmp_path))) as server:
         serving = threading.Thread(target=server.serve_forever)
@@ -652,20 +652,20 @@ def test_a_call_of_any_store_that_hangs_is_given_up_and_made_again(
     monkeypatch.setattr(remote, "ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(remote, "LOST_SECONDS", 1.0)
     csv(tmp_path / "a.csv", "1", "2")
-    reader, said = Reader(new(f"{half_open}/*.csv")), set[str]()
+    reader, messages = Reader(new(f"{half_open}/*.csv")), set[str]()
 
     def has_come() -> bool:
         before = time.monotonic()
         try:
             reader.once(0.05)
         except SourceError as error:
-            said.add(re.sub(r"\d+ seconds", "N seconds", str(error)))
+            messages.add(re.sub(r"\d+ seconds", "N seconds", str(error)))
         assert time.monotonic() - before < 10, "a read waits"
         return reader.ids == ["1", "2"]
 
     wait_until(has_come, "the file comes")
-    assert HalfOpen.asked == {"/", "/a.csv"}
-    assert said == {f"{half_open}/*.csv has not answered for N seconds; it is asked again"}
+    assert HalfOpen.opened == {"/", "/a.csv"}
+    assert messages == {f"{half_open}/*.csv has not answered for N seconds; it is asked again"}
     wait_until(lambda: reader.once(0.05) is None and reader.source.up, "it is up")
 
 

@@ -38,7 +38,7 @@ NOTHING: dict[str, Any] = {}
 
 
 class Reader:
-    """Reads a source, and keeps what came with the newest position, as a store would have it."""
+    """A reader of a source that keeps entries and the newest position, as a store would have it."""
 
     def __init__(self, source: RedisStream) -> None:
         self.source = source
@@ -54,7 +54,7 @@ class Reader:
         return len(raws)
 
     def until(self, count: int) -> list[bytes]:
-        """Read until so many came in all, and no more."""
+        """Read until `count` entries came in all, and no more."""
         wait_until(lambda: self.once() >= 0 and len(self.values) >= count, f"{count} came")
         assert self.once() == 0
         assert len(self.values) == count
@@ -83,7 +83,9 @@ def stream(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def new(redis_server: RedisServer, stream: str) -> Iterator[New]:
-    """Makes sources of this test's stream, open unless `at` is None, and closes them in the end."""
+    """Yield a function that makes sources of this test's stream, open unless `at` is None; close them in
+    the end.
+    """
     with ExitStack() as stack:
 
         def make(
@@ -258,8 +260,8 @@ def test_what_a_read_brought_that_never_arrived_comes_after_all(
     fill(redis_server, stream, *range(5, 10))
     execute = Pipeline.execute
 
-    def cut_off(*given: Any, **named: Any) -> None:
-        execute(*given, **named)
+    def cut_off(*arguments: Any, **named: Any) -> None:
+        execute(*arguments, **named)
         monkeypatch.undo()
         raise exceptions.ConnectionError("cut off")
 
@@ -478,7 +480,7 @@ def test_a_group_that_is_gone_is_made_anew_after_our_position(
 
 
 def test_what_the_group_gives_again_is_left_out(redis_server: RedisServer, stream: str, new: New) -> None:
-    """As after a failover to a replica that had not heard of the last reads."""
+    """A failover to a replica that had not heard of the last reads gives them again."""
     fill(redis_server, stream, *range(10))
     reader = Reader(new())
     reader.until(10)
@@ -500,7 +502,7 @@ def add(server: RedisServer, stream: str, first: int, values: list[bytes]) -> No
         pipe.execute()
 
 
-def anew(stream: str, lost: int) -> str:
+def recreated_message(stream: str, lost: int) -> str:
     return (
         f"source {stream}: the stream was deleted and created again; it is read from its start; of the old "
         f"one, {lost} entries are lost, as far as its end was known"
@@ -529,7 +531,7 @@ def test_a_stream_that_was_created_again_is_read_from_its_start(
     again = reader if running else Reader(new(reader.position))
     assert again.until(50 * running + size)[-size:] == numbers(50, 50 + size)
     assert again.source.counts == SourceCounts()
-    assert caplog.text.count(anew(stream, 0)) == 1
+    assert caplog.text.count(recreated_message(stream, 0)) == 1
     again.source.acknowledge({stream: {**reader.position[stream], "log": "old", "after": b"999-1"}})
     again.source.keep_alive()
     assert pending(redis_server, stream) == size, "a position of the old stream acknowledges nothing"
@@ -538,7 +540,7 @@ def test_a_stream_that_was_created_again_is_read_from_its_start(
     assert pending(redis_server, stream) == 0
     add(redis_server, stream, 500, [b"more"])
     assert Reader(new(again.position)).until(1) == [b"more"]
-    assert caplog.text.count(anew(stream, 0)) == 1
+    assert caplog.text.count(recreated_message(stream, 0)) == 1
 
 
 def test_what_was_not_read_of_the_old_stream_is_counted(
@@ -577,7 +579,7 @@ def test_a_stream_whose_group_another_member_made_again_goes_on_where_that_one_s
 def test_a_stream_that_only_lost_its_end_is_not_read_again(
     redis_server: RedisServer, stream: str, new: New, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after a failover to a replica that had not heard of the last entries."""
+    """A failover to a replica that had not heard of the last entries loses them."""
     add(redis_server, stream, 1, numbers(0, 10))
     reader = Reader(new())
     reader.until(10)
@@ -636,7 +638,7 @@ def test_while_nothing_can_be_saved_no_more_is_read_than_memory_is_meant_for(
 # ── what is refused ──
 
 
-def told(source: RedisStream) -> str:
+def error_of(source: RedisStream) -> str:
     with pytest.raises(SourceError) as caught:
         source.open({})
     assert not source.up
@@ -646,7 +648,7 @@ def told(source: RedisStream) -> str:
 def test_a_key_that_is_no_stream_is_told(redis_server: RedisServer, stream: str, new: New) -> None:
     with redis_server.client() as client:
         client.set(stream, "text")
-        assert told(new(None)) == (
+        assert error_of(new(None)) == (
             f"Redis at {redis_server.url}, stream {stream}: WRONGTYPE Operation against a key holding the "
             "wrong kind of value; name the key of a stream"
         )
@@ -659,17 +661,17 @@ def test_a_login_is_read_from_a_file_and_what_is_refused_is_told_without_the_pas
     caplog.set_level(logging.DEBUG)
     server = new_redis_server("--requirepass", "hidden-word")
     at = f"Redis at {server.url}, stream {stream}: "
-    assert told(new(None, server)) == f"{at}Authentication required; check username and password_file"
+    assert error_of(new(None, server)) == f"{at}Authentication required; check username and password_file"
     (tmp_path / "password").write_text("wrong-word\n")
     login = {"password_file": str(tmp_path / "password")}
     source = new(None, server, **login)
     refused = "invalid username-password pair or user is disabled; check username and password_file"
-    assert told(source) == at + refused
+    assert error_of(source) == at + refused
     (tmp_path / "password").write_text("hidden-word\n")
     wait_until(lambda: source.read(0.1) == [] and source.up, "the file is read again")
     assert new({}, server, username="default", **login).up
     (tmp_path / "password").unlink()
-    assert told(new(None, server, **login)) == (
+    assert error_of(new(None, server, **login)) == (
         f"password_file: {tmp_path}/password cannot be used: No such file or directory; "
         "give a file that holds it"
     )
@@ -684,7 +686,7 @@ def test_a_user_who_may_not_read_is_told_what_to_allow(
     with redis_server.client() as client:
         client.acl_setuser("reader", enabled=True, passwords=["+word"], keys=["other"], commands=["+ping"])
         login = {"username": "reader", "password_file": str(tmp_path / "password")}
-        assert "; allow the user +@stream, +@transaction, +@connection and the key of the stream" in told(
+        assert "; allow the user +@stream, +@transaction, +@connection and the key of the stream" in error_of(
             new(None, **login)
         )
         allowed = ["+@stream", "+@transaction", "+@connection"]
@@ -898,22 +900,22 @@ def test_an_entry_that_does_not_fit_into_memory_costs_that_entry_alone(
     fill(redis_server, stream, "before", "large", "after")
     real = redis_stream.Redis.parse_response
 
-    def parsed(self: Any, *given: Any, **options: Any) -> Any:
-        found = real(self, *given, **options)
-        if given[1] == "XREADGROUP" and b"large" in str(found).encode():
+    def parsed(self: Any, *arguments: Any, **options: Any) -> Any:
+        reply = real(self, *arguments, **options)
+        if arguments[1] == "XREADGROUP" and b"large" in str(reply).encode():
             raise MemoryError
-        return found
+        return reply
 
     source = new()
     monkeypatch.setattr(redis_stream.Redis, "parse_response", parsed)
     monkeypatch.setattr(redis_stream, "LONGEST_PAUSE", 0.1)
     real_execute = Pipeline.execute
 
-    def execute(self: Any, *given: Any) -> Any:
-        found = real_execute(self, *given)
-        if b"large" in str(found[2]).encode():
+    def execute(self: Any, *arguments: Any) -> Any:
+        reply = real_execute(self, *arguments)
+        if b"large" in str(reply[2]).encode():
             raise MemoryError
-        return found
+        return reply
 
     monkeypatch.setattr(Pipeline, "execute", execute)
     reader = Reader(source)

@@ -3,7 +3,7 @@
     python -m tests.deploy.confined UNIT COMMAND…
 
 systemd itself need not run: `systemd-analyze` says which calls the unit's groups are, and libseccomp sets
-the filter, which the command inherits. What is not allowed fails with EPERM, as under the unit. The memory
+the filter, which the command inherits. A forbidden call fails with EPERM, as under the unit. The memory
 bound is that of a control group (version 1), where this user may make one; else there is none.
 """
 
@@ -24,33 +24,35 @@ _GROUPS = Path("/sys/fs/cgroup/memory")
 
 
 def setting(unit: Path, key: str) -> list[str]:
-    """The values of a key of a unit, in their order."""
+    """Return the values of a key of a unit, in their order."""
     return re.findall(rf"^{key}=(.*)$", unit.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def allowed(unit: Path) -> set[str]:
-    """The system calls that a unit's filter allows: a list of them, less those of the lines with a tilde."""
-    found = calls(["@default"])  # which systemd always adds
+    """Return the system calls that a unit's filter allows: a list of them, less those of the lines with a
+    tilde.
+    """
+    allowed_calls = calls(["@default"])  # which systemd always adds
     for words in setting(unit, "SystemCallFilter"):
         if words.startswith("~"):
-            found -= calls(words[1:].split())
+            allowed_calls -= calls(words[1:].split())
         else:
-            found |= calls(words.split())
-    return found
+            allowed_calls |= calls(words.split())
+    return allowed_calls
 
 
 def calls(names: Iterable[str]) -> set[str]:
-    """System calls by name, groups (`@resources`) taken apart."""
-    found: set[str] = set()
+    """Return system calls by name, groups (`@resources`) taken apart."""
+    resolved: set[str] = set()
     for name in names:
         if not name.startswith("@"):
-            found.add(name)
+            resolved.add(name)
             continue
         words = ["systemd-analyze", "syscall-filter", "--no-pager", name]
-        told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-        members = re.findall(r"^ +([@a-z_0-9-]+)$", told, re.MULTILINE)
-        found |= calls(members)
-    return found
+        output = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        members = re.findall(r"^ +([@a-z_0-9-]+)$", output, re.MULTILINE)
+        resolved |= calls(members)
+    return resolved
 
 
 def confine(names: Iterable[str]) -> None:

@@ -64,7 +64,7 @@ exec setpriv --no-new-privs chroot --userspec="$user" --groups= "$root" env -i "
 
 
 def _output(*words: str | Path, **rest: Any) -> str:
-    """What a command prints; an AssertionError with all that it said where it fails."""
+    """Return the output of a command; raise AssertionError with all of it where it fails."""
     done = subprocess.run(words, capture_output=True, text=True, check=False, **rest)
     assert done.returncode == 0, f"{' '.join(map(str, words))}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
     return done.stdout
@@ -85,20 +85,20 @@ class Images:
         self._words = ("buildah", *kept)
 
     def buildah(self, *words: str | Path) -> str:
-        """What it prints."""
+        """Return the output of buildah."""
         return _output(*self._words, *words, env={**os.environ, "TMPDIR": str(self._folder)}).strip()
 
     def container(self, image: str) -> tuple[str, Path]:
-        """A container's name, and where its files are."""
+        """Return a container's name, and where its files are."""
         name = self.buildah("from", "--pull=never", image)
         return name, Path(self.buildah("mount", name))
 
     def make_base(self) -> None:
-        """What the Dockerfile's `BASE` must be: `python`, and a pip that can be taken away."""
+        """Make the Dockerfile's `BASE`: `python`, and a pip that can be taken away."""
         name, root = self.container("scratch")
         release = dict(re.findall(r'^(\w+)="?(.*?)"?$', Path("/etc/os-release").read_text(), re.MULTILINE))
-        told = ("Created-By: Packages", "Component: main", f"Release: {release['VERSION_CODENAME']}")
-        [mirror, *_] = _output("apt-get", "indextargets", "--format", "$(REPO_URI)", *told).splitlines()
+        filters = ("Created-By: Packages", "Component: main", f"Release: {release['VERSION_CODENAME']}")
+        [mirror, *_] = _output("apt-get", "indextargets", "--format", "$(REPO_URI)", *filters).splitlines()
         words = ("debootstrap", "--variant=minbase", f"--include={PACKAGES}", release["VERSION_CODENAME"])
         _output(*words, root, mirror)
         _output("chroot", root, "python3", "-m", "venv", "/usr/local")
@@ -107,12 +107,12 @@ class Images:
         self.buildah("commit", "--quiet", "--rm", name, BASE)
 
     def build(self, extras: str) -> str:
-        """The image with these extras."""
+        """Return the image with these extras."""
         name = f"localhost/blindsight:{extras.replace(',', '-')}"
         pip = self._folder / "pip.conf"
-        told = pip_settings()
-        pip.write_text("\n".join(["[global]", *(f"{key} = {value}" for key, value in told.items())]))
-        files = {value for value in told.values() if os.path.isfile(value)}
+        settings = pip_settings()
+        pip.write_text("\n".join(["[global]", *(f"{key} = {value}" for key, value in settings.items())]))
+        files = {value for value in settings.values() if os.path.isfile(value)}
         volumes = [f"{each}:{each}:ro" for each in files] + [f"{pip}:/etc/pip.conf:ro"]
         words = ["build", "--isolation", "chroot", "--pull=never", "--format", "docker", "--tag", name]
         words += [word for volume in volumes for word in ("--volume", volume)]
@@ -122,26 +122,27 @@ class Images:
         return name
 
     def layers(self, image: str) -> list[int]:
-        """The bytes of each layer; the first are the base's."""
+        """Return the bytes of each layer; the first are the base's."""
         manifest = json.loads(json.loads(self.buildah("inspect", "--type", "image", image))["Manifest"])
         return [layer["size"] for layer in manifest["layers"]]
 
     def settings(self, image: str) -> dict[str, Any]:
-        """What the image says of how it is run."""
-        found: dict[str, Any] = json.loads(self.buildah("inspect", "--type", "image", image))["Docker"]
-        return found["config"]  # type: ignore[no-any-return]
+        """Return the image's settings of how it runs."""
+        config: dict[str, Any] = json.loads(self.buildah("inspect", "--type", "image", image))["Docker"]
+        return config["config"]  # type: ignore[no-any-return]
 
 
 def pip_settings() -> dict[str, str]:
-    """How pip is set here, by files and by the environment."""
-    told = _output(sys.executable, "-m", "pip", "config", "list")
-    return dict(re.findall(r"^(?:global|install|:env:)\.([a-z-]+)='(.*)'$", told, re.MULTILINE))
+    """Return the settings of pip here, from files and the environment."""
+    output = _output(sys.executable, "-m", "pip", "config", "list")
+    return dict(re.findall(r"^(?:global|install|:env:)\.([a-z-]+)='(.*)'$", output, re.MULTILINE))
 
 
 def words_in(
     root: Path, folder: Path, settings: dict[str, Any], command: Sequence[str], writable: bool = True
 ) -> list[str]:
-    """A command line that runs a command in the image; `folder` has its configuration, its `state` the state.
+    """Return a command line that runs a command in the image; `folder` has its configuration, its `state`
+    the state.
 
     `writable` says whether it may write to the state. The process is the child of the one that is started,
     and the first of its namespace, as in a container.
@@ -152,7 +153,7 @@ def words_in(
 
 
 def process_in(daemon: DaemonProcess) -> int:
-    """The id of the process in the image."""
+    """Return the id of the process in the image."""
     pid = daemon.process.pid
     [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
     return int(child)
@@ -186,12 +187,12 @@ def works(root: Path, settings: dict[str, Any], folder: Path) -> Iterator[str]:
             os.kill(pid, signal.SIGTERM)
             code = daemon.process.wait(60)
         assert code == 0, daemon.log
-        told = f"scraped after {scraped:.1f} s, healthy, {rows} rows refitted, SIGTERM: exit code {code}"
-        yield f"  start {number + 1}: {told}"
+        summary = f"scraped after {scraped:.1f} s, healthy, {rows} rows refitted, SIGTERM: exit code {code}"
+        yield f"  start {number + 1}: {summary}"
     assert len(read_windows(state / "windows.ndjson")) == 16
-    found = _output(*words_in(root, folder, settings, ["sh", "-c", _WRITABLE])).split()
-    assert found == [str(STATE)]
-    yield f"  may write to: {', '.join(found)}"
+    writable = _output(*words_in(root, folder, settings, ["sh", "-c", _WRITABLE])).split()
+    assert writable == [str(STATE)]
+    yield f"  may write to: {', '.join(writable)}"
 
 
 def works_without_a_folder(root: Path, settings: dict[str, Any], folder: Path) -> Iterator[str]:
@@ -204,14 +205,14 @@ def works_without_a_folder(root: Path, settings: dict[str, Any], folder: Path) -
     program = words_in(root, folder, settings, [*settings["Entrypoint"], *settings["Cmd"]], writable=False)
     with PostgresServer() as server:
         store = {"postgres": server.dsn, "prefix": "image", "every_seconds": 600, "lease_seconds": 2}
-        given = configuration(sources=[{"kind": "http", "listen": f"127.0.0.1:{port}"}], store=store)
-        with DaemonProcess(folder, given, program=program) as daemon:
+        config = configuration(sources=[{"kind": "http", "listen": f"127.0.0.1:{port}"}], store=store)
+        with DaemonProcess(folder, config, program=program) as daemon:
             daemon.metrics()
             url, headers = f"http://127.0.0.1:{port}/v1/predictions", {"content-type": "application/x-ndjson"}
             status = httpx.post(url, content=ndjson(rows), headers=headers, timeout=60).status_code
             os.kill(process_in(daemon), signal.SIGKILL)
         yield f"  start 1: {len(rows)} rows posted, answer {status}, SIGKILL before the first checkpoint"
-        with DaemonProcess(folder, given, program=program) as daemon:
+        with DaemonProcess(folder, config, program=program) as daemon:
             daemon.until_used(len(rows))
             os.kill(process_in(daemon), signal.SIGTERM)
             code = daemon.process.wait(60)
@@ -227,7 +228,7 @@ def _config() -> dict[str, Any]:
 
 
 def table() -> Iterator[str]:
-    """The image as it is, with pyarrow, and with a driver for PostgreSQL."""
+    """Yield the image as it is, with pyarrow, and with a driver for PostgreSQL."""
     with tempfile.TemporaryDirectory() as folder:
         images = Images(Path(folder))
         images.make_base()

@@ -1,9 +1,9 @@
-"""What the Prometheus operator takes, as far as we use it: names, types, patterns, and what is required.
+"""The Prometheus operator's schemas, as far as we use them: names, types, patterns, required fields.
 
 Facts read from the operator's CustomResourceDefinitions (github.com/prometheus-operator/prometheus-operator,
 example/prometheus-operator-crd, Apache-2.0): PrometheusRule of version 0.82.2, complete; ServiceMonitor of
-0.84.1 and PodMonitor of 0.91.0, the fields listed here. An API server drops what is in no definition without
-a word, so here anything else is refused: a field that a manifest needs is looked up there and added.
+0.84.1 and PodMonitor of 0.91.0, the fields listed here. An API server drops unknown fields without a word, so
+here anything else is refused: a field that a manifest needs is looked up there and added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DURATION: Schema = {
 
 
 def of(*required: str, **properties: Schema) -> Schema:
-    """An object of these fields and no other."""
+    """Return an object of these fields and no other."""
     return {
         "type": "object",
         "properties": properties,
@@ -81,7 +81,7 @@ SPECS: dict[str, Schema] = {
 
 
 def resource(kind: str) -> Schema:
-    """A resource of the operator's, whole."""
+    """Return a resource of the operator's, whole."""
     return of(
         "apiVersion",
         "kind",

@@ -35,33 +35,33 @@ FOLDER = Path(__file__).parents[2] / "deploy" / "compose"
 
 
 def composed() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((FOLDER / "docker-compose.yml").read_text(encoding="utf-8"))
-    return found
+    compose: dict[str, Any] = yaml.safe_load((FOLDER / "docker-compose.yml").read_text(encoding="utf-8"))
+    return compose
 
 
 def mounts(service: str) -> dict[str, str]:
-    """Where in the container, and what of ours."""
+    """Return, by path in the container, our path."""
     pairs = [entry.split(":") for entry in composed()["services"][service].get("volumes", [])]
     return {inside: outside for outside, inside, *_ in pairs}
 
 
 def feeder() -> ModuleType:
-    """`deploy/compose/feeder.py`, which the image runs as a file."""
+    """Return `deploy/compose/feeder.py`, which the image runs as a file."""
     spec = importlib.util.spec_from_file_location("feeder", FOLDER / "feeder.py")
     assert spec is not None
     assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_everything_that_is_mounted_is_there_and_every_volume_is_named() -> None:
-    found = composed()
-    for service in found["services"]:
+    compose = composed()
+    for service in compose["services"]:
         for outside in mounts(service).values():
-            assert (FOLDER / outside).exists() if outside.startswith(".") else outside in found["volumes"]
-        for other in found["services"][service].get("depends_on", ()):
-            assert other in found["services"]
+            assert (FOLDER / outside).exists() if outside.startswith(".") else outside in compose["volumes"]
+        for other in compose["services"][service].get("depends_on", ()):
+            assert other in compose["services"]
 
 
 def test_ports_are_of_this_machine_alone_and_the_agent_is_confined() -> None:
@@ -78,10 +78,10 @@ def test_ports_are_of_this_machine_alone_and_the_agent_is_confined() -> None:
 def test_docker_compose_takes_it() -> None:
     programs = [[name] for name in ("docker-compose",) if shutil.which(name)]
     if shutil.which("docker"):
-        asked = subprocess.run(
+        version = subprocess.run(
             ["docker", "compose", "version"], capture_output=True, check=False, timeout=PATIENCE_SECONDS
         )
-        programs += [["docker", "compose"]] if asked.returncode == 0 else []
+        programs += [["docker", "compose"]] if version.returncode == 0 else []
     if not programs:
         missing = "neither `docker-compose` nor docker's plugin is there: run .ci/install-services.sh"
         pytest.fail(missing) if in_ci() else pytest.skip(missing)
@@ -100,10 +100,10 @@ def test_its_rules_are_those_of_its_configuration_and_last_minutes() -> None:
 
 
 def test_grafana_finds_its_data_source_and_its_dashboards() -> None:
-    found = mounts("grafana")
-    provisioning = FOLDER / found["/etc/grafana/provisioning"]
+    targets = mounts("grafana")
+    provisioning = FOLDER / targets["/etc/grafana/provisioning"]
     [provider] = yaml.safe_load((provisioning / "dashboards/blindsight.yaml").read_text("utf-8"))["providers"]
-    dashboards = FOLDER / found[provider["options"]["path"]]
+    dashboards = FOLDER / targets[provider["options"]["path"]]
     home = composed()["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     assert (dashboards / Path(home).name).exists()
     sources = yaml.safe_load((provisioning / "datasources/prometheus.yaml").read_text("utf-8"))
@@ -112,7 +112,7 @@ def test_grafana_finds_its_data_source_and_its_dashboards() -> None:
 
 
 def flights(count: int, seed: int) -> Iterator[Record]:
-    """Like the demo's: four models' answers to one request, labels for all of them beside."""
+    """Yield flights like the demo's: four models' answers to one request, labels for all of them beside."""
     rng = np.random.default_rng(seed)
     for i, score in enumerate(confidences(rng, count).tolist()):
         yield {
@@ -127,7 +127,7 @@ def flights(count: int, seed: int) -> Iterator[Record]:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Path:
-    """What `feeder.py prepare` leaves, with simulated flights."""
+    """Return the folder that `feeder.py prepare` fills, with simulated flights."""
     folder = tmp_path / "demo"
     folder.mkdir()
     (folder / "reference.ndjson").write_bytes(ndjson(list(flights(10_500, 0))))
@@ -136,7 +136,7 @@ def demo(tmp_path: Path) -> Path:
 
 
 def settings(demo: Path, broker: str) -> dict[str, Any]:
-    """The agent's configuration with its folders and hosts replaced, and nothing else."""
+    """Return the agent's configuration with its folders and hosts replaced, and nothing else."""
     text = (FOLDER / "blindsight.yaml").read_text(encoding="utf-8")
     changes = {
         "/demo/": f"{demo}/",
@@ -147,8 +147,8 @@ def settings(demo: Path, broker: str) -> dict[str, Any]:
     for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)
-    found: dict[str, Any] = yaml.safe_load(text)
-    return found
+    settings: dict[str, Any] = yaml.safe_load(text)
+    return settings
 
 
 def test_the_agents_configuration_watches_the_feeders_models(demo: Path) -> None:
@@ -165,7 +165,7 @@ def test_the_feeders_commands_prepare_and_send_what_the_agent_takes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """With every eighth flight of the year, as models of all of them take long to train."""
+    """The test takes every eighth flight of the year, as training on all of them takes long."""
     folder = tmp_path / "demo"
     year = read_flights()
     columns = {each.name: getattr(year, each.name) for each in fields(Flights)}
@@ -200,11 +200,11 @@ def test_the_feeders_commands_prepare_and_send_what_the_agent_takes(
         daemon.until(
             lambda: daemon.metrics().total("answers_received_total") == 4 * flights_sent, "all of it is read"
         )
-        found = daemon.metrics()
-        assert found.total("rejected_total") == 0
+        metrics = daemon.metrics()
+        assert metrics.total("rejected_total") == 0
         for model in MODELS:
             labels = {"model": model, "metric": "accuracy", "estimator": "average_confidence"}
-            assert (found.value("estimate_ratio", **labels) or 0.0) > 0.5
+            assert (metrics.value("estimate_ratio", **labels) or 0.0) > 0.5
 
 
 def test_the_same_files_as_processes_give_something_to_see(
@@ -232,8 +232,8 @@ def test_the_same_files_as_processes_give_something_to_see(
         server = prometheus([], config=text)
 
         assert feeder().feed(demo / "flights.ndjson", [kafka_broker.address], "flights", 5000.0) == 2000
-        found = server.wait_for('blindsight_windows_closed_total{task="delay"} >= 4', PATIENCE_SECONDS)
-        assert {series["metric"]["model"] for series in found} == set(MODELS)
+        samples = server.wait_for('blindsight_windows_closed_total{task="delay"} >= 4', PATIENCE_SECONDS)
+        assert {series["metric"]["model"] for series in samples} == set(MODELS)
         assert server.query("sum(blindsight_predictions_total)")[0]["value"][1] == "8000"
         assert server.query("sum(blindsight_rejected_total)")[0]["value"][1] == "0"
         assert len(server.query("group by (group) (blindsight_group_state)")) == 3

@@ -28,12 +28,12 @@ OUTSIDE = "https://models.example/b"
 
 
 def requests(first: int, count: int, wrong: bool = False) -> list[Record]:
-    """Two models' answers to one task and one model's to another of three classes; every fifth labelled.
+    """Return two models' answers to one task, one model's to another of three classes; every fifth labelled.
 
     With `wrong` the scores are less sure than the reference's, and the labels say the opposite of them.
     """
     rng = np.random.default_rng(first)
-    found: list[Record] = []
+    records: list[Record] = []
     for i in range(first, first + count):
         claimed = rng.normal(0.0, 1.5 if wrong else 4.0)
         scores = 1 / (1 + np.exp(-(claimed + rng.normal(0.0, 0.3, 2))))
@@ -42,13 +42,13 @@ def requests(first: int, count: int, wrong: bool = False) -> list[Record]:
         labelled = i % 5 == 0
         common = {"id": f"r{i}", "time": 1.7e9 + i, "groups": {"region": "eu" if i % 2 else "us"}}
         answers = {m: [1 - s, s] for m, s in zip("ab", scores.tolist(), strict=True)}
-        found.append(common | {"task": "t", "models": answers})
-        found.append({**common, "task": "three", "model": "c", "scores": third.tolist()})
+        records.append(common | {"task": "t", "models": answers})
+        records.append({**common, "task": "three", "model": "c", "scores": third.tolist()})
         if labelled:
-            found.append({"id": f"r{i}", "task": "t", "label": CLASSES[int(bad)], "time": 1.7e9 + i + 1})
+            records.append({"id": f"r{i}", "task": "t", "label": CLASSES[int(bad)], "time": 1.7e9 + i + 1})
             truth = THREE[int(rng.choice(3, p=third))]
-            found.append({"id": f"r{i}", "task": "three", "label": truth, "time": 1.7e9 + i + 1})
-    return found
+            records.append({"id": f"r{i}", "task": "three", "label": truth, "time": 1.7e9 + i + 1})
+    return records
 
 
 def settings(folder: Path) -> dict[str, Any]:
@@ -79,50 +79,50 @@ def settings(folder: Path) -> dict[str, Any]:
         "chart": {"sigmas": 3},
         "models": {"c": {}},
     }
-    found = configuration(
+    settings = configuration(
         task=first,
         sources=[{"kind": "file", "path": "in.ndjson", "follow": True}],
         reports={"path": "windows.ndjson"},
         store={"path": "state"},
     )
-    found["export"]["external_url"] = OUTSIDE
-    found["tasks"]["three"] = three
-    found["tasks"]["chat"] = {"kind": "arena", "window": {"size": 200}}
-    return found
+    settings["export"]["external_url"] = OUTSIDE
+    settings["tasks"]["three"] = three
+    settings["tasks"]["chat"] = {"kind": "arena", "window": {"size": 200}}
+    return settings
 
 
 def comparisons() -> list[Record]:
-    """Two windows of an arena, of whose models one was hardly compared: it has no rank."""
+    """Return two windows of an arena, of whose models one was hardly compared: it has no rank."""
     pairs = compared(np.random.default_rng(4), 400, models=("alpha", "beta", "gamma"))
     new = {"model_a": "alpha", "model_b": "delta", "judge_winner": "model_b"}
     return [row | {"task": "chat"} | (new if i % 100 == 0 else {}) for i, row in enumerate(pairs)]
 
 
 def dashboard(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((DASHBOARDS / f"blindsight-{name}.json").read_text(encoding="utf-8"))
-    return found
+    board: dict[str, Any] = json.loads((DASHBOARDS / f"blindsight-{name}.json").read_text(encoding="utf-8"))
+    return board
 
 
 def expressions(name: str) -> Iterator[tuple[str, str]]:
-    """Panel or annotation, and one of its expressions."""
-    found = dashboard(name)
-    for panel in found["panels"]:
+    """Yield panel or annotation, and one of its expressions."""
+    board = dashboard(name)
+    for panel in board["panels"]:
         yield from ((panel["title"], target["expr"]) for target in panel.get("targets", ()))
-    for mark in found["annotations"].get("list", ()):
+    for mark in board["annotations"].get("list", ()):
         yield mark["name"], mark["expr"]
 
 
 def filled(expression: str, **values: str) -> str:
-    """With variables put in as Grafana does; an unknown one is an error."""
+    """Return the expression with its variables filled in as Grafana does; an unknown one is an error."""
     known = {"job": ".+", "instance": ".+", "task": ".+", "model": ".+", "metric": "accuracy"} | values
     known |= {"estimator": "average_confidence", "group_metric": "accuracy"}
     known |= {"__rate_interval": "10m", "__range": "10m"}
-    return re.sub(r"\$(\w+)", lambda found: known[found[1]], expression)
+    return re.sub(r"\$(\w+)", lambda match: known[match[1]], expression)
 
 
 @pytest.fixture
 def scraped(tmp_path: Path, prometheus: Callable[..., PrometheusServer]) -> Iterator[PrometheusServer]:
-    """Prometheus with the rules over an agent whose models were good, and are not any longer."""
+    """Yield Prometheus with the rules over an agent whose models were good, and are not any longer."""
     stream = tmp_path / "in.ndjson"
     stream.touch()
 
@@ -146,7 +146,7 @@ def scraped(tmp_path: Path, prometheus: Callable[..., PrometheusServer]) -> Iter
 
 
 def missing(server: PrometheusServer) -> list[tuple[str, str]]:
-    """Panels with an expression that finds nothing for any of the models asked for."""
+    """Return panels with an expression that finds nothing for any of the models asked for."""
     every: list[dict[str, str]] = [{"task": task, "model": model} for task, model in TASKS.items()]
     return [
         (f"{name}: {panel}", expression)
@@ -157,13 +157,13 @@ def missing(server: PrometheusServer) -> list[tuple[str, str]]:
 
 
 def by_label(server: PrometheusServer, expression: str, label: str) -> dict[str, float]:
-    """Values of an expression for the model that degraded."""
+    """Return values of an expression for the model that degraded."""
     rows = server.query(filled(expression, task="t", model="a"))
     return {row["metric"][label]: float(row["value"][1]) for row in rows}
 
 
 def curve_is_that_of_the_labels(server: PrometheusServer) -> None:
-    """Calibration curve and distribution of the model whose labels say the opposite of what it claims."""
+    """Check the curve and distribution of the model whose labels contradict its claims."""
     queries = [e for panel, e in expressions("model") if panel == "Calibration curve in numbers"]
     confidence, right, labelled = (by_label(server, expression, "bin") for expression in queries)
     assert confidence.keys() == right.keys() == labelled.keys()
@@ -190,23 +190,23 @@ def test_every_expression_finds_data(scraped: PrometheusServer) -> None:
     assert len(list(expressions("fleet"))) > 25
     assert len(list(expressions("model"))) > 50
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while found := missing(scraped):
-        assert time.monotonic() < deadline, found
+    while lacking := missing(scraped):
+        assert time.monotonic() < deadline, lacking
         time.sleep(0.5)
 
     # Every variable is filled, by the labels of a series that is there.
     for name in ("fleet", "model"):
         for each in dashboard(name)["templating"]["list"]:
             if each["name"] == "page":
-                asked = re.fullmatch(r"query_result\((.+)\)", each["query"])
-                assert asked is not None, each["query"]
-                urls = {row["metric"]["url"] for row in scraped.query(filled(asked[1], task="t", model="a"))}
+                match = re.fullmatch(r"query_result\((.+)\)", each["query"])
+                assert match is not None, each["query"]
+                urls = {row["metric"]["url"] for row in scraped.query(filled(match[1], task="t", model="a"))}
                 assert urls == {OUTSIDE}
             elif each["type"] == "query":
-                asked = re.fullmatch(r"label_values\((.+), (\w+)\)", each["query"])
-                assert asked is not None, each["query"]
-                [first, *_rest] = scraped.query(filled(asked[1]))
-                assert asked[2] in first["metric"]
+                match = re.fullmatch(r"label_values\((.+), (\w+)\)", each["query"])
+                assert match is not None, each["query"]
+                [first, *_rest] = scraped.query(filled(match[1]))
+                assert match[2] in first["metric"]
 
     # An alert leads to the page of its model.
     pages = {

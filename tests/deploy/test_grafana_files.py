@@ -29,10 +29,10 @@ READ_BUT_NOT_TYPED = {"expr", "titleFormat"}
 
 
 def shipped(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
+    board: dict[str, Any] = json.loads(
         (FOLDER / "dashboards" / f"blindsight-{name}.json").read_text(encoding="utf-8")
     )
-    return found
+    return board
 
 
 def panels(name: str) -> list[dict[str, Any]]:
@@ -66,15 +66,15 @@ def test_shipped_files_are_what_the_build_writes(
 def test_dashboards_are_valid_by_grafanas_own_types(name: str) -> None:
     schema = json.loads(gzip.decompress(SCHEMA.read_bytes()))
     validator = jsonschema.Draft7Validator(schema)
-    found = shipped(name)
-    for mark in found["annotations"].get("list", ()):
+    board = shipped(name)
+    for mark in board["annotations"].get("list", ()):
         assert set(mark) >= READ_BUT_NOT_TYPED
         for key in READ_BUT_NOT_TYPED:
             del mark[key]
-    assert [f"{list(e.path)}: {e.message}" for e in validator.iter_errors(found)] == []
+    assert [f"{list(e.path)}: {e.message}" for e in validator.iter_errors(board)] == []
     # The schema refuses what it does not know, or this test would say nothing.
-    assert not validator.is_valid(found | {"colour": "red"})
-    assert not validator.is_valid(found | {"graphTooltip": 7})
+    assert not validator.is_valid(board | {"colour": "red"})
+    assert not validator.is_valid(board | {"graphTooltip": 7})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -95,21 +95,21 @@ def test_every_panel_says_what_it_shows_and_asks_the_chosen_data_source(name: st
 
 
 def test_panels_of_alarms_say_that_labels_may_decide() -> None:
-    said = {panel["title"]: panel["description"] for panel in panels("model")}
+    descriptions = {panel["title"]: panel["description"] for panel in panels("model")}
     for title in ("Active alarms", "Improvements"):
-        assert "labels" in said[title], title
+        assert "labels" in descriptions[title], title
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_dashboards_can_be_found_linked_and_not_edited_in_place(name: str) -> None:
-    found = shipped(name)
-    assert found["uid"] == f"blindsight-{name}"
-    assert found["editable"] is False
-    assert found["tags"] == ["blindsight"]
-    assert [panel["id"] for panel in found["panels"]] == list(range(1, len(found["panels"]) + 1))
-    names = [each["name"] for each in found["templating"]["list"]]
+    board = shipped(name)
+    assert board["uid"] == f"blindsight-{name}"
+    assert board["editable"] is False
+    assert board["tags"] == ["blindsight"]
+    assert [panel["id"] for panel in board["panels"]] == list(range(1, len(board["panels"]) + 1))
+    names = [each["name"] for each in board["templating"]["list"]]
     assert names[:5] == ["datasource", "job", "instance", "task", "model"]
-    for each in found["templating"]["list"][1:3]:
+    for each in board["templating"]["list"][1:3]:
         assert (each["multi"], each["includeAll"], each["allValue"], each["refresh"]) == (True, True, ".+", 2)
     used = set(re.findall(r"\$\{?(\w+)", " ".join(expressions(name))))
     assert used - {"__rate_interval", "__range"} <= set(names)
@@ -144,7 +144,7 @@ def test_each_dashboard_leads_to_the_page_of_an_agent() -> None:
 
 
 def known_metrics() -> dict[str, str]:
-    """Names as they are scraped, and their types."""
+    """Return names as they are scraped, and their types."""
     suffixes = {"gauge": [""], "counter": ["_total"], "info": ["_info"]}
     suffixes["histogram"] = ["_bucket", "_sum", "_count"]
     return {
@@ -169,13 +169,13 @@ def test_expressions_name_metrics_that_there_are_and_never_show_a_bare_counter(n
 
 @pytest.mark.parametrize("name", NAMES)
 def test_panels_fill_the_grid_without_overlap(name: str) -> None:
-    taken: set[tuple[int, int]] = set()
+    covered: set[tuple[int, int]] = set()
     for panel in shipped(name)["panels"]:
         at = panel["gridPos"]
         assert at["x"] + at["w"] <= 24, panel["title"]
         cells = {(at["x"] + i, at["y"] + j) for i in range(at["w"]) for j in range(at["h"])}
-        assert not cells & taken, panel["title"]
-        taken |= cells
+        assert not cells & covered, panel["title"]
+        covered |= cells
 
 
 def test_the_page_of_figures_counts_what_ships() -> None:
@@ -187,8 +187,8 @@ def test_the_page_of_figures_counts_what_ships() -> None:
     runbooks = len(list((deploy / "runbooks").glob("*.md")))
     page = (deploy.parent / "docs" / "measured.md").read_text(encoding="utf-8")
     [row] = [line for line in page.splitlines() if line.startswith("| what ships: ")]
-    said = re.findall(r"(\d+) (alerts|rules|runbooks|panels)", row)
-    assert {what: int(count) for count, what in said} == {
+    counts = re.findall(r"(\d+) (alerts|rules|runbooks|panels)", row)
+    assert {what: int(count) for count, what in counts} == {
         "alerts": len(set(names)),
         "rules": len(names),
         "runbooks": runbooks,
@@ -197,10 +197,10 @@ def test_the_page_of_figures_counts_what_ships() -> None:
 
 
 def test_the_configmap_holds_the_same_dashboards_for_grafanas_sidecar() -> None:
-    found = yaml.safe_load((FOLDER / "configmap.yaml").read_text(encoding="utf-8"))
-    assert found["kind"] == "ConfigMap"
-    assert found["metadata"]["labels"] == {"grafana_dashboard": "1"}
-    assert {key: json.loads(text) for key, text in found["data"].items()} == {
+    configmap = yaml.safe_load((FOLDER / "configmap.yaml").read_text(encoding="utf-8"))
+    assert configmap["kind"] == "ConfigMap"
+    assert configmap["metadata"]["labels"] == {"grafana_dashboard": "1"}
+    assert {key: json.loads(text) for key, text in configmap["data"].items()} == {
         f"blindsight-{name}.json": shipped(name) for name in NAMES
     }
 

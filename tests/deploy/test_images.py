@@ -26,18 +26,18 @@ UNIT = ROOT / "deploy" / "systemd" / "blindsight.service"
 
 
 def steps() -> list[tuple[str, str]]:
-    """Instruction and what it says, continued lines joined."""
+    """Return instruction and what it says, continued lines joined."""
     lines = [line for line in DOCKERFILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
 
 
 def tool(name: str) -> str:
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    assert found or not in_ci(), f"{name} is missing: it comes with the extra `test`"
-    if found is None:
+    path = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    assert path or not in_ci(), f"{name} is missing: it comes with the extra `test`"
+    if path is None:
         pytest.skip(f"{name} is missing: it comes with the extra `test`")
-    return found
+    return path
 
 
 def test_hadolint_finds_nothing() -> None:
@@ -65,16 +65,16 @@ def test_hadolint_finds_nothing() -> None:
 def test_the_last_stage_is_not_roots_has_no_installer_and_says_whether_it_is_well() -> None:
     words = [word for word, _ in steps()]
     last = steps()[len(words) - 1 - words[::-1].index("FROM") :]
-    said = dict(last)
+    instructions = dict(last)
     assert words.count("FROM") == 2
     assert all(rest.startswith("${BASE}") for word, rest in steps() if word == "FROM")
     assert re.fullmatch(r"BASE=python:3\.\d+-slim-[a-z]+", steps()[0][1])
-    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", said["USER"])
-    assert "pip uninstall --yes pip" in said["RUN"]
-    assert "install" not in said["RUN"].replace("uninstall", "").replace("install -d", "")
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", instructions["USER"])
+    assert "pip uninstall --yes pip" in instructions["RUN"]
+    assert "install" not in instructions["RUN"].replace("uninstall", "").replace("install -d", "")
     assert [rest for word, rest in last if word == "COPY"] == ["--from=build /opt/blindsight /opt/blindsight"]
-    assert json.loads(said["ENTRYPOINT"]) == ["blindsight"]
-    assert "HEALTHCHECK" in said
+    assert json.loads(instructions["ENTRYPOINT"]) == ["blindsight"]
+    assert "HEALTHCHECK" in instructions
 
 
 def test_all_that_the_image_copies_is_sent_and_nothing_else() -> None:
@@ -142,11 +142,11 @@ def test_the_images_steps_install_an_agent_that_runs_and_answers_its_health_chec
 
 
 def unit(tmp_path: Path) -> Path:
-    """The unit with a program that is there."""
-    found = tmp_path / "blindsight.service"
+    """Return the unit with a program that is there."""
+    path = tmp_path / "blindsight.service"
     text = UNIT.read_text(encoding="utf-8")
-    found.write_text(text.replace("/opt/blindsight/bin/blindsight", "/bin/true"), encoding="utf-8")
-    return found
+    path.write_text(text.replace("/opt/blindsight/bin/blindsight", "/bin/true"), encoding="utf-8")
+    return path
 
 
 def test_systemd_reads_the_unit_and_finds_it_well_confined(tmp_path: Path) -> None:
@@ -163,10 +163,10 @@ def test_systemd_reads_the_unit_and_finds_it_well_confined(tmp_path: Path) -> No
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory that a process had at once."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
-    assert found is not None
-    return 1024 * int(found[1])
+    """Return the most memory that a process had at once."""
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
+    assert match is not None
+    return 1024 * int(match[1])
 
 
 def test_the_daemon_refits_under_the_units_filter_and_within_its_memory(tmp_path: Path) -> None:
@@ -197,11 +197,11 @@ def test_the_daemon_refits_under_the_units_filter_and_within_its_memory(tmp_path
 
 
 def test_the_units_commands_are_commands_of_ours() -> None:
-    found = dict(
+    settings = dict(
         line.split("=", 1)
         for line in UNIT.read_text(encoding="utf-8").splitlines()
         if line.startswith("Exec")
     )
-    assert shlex.split(found["ExecStart"])[1] == "run"
-    assert shlex.split(found["ExecStartPre"])[1] == "check"
-    assert "-HUP $MAINPID" in found["ExecReload"]
+    assert shlex.split(settings["ExecStart"])[1] == "run"
+    assert shlex.split(settings["ExecStartPre"])[1] == "check"
+    assert "-HUP $MAINPID" in settings["ExecReload"]

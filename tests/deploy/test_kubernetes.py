@@ -44,19 +44,19 @@ def _rendered(file: str) -> list[dict[str, Any]]:
 
 
 def chosen(file: str) -> list[dict[str, Any]]:
-    """The chart's objects with these values, for a test to change."""
+    """Return the chart's objects with these values, for a test to change."""
     return deepcopy(_rendered(file))
 
 
 def only(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    [found] = [each for each in objects if each["kind"] == kind]
-    return found
+    [manifest] = [each for each in objects if each["kind"] == kind]
+    return manifest
 
 
 @pytest.mark.parametrize("file", VALUES)
 def test_the_chart_lints_strictly(file: str) -> None:
-    found = helm_python.lint(str(render.CHART), strict=True)
-    assert found["errors"] == []
+    result = helm_python.lint(str(render.CHART), strict=True)
+    assert result["errors"] == []
     assert chosen(file)
 
 
@@ -103,10 +103,10 @@ def test_every_kind_of_the_operators_is_rendered_and_the_shipped_rules_are_valid
 def test_a_fault_in_a_resource_of_the_operators_is_found(
     kind: str, spoil: Callable[[Any], Any], message: str
 ) -> None:
-    [found] = [each for file in VALUES[1:] for each in chosen(file) if each["kind"] == kind]
-    spoil(found["spec"])
+    [manifest] = [each for file in VALUES[1:] for each in chosen(file) if each["kind"] == kind]
+    spoil(manifest["spec"])
     with pytest.raises(jsonschema.ValidationError, match=message):
-        jsonschema.validate(found, resource(kind))
+        jsonschema.validate(manifest, resource(kind))
 
 
 @pytest.mark.parametrize(
@@ -224,9 +224,9 @@ def test_posts_reach_the_one_of_two_agents_that_works() -> None:
 
 
 def test_an_agent_that_waits_gets_a_folder_where_it_writes_reports() -> None:
-    given = render.values("standby-values.yaml")
-    given["config"]["reports"] = {"path": "/var/lib/blindsight/windows.ndjson"}
-    pod = only(render.rendered(given), "Deployment")["spec"]["template"]["spec"]
+    values = render.values("standby-values.yaml")
+    values["config"]["reports"] = {"path": "/var/lib/blindsight/windows.ndjson"}
+    pod = only(render.rendered(values), "Deployment")["spec"]["template"]["spec"]
     assert {"name": "data", "emptyDir": {"sizeLimit": "2Gi"}} in pod["volumes"]
 
 
@@ -285,9 +285,9 @@ def test_plain_manifests_are_valid_and_name_nothing_of_helm(name: str) -> None:
 
 
 def yaml_files() -> list[Path]:
-    found = [path for path in DEPLOY.rglob("*.y*ml") if "templates" not in path.parts]
+    files = [path for path in DEPLOY.rglob("*.y*ml") if "templates" not in path.parts]
     written = {DEPLOY / "grafana" / "configmap.yaml"}  # a dashboard's lines are as long as they are
-    return sorted(set(found) - written)
+    return sorted(set(files) - written)
 
 
 @pytest.mark.parametrize("path", yaml_files(), ids=lambda path: path.name)
@@ -295,4 +295,4 @@ def test_yamllint_finds_nothing(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     long = "rules.yaml" in path.name or "prometheusrule" in path.name  # printed by `blindsight rules`
     config = YamlLintConfig(LINT.replace("line-length: {max: 125}", "line-length: disable") if long else LINT)
-    assert [f"{found.line}: {found.desc}" for found in linter.run(text, config)] == []
+    assert [f"{problem.line}: {problem.desc}" for problem in linter.run(text, config)] == []

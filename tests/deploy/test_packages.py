@@ -1,4 +1,4 @@
-"""What is packaged: the source distribution is the whole tree; a wheel made of it has what commands need."""
+"""The packages: the source distribution is the whole tree; a wheel made of it has all that commands need."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ Words = list[str | Path]
 
 
 def python_with_pip(folder: Path) -> Path:
-    """This Python, or a new one in the folder where this one has no pip, whose installation takes seconds."""
+    """Return this Python, or a new one in the folder where this one has no pip, whose installation takes
+    seconds.
+    """
     if importlib.util.find_spec("pip") is not None:
         return Path(sys.executable)
     venv.create(folder, with_pip=True)
@@ -35,13 +37,13 @@ def python_with_pip(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def pip(tmp_path_factory: pytest.TempPathFactory) -> Words:
-    """To be followed by ``--python`` and an environment's Python, which needs no pip of its own."""
+    """Return a command to be followed by ``--python`` and an environment's Python, which needs no pip."""
     return [python_with_pip(tmp_path_factory.mktemp("pip")), "-m", "pip", "--python"]
 
 
 @pytest.fixture(scope="module")
 def builder(pip: Words, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python with what builds packages: made once, and not by pip for each."""
+    """Return a Python with what builds packages: made once, and not by pip for each."""
     folder = tmp_path_factory.mktemp("builder")
     venv.create(folder)
     python = folder / "bin" / "python"
@@ -52,7 +54,7 @@ def builder(pip: Words, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def unpacked(builder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source distribution of what git tracks, unpacked."""
+    """Return the source distribution of what git tracks, unpacked."""
     folder = tmp_path_factory.mktemp("sdist")
     build = "import sys; from hatchling.build import build_sdist; build_sdist(sys.argv[1])"
     subprocess.run(
@@ -66,7 +68,7 @@ def unpacked(builder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(pip: Words, builder: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel that is made from it; what it depends on is this environment's."""
+    """Return a folder with the wheel that is made from it; what it depends on is this environment's."""
     target = tmp_path_factory.mktemp("wheel")
     words = [*pip, builder, "install", "-q", "--no-deps", "--no-build-isolation", "--target", target]
     subprocess.run([*words, unpacked], check=True, timeout=PATIENCE_SECONDS)
@@ -152,7 +154,7 @@ DOOR = (
 
 
 def opened_door(python: str | Path, site: Path, folder: Path) -> list[str]:
-    """What a script says that imports `blindsight`; what it needs beside that is this environment's."""
+    """Return the output of a script that imports `blindsight`; its other packages are this environment's."""
     paths = os.pathsep.join([str(site), *(path for path in sys.path if path.endswith("site-packages"))])
     done = subprocess.run(
         ["env", f"PYTHONPATH={paths}", python, "-c", DOOR],

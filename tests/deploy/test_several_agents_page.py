@@ -40,7 +40,7 @@ EXPECTED = {
 
 
 def queries() -> dict[str, str]:
-    """By what each row of the table says, its query."""
+    """Return the query of each row of the table, by the row's text."""
     table = PAGE.read_text(encoding="utf-8").partition("| to see | ask for |")[2].partition("\n\n")[0]
     return dict(re.findall(r"^\| (.+?) \| `(.+)` \|$", table, re.MULTILINE))
 
@@ -51,15 +51,15 @@ def test_each_query_says_what_its_row_says(tmp_path: Path) -> None:
         promtool = binary("promtool")
     except ServiceUnavailable as missing:
         pytest.skip(str(missing))
-    found = queries()
-    assert len(found) == len(EXPECTED)
-    asked = []
+    by_row = queries()
+    assert len(by_row) == len(EXPECTED)
+    expressions = []
     for begins, samples in EXPECTED.items():
-        (query,) = [query for row, query in found.items() if row.startswith(begins)]
+        (query,) = [query for row, query in by_row.items() if row.startswith(begins)]
         exp = [{"labels": labels, "value": value} for labels, value in samples]
-        asked.append({"expr": query, "eval_time": "30m", "exp_samples": exp})
+        expressions.append({"expr": query, "eval_time": "30m", "exp_samples": exp})
     series = [{"series": name, "values": values} for name, values in SERIES.items()]
-    tests = [{"interval": "1m", "input_series": series, "promql_expr_test": asked}]
+    tests = [{"interval": "1m", "input_series": series, "promql_expr_test": expressions}]
     path = tmp_path / "queries.yaml"
     path.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "1m", "tests": tests}))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What an agent needs: the command that measures it, in short, and who quotes its output."""
+"""The needs of an agent: the command that measures them, in short, and the pages that quote its output."""
 
 from __future__ import annotations
 

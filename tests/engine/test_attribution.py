@@ -30,8 +30,8 @@ def answers(
     start: float = 1.7e9,
     labelled: bool = False,
 ) -> list[Record]:
-    """Answers of two regions, `eu` with lower confidences; those of `us` are lower by `fall`."""
-    found = []
+    """Return answers of two regions, `eu` with lower confidences; those of `us` are lower by `fall`."""
+    records = []
     for i in range(n):
         eu = rng.random() < shares[0]
         confidence = float(rng.beta(7, 3) if eu else max(rng.beta(18, 2) - fall, 0.01))
@@ -47,12 +47,12 @@ def answers(
         }
         if labelled:
             record["label"] = CLASSES[predicted if rng.random() < confidence else 1 - predicted]
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def watched(**settings: object) -> Rig:
-    """An agent with a labelled reference of ten windows."""
+    """Return an agent with a labelled reference of ten windows."""
     own = task(window={"size": SIZE, "min_size": 20}, groups=GROUPS, **settings)
     labelled = answers(np.random.default_rng(1), 10 * SIZE, start=1.6e9, labelled=True)
     return Rig(own, {"t": reference_of(own, labelled)})
@@ -63,7 +63,7 @@ def of_model(reports: Sequence[WindowReport]) -> list[WindowReport]:
 
 
 def incident(rig: Rig, seed: int = 2, **of: object) -> WindowReport:
-    """The model's report of one more window."""
+    """Return the model's report of one more window."""
     of.setdefault("start", 1.7e9 + 1e4 * seed)
     [report] = of_model(rig.feed(answers(np.random.default_rng(seed), SIZE, **of)))
     return report
@@ -71,48 +71,48 @@ def incident(rig: Rig, seed: int = 2, **of: object) -> WindowReport:
 
 def test_the_change_is_the_charts_and_its_parts_sum_to_it() -> None:
     report = incident(watched(), shares=(0.6, 0.4))
-    [chart], [found] = report.charts, report.attributions
+    [chart], [attribution] = report.charts, report.attributions
     [value] = [e.result.value for e in report.estimates if e.estimator == "average_confidence"]
     assert chart.verdict.rules
-    assert found.change == pytest.approx(value - chart.verdict.center, abs=1e-6)
-    assert math.fsum([*(each.change for each in found.parts), found.others]) == pytest.approx(
-        found.change, abs=1e-5
+    assert attribution.change == pytest.approx(value - chart.verdict.center, abs=1e-6)
+    assert math.fsum([*(each.change for each in attribution.parts), attribution.others]) == pytest.approx(
+        attribution.change, abs=1e-5
     )
-    assert found.remainder == 0.0
+    assert attribution.remainder == 0.0
 
 
 def test_it_names_the_group_whose_share_grew() -> None:
     report = incident(watched(), shares=(0.6, 0.4))
-    [found] = report.attributions
-    assert (found.metric, found.by, found.alike) == ("accuracy", "group", False)
-    first = found.parts[0]
+    [attribution] = report.attributions
+    assert (attribution.metric, attribution.by, attribution.alike) == ("accuracy", "group", False)
+    first = attribution.parts[0]
     count = sum(
         each["groups"]["region"] == "eu" for each in answers(np.random.default_rng(2), SIZE, (0.6, 0.4))
     )
     assert (first.part, first.share) == ("region=eu", pytest.approx(count / SIZE))
     assert first.share_before == pytest.approx(0.2, abs=0.03)
     assert abs(first.mix) > 2 * abs(first.within)
-    assert sentence(found).startswith(f"−{-100 * found.change:.1f} points: ")
-    assert "from region=eu (answers up from " in sentence(found)
+    assert sentence(attribution).startswith(f"−{-100 * attribution.change:.1f} points: ")
+    assert "from region=eu (answers up from " in sentence(attribution)
 
 
 def test_it_names_the_group_whose_confidences_fell() -> None:
-    [found] = incident(watched(), fall=0.2).attributions
-    first = found.parts[0]
-    assert (first.part, found.by) == ("region=us", "group")
+    [attribution] = incident(watched(), fall=0.2).attributions
+    first = attribution.parts[0]
+    assert (first.part, attribution.by) == ("region=us", "group")
     assert abs(first.within) > 4 * abs(first.mix)
-    assert "from region=us (confidences down " in sentence(found)
+    assert "from region=us (confidences down " in sentence(attribution)
 
 
 def test_a_window_in_control_says_nothing_and_a_latched_alarm_keeps_its_newest() -> None:
     rig = watched()
     assert incident(rig, seed=3).attributions == ()
-    said = incident(rig, shares=(0.6, 0.4)).attributions
+    attributions = incident(rig, shares=(0.6, 0.4)).attributions
     calm = incident(rig, seed=4)
     assert (calm.charts[0].verdict.out_of_control, calm.charts[0].verdict.rules) == (True, ())
     assert calm.attributions == ()
     view = next(each for each in rig.engine.view().series if not each.group)
-    assert view.attributions == said
+    assert view.attributions == attributions
     for seed in range(5, 13):
         incident(rig, seed=seed)
     view = next(each for each in rig.engine.view().series if not each.group)
@@ -173,28 +173,32 @@ def test_a_rebaselined_metric_is_split_against_its_new_baseline() -> None:
     series.rebaseline("accuracy", "a new mix of regions", 1.7e9)
     assert next(each for each in rig.engine.view().series if not each.group).attributions == ()
     rig.feed(answers(np.random.default_rng(7), 20 * SIZE, shares=(0.6, 0.4), start=1.75e9))
-    [found] = incident(rig, seed=8, shares=(0.05, 0.95), start=1.8e9).attributions
-    assert found.change > 0
-    assert {part.part: part.share_before for part in found.parts}["region=us"] == pytest.approx(0.4, abs=0.03)
+    [attribution] = incident(rig, seed=8, shares=(0.05, 0.95), start=1.8e9).attributions
+    assert attribution.change > 0
+    assert {part.part: part.share_before for part in attribution.parts}["region=us"] == pytest.approx(
+        0.4, abs=0.03
+    )
 
 
 def test_ratios_and_calibration_errors_are_split_and_what_is_left_is_shown() -> None:
     rig = watched(metrics=ALL_METRICS)
     report = incident(rig, fall=0.25)
-    said = {each.metric: each for each in report.attributions}
+    attributions = {each.metric: each for each in report.attributions}
     broken = {chart.metric: chart.verdict for chart in report.charts if chart.verdict.rules}
     values = {e.metric: e.result for e in report.estimates if e.estimator == "average_confidence"}
     assert {"accuracy", "precision", "recall", "f1", "auroc"} <= set(broken)
-    assert set(said) == set(broken) - {"auroc"}, "a ranking is no mean over rows"
-    for metric, found in said.items():
+    assert set(attributions) == set(broken) - {"auroc"}, "a ranking is no mean over rows"
+    for metric, attribution in attributions.items():
         value = values[metric]
         assert isinstance(value, Estimate)
-        assert found.change == pytest.approx(value.value - broken[metric].center, abs=2e-6)
-        total = math.fsum([*(part.change for part in found.parts), found.others, found.remainder])
-        assert total == pytest.approx(found.change, abs=1e-5)
-        assert abs(found.remainder) < 0.1 * abs(found.change) + 0.002, metric
-        assert found.parts[0].part == "region=us", metric
-    assert ", split to first order" in sentence(said["precision"])
+        assert attribution.change == pytest.approx(value.value - broken[metric].center, abs=2e-6)
+        total = math.fsum(
+            [*(part.change for part in attribution.parts), attribution.others, attribution.remainder]
+        )
+        assert total == pytest.approx(attribution.change, abs=1e-5)
+        assert abs(attribution.remainder) < 0.1 * abs(attribution.change) + 0.002, metric
+        assert attribution.parts[0].part == "region=us", metric
+    assert ", split to first order" in sentence(attributions["precision"])
 
 
 def test_a_chart_of_another_estimator_than_a_mean_of_confidences_says_nothing() -> None:
@@ -241,8 +245,8 @@ def test_the_line_holds_it_and_reads_it_back() -> None:
 
 
 def test_two_parts_are_told_and_none_that_moved_the_other_way() -> None:
-    found = Attribution("accuracy", -0.03, "group", (EU, US, BACK), others=-0.005)
-    assert [part.part for part in top_parts(found)] == ["region=eu", "region=us"]
+    attribution = Attribution("accuracy", -0.03, "group", (EU, US, BACK), others=-0.005)
+    assert [part.part for part in top_parts(attribution)] == ["region=eu", "region=us"]
     assert top_parts(Attribution("accuracy", -0.03, "group", (BACK,))) == []
     assert sentence(Attribution("accuracy", -0.03, "group", (BACK,))) == "−3.0 points"
 

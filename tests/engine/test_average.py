@@ -44,29 +44,31 @@ def direct(rows: list[Record], average: Any, seed: int) -> dict[str, Result]:
 
 
 def whole(report: WindowReport) -> dict[str, Result]:
-    found = [e for e in report.estimates if e.estimator == "average_confidence" and e.metric != "accuracy"]
-    return {e.metric: e.result for e in found}
+    estimates = [
+        e for e in report.estimates if e.estimator == "average_confidence" and e.metric != "accuracy"
+    ]
+    return {e.metric: e.result for e in estimates}
 
 
-@pytest.mark.parametrize(("average", "asked"), [(None, "macro"), ("macro", "macro"), ("micro", "micro")])
-def test_a_window_says_the_average_that_was_asked_for(average: str | None, asked: str) -> None:
+@pytest.mark.parametrize(("average", "expected"), [(None, "macro"), ("macro", "macro"), ("micro", "micro")])
+def test_a_window_says_the_average_that_was_asked_for(average: str | None, expected: str) -> None:
     rows = records(200)
     reports = rig(**({} if average is None else {"average": average})).feed(rows)
     for number, report in enumerate(reports):
         part = rows[100 * number : 100 * number + 100]
-        assert whole(report) == nearly(direct(part, asked, number))
+        assert whole(report) == nearly(direct(part, expected, number))
         assert report.classes == ()
     accuracy = next(e.result for e in reports[0].estimates if e.metric == "accuracy")
     recall = whole(reports[0])["recall"]
     assert isinstance(accuracy, Estimate)
     assert isinstance(recall, Estimate)
-    assert (recall.value == pytest.approx(accuracy.value)) == (asked == "micro")
+    assert (recall.value == pytest.approx(accuracy.value)) == (expected == "micro")
 
 
 def test_each_class_by_itself_stands_beside_the_mean() -> None:
     rows = records(100)
-    found = rig(average="per_class")
-    [report] = found.feed(rows)
+    engine_rig = rig(average="per_class")
+    [report] = engine_rig.feed(rows)
     assert whole(report) == nearly(direct(rows, "macro", 0))
     by_class = direct(rows, "class", 0)
     assert [(e.metric, e.of_class) for e in report.classes] == [(m, c) for m in METRICS[1:] for c in CLASSES]
@@ -81,9 +83,9 @@ def test_each_class_by_itself_stands_beside_the_mean() -> None:
 
 
 def test_each_class_is_exported_apart_from_the_mean() -> None:
-    found = rig(average="per_class")
-    [report] = found.feed(records(100, never=2))
-    exposed = registry(lambda: AgentView(engine=found.engine.view()), 1000)
+    engine_rig = rig(average="per_class")
+    [report] = engine_rig.feed(records(100, never=2))
+    exposed = registry(lambda: AgentView(engine=engine_rig.engine.view()), 1000)
     who = {"task": "t", "model": "erm", "metric": "recall", "estimator": "average_confidence"}
     for e in report.classes:
         if e.metric != "recall":

@@ -21,18 +21,20 @@ FEW = {"groups": ["region"], "max_series": 20}
 
 
 def flooded(rows: list[Record], names: list[str], labels: bool = True) -> list[Record]:
-    """Between the rows of a model, answers of a model each, and of one model with a group each."""
-    found: list[Record] = []
+    """Return the rows of a model, with answers of a model each, and of one model with a group each,
+    between.
+    """
+    records: list[Record] = []
     each = len(names) // len(rows)
     for i, row in enumerate(rows):
-        found.append(row)
+        records.append(row)
         for name in names[i * each : (i + 1) * each]:
             other = {"id": f"flood-{name}", "time": row["time"], "model": name, "scores": [0.5, 0.5]}
-            found.append(other | {"groups": {"region": f"of-{name}"}})
-            found.append(other | {"model": "crowded", "groups": {"region": f"in-{name}"}})
-            if labels and len(found) % 7 == 0:
-                found.append({"id": other["id"], "label": "ok", "time": row["time"]})
-    return found
+            records.append(other | {"groups": {"region": f"of-{name}"}})
+            records.append(other | {"model": "crowded", "groups": {"region": f"in-{name}"}})
+            if labels and len(records) % 7 == 0:
+                records.append({"id": other["id"], "label": "ok", "time": row["time"]})
+    return records
 
 
 @pytest.mark.slow
@@ -42,14 +44,14 @@ def test_five_thousand_models_and_groups_leave_the_first_ones_windows_as_they_ar
     alone, rig, store = Rig(settings), Rig(settings), Store(tmp_path, keep_reports=100)
     expected = alone.feed(rows)
     records = flooded(rows, [f"m{i}" for i in range(MODELS)])
-    found, sizes = [], []
+    all_reports, sizes = [], []
     for start in range(0, len(records), 500):
         reports = rig.feed(records[start : start + 500])
-        found += reports
+        all_reports += reports
         store.commit(rig.engine.changes(), reports)
         rig.engine.confirm()
         sizes.append(sum(file.stat().st_size for file in tmp_path.iterdir()))
-    mine = [report for report in found if report.model == "first"]
+    mine = [report for report in all_reports if report.model == "first"]
     anywhere = [replace(report, positions={}) for report in mine]
     assert lines(anywhere) == lines([replace(report, positions={}) for report in expected])
     view = rig.engine.view()

@@ -18,12 +18,12 @@ def reference(second: np.ndarray, labels: np.ndarray) -> Reference:
     return Reference(scores, scores.argmax(axis=1), labels.astype(np.int64), np.arange(len(labels)), "", {})
 
 
-def refuse(found: Reference, classes: tuple[str, ...] = ("ok", "bad")) -> None:
-    refuse_reversed_classes("t", classes, "erm", found)
+def refuse(reference: Reference, classes: tuple[str, ...] = ("ok", "bad")) -> None:
+    refuse_reversed_classes("t", classes, "erm", reference)
 
 
 def good(n: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """A calibrated model that is right in 90 %."""
+    """Return a calibrated model that is right in 90 %."""
     rng = np.random.default_rng(seed)
     second = np.where(rng.random(n) < 0.5, rng.beta(9, 1, n), rng.beta(1, 9, n))
     return second, rng.random(n) < second

@@ -28,7 +28,9 @@ SHIFTED = (0.6, 0.38, 0.02)
 
 
 def reference(rows: int = 1000, over: float = 0.0) -> Reference:
-    """Of one model; `over` of the labels are drawn anew, so that raw confidences promise too much."""
+    """Return the reference of one model; `over` of the labels are drawn again, so that raw confidences
+    promise too much.
+    """
     rng = np.random.default_rng(1)
     records = answers(rng, rows, labelled=True, start=1.6e9)
     for record in records:
@@ -42,7 +44,7 @@ def rig(known: Reference | None = None, **settings: Any) -> Rig:
     return Rig({"t": task(**(base | settings))}, {"t": {"erm": known}} if known is not None else {})
 
 
-def said(report: WindowReport, metric: str = "accuracy") -> dict[str, Result]:
+def results_of(report: WindowReport, metric: str = "accuracy") -> dict[str, Result]:
     return {e.estimator: e.result for e in report.estimates if e.metric == metric}
 
 
@@ -63,17 +65,17 @@ def test_each_says_of_a_window_what_its_function_says_of_its_confidences() -> No
     for number, report in enumerate(reports):
         window = scores_of(records[100 * number : 100 * number + 100])
         confidence = window.max(axis=1)
-        found = said(report)
-        assert list(found) == ALL
-        assert found["doc"] == nearly(DoCFeat.fit(inside, correct).estimate(confidence))
-        assert found["atc"] == nearly(ATC.fit(inside, correct).estimate(confidence))
+        results = results_of(report)
+        assert list(results) == ALL
+        assert results["doc"] == nearly(DoCFeat.fit(inside, correct).estimate(confidence))
+        assert results["atc"] == nearly(ATC.fit(inside, correct).estimate(confidence))
         plain = average_confidence(confidence)
-        band = found["cbpe_sem"]
+        band = results["cbpe_sem"]
         assert isinstance(band, Estimate)
         assert isinstance(plain, Estimate)
         half = 3 * correct.std() / 10
         assert (band.value, band.lower) == pytest.approx((plain.value, plain.value - half))
-        doc = found["doc"]
+        doc = results["doc"]
         assert isinstance(doc, Estimate)
         assert doc.value < plain.value - 0.05, "a tenth of the reference's labels was wrong beyond its scores"
 
@@ -88,18 +90,18 @@ def test_calibrated_confidences_of_the_reference_come_from_outside_the_fit() -> 
     confidence = confidence_of(fitted.apply(scores), scores.argmax(axis=1))
     doc = DoCFeat.fit(confidence_of(outside, known.predicted), known.labels == known.predicted)
     assert doc.bias != 0.0
-    assert said(report)["doc"] == nearly(doc.estimate(confidence))
+    assert results_of(report)["doc"] == nearly(doc.estimate(confidence))
 
 
 def test_the_band_stands_beside_every_metric_that_the_reference_defines() -> None:
     known = reference()
     metrics = ["accuracy", "ece", "precision", "recall", "auroc", "average_precision"]
     [report] = rig(known, metrics=metrics).feed(stream(100))
-    by_metric = {metric: said(report, metric) for metric in metrics}
+    by_metric = {metric: results_of(report, metric) for metric in metrics}
     assert "cbpe_sem" not in by_metric.pop("ece"), "no standard error of it is known"
-    for metric, found in by_metric.items():
-        assert ("doc" in found) == ("atc" in found) == (metric == "accuracy")
-        plain, band = found["average_confidence"], found["cbpe_sem"]
+    for metric, results in by_metric.items():
+        assert ("doc" in results) == ("atc" in results) == (metric == "accuracy")
+        plain, band = results["average_confidence"], results["cbpe_sem"]
         assert isinstance(plain, Estimate)
         assert isinstance(band, Estimate)
         assert band.value == plain.value
@@ -111,14 +113,14 @@ def test_the_band_stands_beside_every_metric_that_the_reference_defines() -> Non
 @pytest.mark.parametrize("average", ["macro", "micro"])
 @pytest.mark.parametrize("metric", ["accuracy", "precision", "recall", "specificity", "f1", "auroc"])
 def test_the_spread_of_a_labelled_row_is_that_of_certain_scores(metric: str, average: Any) -> None:
-    """Where labels are certain, the details of a window have it too: a second way to the same number."""
+    """The details of a window with certain labels have it too: a second way to the same number."""
     rng = np.random.default_rng(5)
     scores = rng.dirichlet(np.ones(3), 400)
     labels, predicted = (np.array([rng.choice(3, p=p) for p in scores]) for _ in range(2))
-    found = classification_details(np.eye(3)[labels], predicted, [metric], average=average, ranking=scores)[
+    spread = classification_details(np.eye(3)[labels], predicted, [metric], average=average, ranking=scores)[
         metric
     ].row_sd
-    assert found == pytest.approx(
+    assert spread == pytest.approx(
         labelled_row_sd(labels, predicted, scores, metric, average=average), abs=1e-12
     )
 
@@ -160,13 +162,13 @@ def test_a_spread_that_cannot_be_is_refused_with_what_is_allowed() -> None:
 
 
 def test_without_a_labelled_reference_each_is_unknown_and_says_why() -> None:
-    found = rig(reference={"first_windows": 5})
-    [report] = found.feed(stream(100))
-    results = said(report)
+    engine_rig = rig(reference={"first_windows": 5})
+    [report] = engine_rig.feed(stream(100))
+    results = results_of(report)
     for tag in ("cbpe_sem", "doc", "atc"):
         assert results[tag] == Unknown("no labelled reference")
     assert isinstance(results["average_confidence"], Estimate)
-    page = render_page(AgentView(engine=found.engine.view()))
+    page = render_page(AgentView(engine=engine_rig.engine.view()))
     assert "doc:</span> unknown, no labelled reference" in page
     assert "cbpe sem:</span> unknown, no labelled reference" in page
 
@@ -174,11 +176,11 @@ def test_without_a_labelled_reference_each_is_unknown_and_says_why() -> None:
 def test_a_reference_of_30_rows_is_enough_to_compare_by_though_not_to_chart() -> None:
     known = reference(30)
     for method in ("none", "platt"):
-        found = rig(known, calibration={"method": method})
-        [report] = found.feed(stream(100))
-        assert all(isinstance(result, Estimate) for result in said(report).values())
+        engine_rig = rig(known, calibration={"method": method})
+        [report] = engine_rig.feed(stream(100))
+        assert all(isinstance(result, Estimate) for result in results_of(report).values())
         assert report.charts == ()
-        assert found.engine.view().series[0].state == "warming_up"
+        assert engine_rig.engine.view().series[0].state == "warming_up"
 
 
 @pytest.mark.parametrize("tag", ["average_confidence", "doc", "atc"])
@@ -189,10 +191,10 @@ def test_the_chart_and_the_objective_judge_the_estimator_that_is_named(tag: str)
         "interval": "poisson_binomial",  # the raw confidences are off, which would be in the pooled interval
     }
     known = reference(over=0.2)
-    found = rig(known, **settings)
+    engine_rig = rig(known, **settings)
     reports = [
-        *found.feed(stream(200, (0.9, 0.08, 0.02))),
-        *found.feed(answers(np.random.default_rng(3), 300, weights=SHIFTED, start=1.8e9)),
+        *engine_rig.feed(stream(200, (0.9, 0.08, 0.02))),
+        *engine_rig.feed(answers(np.random.default_rng(3), 300, weights=SHIFTED, start=1.8e9)),
     ]
     windows = known.scores.max(axis=1).reshape(10, 100)
     correct = known.labels == known.predicted
@@ -204,7 +206,7 @@ def test_the_chart_and_the_objective_judge_the_estimator_that_is_named(tag: str)
     [chart] = reports[0].charts
     assert chart.estimator == tag
     assert chart.verdict.center == pytest.approx(centre, abs=1e-6 if tag != "atc" else 0.002)
-    judged = [said(report)[tag] for report in reports]
+    judged = [results_of(report)[tag] for report in reports]
     for report, result in zip(reports, judged, strict=True):
         assert isinstance(result, Estimate)
         outside = not report.charts[0].verdict.lower <= result.value <= report.charts[0].verdict.upper
@@ -217,8 +219,8 @@ def test_the_chart_and_the_objective_judge_the_estimator_that_is_named(tag: str)
 
 
 def test_other_metrics_keep_average_confidence_for_their_charts() -> None:
-    found = rig(reference(), metrics=["accuracy", "recall"], chart={"sigmas": 3, "estimator": "doc"})
-    [report] = found.feed(stream(100))
+    engine_rig = rig(reference(), metrics=["accuracy", "recall"], chart={"sigmas": 3, "estimator": "doc"})
+    [report] = engine_rig.feed(stream(100))
     assert {chart.metric: chart.estimator for chart in report.charts} == {
         "accuracy": "doc",
         "recall": "average_confidence",
@@ -237,18 +239,18 @@ def test_a_restart_goes_on_with_the_same_fits_and_bytes() -> None:
 
 def test_another_calibration_has_them_fitted_anew_on_the_same_rows() -> None:
     known, records = reference(over=0.2), stream(200)
-    found = rig(known)
-    found.feed(records[:100])
+    engine_rig = rig(known)
+    engine_rig.feed(records[:100])
     platt = CALIBRATORS["platt"]().fit(known.scores, known.predicted, known.labels)
-    found.engine._tasks["t"].series[0].recalibrate(platt, 1.7e9, None)  # type: ignore[attr-defined]
-    [report] = found.feed(records[100:])
+    engine_rig.engine._tasks["t"].series[0].recalibrate(platt, 1.7e9, None)  # type: ignore[attr-defined]
+    [report] = engine_rig.feed(records[100:])
     scores = scores_of(records[100:])
     confidence = confidence_of(platt.apply(scores), scores.argmax(axis=1))
     calibrated = known.cross_fitted("platt")
     assert calibrated is not None
     inside = confidence_of(calibrated, known.predicted)
     by_hand = ATC.fit(inside, known.labels == known.predicted).estimate(confidence)
-    assert said(report)["atc"] == nearly(by_hand)
+    assert results_of(report)["atc"] == nearly(by_hand)
 
 
 def test_estimators_of_confidences_alone_need_no_classes() -> None:
@@ -264,13 +266,13 @@ def test_estimators_of_confidences_alone_need_no_classes() -> None:
 
 def test_a_reload_that_names_them_has_them_from_the_next_window_on() -> None:
     known, records = reference(over=0.2), stream(200)
-    found, whole = rig(known, estimators=["average_confidence"]), rig(known)
-    assert list(said(found.feed(records[:150])[0])) == ["average_confidence"]
-    found.engine, closed = found.engine.reconfigured(whole.settings, ())
+    engine_rig, whole = rig(known, estimators=["average_confidence"]), rig(known)
+    assert list(results_of(engine_rig.feed(records[:150])[0])) == ["average_confidence"]
+    engine_rig.engine, closed = engine_rig.engine.reconfigured(whole.settings, ())
     assert closed == []
-    found.settings = whole.settings
-    [report] = found.feed(records[150:])
-    assert said(report) == said(whole.feed(records)[1])
+    engine_rig.settings = whole.settings
+    [report] = engine_rig.feed(records[150:])
+    assert results_of(report) == results_of(whole.feed(records)[1])
 
 
 def test_the_daemon_exports_them_and_goes_on_with_the_same_fits_after_a_restart(tmp_path: Path) -> None:
@@ -278,14 +280,14 @@ def test_the_daemon_exports_them_and_goes_on_with_the_same_fits_after_a_restart(
     (tmp_path / "reference.ndjson").write_bytes(ndjson(known))
     records = stream(400)
     (tmp_path / "in.ndjson").write_bytes(ndjson(records[:250]))
-    given = {
+    settings = {
         "estimators": ALL,
         "reference": {"path": "reference.ndjson"},
         "chart": {"sigmas": 3, "estimator": "doc"},
     }
     source = {"kind": "file", "path": "in.ndjson", "follow": True}
     config = configuration(
-        task=given, sources=[source], store={"path": "state"}, reports={"path": "windows.ndjson"}
+        task=settings, sources=[source], store={"path": "state"}, reports={"path": "windows.ndjson"}
     )
     with DaemonProcess(tmp_path, config) as daemon:
         daemon.until_value(2, "windows_closed_total", task="t", model="erm")
@@ -298,7 +300,7 @@ def test_the_daemon_exports_them_and_goes_on_with_the_same_fits_after_a_restart(
         scraped = again.metrics()
         again.end()
     written = read_windows(tmp_path / "windows.ndjson")
-    in_one = rig(reference_of(task(), known)["erm"], **(given | {"calibration": {"method": "isotonic"}}))
+    in_one = rig(reference_of(task(), known)["erm"], **(settings | {"calibration": {"method": "isotonic"}}))
     expected = [msgspec.json.decode(line) for line in lines(in_one.feed(records))]
     assert len(written) == 4
     for one, other in zip(written, expected, strict=True):

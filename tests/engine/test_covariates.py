@@ -25,28 +25,30 @@ HARDER = 0.25
 
 
 def covariates(**settings: Any) -> Task:
-    given = {
+    defaults = {
         "window": {"size": WINDOW},
         "features": FEATURES,
         "calibration": {"method": "covariates"},
         "reference": {"path": "reference.ndjson"},
         "estimators": ["average_confidence"],
     }
-    return task(**(given | settings))
+    return task(**(defaults | settings))
 
 
 def plain(**settings: Any) -> Task:
-    """The same stream calibrated once and for all."""
+    """Return the task of the same stream, calibrated once and for all."""
     return covariates(**({"features": {}, "calibration": {"method": "isotonic"}} | settings))
 
 
 def flights(seed: int, n: int, share: float, start: float = 1.7e9, labelled: bool = True) -> list[Record]:
-    """Answers a second apart, of which this share is for carrier B; the model does not know the carrier."""
+    """Return answers a second apart, of which this share is for carrier B; the model does not know the
+    carrier.
+    """
     rng = np.random.default_rng(seed)
     other, score = rng.random(n) < share, rng.uniform(0.6, 0.98, n)
     right = rng.random(n) < score - HARDER * other
     says, hour = rng.integers(0, 2, n), rng.integers(0, 24, n)
-    found = []
+    records = []
     for i, p in enumerate(score.tolist()):
         record = {
             "id": f"{seed}-{i}",
@@ -57,8 +59,8 @@ def flights(seed: int, n: int, share: float, start: float = 1.7e9, labelled: boo
         }
         if labelled:
             record["label"] = CLASSES[says[i] if right[i] else 1 - says[i]]
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 @cache
@@ -84,14 +86,16 @@ def test_the_estimate_follows_a_shift_that_scores_do_not_show() -> None:
     stream = flights(1, 20 * WINDOW, 0.9)
     unlabelled = [{k: v for k, v in r.items() if k != "label"} for r in stream]
     truth = [share_right(stream[i * WINDOW : (i + 1) * WINDOW]) for i in range(20)]
-    found = {}
+    estimates = {}
     for settings in (covariates(), plain()):
-        found[settings.calibration.method] = [accuracy(each) for each in rig(settings).feed(unlabelled)]
-    errors = {name: np.array([each.value for each in every]) - truth for name, every in found.items()}
+        estimates[settings.calibration.method] = [accuracy(each) for each in rig(settings).feed(unlabelled)]
+    errors = {name: np.array([each.value for each in every]) - truth for name, every in estimates.items()}
     # One window's share of right answers has a standard error of 3.0 points, and the mean of 20 of 0.7.
     assert abs(errors["isotonic"].mean() - 0.6 * HARDER) < 0.03
     assert abs(errors["covariates"].mean()) < 0.03
-    held = [each.lower <= right <= each.upper for each, right in zip(found["covariates"], truth, strict=True)]
+    held = [
+        each.lower <= right <= each.upper for each, right in zip(estimates["covariates"], truth, strict=True)
+    ]
     assert sum(held) >= 16  # of 20
 
 
@@ -148,8 +152,8 @@ def test_rows_without_a_feature_are_counted_and_too_many_leave_the_window_unknow
     reports = one.feed(stream)
     reasons = [{getattr(e.result, "reason", None) for e in report.estimates} for report in reports]
     assert reasons == [{None}, {None}, {Reason.FEATURES_UNSEEN}, {Reason.FEATURES_MISSING}]
-    said = [msgspec.json.decode(to_json(report))["calibration"] for report in reports]
-    assert [(each.get("missing"), each.get("unseen")) for each in said] == [
+    entries = [msgspec.json.decode(to_json(report))["calibration"] for report in reports]
+    assert [(each.get("missing"), each.get("unseen")) for each in entries] == [
         (None, None),
         ({"hour": 10}, None),
         (None, {"carrier": 20}),
@@ -183,7 +187,7 @@ def test_the_chart_is_drawn_around_windows_that_did_not_see_their_own_labels_and
 
 
 def test_a_pooled_interval_is_no_narrower_than_independent_errors_of_the_windows_would_make_it() -> None:
-    """The windows share the reference: what is wrong there is wrong in all of them."""
+    """The windows share the reference: an error of it is an error in all of them."""
     one = rig(covariates(objective={"accuracy": {"min": 0.5}, "windows": 5}))
     reports = one.feed(flights(3, 5 * WINDOW, 0.9, labelled=False))
     widths = [each.upper - each.lower for each in map(accuracy, reports)]

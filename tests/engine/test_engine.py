@@ -26,13 +26,13 @@ from tests.streams import CLASSES, Rig, answers, confidences, lines, reference_o
 
 
 def reference(settings, n=3000, seed=7, model="erm", **more):
-    """A labelled reference as the shell would read it."""
+    """Return a labelled reference as the shell would read it."""
     records = answers(np.random.default_rng(seed), n, model, labelled=True, start=1.6e9, **more)
     return {"t": reference_of(settings, records)}
 
 
 def stream(seed=1, n=900):
-    """Two models with shared ids, late, early, wrong and repeated labels, duplicates and rubbish."""
+    """Return two models with shared ids, late, early, wrong and repeated labels, duplicates and rubbish."""
     rng = np.random.default_rng(seed)
     records = []
     for i, score in enumerate(rng.random(n).round(4).tolist()):
@@ -67,7 +67,7 @@ def test_the_rest_is_reported_as_incomplete_at_the_end():
 
 @cache
 def uncut(make_rig, make_records):
-    """The records, and a rig that took them in one piece with its lines."""
+    """Return the records, and a rig that took them in one piece with its lines."""
     records, whole = make_records(), make_rig()
     return records, whole, lines(whole.feed(records) + whole.engine.finish())
 
@@ -77,14 +77,14 @@ def uncut(make_rig, make_records):
 @given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
 def test_neither_the_cuts_of_the_stream_nor_a_restart_can_be_seen_in_the_reports(cuts, restart):
     (records, whole, expected), pieces = uncut(Rig, stream), Rig()
-    found = pieces.feed_in_pieces(records, cuts, restart)
-    assert lines(found + pieces.engine.finish()) == expected
+    reports = pieces.feed_in_pieces(records, cuts, restart)
+    assert lines(reports + pieces.engine.finish()) == expected
     assert pieces.engine.view().labels == whole.engine.view().labels
     assert pieces.engine.labelled() == whole.engine.labelled()
 
 
 def numbered() -> Rig:
-    """A rig whose source numbers the rows of its requests."""
+    """Return a rig whose source numbers the rows of its requests."""
     rig = Rig()
     rig.settings = replace(rig.settings, numbered=True)
     rig.engine = rig.settings.build()
@@ -94,7 +94,9 @@ def numbered() -> Rig:
 
 
 def requests(seed=2, n=500):
-    """Events of one or two rows by two models, labels by the request's id or the row's, early and late."""
+    """Return events of one or two rows by two models, labels by the request's id or the row's, early and
+    late.
+    """
     rng = np.random.default_rng(seed)
     records = []
     for i in range(n):
@@ -123,8 +125,8 @@ def requests(seed=2, n=500):
 @given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
 def test_labels_by_the_requests_id_join_however_the_stream_is_cut_or_restarted(cuts, restart):
     (records, whole, expected), pieces = uncut(numbered, requests), numbered()
-    found = pieces.feed_in_pieces(records, cuts, restart)
-    assert lines(found + pieces.engine.finish()) == expected
+    reports = pieces.feed_in_pieces(records, cuts, restart)
+    assert lines(reports + pieces.engine.finish()) == expected
     assert pieces.engine.view().labels == whole.engine.view().labels
     assert pieces.engine.labelled() == whole.engine.labelled()
     assert whole.engine.view().labels["t", LabelOutcome.MATCHED] > 150
@@ -231,8 +233,8 @@ def test_a_reference_gives_calibration_charts_and_calibration_error_at_once():
 
 def test_without_calibration_the_calibration_error_is_unknown():
     (report,) = Rig(task(metrics=["accuracy", "ece"])).feed(answers(np.random.default_rng(2), 100))
-    found = {e.metric: e.result for e in report.estimates if e.estimator == "average_confidence"}
-    assert found["ece"] == Unknown("not calibrated")
+    results = {e.metric: e.result for e in report.estimates if e.estimator == "average_confidence"}
+    assert results["ece"] == Unknown("not calibrated")
 
 
 def test_a_new_version_closes_the_window_starts_a_baseline_and_flags_the_calibration():
@@ -337,9 +339,9 @@ def test_a_window_of_equal_scores_is_estimated_honestly(scores):
     rig = Rig(settings, reference(settings))
     records = [{"id": str(i), "model": "erm", "time": 1.7e9, "scores": scores} for i in range(100)]
     (report,) = rig.feed(records)
-    for found in report.estimates:
-        if isinstance(found.result, Estimate):
-            assert 0 <= found.result.lower <= found.result.value <= found.result.upper <= 1
+    for estimate in report.estimates:
+        if isinstance(estimate.result, Estimate):
+            assert 0 <= estimate.result.lower <= estimate.result.value <= estimate.result.upper <= 1
 
 
 def test_a_task_without_classes_takes_confidences_and_right_or_wrong():
@@ -351,7 +353,7 @@ def test_a_task_without_classes_takes_confidences_and_right_or_wrong():
     ]
     labels = [{"id": f"c{i}", "model": "ocr", "correct": i % 2 == 0, "time": 1.7e9} for i in range(10)]
     (report,) = rig.feed(labels + records)
-    estimate, corrected, realised = (found.result for found in report.estimates)
+    estimate, corrected, realised = (entry.result for entry in report.estimates)
     assert estimate.value == pytest.approx(np.mean([r["confidence"] for r in records]))
     assert (realised.value, realised.n) == (0.5, 10)
     assert (corrected.n, corrected.lower < 0.5 < corrected.upper) == (50, True)
@@ -413,9 +415,9 @@ def test_a_label_in_the_records_own_line_counts_with_and_without_an_id():
 
 def test_of_two_labels_for_an_id_the_later_one_holds_whichever_record_it_came_in():
     records = answers(np.random.default_rng(0), 100)
-    said = CLASSES[int(records[0]["scores"][1] > 0.5)]
-    wrong = CLASSES[1 - CLASSES.index(said)]
-    first = {"id": records[0]["id"], "label": said, "time": 1.7e9}
+    answered = CLASSES[int(records[0]["scores"][1] > 0.5)]
+    wrong = CLASSES[1 - CLASSES.index(answered)]
+    first = {"id": records[0]["id"], "label": answered, "time": 1.7e9}
     again = records[0] | {"label": wrong}
     for cuts in ([], [1], [2], [1, 2]):
         rig = Rig()
@@ -451,15 +453,15 @@ def test_many_models_that_answer_in_turn_give_what_each_alone_gives():
         name = names[int(rng.integers(len(names))) if rng.random() < 0.9 else 0]
         # One model is rolled out, answer by answer; others name one version, or none.
         version = {"m1": f"v{i % 2 + i // 1000}", "m2": "v7", "m6": "v9"}.get(name, "")
-        asked = {"id": f"r{i}", "model": name, "scores": [1 - score, score], "version": version}
-        records.append(asked | {"time": 1.7e9 + i})
+        answer = {"id": f"r{i}", "model": name, "scores": [1 - score, score], "version": version}
+        records.append(answer | {"time": 1.7e9 + i})
         if i >= 100 and rng.random() < 0.5:
             of = next(one for one in reversed(records[:-90]) if "scores" in one and rng.random() < 0.2)
             wrong = 0.5 if of["model"] == "m3" else of["scores"][1]  # whose estimate loses its trust
             label = CLASSES[int(rng.random() < wrong)]
             records.append({"id": of["id"], "model": of["model"], "label": label, "time": 1.7e9 + i})
 
-    def told(only, step):
+    def replay(only, step):
         known = {name: one for name, one in references["t"].items() if only in (None, name)}
         rig = Rig(settings, {"t": known})
         own = [record for record in records if only in (None, record["model"])]
@@ -470,9 +472,9 @@ def test_many_models_that_answer_in_turn_give_what_each_alone_gives():
     def seen(report):  # all but the places in the stream, which the others' records move
         return plain(replace(report, positions={}))
 
-    together, saved = told(None, 700)
+    together, saved = replay(None, 700)
     for name in names:
-        alone, own = told(name, 1)
+        alone, own = replay(name, 1)
         assert len(alone) > 5
         assert [seen(one) for one in together if one.model == name] == [seen(one) for one in alone]
         for part in ("trust", "audit", "correction", "curve", "versions", "tally"):
@@ -482,7 +484,7 @@ def test_many_models_that_answer_in_turn_give_what_each_alone_gives():
 
 @pytest.mark.slow
 def test_a_view_is_the_same_object_until_something_that_it_shows_changes():
-    """Witness: every view made afresh, after each record and each passing of time."""
+    """Witness: a new view after each record and each passing of time."""
     rng = np.random.default_rng(8)
     window = {"size": 30, "min_size": 10, "max_age_seconds": 50.0}
     settings = task(window=window, groups=["region"], calibration={"refit_labels": 40})

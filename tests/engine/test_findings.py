@@ -1,4 +1,4 @@
-"""What a hostile review found in the engine, each as the sentence that now holds."""
+"""Faults that a hostile review found in the engine, each with the statement that now holds."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def test_in_a_replay_the_windows_of_two_tasks_age_by_one_clock_however_the_strea
     whole = Rig({"a": task(window=AGEING), "b": task(window=AGEING)})
     single = Rig({"a": task(window=AGEING), "b": task(window=AGEING)})
     expected = lines(whole.feed(records) + whole.engine.finish())
-    found = lines(single.feed_in_pieces(records, range(1, len(records))) + single.engine.finish())
-    assert found == expected
-    assert sum(b'"closed_by":"age"' in line for line in found) == 12
+    actual = lines(single.feed_in_pieces(records, range(1, len(records))) + single.engine.finish())
+    assert actual == expected
+    assert sum(b'"closed_by":"age"' in line for line in actual) == 12
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Which decides on the alarm of the accuracy, labels or confidences, and what labels decide."""
+"""The source of the alarm on the accuracy, labels or confidences, and the decisions of labels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def judged(
     With `restart` the alarm goes on from its snapshot at each window.
     """
     series, alarm = correcting(), LabelAlarm(least, windows, state)
-    found: Judged = []
+    judgements: Judged = []
     seen = []
     for window, (share, many) in enumerate(zip(accuracy, labels, strict=True)):
         row = np.linspace(0, ROWS - 1, many).astype(np.int64)
@@ -72,24 +72,24 @@ def judged(
         series.close(window, np.full(ROWS, 0.9))
         verdict = CALM if by_confidences is None else by_confidences[window]
         alarm.collect(series, window)
-        found.append(alarm.judge(verdict, series, window))
+        judgements.append(alarm.judge(verdict, series, window))
         seen.append(series.estimate(window, 2 * SURE - 1, POOLED))
         if restart:
             state = restored(unpack(pack(alarm.snapshot())), LabelAlarmState)
             alarm = LabelAlarm(least, windows, state)
-    return found, seen
+    return judgements, seen
 
 
-def alarms(found: Judged) -> list[bool]:
-    return [verdict.out_of_control for verdict, _ in found]
+def alarms(judgements: Judged) -> list[bool]:
+    return [verdict.out_of_control for verdict, _ in judgements]
 
 
 def test_baseline_is_the_mean_with_the_variance_of_rows_or_of_windows() -> None:
     rng = np.random.default_rng(3)
     values, sizes = rng.uniform(0.6, 0.9, 12), np.full(12, 500)
-    found = LabelBaseline.from_windows(values.tolist(), sizes.tolist())
-    assert found.center == pytest.approx(values.mean())
-    assert found.row_variance == pytest.approx(500 * values.var(ddof=1))  # they differ by more than chance
+    baseline = LabelBaseline.from_windows(values.tolist(), sizes.tolist())
+    assert baseline.center == pytest.approx(values.mean())
+    assert baseline.row_variance == pytest.approx(500 * values.var(ddof=1))  # they differ by more than chance
     alike = LabelBaseline.from_windows([0.9] * 12, [500] * 12)
     assert alike.row_variance == pytest.approx(0.9 * 0.1)
     assert alike.band(2500, 0.0) == pytest.approx((0.9 - 3 * 0.006, 0.9 + 3 * 0.006))
@@ -99,8 +99,8 @@ def test_baseline_is_the_mean_with_the_variance_of_rows_or_of_windows() -> None:
 
 def test_labels_raise_and_end_an_alarm_that_the_confidences_do_not_see() -> None:
     accuracy = [0.9] * 8 + [0.6] * 6 + [0.9] * 20
-    found, seen = judged(accuracy, [80] * len(accuracy))
-    on = alarms(found)
+    judgements, seen = judged(accuracy, [80] * len(accuracy))
+    on = alarms(judgements)
     assert not any(on[:8])
     assert all(on[9:14])
     assert not any(on[-4:])
@@ -116,7 +116,7 @@ def test_labels_raise_and_end_an_alarm_that_the_confidences_do_not_see() -> None
             quiet = None if quiet == 7 else quiet + 1
         expected.append(quiet is not None)
     assert on[1:] == expected[1:]  # the first has too few labels
-    first, by_labels = found[10]
+    first, by_labels = judgements[10]
     assert by_labels is not None
     assert first.out_of_control
     assert (by_labels.labels, by_labels.confidences_moved) == (400, False)
@@ -127,33 +127,33 @@ def test_labels_raise_and_end_an_alarm_that_the_confidences_do_not_see() -> None
 
 
 def test_confidences_that_move_are_no_alarm_where_labels_decide() -> None:
-    found, _ = judged([0.9] * 12, [80] * 12, [CALM] * 4 + [MOVED] * 8)
-    assert alarms(found) == [False] * 12
-    assert [one is not None and one.confidences_moved for _, one in found] == [False] * 4 + [True] * 8
-    assert {verdict.rules for verdict, _ in found} == {(), ("we1",)}
+    judgements, _ = judged([0.9] * 12, [80] * 12, [CALM] * 4 + [MOVED] * 8)
+    assert alarms(judgements) == [False] * 12
+    assert [one is not None and one.confidences_moved for _, one in judgements] == [False] * 4 + [True] * 8
+    assert {verdict.rules for verdict, _ in judgements} == {(), ("we1",)}
     better = Verdict(0.9, 0.85, 0.95, ("we1",), False, improved=True)
-    found, _ = judged([0.9] * 12, [80] * 12, [better] * 12)
-    assert [verdict.improved for verdict, _ in found] == [True] + [
+    judgements, _ = judged([0.9] * 12, [80] * 12, [better] * 12)
+    assert [verdict.improved for verdict, _ in judgements] == [True] + [
         False
     ] * 11  # labels decide from the second
 
 
 def test_an_improvement_by_labels_is_no_alarm() -> None:
-    found, _ = judged([0.9] * 6 + [1.0] * 10, [160] * 16)
-    assert not any(alarms(found))
-    assert found[-1][0].improved
-    assert not found[4][0].improved
+    judgements, _ = judged([0.9] * 6 + [1.0] * 10, [160] * 16)
+    assert not any(alarms(judgements))
+    assert judgements[-1][0].improved
+    assert not judgements[4][0].improved
 
 
 def test_labels_decide_from_a_hundred_on_until_half_as_many() -> None:
     few = [20] * 6 + [18] * 6 + [11] * 6 + [9] * 6 + [15] * 6
-    found, _ = judged([0.9] * len(few), few)
+    judgements, _ = judged([0.9] * len(few), few)
     decide, expected = False, []
     for at in range(len(few)):
         known = [(sum(few[max(at - windows + 1, 0) : at + 1]), labels) for windows, labels in FEWEST]
         decide = all(many >= (labels / 2 if decide else labels) for many, labels in known)
         expected.append(decide)
-    assert [by is not None for _, by in found] == expected
+    assert [by is not None for _, by in judgements] == expected
     assert expected[4]
     assert not expected[-1]  # 75 labels do not bring it back
     assert sum(one != other for one, other in pairwise(expected)) == 2
@@ -161,15 +161,15 @@ def test_labels_decide_from_a_hundred_on_until_half_as_many() -> None:
 
 def test_labels_of_older_windows_alone_decide_nothing() -> None:
     """A window of which nothing is labelled looks as it did before, whatever became of the accuracy."""
-    found, _ = judged([0.9] * 10, [150] * 4 + [0] * 6, [CALM] * 6 + [MOVED] * 4)
-    assert [by is not None for _, by in found] == [True] * 5 + [False] * 5
-    assert alarms(found) == [False] * 6 + [True] * 4
+    judgements, _ = judged([0.9] * 10, [150] * 4 + [0] * 6, [CALM] * 6 + [MOVED] * 4)
+    assert [by is not None for _, by in judgements] == [True] * 5 + [False] * 5
+    assert alarms(judgements) == [False] * 6 + [True] * 4
 
 
 def test_an_alarm_by_labels_does_not_end_because_labels_stop() -> None:
     accuracy = [0.9] * 5 + [0.5] * 25
-    found, _ = judged(accuracy, [100] * 12 + [0] * 18)
-    on, by = alarms(found), [one is not None for _, one in found]
+    judgements, _ = judged(accuracy, [100] * 12 + [0] * 18)
+    on, by = alarms(judgements), [one is not None for _, one in judgements]
     assert on[11]
     assert on[12:20] == [True] * 8
     assert all(each for each, alarmed in zip(by, on, strict=True) if alarmed)
@@ -179,19 +179,19 @@ def test_an_alarm_by_confidences_goes_on_as_labels_take_over_only_if_they_show_a
     few, many = [0] * 6, [100] * 6
     verdicts = [CALM] * 3 + [MOVED] * 9
     for accuracy, expected in ((0.9, False), (0.5, True)):
-        found, _ = judged([accuracy] * 12, [*few, *many], verdicts)
-        by = [one is not None for _, one in found]
+        judgements, _ = judged([accuracy] * 12, [*few, *many], verdicts)
+        by = [one is not None for _, one in judgements]
         assert by == [False] * 6 + [True] * 6
-        assert alarms(found) == [False] * 3 + [True] * 3 + [expected] * 6
+        assert alarms(judgements) == [False] * 3 + [True] * 3 + [expected] * 6
 
 
 def test_a_standing_alarm_goes_on_below_the_band_also_where_that_is_not_sure() -> None:
-    found, seen = judged([0.76] * 12, [0] * 6 + [100] * 6, [MOVED] * 12)
+    judgements, seen = judged([0.76] * 12, [0] * 6 + [100] * 6, [MOVED] * 12)
     calm, _ = judged([0.76] * 12, [0] * 6 + [100] * 6)
-    by_labels = found[6][1]
+    by_labels = judgements[6][1]
     assert by_labels is not None
     assert seen[6].value < by_labels.lower <= seen[6].upper
-    assert (alarms(calm)[6], alarms(found)[6]) == (False, True)
+    assert (alarms(calm)[6], alarms(judgements)[6]) == (False, True)
 
 
 def test_a_restart_changes_nothing() -> None:
@@ -210,16 +210,16 @@ def test_a_restart_changes_nothing() -> None:
 def test_a_baseline_of_the_stream_holds_what_labels_said_then() -> None:
     """Confidences that are too high from the start are no drop; a later drop is one."""
     accuracy = [0.75] * 14 + [0.5] * 6
-    found, _ = judged(accuracy, [100] * 20, state=LabelAlarmState(), windows=10)
-    assert [by is not None for _, by in found] == [False] * 9 + [True] * 11
-    assert not any(alarms(found)[:14])
-    assert alarms(found)[-1]
+    judgements, _ = judged(accuracy, [100] * 20, state=LabelAlarmState(), windows=10)
+    assert [by is not None for _, by in judgements] == [False] * 9 + [True] * 11
+    assert not any(alarms(judgements)[:14])
+    assert alarms(judgements)[-1]
 
 
 def test_a_change_must_matter() -> None:
     for least, expected in ((0.0, True), (0.45, False)):
-        found, _ = judged([0.9] * 4 + [0.6] * 8, [100] * 12, least=least)
-        assert alarms(found)[-1] is expected
+        judgements, _ = judged([0.9] * 4 + [0.6] * 8, [100] * 12, least=least)
+        assert alarms(judgements)[-1] is expected
 
 
 def settings(**more: Any) -> Any:
@@ -227,7 +227,7 @@ def settings(**more: Any) -> Any:
 
 
 def dropping(good: int = 1600, bad: int = 1600, share: float = 1.0) -> list[Any]:
-    """Answers, each followed by its label: right as the confidences say at first, later in half."""
+    """Return answers, each followed by its label: right as the confidences say at first, later in half."""
     records = answers(np.random.default_rng(3), good + bad)
     rng = np.random.default_rng(4)
     right = [rng.random() < (max(r["scores"]) if i < good else 0.5) for i, r in enumerate(records)]
@@ -237,12 +237,12 @@ def dropping(good: int = 1600, bad: int = 1600, share: float = 1.0) -> list[Any]
 
 def fed(records: Sequence[Any], restart: bool = False, **more: Any) -> list[WindowReport]:
     rig = Rig(settings(**more), reference(settings(), 3000, seed=5))
-    found = []
+    reports = []
     for start in range(0, len(records), 500):
-        found += rig.feed(list(records[start : start + 500]))
+        reports += rig.feed(list(records[start : start + 500]))
         if restart:
             rig.restart()
-    return [one for one in found if not one.revision]
+    return [one for one in reports if not one.revision]
 
 
 def test_a_report_says_that_labels_decide_and_reads_back() -> None:
@@ -308,10 +308,10 @@ def test_a_store_of_an_older_version_has_the_baseline_of_the_reference() -> None
     rigs = [Rig(settings(), reference(settings(), 3000, seed=5)) for _ in range(3)]
     for rig in rigs:
         rig.feed(records[:3000])
-    whole, older, asked = rigs
+    whole, older, rebaselined = rigs
     of_older_version(older)
-    asked.engine.series["t"][0].rebaseline("accuracy", "as asked", 1.7e9)
-    of_older_version(asked)
+    rebaselined.engine.series["t"][0].rebaseline("accuracy", "as asked", 1.7e9)
+    of_older_version(rebaselined)
     bands = []
     for rig in rigs:
         state = rig.engine.series["t"][0].snapshot().judge

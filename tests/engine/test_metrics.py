@@ -41,9 +41,9 @@ def rows(scores: Floats) -> list[Record]:
 @pytest.mark.slow
 def test_every_metric_is_estimated_and_charted_from_the_reference_on() -> None:
     (report,) = rig().feed(stream(100))
-    found = {e.metric: e.result for e in report.estimates if e.estimator == "average_confidence"}
-    assert list(found) == METRICS
-    assert {metric: type(result) for metric, result in found.items()} == dict.fromkeys(METRICS, Estimate)
+    results = {e.metric: e.result for e in report.estimates if e.estimator == "average_confidence"}
+    assert list(results) == METRICS
+    assert {metric: type(result) for metric, result in results.items()} == dict.fromkeys(METRICS, Estimate)
     assert {chart.metric for chart in report.charts} == set(METRICS)
     for chart in report.charts:
         assert 0 <= chart.verdict.lower <= chart.verdict.center <= chart.verdict.upper
@@ -54,10 +54,10 @@ def test_the_positive_class_is_the_one_of_the_configuration() -> None:
     records = rows(scores)
     for positive in (0, 1):
         (report,) = Rig(task(metrics=["recall", "auroc"], positive=CLASSES[positive])).feed(records)
-        found = {e.metric: e.result for e in report.estimates if e.estimator == "average_confidence"}
+        results = {e.metric: e.result for e in report.estimates if e.estimator == "average_confidence"}
         predicted = scores.argmax(axis=1)
         by_hand = classification_estimates(scores, predicted, ["recall", "auroc"], positive=positive)
-        assert found == nearly(by_hand)
+        assert results == nearly(by_hand)
 
 
 def test_three_classes_have_the_mean_over_the_classes() -> None:
@@ -65,8 +65,8 @@ def test_three_classes_have_the_mean_over_the_classes() -> None:
     scores[:, 2] = (1 - scores[:, 0] - scores[:, 1]).round(4)
     records = rows(scores)
     (report,) = Rig(task(classes=["a", "b", "c"], metrics=["accuracy", "f1"])).feed(records)
-    [found] = [e.result for e in report.estimates if e.metric == "f1"]
-    assert found == nearly(classification_estimates(scores, scores.argmax(axis=1), ["f1"])["f1"])
+    [result] = [e.result for e in report.estimates if e.metric == "f1"]
+    assert result == nearly(classification_estimates(scores, scores.argmax(axis=1), ["f1"])["f1"])
 
 
 @pytest.mark.slow
@@ -78,10 +78,10 @@ def test_objectives_are_judged_and_a_restart_changes_no_byte() -> None:
     assert {o.metric: o.state for o in expected[-1].objectives} == dict.fromkeys(
         [m for m in METRICS if "ece" not in m], ObjectiveState.MET
     )
-    found = pieces.feed(records[:350])
+    reports = pieces.feed(records[:350])
     pieces.restart()
-    found += pieces.feed(records[350:])
-    assert lines(found) == lines(expected)
+    reports += pieces.feed(records[350:])
+    assert lines(reports) == lines(expected)
 
 
 @pytest.mark.parametrize("metric", RATIOS)
@@ -91,7 +91,7 @@ def test_pooled_windows_are_the_rows_of_all_at_once(metric: str) -> None:
     scores = np.stack([1 - chance, chance], axis=2)
     predicted = (chance > 0.4).astype(int)
     each = [classification_details(s, p, [metric]) for s, p in zip(scores, predicted, strict=True)]
-    windows = [found[metric].counts for found in each]
+    windows = [by_metric[metric].counts for by_metric in each]
     whole = classification_details(scores.reshape(-1, 2), predicted.ravel(), [metric])[metric].counts
     counts = [window for window in windows if isinstance(window, CountRatio)]
     assert whole is not None

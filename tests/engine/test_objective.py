@@ -35,7 +35,7 @@ def draws(value: float, spread: float = 0.01, size: int = 500, seed: int = 0) ->
 
 
 def pooled_interval(items: Sequence[Poolable], level: float) -> tuple[float, float]:
-    """The slow witness: the interval of several windows, joined one after the other."""
+    """Return the slow witness: the interval of several windows, joined one after the other."""
     return _interval(reduce(_joined, items), level)
 
 
@@ -118,10 +118,10 @@ def test_the_pooled_estimate_is_that_of_all_rows() -> None:
 
 def test_an_objective_that_the_interval_merely_reaches_is_not_proven() -> None:
     logic = Objective(FLOOR, windows=1).build()
-    found = logic.update(window(0.92, 200))
-    assert found.lower < 0.9
-    assert 0.25 * (found.upper - found.lower) < 0.92 - 0.9
-    assert found.state is ObjectiveState.NOT_PROVEN
+    interval = logic.update(window(0.92, 200))
+    assert interval.lower < 0.9
+    assert 0.25 * (interval.upper - interval.lower) < 0.92 - 0.9
+    assert interval.state is ObjectiveState.NOT_PROVEN
     assert logic.update(window(0.905, 200)).state is ObjectiveState.AT_RISK
 
 

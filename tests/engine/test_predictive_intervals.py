@@ -54,7 +54,7 @@ def rig(known: Reference | None, **settings: Any) -> Rig:
     return Rig({"t": task(**(base | settings))}, {"t": {"erm": known}} if known else {})
 
 
-def found(report: Any) -> dict[str, Estimate]:
+def estimates_of(report: Any) -> dict[str, Estimate]:
     return {
         e.metric: e.result
         for e in report.estimates
@@ -69,7 +69,7 @@ def width(result: Estimate) -> float:
 def windows_of(
     n: int, many: int, model: Predictive | None, metrics: tuple[str, ...] = METRICS, seed: int = 4
 ):
-    """Requests of windows of two classes, by the scores as they are."""
+    """Return requests of windows of two classes, by the scores as they are."""
     rng = np.random.default_rng(4)
     chance = rng.beta(1.2, 0.8, n * many)
     scores = np.column_stack((1 - chance, chance))
@@ -100,7 +100,7 @@ class TestInTheDaemon:
         assert {r.calibration.interval for r in wide} == {"predictive"}
         assert {r.calibration.interval for r in exact} == {"poisson_binomial"}
         for one, other in zip(wide, exact, strict=True):
-            left, right = found(one), found(other)
+            left, right = estimates_of(one), estimates_of(other)
             assert left.keys() == right.keys() >= {"accuracy", "ece", "f1", "auroc"}
             for metric, result in left.items():
                 assert result.value == nearly(right[metric].value), metric
@@ -119,7 +119,7 @@ class TestInTheDaemon:
         records = answers(np.random.default_rng(2), 100)
         [report] = rig(reference(), calibration={"method": "none"}, **EXACT).feed(records)
         confidence = np.array([max(record["scores"]) for record in records])
-        assert found(report)["accuracy"] == nearly(average_confidence(confidence))
+        assert estimates_of(report)["accuracy"] == nearly(average_confidence(confidence))
         assert b'"interval"' not in to_json(report)
 
     def test_a_line_names_them_and_is_read_back(self):
@@ -152,10 +152,10 @@ class TestInTheDaemon:
         for each in (known, off):
             [report] = rig(each, calibration={"method": "none"}).feed(records)
             assert report.calibration.interval == "predictive"
-            widths.append(width(found(report)["accuracy"]))
+            widths.append(width(estimates_of(report)["accuracy"]))
         assert widths[1] > widths[0] + 0.05
         right = (off.predicted == off.labels).mean()
-        assert found(report)["accuracy"].lower < right
+        assert estimates_of(report)["accuracy"].lower < right
 
     def test_a_group_varies_as_its_own_rows_do_where_they_are_enough(self):
         known = reference(1800, groups=True)
@@ -163,7 +163,7 @@ class TestInTheDaemon:
         for i, record in enumerate(records):
             record["groups"] = {"region": "eu" if i % 2 else "us"}
         reports = rig(known, groups=["region"], window={"size": 100}).feed(records)
-        by_group = {r.group: width(found(r)["accuracy"]) for r in reports}
+        by_group = {r.group: width(estimates_of(r)["accuracy"]) for r in reports}
         assert by_group["region=us"] > by_group["region=eu"] + 0.05  # the model is off for that one
         few = replace(known, groups={"region=us": known.groups["region=us"][:150]})
         assert few.predictive("isotonic", "region=us") is few.predictive("isotonic")
@@ -210,8 +210,8 @@ class TestInTheDaemon:
 class TestShortAndMissingReferences:
     def test_a_reference_too_short_says_so_in_check_and_on_the_page(self):
         known = reference(150)
-        [said] = interval_sentences({"t": task(reference={"path": "r"})}, {"t": {"erm": known}})
-        assert said == (
+        [sentence] = interval_sentences({"t": task(reference={"path": "r"})}, {"t": {"erm": known}})
+        assert sentence == (
             "tasks.t.interval, model erm: holds only as long as nothing but chance moves the accuracy: "
             "reference of 150 rows, 200 needed"
         )
@@ -228,8 +228,8 @@ class TestShortAndMissingReferences:
 
     def test_no_reference_leaves_exact_ones_and_says_so_once(self):
         settings = task(reference={"first_windows": 5})
-        [said] = interval_sentences({"t": settings}, {})
-        assert "there is none; intervals include chance alone" in said
+        [sentence] = interval_sentences({"t": settings}, {})
+        assert "there is none; intervals include chance alone" in sentence
         [report] = Rig(settings).feed(answers(np.random.default_rng(2), 100))
         assert report.calibration.interval == "poisson_binomial"
         assert list(interval_sentences({"t": task(**EXACT)}, {})) == []
@@ -391,19 +391,19 @@ def test_what_a_reference_says_may_be_learnt_at_any_time(rows: int) -> None:
     at_once, ahead, late, restarted = (rig(known, groups=["region"]) for _ in range(4))
     for series in at_once.engine.series["t"]:
         assert series.active.predictive is not None
-    told = {
+    written = {
         name: lines(each.feed(stream[:90]) + each.feed(stream[90:]))
         for name, each in (("at once", at_once), ("late", late))
     }
     beginning = lines(ahead.feed(stream[:90]))
     while ahead.engine.learn():
         pass
-    told["ahead"] = beginning + lines(ahead.feed(stream[90:]))
+    written["ahead"] = beginning + lines(ahead.feed(stream[90:]))
     beginning = lines(restarted.feed(stream[:40]))
     restarted.restart()
-    told["restarted"] = beginning + lines(restarted.feed(stream[40:90]) + restarted.feed(stream[90:]))
-    assert len(told["late"]) > 10
-    assert all(each == told["late"] for each in told.values())
+    written["restarted"] = beginning + lines(restarted.feed(stream[40:90]) + restarted.feed(stream[90:]))
+    assert len(written["late"]) > 10
+    assert all(each == written["late"] for each in written.values())
     for series in late.engine.series["t"]:
         short = series.active.view.short_reference
         assert short == (None if series.active.predictive.components else rows)
@@ -423,7 +423,7 @@ def test_nothing_is_learnt_before_a_first_window_and_a_snapshot_holds_nothing_of
 
 
 def wrong_of_one_class(labelled: bool) -> list[dict[str, Any]]:
-    """2,000 answers; of those predicted as the second class every second label is turned round."""
+    """Return 2,000 answers; of those predicted as the second class every second label is turned round."""
     records = answers(np.random.default_rng(8), 2000, labelled=True)
     for i, record in enumerate(records):
         if record["scores"][1] > 0.5 and i % 2:
@@ -441,13 +441,13 @@ def test_labels_that_show_a_bias_of_one_class_widen_the_metrics_that_hang_on_it(
     without = rig(known, metrics=metrics).feed(wrong_of_one_class(labelled=False))
     last, plain = with_labels[-1], without[-1]
     for metric in ("precision", "recall"):
-        assert found(last)[metric].value == found(plain)[metric].value
-        assert width(found(last)[metric]) > width(found(plain)[metric]), metric
-    assert width(found(last)["precision"]) > 1.5 * width(found(plain)["precision"])
+        assert estimates_of(last)[metric].value == estimates_of(plain)[metric].value
+        assert width(estimates_of(last)[metric]) > width(estimates_of(plain)[metric]), metric
+    assert width(estimates_of(last)["precision"]) > 1.5 * width(estimates_of(plain)["precision"])
     for metric in ("accuracy", "ece"):
-        assert found(last)[metric] == found(plain)[metric]
-    told = {e.metric: e.labels for e in last.estimates if e.estimator == "average_confidence"}
-    assert told == {"accuracy": 0, "precision": 2000, "recall": 2000, "ece": 0}
+        assert estimates_of(last)[metric] == estimates_of(plain)[metric]
+    labels = {e.metric: e.labels for e in last.estimates if e.estimator == "average_confidence"}
+    assert labels == {"accuracy": 0, "precision": 2000, "recall": 2000, "ece": 0}
 
 
 @pytest.mark.slow

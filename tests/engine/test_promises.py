@@ -1,4 +1,4 @@
-"""What charts promise, and what they do where they cannot: budgets, short references, odd references."""
+"""The promises of charts, and their behaviour without one: budgets, short references, odd references."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ METRICS = ["accuracy", "recall"]
 
 
 def in_control(seed: int, rows: int) -> list[Record]:
-    """Two models, each answer in one of two regions; a window's mean confidence is all but normal."""
+    """Return two models, each answer in one of two regions; a window's mean confidence is all but normal."""
     rng = np.random.default_rng(seed)
     scores = rng.random((rows, 2)).round(6)
     regions = rng.integers(0, 2, rows)
@@ -50,7 +50,7 @@ def test_a_budget_of_false_alarms_is_kept_over_models_groups_and_metrics(tmp_pat
     many (√(3 × 72) = 15); baselines of 100 windows add a seventh of it. Four of these.
     """
     models = {name: {"answers_per_day": 2880} for name in ("a", "b")}
-    given = {
+    settings = {
         "window": {"size": WINDOW, "min_size": 20, "max_age_seconds": 1e7},
         "reference": {"first_windows": 100},
         "metrics": METRICS,
@@ -58,12 +58,12 @@ def test_a_budget_of_false_alarms_is_kept_over_models_groups_and_metrics(tmp_pat
         "models": models,
         "chart": {"arl0": {"false_alarms_per_week": 64.512}},
     }
-    path = write_configuration(tmp_path, configuration(task=given))
-    told = command_here("check", path)
+    path = write_configuration(tmp_path, configuration(task=settings))
+    done = command_here("check", path)
     assert (
-        "t: 64.512 a week, groups included, divided among 3,226 windows a week: an ARL0 of 50" in told.stdout
+        "t: 64.512 a week, groups included, divided among 3,226 windows a week: an ARL0 of 50" in done.stdout
     )
-    assert "All charts together: 65 a week, 32 of them of groups." in told.stdout
+    assert "All charts together: 65 a week, 32 of them of groups." in done.stdout
     (tmp_path / "in.ndjson").write_bytes(ndjson(in_control(3, 30_000)))
     replay(str(path), [tmp_path / "in.ndjson"], tmp_path / "out", lambda path, size: None)
     charts = [
@@ -83,16 +83,16 @@ def test_a_budget_of_false_alarms_is_kept_over_models_groups_and_metrics(tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(CHARTS))
 def test_check_prints_what_every_chart_adds_to_the_week(tmp_path: Path, kind: str) -> None:
-    given = {
+    settings = {
         "reference": {"first_windows": 20},
         "window": {"size": 100, "min_size": 20, "max_age_seconds": 1e6},
         "metrics": ["accuracy", "f1"],
         "models": {"a": {"answers_per_day": 10_000}},
         "chart": {"kind": kind, "arl0": 200},
     }
-    told = command_here("check", write_configuration(tmp_path, configuration(task=given)))
-    assert told.stdout.count("3.5 a week (100 windows a day)") == 2, told.stdout
-    assert "All charts together: 7 a week." in told.stdout
+    done = command_here("check", write_configuration(tmp_path, configuration(task=settings)))
+    assert done.stdout.count("3.5 a week (100 windows a day)") == 2, done.stdout
+    assert "All charts together: 7 a week." in done.stdout
 
 
 SHORT = {
@@ -105,8 +105,8 @@ SHORT = {
 
 def referenced(folder: Path, records: list[Record], **more: Any) -> Path:
     (folder / "reference.ndjson").write_bytes(ndjson(records))
-    given = SHORT | {"reference": {"path": "reference.ndjson"}} | more
-    return write_configuration(folder, configuration(task=given))
+    settings = SHORT | {"reference": {"path": "reference.ndjson"}} | more
+    return write_configuration(folder, configuration(task=settings))
 
 
 def labelled(rows: int, seed: int = 4, **more: Any) -> list[Record]:
@@ -115,12 +115,12 @@ def labelled(rows: int, seed: int = 4, **more: Any) -> list[Record]:
 
 def test_a_reference_too_short_for_the_promise_is_refused_with_what_it_can_promise(tmp_path: Path) -> None:
     path = referenced(tmp_path, labelled(600))
-    told = command_here("check", path)
-    assert told.returncode == 2
+    done = command_here("check", path)
+    assert done.returncode == 2
     assert "tasks.t.reference, model erm: arl0: got 150, but with 6 reference windows the rules we1, we4" in (
-        told.stderr
+        done.stderr
     )
-    assert "we4 (eight in a row on one side) does not widen with the limits; lower arl0" in told.stderr
+    assert "we4 (eight in a row on one side) does not widen with the limits; lower arl0" in done.stderr
 
 
 def test_a_group_too_short_for_the_promise_waits_for_the_stream_and_says_so(
@@ -136,12 +136,12 @@ def test_a_group_too_short_for_the_promise_waits_for_the_stream_and_says_so(
     assert line.startswith("tasks.t.reference, erm region=us: arl0: got 150, but with 6 reference windows")
     assert line.endswith("Its charts wait for the stream's first 20 windows.")
     engine = settings.build()
-    found = Rig(dict(config.tasks), dict(settings.references))  # type: ignore[arg-type]
-    found.engine = engine
+    rig = Rig(dict(config.tasks), dict(settings.references))  # type: ignore[arg-type]
+    rig.engine = engine
     rows = answers(np.random.default_rng(6), 2100, start=1.7e9, groups={"region": "us"})
-    reports = [report for report in found.feed(rows) if report.group]
+    reports = [report for report in rig.feed(rows) if report.group]
     assert [len(report.charts) for report in reports] == [0] * 20 + [1]
-    eu = found.feed(answers(np.random.default_rng(7), 100, start=1.8e9, groups={"region": "eu"}))
+    eu = rig.feed(answers(np.random.default_rng(7), 100, start=1.8e9, groups={"region": "eu"}))
     assert [len(report.charts) for report in eu if report.group] == [1]
 
 
@@ -150,8 +150,8 @@ def test_a_stream_baseline_too_short_takes_as_many_windows_again_and_says_whose(
 ) -> None:
     """A model that the reference lacks takes 20 windows; these reach 153, and 40 reach 191."""
     settings = task(**SHORT | {"reference": {"path": "r"}, "chart": {"arl0": 170, "rules": ["we1", "we4"]}})
-    found = Rig({"t": settings})
-    reports = found.feed(answers(np.random.default_rng(8), 4100))
+    rig = Rig({"t": settings})
+    reports = rig.feed(answers(np.random.default_rng(8), 4100))
     assert [len(report.charts) for report in reports] == [0] * 40 + [1]
     [line] = [r.getMessage() for r in caplog.records]
     assert line.startswith(
@@ -165,9 +165,9 @@ def test_a_stream_baseline_too_short_takes_as_many_windows_again_and_says_whose(
 
 def test_a_reference_of_30_rows_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = referenced(tmp_path, labelled(30), calibration={"method": "platt"}, chart={"arl0": 370})
-    told = command_here("check", path)
-    assert told.returncode == 2
-    assert told.stderr == (
+    done = command_here("check", path)
+    assert done.returncode == 2
+    assert done.stderr == (
         "blindsight: tasks.t.chart: reference: got 0 windows for a control chart, which needs at least 5 (20 "
         "or more are good); give more reference rows, or a smaller window.size\n"
     )
@@ -177,11 +177,11 @@ def test_a_reference_of_30_rows_is_refused_with_what_to_do(tmp_path: Path) -> No
 def test_a_reference_of_one_class_is_refused_with_what_to_do(tmp_path: Path, method: str) -> None:
     records = [record | {"label": "ok"} for record in labelled(1000)]
     path = referenced(tmp_path, records, calibration={"method": method}, chart={"arl0": 370})
-    told = command_here("check", path)
-    assert told.returncode == 2
-    assert f"{method} calibration needs at least two different outcomes, got 1,000 rows" in told.stderr
-    assert "with only the label ok;" in told.stderr
-    assert "give a longer reference, or set calibration.method to none" in told.stderr
+    done = command_here("check", path)
+    assert done.returncode == 2
+    assert f"{method} calibration needs at least two different outcomes, got 1,000 rows" in done.stderr
+    assert "with only the label ok;" in done.stderr
+    assert "give a longer reference, or set calibration.method to none" in done.stderr
 
 
 def constant(rows: int, score: float = 0.3, start: float = 1.7e9) -> list[Record]:
@@ -195,28 +195,28 @@ def constant(rows: int, score: float = 0.3, start: float = 1.7e9) -> list[Record
 @pytest.mark.parametrize("kind", sorted(CHARTS))
 def test_constant_scores_are_charted_without_alarm_until_they_change(kind: str) -> None:
     settings = task(**SHORT | {"chart": {"kind": kind, "sigmas": 3}, "reference": {"first_windows": 5}})
-    found = Rig({"t": settings})
-    reports = found.feed(constant(1500))
+    rig = Rig({"t": settings})
+    reports = rig.feed(constant(1500))
     assert [len(r.charts) for r in reports] == [0] * 5 + [1] * 10
     assert not any(r.charts[0].verdict.rules for r in reports[5:])
     if kind in ("shewhart", "ewma", "cusum"):  # the textbook's have the sigma of a share of labels
-        [changed] = found.feed(constant(100, score=0.31, start=1.8e9))
+        [changed] = rig.feed(constant(100, score=0.31, start=1.8e9))
         assert changed.charts[0].confidences_moved, "and labels, which decide, have not"
 
 
 def test_a_metric_that_its_window_cannot_define_is_unknown_and_the_chart_goes_on() -> None:
     metrics = ("accuracy", "recall", "precision", "auroc")
-    given = SHORT | {"metrics": metrics, "chart": {"sigmas": 3}, "reference": {"first_windows": 5}}
-    found = Rig({"t": task(**given)})
-    found.feed(answers(np.random.default_rng(1), 600))
+    settings = SHORT | {"metrics": metrics, "chart": {"sigmas": 3}, "reference": {"first_windows": 5}}
+    rig = Rig({"t": task(**settings)})
+    rig.feed(answers(np.random.default_rng(1), 600))
     nothing = [r | {"scores": [1.0, 0.0]} for r in answers(np.random.default_rng(2), 100, start=1.8e9)]
-    [report] = found.feed(nothing)
+    [report] = rig.feed(nothing)
     by_metric = {e.metric: e.result for e in report.estimates if e.estimator == "average_confidence"}
     assert isinstance(by_metric["accuracy"], Estimate)
     assert by_metric["recall"] == by_metric["auroc"] == Unknown("one class only")
     assert by_metric["precision"] == Unknown("class never predicted")
     assert [chart.metric for chart in report.charts] == ["accuracy"]
-    [after] = found.feed(answers(np.random.default_rng(3), 100, start=1.9e9))
+    [after] = rig.feed(answers(np.random.default_rng(3), 100, start=1.9e9))
     assert {chart.metric for chart in after.charts} == set(metrics)
 
 

@@ -31,7 +31,9 @@ def settings(method: str = "isotonic", **changes: Any) -> Task:
 
 
 def stream(requests: int = REQUESTS, drift: float = 0.25, start: float = 1.7e9, **more: Any) -> list[Record]:
-    """Answers, each followed by its label; after `DRIFT_AT` of them right less often than confident."""
+    """Return answers, each followed by its label; after `DRIFT_AT` of them right less often than
+    confident.
+    """
     records = [one | more for one in answers(np.random.default_rng(3), requests, start=start)]
     rng = np.random.default_rng(4)
     right = [rng.random() < max(one["scores"]) - drift * (i >= DRIFT_AT) for i, one in enumerate(records)]
@@ -39,7 +41,7 @@ def stream(requests: int = REQUESTS, drift: float = 0.25, start: float = 1.7e9, 
 
 
 class Recorder:
-    """Recalibrates, and keeps what was asked and answered."""
+    """Recalibrates, and keeps each job and each result."""
 
     def __init__(
         self, change: Callable[[RecalibrationResult], RecalibrationResult] = lambda one: one
@@ -54,9 +56,9 @@ class Recorder:
         return self.done[-1]
 
 
-def rig(asked: Task, recorder: Callable[[RecalibrationJob], RecalibrationResult] | None) -> Rig:
-    found = reference(settings(), 1000, seed=5) if asked.reference.path else {}
-    return Rig(asked, found, recalibrate=recorder)
+def rig(task_settings: Task, recorder: Callable[[RecalibrationJob], RecalibrationResult] | None) -> Rig:
+    references = reference(settings(), 1000, seed=5) if task_settings.reference.path else {}
+    return Rig(task_settings, references, recalibrate=recorder)
 
 
 def first_lines(reports: list[WindowReport]) -> list[dict[str, Any]]:
@@ -70,20 +72,20 @@ def versions(reports: list[WindowReport]) -> list[int]:
 @pytest.fixture(scope="module")
 def drifted() -> tuple[Rig, list[WindowReport], Recorder]:
     recorder = Recorder()
-    found = rig(settings(), recorder)
-    return found, found.feed(stream()), recorder
+    engine_rig = rig(settings(), recorder)
+    return engine_rig, engine_rig.feed(stream()), recorder
 
 
 @pytest.mark.slow
 def test_trust_lost_to_drift_comes_back_after_a_recalibration_on_labels(
     drifted: tuple[Rig, list[WindowReport], Recorder],
 ) -> None:
-    found, reports, _ = drifted
-    told = ["untrusted" in line for line in first_lines(reports)]
-    assert not any(told[:4]), "nothing has changed in the first 400 answers"
-    assert any(told[4:])
-    assert not told[-1]
-    (series,) = found.engine.view().series
+    rig, reports, _ = drifted
+    untrusted = ["untrusted" in line for line in first_lines(reports)]
+    assert not any(untrusted[:4]), "nothing has changed in the first 400 answers"
+    assert any(untrusted[4:])
+    assert not untrusted[-1]
+    (series,) = rig.engine.view().series
     assert series.trust is not None
     assert series.trust.trusted
     assert series.state is not SeriesState.UNTRUSTED
@@ -122,7 +124,7 @@ def test_the_chart_of_the_calibration_error_is_that_of_the_reference_whatever_re
 
 
 def _ece(line: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-    """The estimated error of a window, and its chart."""
+    """Return the estimated error of a window, and its chart."""
     [value] = [each["value"] for each in line["estimates"] if each["metric"] == "ece"]
     [chart] = [each for each in line["charts"] if each["metric"] == "ece"]
     return value, chart
@@ -145,12 +147,12 @@ def test_no_window_rests_on_a_calibration_that_has_seen_one_of_its_rows(
     drifted: tuple[Rig, list[WindowReport], Recorder],
 ) -> None:
     _, reports, recorder = drifted
-    taken = [
+    replacing = [
         job for job, done in zip(recorder.jobs, recorder.done, strict=True) if done.calibration is not None
     ]
-    assert taken
+    assert replacing
     windows = [report for report in reports if not report.revision]
-    for version, job in enumerate(taken, start=2):
+    for version, job in enumerate(replacing, start=2):
         estimated = [window for window in windows if window.calibration.version >= version]
         assert min(window.start_time for window in estimated) > job.labelled.time.max()
 
@@ -188,7 +190,9 @@ def test_where_nothing_changes_the_windows_are_those_without_recalibration_byte_
 
 
 def contradicted(records: list[Record]) -> list[Record]:
-    """Answers and labels, each label followed by another hand's, which says that the answer was right."""
+    """Return answers and labels, each label followed by another hand's, which says that the answer was
+    right.
+    """
     acted = {one["id"]: CLASSES[int(one["scores"][1] > 0.5)] for one in records if "scores" in one}
     return [
         each
@@ -202,13 +206,13 @@ def test_while_labels_replace_each_other_no_recalibration_begins_also_after_a_re
     """Labels that say that all was right would take the estimate to 1; without the maximum they do."""
     # From the first answer on right less often than confident, so that a recalibration is due at once.
     attack = contradicted(stream(800, drift=0.12, start=1.7e9)[2 * DRIFT_AT :])
-    found: dict[float, tuple[Rig, Recorder]] = {}
+    rigs: dict[float, tuple[Rig, Recorder]] = {}
     for allowed in (0.05, 1.0):
-        found[allowed] = rig(settings(labels={"max_replaced": allowed}), recorder := Recorder()), recorder
-        found[allowed][0].feed(attack)
-    (series,) = found[1.0][0].engine.view().series
+        rigs[allowed] = rig(settings(labels={"max_replaced": allowed}), recorder := Recorder()), recorder
+        rigs[allowed][0].feed(attack)
+    (series,) = rigs[1.0][0].engine.view().series
     assert estimate_of(series) > 0.97
-    attacked, recorder = found[0.05]
+    attacked, recorder = rigs[0.05]
     assert not recorder.jobs
     for _ in range(2):
         (series,) = attacked.engine.view().series
@@ -225,7 +229,7 @@ def test_while_labels_replace_each_other_no_recalibration_begins_also_after_a_re
 
 
 def estimate_of(series: SeriesView) -> float:
-    """The estimated accuracy of its last window."""
+    """Return the estimated accuracy of its last window."""
     (value,) = [
         one.result.value
         for one in series.estimates
@@ -252,8 +256,8 @@ def test_a_few_corrections_hold_nothing_back() -> None:
 def test_trust_lost_again_among_the_first_labels_after_a_fit_makes_one_due_however_these_are_cut() -> None:
     records = stream(900)
     whole, pieces = rig(settings(), recalibrate), rig(settings(), recalibrate)
-    found = pieces.feed_in_pieces(records, [*range(201, len(records), 201)])
-    assert lines(found) == lines(whole.feed(records))
+    reports = pieces.feed_in_pieces(records, [*range(201, len(records), 201)])
+    assert lines(reports) == lines(whole.feed(records))
 
 
 @pytest.mark.slow
@@ -261,13 +265,15 @@ def test_trust_lost_again_among_the_first_labels_after_a_fit_makes_one_due_howev
 def test_how_the_stream_is_cut_cannot_be_seen(
     drifted: tuple[Rig, list[WindowReport], Recorder], cuts: list[int]
 ) -> None:
-    found = rig(settings(), recalibrate)
-    assert lines(found.feed_in_pieces(stream(), cuts)) == lines(drifted[1])
-    assert found.engine.view() == drifted[0].engine.view()
+    engine_rig = rig(settings(), recalibrate)
+    assert lines(engine_rig.feed_in_pieces(stream(), cuts)) == lines(drifted[1])
+    assert engine_rig.engine.view() == drifted[0].engine.view()
 
 
 def of_models(requests: int, seed: int) -> list[Record]:
-    """Three models answer the same requests in records of their own; labels come along, later or changed."""
+    """Return three models answer the same requests in records of their own; labels come along, later or
+    changed.
+    """
     rng = np.random.default_rng(seed)
     scores, truth = rng.random((requests, 3)).round(4), rng.random(requests)
     records: list[tuple[float, Record]] = []
@@ -283,20 +289,20 @@ def of_models(requests: int, seed: int) -> list[Record]:
             }
             records.append((at, one | ({"label": label} if rng.random() < 0.3 else {})))
         if rng.random() < 0.5:
-            said = CLASSES[1 - CLASSES.index(label)] if rng.random() < 0.03 else label
+            outcome = CLASSES[1 - CLASSES.index(label)] if rng.random() < 0.03 else label
             whose = {"model": "m1"} if rng.random() < 0.3 else {}
-            records.append((i + rng.exponential(20.0), {"id": f"r{i}", "label": said} | whose))
+            records.append((i + rng.exponential(20.0), {"id": f"r{i}", "label": outcome} | whose))
     return [one | {"time": 1.7e9 + at} for at, one in sorted(records, key=lambda each: each[0])]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_records_that_do_not_wait_for_a_window_leave_what_its_fit_rests_on(seed: int) -> None:
-    records, found, recorders = of_models(150, seed), [], [Recorder(), Recorder()]
+    records, written, recorders = of_models(150, seed), [], [Recorder(), Recorder()]
     for recorder, cuts in zip(recorders, [[], range(1, len(records))], strict=True):
         fed = rig(settings(groups=["region"], window={"size": 50}), recorder)
-        found.append(lines(fed.feed_in_pieces(records, cuts)))
-    assert found[0] == found[1], "one record at a time, each fit is done as its window closes"
+        written.append(lines(fed.feed_in_pieces(records, cuts)))
+    assert written[0] == written[1], "one record at a time, each fit is done as its window closes"
     jobs = [
         [(job.number, job.model, job.sequence, len(job.fresh)) for job in each.jobs] for each in recorders
     ]
@@ -330,17 +336,17 @@ def test_every_method_is_fitted_again(method: str) -> None:
     assert "auto" not in used
 
 
-@pytest.mark.parametrize("asked", [settings("none"), settings(refit_labels=None)])
-def test_scores_as_they_are_and_a_calibration_that_is_to_stay_are_left_alone(asked: Task) -> None:
-    found = rig(asked, Recorder())
-    assert set(versions(found.feed(stream()))) <= {0, 1}
-    assert found.engine.refits() == []
+@pytest.mark.parametrize("task_settings", [settings("none"), settings(refit_labels=None)])
+def test_scores_as_they_are_and_a_calibration_that_is_to_stay_are_left_alone(task_settings: Task) -> None:
+    engine_rig = rig(task_settings, Recorder())
+    assert set(versions(engine_rig.feed(stream()))) <= {0, 1}
+    assert engine_rig.engine.refits() == []
 
 
 def test_without_a_reference_the_first_calibration_comes_with_200_labels_and_begins_a_baseline() -> None:
     recorder = Recorder()
-    found = rig(settings("platt", reference={"first_windows": 5}), recorder)
-    reports = found.feed(stream(drift=0.0))
+    engine_rig = rig(settings("platt", reference={"first_windows": 5}), recorder)
+    reports = engine_rig.feed(stream(drift=0.0))
     assert [done.refused is None for done in recorder.done[:4]] == [False, False, True, True]
     assert recorder.done[0].refused == (
         "a first calibration needs 200 labelled rows, got 99; wait for more labels"
@@ -353,22 +359,22 @@ def test_without_a_reference_the_first_calibration_comes_with_200_labels_and_beg
 
 
 def test_a_task_of_confidences_only_is_recalibrated_too() -> None:
-    asked = task(classes=[], calibration={"method": "platt"}, reference={"first_windows": 5})
+    task_settings = task(classes=[], calibration={"method": "platt"}, reference={"first_windows": 5})
     rng = np.random.default_rng(1)
     records: list[Record] = []
     for i, confidence in enumerate(rng.uniform(0.5, 1.0, 600).tolist()):
         head = {"id": f"r{i}", "time": 1.7e9 + i, "model": "erm"}
         records += [head | {"confidence": confidence}, head | {"correct": rng.random() < confidence - 0.2}]
-    reports = rig(asked, recalibrate).feed(records)
+    reports = rig(task_settings, recalibrate).feed(records)
     assert versions(reports)[-1] >= 1
 
 
 @pytest.mark.slow
 def test_groups_have_the_calibration_of_their_model_also_where_they_come_later() -> None:
-    found = rig(settings(groups=["region"]), recalibrate)
-    reports = found.feed(stream(groups={"region": "eu"}))
-    reports += found.feed(stream(200, start=1.7e9 + 9000, groups={"region": "us"}))
-    found_series = found.engine.view().series
+    engine_rig = rig(settings(groups=["region"]), recalibrate)
+    reports = engine_rig.feed(stream(groups={"region": "eu"}))
+    reports += engine_rig.feed(stream(200, start=1.7e9 + 9000, groups={"region": "us"}))
+    found_series = engine_rig.engine.view().series
     assert [one.group for one in found_series] == ["", "region=eu", "region=us"]
     assert len({dataclasses.replace(one.calibration, version=0) for one in found_series}) == 1
     assert found_series[0].calibration.version > 1
@@ -376,44 +382,44 @@ def test_groups_have_the_calibration_of_their_model_also_where_they_come_later()
 
 
 def due_rig() -> tuple[Rig, RecalibrationJob]:
-    found = rig(settings(), None)
-    found.feed(stream(500))
-    [job] = found.engine.refits()
+    engine_rig = rig(settings(), None)
+    engine_rig.feed(stream(500))
+    [job] = engine_rig.engine.refits()
     assert isinstance(job, RecalibrationJob)
-    return found, job
+    return engine_rig, job
 
 
 def test_one_under_way_is_due_again_after_a_restart_and_its_answer_is_dropped() -> None:
-    found, job = due_rig()
-    assert found.engine.refits() == [], "one at a time"
-    found.restart()
-    assert not found.engine.publish(recalibrate(job), now=1.0)
-    [again] = found.engine.refits()
+    rig, job = due_rig()
+    assert rig.engine.refits() == [], "one at a time"
+    rig.restart()
+    assert not rig.engine.publish(recalibrate(job), now=1.0)
+    [again] = rig.engine.refits()
     assert isinstance(again, RecalibrationJob)
     assert again.number == job.number + 1
     for mine, other in zip(again.labelled, job.labelled, strict=True):
         np.testing.assert_array_equal(mine, other)
-    assert found.engine.publish(recalibrate(again), now=1.0)
+    assert rig.engine.publish(recalibrate(again), now=1.0)
 
 
 def test_another_version_of_the_model_drops_it_and_is_not_fitted_on_rows_before() -> None:
-    found, job = due_rig()
-    found.feed(stream(300, start=1.7e9 + 9000, version="v2"))
-    found.feed(stream(300, start=1.7e9 + 19000, version="v3"))
-    assert not found.engine.publish(recalibrate(job), now=1.0)
-    [again] = found.engine.refits()
+    rig, job = due_rig()
+    rig.feed(stream(300, start=1.7e9 + 9000, version="v2"))
+    rig.feed(stream(300, start=1.7e9 + 19000, version="v3"))
+    assert not rig.engine.publish(recalibrate(job), now=1.0)
+    [again] = rig.engine.refits()
     assert isinstance(again, RecalibrationJob)
     assert again.labelled.time.min() >= 1.7e9 + 19000
 
 
 def test_a_new_reference_is_not_joined_by_rows_that_it_may_hold() -> None:
-    found, _ = due_rig()
-    state = found.engine.snapshot()
+    rig, _ = due_rig()
+    state = rig.engine.snapshot()
     state.tasks["t"] = state.tasks["t"].without_baseline()
-    found.engine = found.settings.build(state)
-    assert found.engine.refits() == []
-    found.feed(stream(300, start=1.7e9 + 9000))
-    [job] = found.engine.refits()
+    rig.engine = rig.settings.build(state)
+    assert rig.engine.refits() == []
+    rig.feed(stream(300, start=1.7e9 + 9000))
+    [job] = rig.engine.refits()
     assert isinstance(job, RecalibrationJob)
     assert job.labelled.time.min() >= 1.7e9 + 9000
 
@@ -422,31 +428,31 @@ def test_a_new_reference_is_not_joined_by_rows_that_it_may_hold() -> None:
 def test_an_answer_that_is_no_calibration_is_a_refusal_and_the_one_in_force_stays(
     broken: dict[str, Any],
 ) -> None:
-    found, job = due_rig()
-    assert found.engine.publish(replace(recalibrate(job), calibration=broken), now=1.0)
-    assert found.engine.view().series[0].calibration.version == 1
-    schedule = found.engine.series["t"][0].recalibration
+    rig, job = due_rig()
+    assert rig.engine.publish(replace(recalibrate(job), calibration=broken), now=1.0)
+    assert rig.engine.view().series[0].calibration.version == 1
+    schedule = rig.engine.series["t"][0].recalibration
     assert schedule is not None
     assert schedule.outcomes == {"taken": 0, "kept": 0, "refused": 1}
     assert str(schedule.refused).startswith("what the fit brought cannot be read: ")
 
 
 def test_labels_of_open_windows_wait_and_the_reason_is_kept() -> None:
-    found = rig(settings(), None)
-    found.feed(stream(90))
-    assert found.engine.refits() == []
-    schedule = found.engine.series["t"][0].recalibration
+    engine_rig = rig(settings(), None)
+    engine_rig.feed(stream(90))
+    assert engine_rig.engine.refits() == []
+    schedule = engine_rig.engine.series["t"][0].recalibration
     assert schedule is not None
     assert schedule.refused == ("0 labelled answers in closed windows, 50 are needed; wait for more labels")
 
 
 def test_what_became_of_fits_is_seen_from_outside() -> None:
-    found, job = due_rig()
-    before = found.engine.view().series[0].recalibrations
+    engine_rig, job = due_rig()
+    before = engine_rig.engine.view().series[0].recalibrations
     assert before is not None
     assert (before.outcomes, before.under_way) == ({"taken": 0, "kept": 0, "refused": 0}, True)
-    assert found.engine.publish(job.refused("of one class"), now=1.0)
-    after = found.engine.view().series[0].recalibrations
+    assert engine_rig.engine.publish(job.refused("of one class"), now=1.0)
+    after = engine_rig.engine.view().series[0].recalibrations
     assert after is not None
     assert (after.outcomes["refused"], after.refused, after.under_way) == (1, "of one class", False)
     still = rig(settings(refit_labels=None), None)
@@ -463,43 +469,45 @@ def test_a_change_that_lasts_is_one_alarm_however_often_the_calibration_is_fitte
     right = [rng.random() < max(one["scores"]) - 0.15 * (i >= 1000) for i, one in enumerate(records)]
     pairs = zip(records, labels_of(records, right), strict=True)
     known = reference(settings(), 2000, seed=seed + 50)
-    told = first_lines(
+    written = first_lines(
         Rig(settings(), known, recalibrate=recalibrate).feed([one for pair in pairs for one in pair])
     )
-    latched = [line["charts"][0]["out_of_control"] for line in told]
+    latched = [line["charts"][0]["out_of_control"] for line in written]
     raised = [i for i, (before, now) in enumerate(pairwise([False, *latched])) if now and not before]
     assert len(raised) == 1
     assert raised[0] >= 10, "the change is in window 10"
     assert all(latched[raised[0] :]), "and stays as long as the change does"
-    assert told[-1]["calibration"]["version"] > 1
+    assert written[-1]["calibration"]["version"] > 1
 
 
 @pytest.mark.slow
 def test_after_a_fit_on_labels_intervals_hold_the_error_of_so_many_rows_in_groups_too() -> None:
     recorder = Recorder()
-    found = rig(settings(groups=["region"]), recorder)
-    found.feed(stream(groups={"region": "eu"}))
-    whole, group = (series.active for series in found.engine.series["t"])
+    engine_rig = rig(settings(groups=["region"]), recorder)
+    engine_rig.feed(stream(groups={"region": "eu"}))
+    whole, group = (series.active for series in engine_rig.engine.series["t"])
     assert whole.predictive is not None
     assert group.predictive is not None
     fits = zip(recorder.jobs, recorder.done, strict=True)
     job, done = [one for one in fits if one[1].calibration is not None][-1]
     assert job.reference is not None
-    confidence = found.engine.series["t"][0].active.confidence(job.labelled.scores, job.labelled.predicted)
+    confidence = engine_rig.engine.series["t"][0].active.confidence(
+        job.labelled.scores, job.labelled.predicted
+    )
     # Right by chance alone, as the confidences say: the mean of a curve is known as well as that.
     chance = float((confidence * (1 - confidence)).mean())
     share, one = np.full(len(confidence), 1 / len(confidence)), np.zeros(len(confidence), dtype=np.int64)
-    told = whole.predictive.curve_variances(
+    variance = whole.predictive.curve_variances(
         whole.predictive.place(confidence, job.labelled.predicted), share, one, 1
     )[0]
     rows = len(confidence) + done.weight * len(job.reference.labels)
-    assert told == pytest.approx(chance / rows, rel=0.35), "200 draws, two curves"
+    assert variance == pytest.approx(chance / rows, rel=0.35), "200 draws, two curves"
     np.testing.assert_array_equal(group.predictive.directions, whole.predictive.directions)
     assert group.predictive.number == whole.predictive.number == whole.view.version
 
 
 def of_groups(off: dict[str, float], requests: int = 4000) -> list[Record]:
-    """Answers of groups in turn, each followed by its label: right by so much less than confident."""
+    """Return answers of groups in turn, each followed by its label: right by so much less than confident."""
     names = list(off)
     records = answers(np.random.default_rng(6), requests)
     rng = np.random.default_rng(7)
@@ -513,16 +521,16 @@ OFF = {"eu": 0.0, "us": 0.2, "asia": 0.0, "africa": 0.0}
 
 @pytest.fixture(scope="module")
 def grouped() -> tuple[Rig, list[WindowReport]]:
-    found = rig(settings(groups=["region"]), recalibrate)
-    return found, found.feed(of_groups(OFF))
+    engine_rig = rig(settings(groups=["region"]), recalibrate)
+    return engine_rig, engine_rig.feed(of_groups(OFF))
 
 
 @pytest.mark.slow
 def test_a_group_that_differs_has_its_models_calibration_and_is_corrected_by_its_own_labels(
     grouped: tuple[Rig, list[WindowReport]],
 ) -> None:
-    found, reports = grouped
-    whole, *groups = found.engine.series["t"]
+    rig, reports = grouped
+    whole, *groups = rig.engine.series["t"]
     assert whole.active.view.version > 1
     fits = [each.active.calibration.snapshot() for each in groups]
     assert fits == [whole.active.calibration.snapshot()] * len(OFF)
@@ -533,8 +541,8 @@ def test_a_group_that_differs_has_its_models_calibration_and_is_corrected_by_its
     assert us.confidences.upper < 0
     for group in OFF:
         last = [line for line in first_lines(reports) if line["group"] == f"region={group}"][-5:]
-        said = [{e["estimator"]: e["value"] for e in line["estimates"]} for line in last]
-        assert abs(np.mean([one["corrected"] - one["realised"] for one in said])) < 0.07
+        values = [{e["estimator"]: e["value"] for e in line["estimates"]} for line in last]
+        assert abs(np.mean([one["corrected"] - one["realised"] for one in values])) < 0.07
 
 
 @pytest.mark.slow
@@ -542,9 +550,9 @@ def test_a_group_that_differs_has_its_models_calibration_and_is_corrected_by_its
 def test_neither_cuts_nor_restarts_can_be_seen_of_a_groups_calibration(
     grouped: tuple[Rig, list[WindowReport]], cuts: list[int]
 ) -> None:
-    found = rig(settings(groups=["region"]), recalibrate)
-    assert lines(found.feed_in_pieces(of_groups(OFF), cuts, restart=True)) == lines(grouped[1])
-    assert found.engine.view() == grouped[0].engine.view()
+    engine_rig = rig(settings(groups=["region"]), recalibrate)
+    assert lines(engine_rig.feed_in_pieces(of_groups(OFF), cuts, restart=True)) == lines(grouped[1])
+    assert engine_rig.engine.view() == grouped[0].engine.view()
 
 
 def test_answers_that_become_surer_are_an_improvement_and_no_alarm() -> None:
@@ -553,14 +561,14 @@ def test_answers_that_become_surer_are_an_improvement_and_no_alarm() -> None:
     records = answers(rng, 500, weights=(0.6, 0.3, 0.1))
     surer = answers(rng, 700, weights=(0.97, 0.0, 0.03), start=1.75e9)
     better = [one | {"id": f"b{i}"} for i, one in enumerate(surer)]
-    found = Rig(task(reference={"first_windows": 5}, calibration={"method": "none"}, chart={"sigmas": 3}))
-    written = first_lines(found.feed([*records, *better[:300]]))
-    found.restart()
-    written += first_lines(found.feed(better[300:]))
+    rig = Rig(task(reference={"first_windows": 5}, calibration={"method": "none"}, chart={"sigmas": 3}))
+    written = first_lines(rig.feed([*records, *better[:300]]))
+    rig.restart()
+    written += first_lines(rig.feed(better[300:]))
     charts = [chart for line in written for chart in line["charts"]]
     assert [chart["out_of_control"] for chart in charts] == [False] * 7
     assert all(chart.get("improved") for chart in charts)
     assert any(line.get("attributions") for line in written), "where it improved"
-    (series,) = found.engine.view().series
+    (series,) = rig.engine.view().series
     assert (series.state, series.alarmed_since) == (SeriesState.IN_CONTROL, {})
     assert [chart.verdict.improved for chart in series.charts] == [True]

@@ -20,7 +20,9 @@ MODELS = ("b", "a", "c", "none")
 
 
 def batch(rows: int = 400) -> Batch:
-    """Of three of four models, a third without a label, with times that come twice; in two groups or none."""
+    """Return rows of three of four models, a third without a label, with times that come twice; in two groups
+    or none.
+    """
     rng = np.random.default_rng(0)
     zeros = np.zeros(rows, dtype=np.int64)
     second = rng.random(rows)
@@ -35,12 +37,12 @@ def batch(rows: int = 400) -> Batch:
 def test_each_model_has_its_labelled_rows_in_order_of_time() -> None:
     """The witness looks at the rows of one model after the other."""
     rows = batch()
-    found = split_by_model(rows)
-    assert list(found) == ["b", "a", "c"]
-    for code, name in enumerate(found):
+    by_model = split_by_model(rows)
+    assert list(by_model) == ["b", "a", "c"]
+    for code, name in enumerate(by_model):
         own = [i for i in range(len(rows)) if rows.model[i] == code and rows.label[i] >= 0]
         own.sort(key=lambda i: rows.time[i])
-        one = found[name]
+        one = by_model[name]
         for column, of in (("scores", "scores"), ("predicted", "predicted"), ("labels", "label")):
             np.testing.assert_array_equal(getattr(one, column), getattr(rows, of)[own])
         np.testing.assert_array_equal(one.time, rows.time[own])
@@ -53,10 +55,10 @@ def test_each_model_has_its_labelled_rows_in_order_of_time() -> None:
 
 @pytest.mark.parametrize(("codes", "width"), [([0, 255], 1), ([0, 256], 2), ([-1, 200], 2), ([], 1)])
 def test_class_indices_take_few_bytes_and_are_read_as_they_came(codes: list[int], width: int) -> None:
-    given = np.array(codes, dtype=np.int64)
-    one = Reference(np.zeros((len(codes), 1)), given, given, given * 1.0, "", {})
+    column = np.array(codes, dtype=np.int64)
+    one = Reference(np.zeros((len(codes), 1)), column, column, column * 1.0, "", {})
     for read in (one.predicted, replace(one, version="v2").labels, pickle.loads(pickle.dumps(one)).labels):
-        np.testing.assert_array_equal(read, given)
+        np.testing.assert_array_equal(read, column)
         assert read.dtype == np.int64
     assert {vars(one)[name].itemsize for name in ("predicted", "labels")} == {width}
 
@@ -91,9 +93,9 @@ def test_the_engine_takes_the_charts_that_were_tried(known: Reference) -> None:
 
 def judged(settings: Task, known: Reference) -> JudgeState:
     [series] = EngineSettings({"t": settings}, {"t": {"erm": known}}).build().series["t"]
-    found = series.snapshot().judge
-    assert found is not None
-    return found
+    judge = series.snapshot().judge
+    assert judge is not None
+    return judge
 
 
 def test_another_section_of_the_configuration_draws_its_own(known: Reference) -> None:

@@ -30,7 +30,7 @@ class SlowTracker:
     """The answers in a row with the last version, while restless."""
 
     def take(self, name: str) -> tuple[str, bool]:
-        """The version in charge of this answer, and whether it took over with it."""
+        """Return the version in charge of this answer, and whether it took over with it."""
         patience = max(self.rollback, 20)
         if self.debt > 15 * patience:
             return self.take_restless(name, patience)
@@ -61,30 +61,30 @@ class SlowTracker:
 
 
 def followed(tracker: VersionTracker, names: list[str]) -> list[tuple[str, bool]]:
-    """For each answer the version in charge and whether it took over, from the stretches of one batch."""
+    """Return, for each answer, the version in charge and whether it took over, from one batch's stretches."""
     table = tuple(dict.fromkeys(names)) or ("",)
     if names and len(table) == 1 and tracker.keeps(table[0], len(names)):
         return [(tracker.current, False)] * len(names)
     place = {name: code for code, name in enumerate(table)}
     codes = np.array([place[name] for name in names], dtype=np.int64)
-    found: list[tuple[str, bool]] = []
+    states: list[tuple[str, bool]] = []
     for start, stop, version, took_over in tracker.stretches(codes, table):
-        assert (start, stop > start) == (len(found), True)
-        found += [(version, took_over and i == 0) for i in range(stop - start)]
-    assert len(found) == len(names)
-    return found
+        assert (start, stop > start) == (len(states), True)
+        states += [(version, took_over and i == 0) for i in range(stop - start)]
+    assert len(states) == len(names)
+    return states
 
 
 def check_any_cutting(names: list[str], rollback: int, cuts: set[int], resume_at: int) -> SlowTracker:
     tracker, slow = VersionTracker(rollback), SlowTracker(rollback)
     expected = [slow.take(name) for name in names]
-    found: list[tuple[str, bool]] = []
+    states: list[tuple[str, bool]] = []
     ends = sorted({0, len(names), *(cut for cut in cuts if cut < len(names))})
     for place, (start, stop) in enumerate(itertools.pairwise(ends)):
-        found += followed(tracker, names[start:stop])
+        states += followed(tracker, names[start:stop])
         if place == resume_at:
             tracker = VersionTracker(rollback, through_msgpack(tracker.snapshot()))
-    assert found == expected
+    assert states == expected
     assert tracker.current == slow.current
     whole = VersionTracker(rollback)
     followed(whole, names)
@@ -115,7 +115,7 @@ def test_any_cutting_gives_the_same_where_versions_follow_each_other_fast(tens: 
 
 
 def fast_versions(rng: np.random.Generator) -> list[str]:
-    """Now a version for each answer, now many in turns, now long runs, now none."""
+    """Return a version for each answer, then many in turns, then long runs, then none."""
     names: list[str] = []
     for phase in range(12):
         kind, count = rng.integers(0, 5), int(rng.integers(1, 80))
@@ -134,9 +134,9 @@ def fast_versions(rng: np.random.Generator) -> list[str]:
 
 def test_a_version_for_each_answer_takes_over_sixteen_times_and_no_more() -> None:
     tracker = VersionTracker(50)
-    found = followed(tracker, [f"build-{i}" for i in range(2000)])
-    assert sum(took_over for _, took_over in found) == 16
-    assert found[-1] == ("build-16", False)
+    states = followed(tracker, [f"build-{i}" for i in range(2000)])
+    assert sum(took_over for _, took_over in states) == 16
+    assert states[-1] == ("build-16", False)
     assert tracker.restless
     settled = followed(tracker, ["v1"] * 60)
     assert settled[48:51] == [("build-16", False), ("v1", True), ("v1", False)]
@@ -146,8 +146,8 @@ def test_a_version_for_each_answer_takes_over_sixteen_times_and_no_more() -> Non
 def test_the_version_in_charge_settles_a_restless_series_with_answers_in_a_row() -> None:
     tracker = VersionTracker(50)
     followed(tracker, [f"build-{i}" for i in range(100)])
-    found = followed(tracker, ["build-16"] * 50)
-    assert (set(found), tracker.restless) == ({("build-16", False)}, False)
+    states = followed(tracker, ["build-16"] * 50)
+    assert (set(states), tracker.restless) == ({("build-16", False)}, False)
     assert followed(tracker, ["v1"]) == [("v1", True)]
     assert tracker.restless, "the debt has been cut by one take-over, and not forgotten"
     calm = followed(tracker, ["v1"] * 1000)
@@ -160,8 +160,8 @@ def test_deployments_are_never_delayed() -> None:
     for week in range(40):
         canary = [f"v{week + new}" for new in rng.integers(0, 2, 100).tolist()]
         first = canary.index(f"v{week + 1}")
-        found = followed(tracker, [f"v{week}", *canary, *[f"v{week + 1}"] * 100])
-        assert [i for i, (_, took_over) in enumerate(found) if took_over] == [first + 1]
+        states = followed(tracker, [f"v{week}", *canary, *[f"v{week + 1}"] * 100])
+        assert [i for i, (_, took_over) in enumerate(states) if took_over] == [first + 1]
 
 
 @pytest.mark.parametrize("rollback", [1, 20, 50])
@@ -190,14 +190,14 @@ def test_a_new_version_takes_over_with_its_first_answer() -> None:
 
 
 def test_stragglers_of_the_version_before_do_not_turn_the_series_back() -> None:
-    found = followed(VersionTracker(3), ["v1", "v2", "v1", "v1", "v2", "v1", "v1"])
-    assert [version for version, _ in found] == ["v1", *["v2"] * 6]
-    assert sum(took_over for _, took_over in found) == 1
+    states = followed(VersionTracker(3), ["v1", "v2", "v1", "v1", "v2", "v1", "v1"])
+    assert [version for version, _ in states] == ["v1", *["v2"] * 6]
+    assert sum(took_over for _, took_over in states) == 1
 
 
 def test_enough_stragglers_in_a_row_are_a_rollback_from_the_last_of_them_on() -> None:
-    found = followed(VersionTracker(3), ["v1", "v2", "v1", "v1", "v1", "v1"])
-    assert found[2:] == [("v2", False), ("v2", False), ("v1", True), ("v1", False)]
+    states = followed(VersionTracker(3), ["v1", "v2", "v1", "v1", "v1", "v1"])
+    assert states[2:] == [("v2", False), ("v2", False), ("v1", True), ("v1", False)]
 
 
 def test_answers_without_a_version_belong_to_the_current_one() -> None:

@@ -62,14 +62,14 @@ class SlowCutter:
                 "start_time": min(row.time for _, row in self.open),
                 "end_time": max(row.time for _, row in self.open),
                 "closed_at": sequence,
-                "positions": {name: (found[0], found[-1]) for name, found in places.items()},
+                "positions": {name: (offsets[0], offsets[-1]) for name, offsets in places.items()},
             }
         )
         self.open = []
 
 
 def columns(rows: list[Row], first: int = 0) -> AnswerRows:
-    """Rows of which the first is `first`-th of all; each one's position is ten times its place."""
+    """Return rows of which the first is `first`-th of all; each one's position is ten times its place."""
     sequence = np.arange(first, first + len(rows))
     return AnswerRows(
         scores=np.array([row.scores for row in rows], dtype=float).reshape(len(rows), 2),
@@ -145,21 +145,21 @@ def test_any_cutting_into_pushes_gives_the_windows_of_one_row_at_a_time(
 ) -> None:
     window, rows = case
     logic, slow = window.build(), SlowCutter(window)
-    among, every, placed = window.build(), columns(rows), np.full(len(rows), -1)
+    among, every, window_numbers = window.build(), columns(rows), np.full(len(rows), -1)
     closed: list[ClosedWindow] = []
     numbers: list[int] = []
-    taken = 0
+    start = 0
     names = PARTITIONS if any(row.partition for row in rows) else PARTITIONS[:1]
     for place, stop in enumerate(sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)})):
-        more, numbered = logic.push(columns(rows[taken:stop], taken), names)
+        more, numbered = logic.push(columns(rows[start:stop], start), names)
         # The same rows where they lie among those of other series.
-        again = among.take(every, slice(taken, stop), names, "", placed)
+        again = among.take(every, slice(start, stop), names, "", window_numbers)
         assert [*map(seen, again)] == [*map(seen, more)]
         closed += more
         numbers += numbered.tolist()
-        for sequence, row in enumerate(rows[taken:stop], start=taken):
+        for sequence, row in enumerate(rows[start:stop], start=start):
             slow.take(sequence, row)
-        taken = stop
+        start = stop
         assert (logic.pending, logic.number) == (len(slow.open), len(slow.closed))
         if place == resume_at:
             logic = window.build(through_msgpack(logic.snapshot()))
@@ -167,7 +167,7 @@ def test_any_cutting_into_pushes_gives_the_windows_of_one_row_at_a_time(
     if slow.open:
         slow.close("end", LAST)
     assert [seen(one) for one in [*closed, *([rest] if rest else [])]] == slow.closed
-    assert numbers == slow.numbers == placed.tolist()
+    assert numbers == slow.numbers == window_numbers.tolist()
     assert (logic.pending, logic.close("end")) == (0, None)
 
 
@@ -279,11 +279,11 @@ def test_rows_that_come_one_at_a_time_take_little_more_than_their_own_bytes(
     try:
         for single in singles:
             logic.push(single, PARTITIONS[:1])
-        taken = tracemalloc.get_traced_memory()[0]
+        used = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
     assert logic.pending == count
-    assert taken < 2 * (32 + 8 * features) * count + 3000, "two scores, a class and a time are 32 bytes"
+    assert used < 2 * (32 + 8 * features) * count + 3000, "two scores, a class and a time are 32 bytes"
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -25,7 +25,7 @@ KEEP = 99
 
 
 def records() -> list[Any]:
-    """Answers of two models with late labels, repetitions and rubbish."""
+    """Return answers of two models with late labels, repetitions and rubbish."""
     rng = np.random.default_rng(5)
     pairs = []
     for one, two in zip(answers(rng, 400, "erm"), answers(rng, 400, "irm"), strict=True):

@@ -43,7 +43,7 @@ CHECKPOINT_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the hand-overs did.
+    """The result of the hand-overs.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ class Result:
 
 
 class Pour(threading.Thread):
-    """Sends answers until told to stop.
+    """A thread that sends answers until it is stopped.
 
     Parameters
     ----------
     topic : Topic
-        Gets what was sent.
+        Keeps the sent answers.
     seed : int
     keyed : bool
         Whether a model has a partition of its own; else round robin over the partitions.
@@ -125,7 +125,7 @@ class Pour(threading.Thread):
 
 @contextmanager
 def pouring(topic: Topic, seed: int, keyed: bool = False, rate: float = ROWS_PER_SECOND) -> Iterator[None]:
-    """Inside the block answers keep coming; after it all have arrived."""
+    """Let answers keep coming inside the block; after it all have arrived."""
     pour = Pour(topic, seed, keyed, rate)
     pour.start()
     try:
@@ -189,26 +189,26 @@ class Agents:
         return daemon
 
     def stop(self, name: str) -> None:
-        """SIGTERM: it saves and commits what it has used, and leaves the group."""
+        """Send SIGTERM: it saves and commits its positions, and leaves the group."""
         daemon = self.daemons[name]
         self._count(name)
         code, _ = daemon.end()
         assert code == 0, daemon.log
 
     def kill(self, name: str) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self._count(name)
         self.daemons[name].process.kill()
         self.daemons[name].process.wait()
-        told = self.committed()
-        self.ahead.append(sum(max(at - told.get(each, 0), 0) for each, at in self.saved(name).items()))
+        committed = self.committed()
+        self.ahead.append(sum(max(at - committed.get(each, 0), 0) for each, at in self.saved(name).items()))
 
     def saved(self, name: str) -> dict[str, int]:
-        """By partition, what a daemon has saved."""
+        """Return, by partition, the position that a daemon has saved."""
         return saved_offsets(self.folders[name] / self.config["store"]["path"])
 
     def committed(self) -> dict[str, int]:
-        """By partition, what the group has committed."""
+        """Return, by partition, the position that the group has committed."""
         return self._broker.committed(self.group, self.topic.name, PARTITIONS)
 
     def until_all_move(self, name: str) -> None:
@@ -224,7 +224,7 @@ class Agents:
 
         def reached() -> dict[str, int]:
             saved = [self.saved(name) for name in self.names]
-            return {name: max(found.get(name, 0) for found in saved) for name in ends}
+            return {name: max(positions.get(name, 0) for positions in saved) for name in ends}
 
         wait_until(lambda: reached() == ends, "all is used")
         wait_until(lambda: self.committed() == ends, "the group knows it", pause=0.3)
@@ -233,7 +233,7 @@ class Agents:
                 daemon.until(lambda name=name: self._shows_all(name), "its metrics show it")  # type: ignore[misc]
 
     def windows(self) -> list[Window]:
-        """The windows of both, closed and open; to be asked for once both have ended."""
+        """Return the windows of both, closed and open; to be asked for once both have ended."""
         return [
             window
             for name, folder in self.folders.items()
@@ -247,7 +247,7 @@ class Agents:
 
     @property
     def metrics(self) -> Accounts:
-        """What all of them counted, each by its last scrape before it ended."""
+        """The accounts of all of them, each by its last scrape before it ended."""
         return reduce(add, self.counted.values())
 
     def _count(self, name: str) -> None:
@@ -266,7 +266,7 @@ def hand_over(
     seed: int = 0,
     rate: float = ROWS_PER_SECOND,
 ) -> Result:
-    """Stop one of two daemons and start it again, so many times, in turn.
+    """Stop one of two daemons and start it again, `hand_overs` times, in turn.
 
     Raises
     ------
@@ -286,15 +286,15 @@ def hand_over(
         for each in agents.names:
             agents.stop(each)
         windows = agents.windows()
-    found = account(agents.topic.sent, windows)
-    assert found.exact, found
+    tally = account(agents.topic.sent, windows)
+    assert tally.exact, tally
     assert agents.overlap == 0, "nothing may be used twice"
     assert agents.metrics.received == agents.topic.messages, "each message is counted once"
-    return Result(hand_overs, found, agents.taken_over, agents.overlap, (), split(windows), agents.metrics)
+    return Result(hand_overs, tally, agents.taken_over, agents.overlap, (), split(windows), agents.metrics)
 
 
 def split(windows: list[Window]) -> int:
-    """How many windows hold several stretches of one partition."""
+    """Return how many windows hold several stretches of one partition."""
     return sum(any(len(ends) > 2 for ends in window.positions.values()) for window in windows)
 
 
@@ -307,12 +307,12 @@ def kill_owners(
     seed: int = 0,
     rate: float = ROWS_PER_SECOND,
 ) -> Result:
-    """Kill one of two daemons, so many times, in turn; it comes back, and takes everything over.
+    """Kill one of two daemons, `kills` times, in turn; it comes back, and takes everything over.
 
     Raises
     ------
     AssertionError
-        An answer is lost, or what is in two windows is not what was counted.
+        An answer is lost, or the answers in two windows are not those that were counted.
     """
     with Agents(folder, broker, name, driver, session_timeout_ms=4000) as agents:
         with pouring(agents.topic, seed, rate=rate):
@@ -330,12 +330,12 @@ def kill_owners(
         for each in agents.names:
             agents.stop(each)
         windows = agents.windows()
-    found = account(agents.topic.sent, windows)
-    assert found.lost == 0, found
-    assert found.doubled <= min(sum(agents.ahead), agents.overlap), (found, agents.ahead, agents.overlap)
+    tally = account(agents.topic.sent, windows)
+    assert tally.lost == 0, tally
+    assert tally.doubled <= min(sum(agents.ahead), agents.overlap), (tally, agents.ahead, agents.overlap)
     metrics, ahead = agents.metrics, tuple(agents.ahead)
-    assert metrics.received == agents.topic.messages + found.doubled, "what is in two windows came twice"
-    return Result(kills, found, agents.taken_over, agents.overlap, ahead, split(windows), metrics)
+    assert metrics.received == agents.topic.messages + tally.doubled, "what is in two windows came twice"
+    return Result(kills, tally, agents.taken_over, agents.overlap, ahead, split(windows), metrics)
 
 
 def main() -> None:
@@ -351,17 +351,17 @@ def main() -> None:
             (Path(folder) / name).mkdir()
         handed = hand_over(Path(folder) / "handed", broker, "handed", options.hand_overs, driver, seed)
         killed = kill_owners(Path(folder) / "killed", broker, "killed", options.kills, driver, seed)
-    found = handed.account
+    tally = handed.account
     print(
         f"{handed.hand_overs} hand-overs of {PARTITIONS} partitions at {ROWS_PER_SECOND:,} answers/s: "
-        f"{found.answers:,} answers, {found.lost} lost, {found.doubled} doubled"
+        f"{tally.answers:,} answers, {tally.lost} lost, {tally.doubled} doubled"
     )
-    print(f"{found.windows:,} windows, {handed.split} of them of several stretches of a partition")
+    print(f"{tally.windows:,} windows, {handed.split} of them of several stretches of a partition")
     print(handed.metrics)
-    found = killed.account
+    tally = killed.account
     print(
-        f"{killed.hand_overs} owners killed with -9: {found.answers:,} answers, {found.lost} lost, "
-        f"{found.doubled} doubled; {killed.overlap} counted as perhaps doubled"
+        f"{killed.hand_overs} owners killed with -9: {tally.answers:,} answers, {tally.lost} lost, "
+        f"{tally.doubled} doubled; {killed.overlap} counted as perhaps doubled"
     )
     most = max(killed.ahead, default=0)
     print(

@@ -1,4 +1,4 @@
-"""How much memory an agent takes at most while posts attack it.
+"""The most memory that an agent takes while posts attack it.
 
     python -m tests.faults.hostile_posts [--connections 2000] [--posts 64]
 
@@ -36,7 +36,7 @@ Attack = Callable[[int, ExitStack], None]
 
 
 def silent(begun: bytes, connections: int, port: int, lasting: ExitStack) -> None:
-    """Connections that begin so, and go on for as long as the server lets them."""
+    """Hold connections that begin with `begun`, and go on for as long as the server lets them."""
     for _ in range(connections):
         connection = lasting.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS))
         with suppress(OSError):  # it was let go
@@ -44,7 +44,7 @@ def silent(begun: bytes, connections: int, port: int, lasting: ExitStack) -> Non
 
 
 def bodies(content: bytes, posts: int, port: int, lasting: ExitStack, **headers: str) -> None:
-    """So many posts of a body, several at a time."""
+    """Send `posts` posts of a body, several at a time."""
     address = f"http://127.0.0.1:{port}/v1/predictions"
     named = {"content-type": "application/json", **headers}
 
@@ -61,7 +61,7 @@ def bodies(content: bytes, posts: int, port: int, lasting: ExitStack, **headers:
 
 
 def attacks(connections: int, posts: int) -> dict[str, Attack]:
-    """By what they are."""
+    """Return the attacks by name."""
     bomb = gzip.compress(bytes(100 << 20))
     useless = b"[" + b",".join([b"{}"] * (_MOST_BYTES // 3 - 1)) + b"]"
     name = b'[{"' + b"x" * (_MOST_BYTES - 10) + b'":1}]'
@@ -81,7 +81,7 @@ def attacks(connections: int, posts: int) -> dict[str, Attack]:
 
 
 def peak(folder: Path, attack: Attack) -> tuple[float, str]:
-    """The most memory at once in MB, and what the metrics count of answers."""
+    """Return the most memory at once in MB, and what the metrics count of answers."""
     sources = [{"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "spool"}}]
     with DaemonProcess(folder, configuration(sources=sources)) as daemon, ExitStack() as lasting:
         daemon.until(lambda: "posts are taken on port" in daemon.log, "it listens")
@@ -94,12 +94,12 @@ def peak(folder: Path, attack: Attack) -> tuple[float, str]:
         address = f"http://127.0.0.1:{port}/v1/predictions"
         daemon.until(lambda: answer(address).status_code == 202, "another client's answer is taken")
         daemon.until(lambda: accounts(daemon.metrics()).answers.parts["pending"] > 0, "it is used")
-        found = accounts(assert_adds_up(daemon))
-        return resident(daemon.process.pid, most=True) / 1e6, str(found.answers)
+        balance = accounts(assert_adds_up(daemon))
+        return resident(daemon.process.pid, most=True) / 1e6, str(balance.answers)
 
 
 def measure(connections: int = 2000, posts: int = 64) -> Iterator[str]:
-    """The most memory at once of an agent under each attack."""
+    """Yield the most memory at once of an agent under each attack."""
     yield f"{'attack':<45} MB at most"
     with tempfile.TemporaryDirectory() as name:
         for number, (what, attack) in enumerate(attacks(connections, posts).items()):

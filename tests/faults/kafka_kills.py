@@ -61,7 +61,7 @@ TASK: dict[str, Any] = {
 
 
 class Feed(Protocol):
-    """What was sent, and whether a store has used all of it."""
+    """The sent messages, and whether a store has used all of them."""
 
     @property
     def sent(self) -> Mapping[str, Sequence[Answer | None]]: ...
@@ -95,7 +95,7 @@ class Topic:
     def config(
         self, name: str, every_seconds: float, driver: Driver = "kafka-python", **options: Any
     ) -> dict[str, Any]:
-        """The configuration of a daemon in a group of its own, with its own store and reports file."""
+        """Return the configuration of a daemon in a group of its own, with its own store and reports file."""
         # A member with a name takes the place of the one that was killed at once, not after its session.
         member = {"group_instance_id": name, "max_poll_records": 100}
         source = {
@@ -113,7 +113,7 @@ class Topic:
         )
 
     def used_up(self, store: Path) -> bool:
-        """Whether the last checkpoint holds the end of every partition."""
+        """Return whether the last checkpoint holds the end of every partition."""
         return saved_offsets(store) == {name: len(rows) for name, rows in self.sent.items()}
 
 
@@ -153,13 +153,13 @@ def answer_of(record: dict[str, Any]) -> Answer | None:
 
 
 def saved_positions(store: Path) -> dict[str, Any]:
-    """By partition, up to where the last checkpoint of a store has used it."""
+    """Return, by partition, the position up to which the last checkpoint of a store has used it."""
     saved = parts_of(store).get("engine", {"positions": {}})["positions"]
-    return {name: position for found in saved.values() for name, position in found.items()}
+    return {name: position for positions in saved.values() for name, position in positions.items()}
 
 
 def saved_offsets(store: Path) -> dict[str, int]:
-    """`saved_positions` of a source of Kafka, or of files, as numbers."""
+    """Return `saved_positions` of a source of Kafka, or of files, as numbers."""
     return {name: position["at"] for name, position in saved_positions(store).items()}
 
 
@@ -174,16 +174,18 @@ def finish(folder: Path, config: dict[str, Any], topic: Feed) -> Accounts:
             feed = {name: daemon.metrics().all(name) for name in ("source_up", "source_lag_records")}
             text = f"{error}: of {sent} used {saved_positions(store)}; {feed}\n{daemon.log}"
             raise AssertionError(text) from None
-        found = accounts(assert_adds_up(daemon, sent=topic.messages))
+        balance = accounts(assert_adds_up(daemon, sent=topic.messages))
         code, _ = daemon.end()
     assert code == 0, daemon.log
-    return found
+    return balance
 
 
 def killed(
     folder: Path, config: dict[str, Any], topic: Feed, kills: int, moments: random.Random
 ) -> tuple[int, Accounts]:
-    """Kill and start again until the topic is used up; how often before that, and what was counted."""
+    """Kill and start again until the topic is used up; return the number of kills before that, and the
+    accounts.
+    """
     store = folder / config["store"]["path"]
     count = 0
     while count < kills and not topic.used_up(store):
@@ -198,14 +200,14 @@ def killed(
 
 
 def exact(folder: Path, topic: Feed) -> Account:
-    """What became of the answers; AssertionError unless each is in exactly one window."""
-    found = account(topic.sent, windows_of("killed", folder / "killed.ndjson", folder / "killed"))
-    assert found.exact, found
-    return found
+    """Return the account of the answers; raise AssertionError unless each is in exactly one window."""
+    tally = account(topic.sent, windows_of("killed", folder / "killed.ndjson", folder / "killed"))
+    assert tally.exact, tally
+    return tally
 
 
 def compared(folder: Path, feed: Feed, kills: int, seed: int, **more: Any) -> Result:
-    """Kills over a feed in order; the reports are compared with those of a daemon that was left alone.
+    """Return kills over a feed in order; the reports are compared with those of a daemon that was left alone.
 
     Raises
     ------
@@ -215,8 +217,8 @@ def compared(folder: Path, feed: Feed, kills: int, seed: int, **more: Any) -> Re
     every = CHECKPOINTS[seed % len(CHECKPOINTS)]
     finish(folder, feed.config("alone", every, **more), feed)
     count, counted = killed(folder, feed.config("killed", every, **more), feed, kills, random.Random(seed))
-    expected, found = ((folder / f"{name}.ndjson").read_bytes() for name in ("alone", "killed"))
-    assert found == expected, f"seed {seed}: the reports differ after {count} kills"
+    expected, actual = ((folder / f"{name}.ndjson").read_bytes() for name in ("alone", "killed"))
+    assert actual == expected, f"seed {seed}: the reports differ after {count} kills"
     return Result(count, exact(folder, feed), counted)
 
 
@@ -229,7 +231,7 @@ def one_partition(
     seed: int,
     driver: Driver = "kafka-python",
 ) -> Result:
-    """`compared`, over one partition."""
+    """Compare as `compared` does, over one partition."""
     topic = fill(broker, name, 1, stream(records, seed), keyed=True)
     return compared(folder, topic, kills, seed, driver=driver)
 
@@ -243,7 +245,7 @@ def many_partitions(
     seed: int,
     driver: Driver = "kafka-python",
 ) -> Result:
-    """Kills over six partitions, keyed where the seed is even, else unkeyed.
+    """Return kills over six partitions, keyed where the seed is even, else unkeyed.
 
     Raises
     ------
@@ -259,7 +261,7 @@ def many_partitions(
 def kill_until_enough(
     options: argparse.Namespace, one: Callable[[Path, str, int, int], Result], streams: str
 ) -> None:
-    """Kill over one stream after the other, and print what came of it.
+    """Kill over one stream after the other, and print the results.
 
     Parameters
     ----------
@@ -268,7 +270,7 @@ def kill_until_enough(
     one : callable
         Kills over a stream: folder, its name, how often, its seed.
     streams : str
-        What the streams are, and what is shown of them.
+        The streams, and the figures shown of each.
     """
     began = time.monotonic()
     results: list[Result] = []
@@ -286,7 +288,7 @@ def kill_until_enough(
 
 
 def parser_of_kills(description: str | None) -> argparse.ArgumentParser:
-    """How often, over what, and the seed."""
+    """Return a parser of the number of kills, the size of the stream, and the seed."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--kills-a-stream", type=int, default=100)

@@ -4,9 +4,9 @@
 
 The stream holds answers of four models with ids, late and early labels, duplicates and broken lines. The
 daemon reads it from a file; it is killed with SIGKILL after a random time and started again on the same
-store, until the stream is used up. The reports file must be equal, byte for byte; with `--max-bytes` that
-of the killed daemon is renamed at that size, and all its files together must be equal to the one. What its
-metrics count at the end must add up, and be the lines of the stream. With `--decoders` so many processes
+store, until the stream is used up. The reports file must be equal, byte for byte; with `--max-bytes` that of
+the killed daemon is renamed at that size, and all its files together must be equal to the one. What its
+metrics count at the end must add up, and be the lines of the stream. With `--decoders` that many processes
 decode for the killed daemon, and none for the other.
 """
 
@@ -52,7 +52,7 @@ export: {{listen: "127.0.0.1:0"}}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the kills did."""
+    """The result of the kills."""
 
     kills: int
     windows: int
@@ -63,7 +63,9 @@ class Result:
 
 
 def stream(records: int, seed: int, models: Sequence[str] = MODELS) -> Iterator[str]:
-    """Lines of answers, labels, duplicates and rubbish; answer `ri` is of model i, counted over and over."""
+    """Yield lines of answers, labels, duplicates and rubbish; answer `ri` is of model i, counted over and
+    over.
+    """
     rng = random.Random(seed)
     for i in range(records):
         score = round(rng.betavariate(8, 1) if i < records // 2 else rng.betavariate(5, 2), 6)
@@ -99,18 +101,18 @@ def run_with_kills(folder: Path, config: str, kills: int, seed: int, longest_sec
 
 
 def finish(folder: Path, config: str, lines: int) -> Accounts:
-    """Run the daemon to the end of the stream; what its metrics count of so many lines."""
+    """Run the daemon to the end of the stream; return its metrics' accounts of these lines."""
     with DaemonProcess(folder, config, stdin=subprocess.PIPE) as daemon:
-        found = accounts(assert_adds_up(daemon, sent=lines))
+        balance = accounts(assert_adds_up(daemon, sent=lines))
         assert daemon.process.stdin is not None
         daemon.process.stdin.close()
         code = end_of(daemon.process)
         assert code == 0, f"it ended with {code}: {daemon.log}"
-    return found
+    return balance
 
 
 def written(folder: Path) -> bytes:
-    """What the killed daemon wrote, in all its files."""
+    """Return the lines that the killed daemon wrote, in all its files."""
     files = files_of(str(folder / "killed.ndjson"), 1000)
     return b"".join(file.read_bytes() for file in reversed(files))
 
@@ -134,17 +136,17 @@ def compare(
     killed = run_with_kills(folder, config, kills, seed, longest_seconds)
     counted = finish(folder, config, len(lines))
     expected = (folder / "alone.ndjson").read_bytes()
-    found = written(folder)
+    current = written(folder)
     # On a busy machine the second that a sink has at the end is too short: the next start delivers the rest.
-    while found != expected and expected.startswith(found):
+    while current != expected and expected.startswith(current):
         finish(folder, config, len(lines))
-        before, found = found, written(folder)
-        if found == before:
+        before, current = current, written(folder)
+        if current == before:
             break
     files = files_of(str(folder / "killed.ndjson"), 1000)
     windows = expected.count(b'"revision":0,')
     revisions = expected.count(b"\n") - windows
-    return Result(killed, windows, revisions, len(files), found == expected, counted)
+    return Result(killed, windows, revisions, len(files), current == expected, counted)
 
 
 def main() -> None:
@@ -161,16 +163,18 @@ def main() -> None:
     counted: list[Accounts] = []
     while kills < options.kills:
         with tempfile.TemporaryDirectory() as name:
-            found = compare(
+            comparison = compare(
                 Path(name), options.records, options.kills - kills, options.seed + rounds,
                 options.longest_seconds, every=0.05, max_bytes=options.max_bytes,
                 decoders=options.decoders,
             )  # fmt: skip
-        if not found.equal:
-            raise SystemExit(f"seed {options.seed + rounds}: the reports differ after {found.kills} kills")
-        kills, windows, rounds = kills + found.kills, windows + found.windows, rounds + 1
-        revisions, files = revisions + found.revisions, files + found.files
-        counted.append(found.metrics)
+        if not comparison.equal:
+            raise SystemExit(
+                f"seed {options.seed + rounds}: the reports differ after {comparison.kills} kills"
+            )
+        kills, windows, rounds = kills + comparison.kills, windows + comparison.windows, rounds + 1
+        revisions, files = revisions + comparison.revisions, files + comparison.files
+        counted.append(comparison.metrics)
     seconds = time.monotonic() - began
     print(f"{kills} kills over {rounds} streams: {windows:,} windows, each once, byte for byte,")
     print(f"and {revisions:,} revisions of them, as late labels came")

@@ -36,7 +36,7 @@ _PORT = re.compile(r"posts are taken on port (\d+)")
 
 
 def config(max_replaced: float | None, labels_per_day: int | None = None) -> dict[str, Any]:
-    """A task that recalibrates each 200 labels, behind two tokens."""
+    """Return a task that recalibrates each 200 labels, behind two tokens."""
     tokens = [
         {"token": TOKENS["annotators"], "name": "annotators"},
         {"token": TOKENS["stranger"], "name": "stranger", "labels_per_day": labels_per_day},
@@ -57,7 +57,7 @@ def config(max_replaced: float | None, labels_per_day: int | None = None) -> dic
 
 
 def answered(window: int) -> tuple[list[Record], list[Record], list[Record]]:
-    """A window's answers, the true labels of some, and the other hand's labels of the same."""
+    """Return a window's answers, the true labels of some, and the other hand's labels of the same."""
     rng = np.random.default_rng(window)
     answers, true, other = [], [], []
     for i in range(WINDOW):
@@ -81,7 +81,7 @@ class Hands:
         self.refused: dict[int, int] = {}
 
     def post(self, path: str, records: list[Record], hand: str) -> int:
-        """The status of the answer."""
+        """Return the status of the answer."""
         headers = {"authorization": f"Bearer {TOKENS[hand]}"}
         answer = httpx.post(f"{self._url}{path}", json=records, headers=headers, timeout=PATIENCE_SECONDS)
         if answer.status_code != 202:
@@ -89,7 +89,7 @@ class Hands:
         return answer.status_code
 
     def window(self, number: int) -> None:
-        """One window with all its labels, which come before it closes, and wait until the agent has it."""
+        """Post one window with all its labels, which come before it closes; wait until the agent has it."""
         answers, true, other = answered(number)
         self.post("/v1/predictions", answers[:-1], "annotators")
         self.post("/v1/labels", true, "annotators")
@@ -100,7 +100,7 @@ class Hands:
 
 
 def attack(folder: Path, settings: dict[str, Any]) -> Iterator[str]:
-    """What an attack leaves behind, a line at a time; the agent is killed half-way."""
+    """Yield the traces of an attack, a line at a time; the agent is killed half-way."""
     with DaemonProcess(folder, settings) as daemon:
         hands = Hands(daemon)
         for number in range(RESTART_AFTER):
@@ -115,7 +115,7 @@ def attack(folder: Path, settings: dict[str, Any]) -> Iterator[str]:
             hands.window(number)
         metrics = assert_adds_up(daemon)
         after = metrics.value("recalibration_held", task="t", model="m")
-        taken = metrics.value("recalibrations_total", task="t", model="m", outcome="taken")
+        adopted = metrics.value("recalibrations_total", task="t", model="m", outcome="taken")
         daemon.end()
     values = [
         next(one["value"] for one in line["estimates"] if one["estimator"] == "average_confidence")
@@ -123,10 +123,10 @@ def attack(folder: Path, settings: dict[str, Any]) -> Iterator[str]:
     ]
     yield (
         f"  estimated accuracy of window 1: {values[0]:.2f}, of window {len(values)}: {values[-1]:.2f}; "
-        f"recalibrations taken: {taken:g}; held before the kill: {held:g}, after: {after:g}"
+        f"recalibrations taken: {adopted:g}; held before the kill: {held:g}, after: {after:g}"
     )
-    told = ", ".join(f"{name} {count:g}" for name, count in by_token.items())
-    yield f"  labels by token before the kill: {told}; rows refused: {refused or 'none'}"
+    counts = ", ".join(f"{name} {count:g}" for name, count in by_token.items())
+    yield f"  labels by token before the kill: {counts}; rows refused: {refused or 'none'}"
     yield from (f"  {line}" for line in str(accounts(metrics)).splitlines())
 
 

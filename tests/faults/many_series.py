@@ -2,7 +2,7 @@
 
     python -m tests.faults.many_series
 
-A real daemon, with a store, reads windows of so many models, each in two groups, that `max_series` is full.
+A real daemon, with a store, reads windows of as many models, each in two groups, as fill `max_series`.
 It is scraped five times, plain and packed, while its windows are open, and then stopped. What else runs on
 the machine counts too: the times are those of a clock.
 """
@@ -26,7 +26,7 @@ SCRAPES = 5
 
 
 def config(max_series: int) -> dict[str, object]:
-    """A followed file, and room for every model and group."""
+    """Return a followed file, and room for every model and group."""
     task = {
         "classes": ["ok", "toxic"],
         "window": {"size": WINDOW, "min_size": WINDOW, "max_age_seconds": 86_400},
@@ -43,7 +43,7 @@ def config(max_series: int) -> dict[str, object]:
 
 
 def feed(folder: Path, models: int) -> int:
-    """A closed window of each model and group, and an open one; the number of records."""
+    """Return a closed window of each model and group, and an open one; the number of records."""
     records = [
         {
             "id": f"{row}", "model": f"model-{model}", "scores": [row % 100 / 100, 1 - row % 100 / 100],
@@ -63,16 +63,16 @@ def measure(models: int = 900, max_series: int = MAX_SERIES) -> Iterator[str]:
             daemon.until(lambda: daemon.metrics().total("answers_received_total") == rows, "all is read", 2.0)
             url = f"http://127.0.0.1:{daemon.port}/metrics"
             for name in ("identity", "gzip"):
-                took, body, size = [], b"", 0
+                durations, body, size = [], b"", 0
                 for _ in range(SCRAPES):
                     began = time.monotonic()
                     answer = httpx.get(url, headers={"Accept-Encoding": name}, timeout=60)
-                    took.append(time.monotonic() - began)
+                    durations.append(time.monotonic() - began)
                     body, size = answer.content, int(answer.headers["content-length"])
                 samples = sum(not line.startswith(b"#") for line in body.splitlines())
                 yield (
-                    f"{samples:,} series, {size / 1e6:.1f} MB as {name}: a scrape takes {min(took):.2f} to "
-                    f"{max(took):.2f} s"
+                    f"{samples:,} series, {size / 1e6:.1f} MB as {name}: a scrape takes {min(durations):.2f} "
+                    f"to {max(durations):.2f} s"
                 )
             code, seconds = daemon.end()
             yield f"SIGTERM: ended with {code} after {seconds:.1f} s, as on idle cores"

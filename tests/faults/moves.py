@@ -59,7 +59,7 @@ Lines = dict[tuple[str, str], list[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the hand-overs did.
+    """The result of the hand-overs.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Result:
 
 
 class Pour(threading.Thread):
-    """Sends records, each with its model as key, until told to stop."""
+    """A thread that sends records, each with its model as key, until it is stopped."""
 
     def __init__(self, broker: str, topic: str, rate: float, seed: int) -> None:
         super().__init__(daemon=True)
@@ -132,7 +132,7 @@ class Pour(threading.Thread):
 
 
 def model_of(line: str) -> str:
-    """The model of an answer, or of the answer that a label is of; rubbish goes with the first."""
+    """Return the model of an answer, or of the answer that a label is of; rubbish goes with the first."""
     number = decoded(line).get("id", "r0")
     return MODELS[int(number[1:]) % len(MODELS)]
 
@@ -189,7 +189,7 @@ class Group:
 
     @property
     def config(self) -> dict[str, Any]:
-        """That of each agent."""
+        """The configuration of each agent."""
         store = {"every_seconds": 0.2, "lease_seconds": 2} | self._section
         reports = {"path": str(self.folder / "windows.ndjson")}
         return configuration(sources=[self._source], store=store, reports=reports, task=TASK)
@@ -213,19 +213,19 @@ class Group:
         return self._stack.enter_context(DaemonProcess(folder, config))
 
     def leases(self) -> dict[int, tuple[int, str]]:
-        """By partition number, the lease that holds: its number and its owner."""
-        found = {}
+        """Return, by partition number, the lease that holds: its number and its owner."""
+        leases = {}
         with closing(psycopg.connect(self._server.dsn, autocommit=True)) as connection:
             for number in self._numbers(connection):
                 lease = f'"{self.topic}_{number}".lease'
                 query = f"SELECT number, owner FROM {lease} WHERE expires > clock_timestamp()"
                 row = connection.execute(query).fetchone()
                 if row is not None:
-                    found[number] = (int(row[0]), str(row[1]))
-        return found
+                    leases[number] = (int(row[0]), str(row[1]))
+        return leases
 
-    def taken(self) -> int:
-        """How often a partition's state was taken, its first time left out."""
+    def count_moves(self) -> int:
+        """Return how often a partition's state was taken, its first time left out."""
         with closing(psycopg.connect(self._server.dsn, autocommit=True)) as connection:
             rows = [
                 connection.execute(f'SELECT number FROM "{self.topic}_{number}".lease').fetchone()
@@ -234,7 +234,7 @@ class Group:
         return sum(row[0] - 1 for row in rows if row is not None)
 
     def settled(self, without: DaemonProcess | None = None) -> bool:
-        """Whether each living agent, without this one, is ready and has partitions, and together all."""
+        """Return whether each living agent but `without` is ready and has partitions, and together all."""
         leases, wanted = self.leases(), [daemon for daemon in self.living if daemon is not without]
         owners = {int(owner.rpartition(" ")[2]) for _, owner in leases.values()}
         return (
@@ -254,19 +254,21 @@ class Group:
         return time.monotonic() - began
 
     def positions(self) -> dict[int, int]:
-        """By partition number, up to where its state has used it."""
-        found = {}
+        """Return, by partition number, the position up to which its state has used it."""
+        positions = {}
         with closing(psycopg.connect(self._server.dsn, autocommit=True)) as connection:
             for number in self._numbers(connection):
                 query = f"SELECT state FROM \"{self.topic}_{number}\".part WHERE name = 'engine'"
                 row = connection.execute(query).fetchone()
                 if row is not None:
                     places = unpack(row[0])["positions"].get("kafka", {})
-                    found[number] = sum(place["at"] for place in places.values())
-        return found
+                    positions[number] = sum(place["at"] for place in places.values())
+        return positions
 
     def counted(self) -> Accounts:
-        """What the states in the database count together; AssertionError where it does not add up."""
+        """Return the accounts of the states in the database together; raise AssertionError where they do not
+        add up.
+        """
         settings = ReferenceTrial(load_config(self.all[0].config)).engine_settings()
         views = []
         for number in range(PARTITIONS):
@@ -283,39 +285,39 @@ class Group:
 
 
 def lines_of(*paths: Path) -> Lines:
-    """The lines of reports files, by series."""
-    found: Lines = {}
+    """Return the lines of reports files, by series."""
+    by_series: Lines = {}
     for path in paths:
         for line in path.read_bytes().splitlines():
             shown = msgspec.json.decode(line)
-            found.setdefault((shown["model"], shown["group"]), []).append(line)
-    return found
+            by_series.setdefault((shown["model"], shown["group"]), []).append(line)
+    return by_series
 
 
 def differences(
     one: Mapping[tuple[str, str], list[bytes]], other: Mapping[tuple[str, str], list[bytes]]
 ) -> str:
-    """Where the lines of two sets of files differ first, by series; empty where they do not."""
-    found = []
+    """Return where the lines of two sets of files differ first, by series; empty where they do not."""
+    parts = []
     for series in sorted(one.keys() | other.keys()):
         mine, theirs = one.get(series, []), other.get(series, [])
         if mine != theirs:
             at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
-            found.append(f"{series}: {len(mine)} and {len(theirs)} lines, the first that differs: {at}")
+            parts.append(f"{series}: {len(mine)} and {len(theirs)} lines, the first that differs: {at}")
             if at is not None:
-                found += [mine[at].decode(), theirs[at].decode()]
-    return "\n".join(found)
+                parts += [mine[at].decode(), theirs[at].decode()]
+    return "\n".join(parts)
 
 
 def pause(group: Group, rng: random.Random) -> list[float]:
     """Stop an agent until the others have all partitions, then let it go on; the seconds of each."""
     paused = rng.choice(group.living)
     paused.send(signal.SIGSTOP)
-    found = [group.until_settled(without=paused)]
+    pauses = [group.until_settled(without=paused)]
     paused.send(signal.SIGCONT)
-    found.append(group.until_settled())
+    pauses.append(group.until_settled())
     assert re.search(r"Partition \d: .*the lease is lost", paused.log), paused.log
-    return found
+    return pauses
 
 
 def move(group: Group, pour: Pour, hand_overs: int, kills: int, pauses: int, seed: int) -> Result:
@@ -351,11 +353,11 @@ def move(group: Group, pour: Pour, hand_overs: int, kills: int, pauses: int, see
     alone.until(lambda: accounts(alone.metrics()).received >= pour.messages, "one agent alone has read all")
     assert alone.end()[0] == 0, alone.log
     expected = lines_of(group.folder / "alone" / "windows.ndjson")
-    found = lines_of(*group.folder.glob("windows-*.ndjson"))
-    told = differences(found, expected)
-    if told:
-        (group.folder / "differences.txt").write_text(told, encoding="utf-8")
-    lines = [line for each in found.values() for line in each]
+    actual = lines_of(*group.folder.glob("windows-*.ndjson"))
+    difference = differences(actual, expected)
+    if difference:
+        (group.folder / "differences.txt").write_text(difference, encoding="utf-8")
+    lines = [line for each in actual.values() for line in each]
     closed = sum(b'"revision":0' in line for line in lines)
     return Result(
         counts["kill"],
@@ -363,11 +365,11 @@ def move(group: Group, pour: Pour, hand_overs: int, kills: int, pauses: int, see
         counts["start"],
         seconds,
         pauses,
-        group.taken(),
+        group.count_moves(),
         pour.messages,
         closed,
         len(lines) - closed,
-        not told,
+        not difference,
         group.counted(),
     )
 
@@ -384,7 +386,7 @@ def moved(
     pauses: int = 0,
     seed: int = 0,
 ) -> Result:
-    """`move`, with a topic and a group made for it."""
+    """Return `move`, with a topic and a group made for it."""
     with Group(folder, broker, server, topic, driver) as group:
         pour = Pour(broker.address, topic, rate, seed)
         pour.start()
@@ -399,23 +401,23 @@ def table(
     driver: Driver = "kafka-python",
     seed: int = 0,
 ) -> Iterator[str]:
-    """What came of it; the rate in answers and labels a second."""
+    """Yield the results; the rate in answers and labels a second."""
     with tempfile.TemporaryDirectory() as name, KafkaBroker() as broker, PostgresServer() as server:
-        found = moved(Path(name), broker, server, "moves", hand_overs, kills, rate, driver, pauses, seed)
+        result = moved(Path(name), broker, server, "moves", hand_overs, kills, rate, driver, pauses, seed)
     yield (
-        f"{len(found.seconds)} hand-overs between {AGENTS} agents: {found.kills} killed, {found.stops} "
-        f"stopped, {found.starts} added, {found.pauses} paused and continued; the state of a partition was "
-        f"taken over {found.leases} times"
+        f"{len(result.seconds)} hand-overs between {AGENTS} agents: {result.kills} killed, {result.stops} "
+        f"stopped, {result.starts} added, {result.pauses} paused and continued; the state of a partition was "
+        f"taken over {result.leases} times"
     )
     yield (
-        f"{found.windows:,} windows closed, {found.revisions:,} revisions; the lines of each series are "
-        f"{'equal to' if found.equal else 'DIFFERENT from'} those of one agent alone"
+        f"{result.windows:,} windows closed, {result.revisions:,} revisions; the lines of each series are "
+        f"{'equal to' if result.equal else 'DIFFERENT from'} those of one agent alone"
     )
-    yield f"{found.messages:,} messages sent at {rate:,.0f} a second; counted in the database:"
-    yield from str(found.counted).splitlines()
+    yield f"{result.messages:,} messages sent at {rate:,.0f} a second; counted in the database:"
+    yield from str(result.counted).splitlines()
     yield (
-        f"every partition had its owner after {median(found.seconds):.1f} s in the median, "
-        f"{max(found.seconds):.1f} s at worst (session {SESSION_MILLISECONDS / 1000:g} s, lease 2 s)"
+        f"every partition had its owner after {median(result.seconds):.1f} s in the median, "
+        f"{max(result.seconds):.1f} s at worst (session {SESSION_MILLISECONDS / 1000:g} s, lease 2 s)"
     )
 
 

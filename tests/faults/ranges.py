@@ -1,7 +1,7 @@
 """Says of windows whether each answer is in exactly one, by the positions that the windows recorded.
 
-What was sent is known message by message; what was used is known only from the reports file and, for
-windows that are still open, from the store. A range of positions also covers what is not the window's:
+The sent messages are known one by one; the used ones are known only from the reports file and, for
+windows that are still open, from the store. A range of positions also covers records of no use to the window:
 other models' answers, labels, rubbish, repetitions of an answer. So a window's size must lie between the
 answers in its ranges that were sent once and all of its series that were sent there.
 """
@@ -56,7 +56,7 @@ class Window:
     positions: Mapping[str, Sequence[int]]
 
     def stretches(self) -> Iterable[tuple[str, int, int]]:
-        """Partition, first and last position of each."""
+        """Return partition, first and last position of each."""
         for partition, ends in self.positions.items():
             assert len(ends) % 2 == 0, f"{self}: a stretch has two ends"
             for first, last in zip(ends[::2], ends[1::2], strict=True):
@@ -65,7 +65,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of the answers.
+    """The account of the answers.
 
     Parameters
     ----------
@@ -87,12 +87,14 @@ class Account:
 
     @property
     def exact(self) -> bool:
-        """Whether every answer is in exactly one window."""
+        """True if every answer is in exactly one window."""
         return (self.used, self.lost, self.doubled) == (self.answers, 0, 0)
 
 
 def windows_of(agent: str, reports: Path, store: Path) -> list[Window]:
-    """The closed windows of a reports file, and the open ones of the store of an agent that has ended."""
+    """Return the closed windows of a reports file, and the open ones of the store of an agent that has
+    ended.
+    """
     closed = [
         Window(agent, (line["model"], line["group"]), line["window"], line["size"], line["positions"])
         for line in read_windows(reports)
@@ -102,15 +104,17 @@ def windows_of(agent: str, reports: Path, store: Path) -> list[Window]:
     for name, state in parts_of(store).items():
         if name.startswith("series/"):
             model, group, series = state
-            found = series["windows"]
-            if found["scores"] is not None:
-                size = len(found["time"])
-                still_open.append(Window(agent, (model, group), found["number"], size, found["positions"]))
+            windows = series["windows"]
+            if windows["scores"] is not None:
+                size = len(windows["time"])
+                still_open.append(
+                    Window(agent, (model, group), windows["number"], size, windows["positions"])
+                )
     return closed + still_open
 
 
 def parts_of(store: Path) -> dict[str, Any]:
-    """The pieces of state in a store, as of its last checkpoint; none where there is no store yet."""
+    """Return the pieces of state in a store, as of its last checkpoint; none where there is no store yet."""
     if not (store / FILE).is_file():
         return {}
     connection = sqlite3.connect(store / FILE)
@@ -123,7 +127,7 @@ def parts_of(store: Path) -> dict[str, Any]:
 
 
 def account(sent: Sent, windows: Sequence[Window]) -> Account:
-    """Hold windows against what was sent.
+    """Compare windows with the sent messages.
 
     Raises
     ------
@@ -144,7 +148,7 @@ def account(sent: Sent, windows: Sequence[Window]) -> Account:
             most += 1
             least += times[answer.id, window.series] == 1
         assert least <= window.size <= most, f"{window} has {least} to {most} answers in its ranges"
-    found = [
+    counts = [
         covered[partition, offset, series]
         for partition, rows in sent.items()
         for offset, answer in enumerate(rows)
@@ -155,22 +159,24 @@ def account(sent: Sent, windows: Sequence[Window]) -> Account:
         windows=len(windows),
         answers=len(times),
         used=sum(window.size for window in windows),
-        lost=found.count(0),
-        doubled=sum(count > 1 for count in found),
+        lost=counts.count(0),
+        doubled=sum(count > 1 for count in counts),
     )
 
 
 def check_numbers(windows: Sequence[Window]) -> None:
-    """Each agent's windows of a series count from 0, each number once."""
+    """Check that each agent's windows of a series count from 0, each number once."""
     numbers = defaultdict(list)
     for window in windows:
         numbers[window.agent, window.series].append(window.number)
-    for series, found in numbers.items():
-        assert sorted(found) == list(range(len(found))), f"{series}: windows {sorted(found)}"
+    for series, numbers_of_series in numbers.items():
+        assert sorted(numbers_of_series) == list(range(len(numbers_of_series))), (
+            f"{series}: windows {sorted(numbers_of_series)}"
+        )
 
 
 def check_order(windows: Sequence[Window]) -> None:
-    """Within an agent, a series and a partition, stretches follow each other and never overlap."""
+    """Check that stretches within an agent, a series and a partition follow each other without overlap."""
     after: dict[tuple[str, Series, str], int] = {}
     for window in sorted(windows, key=lambda w: (w.agent, w.series, w.number)):
         for partition, first, last in window.stretches():
@@ -180,7 +186,7 @@ def check_order(windows: Sequence[Window]) -> None:
 
 
 def _inside(sent: Sent, window: Window) -> Iterable[tuple[tuple[str, int], Answer]]:
-    """The answers of a window's series that lie in its ranges, with their places."""
+    """Return the answers of a window's series that lie in its ranges, with their places."""
     for partition, first, last in window.stretches():
         for offset in range(first, last + 1):
             answer = sent[partition][offset]

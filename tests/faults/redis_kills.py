@@ -55,7 +55,7 @@ class RedisFeed:
         return len(self.rows) - 1
 
     def config(self, name: str, every_seconds: float, **more: Any) -> dict[str, Any]:
-        """The configuration of a daemon in a group of its own, with its own store and reports file."""
+        """Return the configuration of a daemon in a group of its own, with its own store and reports file."""
         source = {"kind": "redis", "url": self.server.url, "stream": self.name, "group": name, **more}
         return configuration(
             sources=[source],
@@ -65,7 +65,7 @@ class RedisFeed:
         )
 
     def add(self, lines: Iterable[str]) -> None:
-        """More records at the end of the stream, an entry each."""
+        """Add records at the end of the stream, an entry each."""
         with self.server.client() as client, client.pipeline(transaction=False) as pipe:
             for line in lines:
                 pipe.xadd(self.name, {"value": line}, id=f"0-{len(self.rows)}")
@@ -75,11 +75,11 @@ class RedisFeed:
             pipe.execute()
 
     def used_up(self, store: Path) -> bool:
-        """Whether the last checkpoint holds the end of the stream."""
+        """Return whether the last checkpoint holds the end of the stream."""
         return self.saved(store).get("after") == b"0-%d" % (len(self.rows) - 1)
 
     def saved(self, store: Path) -> dict[str, Any]:
-        """The position of the last checkpoint; empty before the first."""
+        """Return the position of the last checkpoint; empty before the first."""
         return dict(saved_positions(store).get(self.name, {}))
 
 
@@ -93,11 +93,11 @@ def fill(server: RedisServer, name: str, lines: Iterable[str]) -> RedisFeed:
 
 
 def compare(server: RedisServer, folder: Path, name: str, records: int, kills: int, seed: int) -> Result:
-    """`compared`, over one stream of which no entry stays pending."""
-    found = compared(folder, fill(server, name, stream(records, seed)), kills, seed)
+    """Compare as `compared` does, over one stream none of whose entries stays pending."""
+    comparison = compared(folder, fill(server, name, stream(records, seed)), kills, seed)
     with server.client() as client:
         assert client.xpending(name, "killed")["pending"] == 0, "what is saved is acknowledged"
-    return found
+    return comparison
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ from tests.harness import run
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of the lines of a file."""
+    """The account of the lines of a file."""
 
     sent: int
     used: int
@@ -41,7 +41,7 @@ class Found:
     metrics: Accounts
 
     def row(self, name: str) -> str:
-        """A line of the table."""
+        """Return a line of the table."""
         return f"{name:<52}{self.sent:>9,}{self.used:>9,}{self.duplicates:>12,}{self.gaps:>6,}"
 
 
@@ -62,27 +62,27 @@ class Log:
         self.sent = 0
 
     def write(self, count: int) -> None:
-        """Add so many lines."""
+        """Add `count` lines."""
         with self.path.open("ab") as file:
             file.write(b"".join(map(_line, range(self.sent, self.sent + count))))
         self.sent += count
 
     def rename(self) -> None:
-        """As logrotate's `create`."""
+        """Rename the file, as logrotate's `create` does."""
         time.sleep(0.01)  # the clock of a file system moves in steps of some milliseconds
         self._make_room()
         self.path.rename(f"{self.path}.1")
         self.path.touch()
 
     def copy_and_cut(self) -> None:
-        """As logrotate's `copytruncate`."""
+        """Copy the file and cut it, as logrotate's `copytruncate` does."""
         time.sleep(0.01)  # the clock of a file system moves in steps of some milliseconds
         self._make_room()
         shutil.copyfile(self.path, f"{self.path}.1")
         os.truncate(self.path, 0)
 
     def rename_and_compress(self) -> None:
-        """As logrotate's `create` with `compress`."""
+        """Rename the file and compress it, as logrotate's `create` with `compress` does."""
         self.rename()
         plain = Path(f"{self.path}.1")
         now = plain.stat()
@@ -92,13 +92,13 @@ class Log:
         plain.unlink()
 
     def _make_room(self) -> None:
-        found = {}
+        by_number = {}
         for name in os.listdir(self.path.parent):
             number = name.removeprefix(f"{self.path.name}.").removesuffix(".gz")
             if name != number and number.isdigit():
-                found[int(number)] = name
-        for number in sorted(found, reverse=True):
-            old = self.path.parent / found[number]
+                by_number[int(number)] = name
+        for number in sorted(by_number, reverse=True):
+            old = self.path.parent / by_number[number]
             old.rename(f"{self.path}.{number + 1}{old.suffix if old.suffix == '.gz' else ''}")
 
 
@@ -127,7 +127,7 @@ def _until_used(daemon: DaemonProcess, count: int) -> None:
 
 
 def _finished(daemon: DaemonProcess, sent: int, used: int) -> Found:
-    """What there is once so many were used, and nothing more came for a while."""
+    """Return the account once `used` lines were used, and nothing more came for a while."""
     _until_used(daemon, used)
     time.sleep(1.5)
     scrape = assert_adds_up(daemon)
@@ -196,7 +196,7 @@ CASES: dict[str, tuple[int, bool, Rotated]] = {
 
 
 def case(folder: Path, name: str) -> Found:
-    """One rotation; what the daemon counted."""
+    """Return one rotation; what the daemon counted."""
     first, is_down, rotate = CASES[name]
     log = Log(folder)
     log.write(first)
@@ -216,7 +216,7 @@ def case(folder: Path, name: str) -> Found:
 
 
 def killed(folder: Path, kills: int, seed: int) -> Found:
-    """Kills and stalls while lines come and the file is rotated."""
+    """Return kills and stalls while lines come and the file is rotated."""
     moments = random.Random(seed)
     log = Log(folder)
     log.write(100)
@@ -257,27 +257,27 @@ def write_and_rotate(
 
 
 def cases() -> Iterator[str]:
-    """The rotations one by one."""
+    """Yield the rotations one by one."""
     yield _HEAD
     counted = []
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            found = case(Path(folder), name)
-        counted.append(found.metrics)
-        yield found.row(name)
+            result = case(Path(folder), name)
+        counted.append(result.metrics)
+        yield result.row(name)
     yield str(reduce(add, counted))
 
 
 def kills(kills: int = 100, kills_a_file: int = 20, seed: int = 0) -> Iterator[str]:
-    """Rotations at random moments; a new file after some kills, as no rotated one is removed."""
+    """Yield rotations at random moments; a new file after some kills, as no rotated one is removed."""
     yield _HEAD
     counted = []
     for first in range(0, kills, kills_a_file):
         count = min(kills_a_file, kills - first)
         with tempfile.TemporaryDirectory() as folder:
-            found = killed(Path(folder), count, seed + first)
-        counted.append(found.metrics)
-        yield found.row(f"{count} kills, rotated all the while")
+            result = killed(Path(folder), count, seed + first)
+        counted.append(result.metrics)
+        yield result.row(f"{count} kills, rotated all the while")
     yield str(reduce(add, counted))
 
 

@@ -64,7 +64,7 @@ class SqlFeed:
         return len(self.rows)
 
     def config(self, name: str, every_seconds: float, **more: Any) -> dict[str, Any]:
-        """The configuration of a daemon with its own store and reports file."""
+        """Return the configuration of a daemon with its own store and reports file."""
         source = {
             "kind": "sql",
             "dsn": self.server.dsn,
@@ -84,13 +84,13 @@ class SqlFeed:
         )
 
     def used_up(self, store: Path) -> bool:
-        """Whether the last checkpoint holds the last row."""
+        """Return whether the last checkpoint holds the last row."""
         position = saved_positions(store).get(self.name, {})
         return bool(position.get("place") == len(self.rows))
 
 
 def fill(server: PostgresServer, name: str, lines: Iterable[str]) -> SqlFeed:
-    """Make a table of these records; of what is none, a row without an id."""
+    """Make a table of these records; a line that is no record becomes a row without an id."""
     feed = SqlFeed(server, name, [])
     with server.connection() as connection:
         connection.execute(f"CREATE TABLE {name} ({_COLUMNS})".encode())
@@ -107,7 +107,7 @@ def fill(server: PostgresServer, name: str, lines: Iterable[str]) -> SqlFeed:
 
 
 def compare(server: PostgresServer, folder: Path, name: str, records: int, kills: int, seed: int) -> Result:
-    """`compared`, over one table."""
+    """Compare as `compared` does, over one table."""
     return compared(folder, fill(server, name, stream(records, seed)), kills, seed)
 
 

@@ -36,7 +36,7 @@ FOLDER = "store: {{path: {name}, every_seconds: {every}}}"
 
 
 def configuration(address: str, prefix: str, port: int = 0, name: str = "killed", lease: float = 2.0) -> str:
-    """Of an agent with its state in PostgreSQL."""
+    """Return the configuration of an agent with its state in PostgreSQL."""
     words = f'{{postgres: "{address}", prefix: {prefix}, every_seconds: 0.1, lease_seconds: {lease}}}'
     text = GROWING.replace(FOLDER, "store: {store}").replace("127.0.0.1:0", "127.0.0.1:{port}")
     return text.format(name=name, max_bytes="null", store=words, port=port)
@@ -47,12 +47,12 @@ class Agent:
 
     def __init__(self, folder: Path, config: str, name: str, port: int) -> None:
         (folder / name).mkdir(exist_ok=True)
-        placed = config.replace("path: ", f"path: {folder}/")
-        self.daemon = DaemonProcess(folder / name, placed, stdin=subprocess.PIPE)
+        own_config = config.replace("path: ", f"path: {folder}/")
+        self.daemon = DaemonProcess(folder / name, own_config, stdin=subprocess.PIPE)
         self._port = port
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of an answer; 0 where nobody answers."""
+        """Return status and text of an answer; 0 where nobody answers."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
                 return answer.status, answer.read().decode()
@@ -68,14 +68,14 @@ class Agent:
 
     @property
     def waits(self) -> bool:
-        """Whether it is a stand-by: alive, and not ready."""
+        """True if it is a stand-by: alive, and not ready."""
         status, text = self.get("/-/ready")
         return status == 503 and "Stand-by: " in text and self.get("/-/healthy")[0] == 200
 
 
 @dataclass(slots=True)
 class Result:
-    """What the hand-overs did."""
+    """The result of the hand-overs."""
 
     seconds: list[float] = field(default_factory=list)
     """Until the other was ready, of each."""
@@ -86,7 +86,7 @@ class Result:
 
 
 def alone(folder: Path, records: Sequence[str]) -> bytes:
-    """What one agent writes that runs through, with its state in a folder."""
+    """Return the lines of one agent that runs through, with its state in a folder."""
     (folder / "stream.ndjson").write_text("\n".join(records) + "\n", encoding="utf-8")
     config = GROWING.format(name="alone", max_bytes="null", every=0.1)
     with DaemonProcess(folder, config, stdin=subprocess.PIPE) as daemon:
@@ -99,7 +99,7 @@ def hand_over(
     folder: Path, server: PostgresServer, records: int, rounds: int, lease: float, seed: int
 ) -> Result:
     """Let two agents take over from each other; compare with one that ran through."""
-    lines, rng, found = list(stream(records, seed)), random.Random(seed), Result()
+    lines, rng, result = list(stream(records, seed)), random.Random(seed), Result()
     expected = alone(folder, lines)
     growing = folder / "stream.ndjson"
     growing.write_bytes(b"")
@@ -123,12 +123,12 @@ def hand_over(
             former.daemon.send(signal.SIGSTOP if stops else signal.SIGKILL)
             began = time.monotonic()
             wait_until(lambda other=other: other.ready, "the other agent has taken over", pause=0.02)
-            found.seconds.append(time.monotonic() - began)
+            result.seconds.append(time.monotonic() - began)
             if stops:
                 former.daemon.send(signal.SIGCONT)
                 code = end_of(former.daemon.process)
                 assert (code, "the lease is lost" in former.daemon.log) == (1, True), former.daemon.log
-                found.stopped += 1
+                result.stopped += 1
             agents.append(other)
         file.write("".join(f"{line}\n" for line in lines[rounds * each :]))
         file.flush()
@@ -136,21 +136,21 @@ def hand_over(
         written = folder / "killed.ndjson"
         last.until(lambda: written.exists() and written.stat().st_size >= len(expected), "all is written")
         assert last.end()[0] == 0, last.log
-    found.windows = sum(b'"revision":0' in line for line in written.read_bytes().splitlines())
-    found.equal = written.read_bytes() == expected
-    return found
+    result.windows = sum(b'"revision":0' in line for line in written.read_bytes().splitlines())
+    result.equal = written.read_bytes() == expected
+    return result
 
 
 def table(rounds: int = 20, records: int = 200_000, lease: float = 6.0, seed: int = 0) -> Iterator[str]:
-    """What came of it; the lease in seconds."""
+    """Yield the results; the lease in seconds."""
     with tempfile.TemporaryDirectory() as name, PostgresServer() as server:
-        found = hand_over(Path(name), server, records, rounds, lease, seed)
-    kills = len(found.seconds) - found.stopped
-    yield f"{len(found.seconds)} hand-overs: {kills} owners killed, {found.stopped} stopped for as long"
-    yield f"{found.windows:,} windows closed; the reports are {'equal' if found.equal else 'DIFFERENT'}"
+        result = hand_over(Path(name), server, records, rounds, lease, seed)
+    kills = len(result.seconds) - result.stopped
+    yield f"{len(result.seconds)} hand-overs: {kills} owners killed, {result.stopped} stopped for as long"
+    yield f"{result.windows:,} windows closed; the reports are {'equal' if result.equal else 'DIFFERENT'}"
     yield (
-        f"nobody ready for {median(found.seconds):.1f} s in the median, {max(found.seconds):.1f} s at worst "
-        f"(a lease of {lease:g} s)"
+        f"nobody ready for {median(result.seconds):.1f} s in the median, {max(result.seconds):.1f} s at worst"
+        f" (a lease of {lease:g} s)"
     )
 
 

@@ -30,7 +30,7 @@ BEFORE_COMMIT = set(CrashPoint) - {
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """What an agent writes that is left alone."""
+    """Return the lines of an agent that is left alone."""
     agent = StoredAgent(tmp_path_factory.mktemp("alone"), SETTINGS, records())
     assert agent.run(PATIENCE_SECONDS)
     return agent.path.read_bytes()
@@ -89,7 +89,7 @@ def test_a_crash_at_any_point_of_a_checkpoint_changes_no_byte(
 
 
 def check_what_stands(folder: Path, point: CrashPoint) -> None:
-    """It died where it was told to: the store and the file hold what they must have held there."""
+    """Check that it died at the point: the store and the file hold the state of that point."""
     store = Store(folder / "store")
     reader = StoreReader(store.path)
     saved = len(reader.reports_after(0, 1000))

@@ -17,22 +17,22 @@ ERM = ("erm", "")
 def test_a_daemon_killed_over_one_partition_writes_what_one_left_alone_writes(
     kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path
 ) -> None:
-    found = one_partition(
+    result = one_partition(
         kafka_broker, tmp_path, "kills-one", records=10_000, kills=4, seed=0, driver=kafka_driver
     )
-    assert found.kills >= 1
-    assert found.account.windows > 125
+    assert result.kills >= 1
+    assert result.account.windows > 125
 
 
 @pytest.mark.parametrize("seed", [2, 3], ids=["keyed", "unkeyed"])
 def test_a_daemon_killed_over_six_partitions_uses_every_answer_in_one_window(
     kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path, seed: int
 ) -> None:
-    found = many_partitions(
+    result = many_partitions(
         kafka_broker, tmp_path, f"kills-six-{seed}", records=10_000, kills=3, seed=seed, driver=kafka_driver
     )
-    assert found.kills >= 1
-    assert found.account.answers == 2 * 10_000, "each counts in its model and in its group"
+    assert result.kills >= 1
+    assert result.account.answers == 2 * 10_000, "each counts in its model and in its group"
 
 
 def window(size: int, *ends: int, number: int = 0, agent: str = "a") -> Window:
@@ -40,7 +40,7 @@ def window(size: int, *ends: int, number: int = 0, agent: str = "a") -> Window:
 
 
 def sent(*ids: str) -> dict[str, list[Answer | None]]:
-    """A partition with these answers; ``""`` is no answer."""
+    """Return a partition with these answers; ``""`` is no answer."""
     return {"p": [Answer(each, (ERM,)) if each else None for each in ids]}
 
 

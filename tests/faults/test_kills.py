@@ -9,7 +9,7 @@ pytestmark = pytest.mark.process
 
 @pytest.mark.parametrize(("max_bytes", "decoders"), [(None, 0), (20_000, 0), (None, 2)])
 def test_a_daemon_killed_again_and_again_writes_what_one_left_alone_writes(tmp_path, max_bytes, decoders):
-    found = compare(
+    result = compare(
         tmp_path,
         records=60_000,
         kills=4,
@@ -19,8 +19,8 @@ def test_a_daemon_killed_again_and_again_writes_what_one_left_alone_writes(tmp_p
         max_bytes=max_bytes,
         decoders=decoders,
     )
-    assert found.equal
-    assert found.windows > 200
-    assert found.revisions > found.windows
-    assert found.kills >= 1
-    assert (found.files > 20) == (max_bytes is not None)
+    assert result.equal
+    assert result.windows > 200
+    assert result.revisions > result.windows
+    assert result.kills >= 1
+    assert (result.files > 20) == (max_bytes is not None)

@@ -19,13 +19,15 @@ def test_windows_over_moves_are_those_of_one_agent_alone(
 ) -> None:
     """One owner is killed, one stopped, one paused until its leases are others'; one agent comes."""
     topic = f"moves_{kafka_driver.replace('-', '_')}"
-    found = moved(tmp_path, kafka_broker, postgres_server, topic, 3, 1, 300.0, kafka_driver, pauses=1, seed=1)
-    assert found.equal, (tmp_path / "differences.txt").read_text(encoding="utf-8")
-    assert (found.kills, found.stops, found.starts, found.pauses) == (1, 1, 1, 1)
-    assert found.counted.received == found.messages, "each message is counted once"
-    assert found.leases >= PARTITIONS
-    assert found.windows > 50
-    assert found.revisions > 50
+    result = moved(
+        tmp_path, kafka_broker, postgres_server, topic, 3, 1, 300.0, kafka_driver, pauses=1, seed=1
+    )
+    assert result.equal, (tmp_path / "differences.txt").read_text(encoding="utf-8")
+    assert (result.kills, result.stops, result.starts, result.pauses) == (1, 1, 1, 1)
+    assert result.counted.received == result.messages, "each message is counted once"
+    assert result.leases >= PARTITIONS
+    assert result.windows > 50
+    assert result.revisions > 50
 
 
 def test_topics_that_are_not_divided_alike_are_refused(
@@ -35,11 +37,11 @@ def test_topics_that_are_not_divided_alike_are_refused(
         kafka_broker.create_topic("uneven_labels", PARTITIONS + 1)
         source = group.config["sources"][0] | {"topics": ["uneven", "uneven_labels"]}
         daemon = group.launch(sources=[source])
-        said = (
+        message = (
             "source kafka: with store.by_partition all topics need equally many partitions, got uneven 6, "
             "uneven_labels 7; add partitions to the topic that has fewer"
         )
-        daemon.until(lambda: said in daemon.get("/-/ready")[1], "it says why it does not read")
+        daemon.until(lambda: message in daemon.get("/-/ready")[1], "it says why it does not read")
         assert group.leases() == {}
 
 

@@ -1,4 +1,4 @@
-"""A daemon killed while a calibration is being fitted again: what was written stays, and it is due again."""
+"""A daemon killed while a calibration is being fitted again: its windows stay, and the fit is due again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.streams import CLASSES, Record
 
 
 def answered(first: int, count: int) -> list[Record]:
-    """Labelled answers, twice as sure as they are right."""
+    """Return labelled answers, twice as sure as they are right."""
     rng = np.random.default_rng(first)
     claimed = rng.normal(0.5, 3.0, count)
     bad = rng.random(count) < 1 / (1 + np.exp(-claimed / 3))

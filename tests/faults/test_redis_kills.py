@@ -26,13 +26,13 @@ from tests.services.redis_server import RedisServer
 def test_a_daemon_killed_over_a_stream_writes_what_one_left_alone_writes(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    found = compare(redis_server, tmp_path, "kills-redis", records=20_000, kills=4, seed=0)
-    assert found.kills >= 1
-    assert found.account.windows > 250
+    result = compare(redis_server, tmp_path, "kills-redis", records=20_000, kills=4, seed=0)
+    assert result.kills >= 1
+    assert result.account.windows > 250
 
 
 def used(feed: RedisFeed, store: Path) -> set[str]:
-    """The ids of the answers that a store holds."""
+    """Return the ids of the answers that a store holds."""
     opened = Store(store)
     try:
         kept = opened.load().rings["answers/t"].keys
@@ -63,7 +63,9 @@ def test_what_a_killed_daemon_held_is_used_once_by_another_of_its_group_that_is_
         daemon.until(lambda: feed.saved(stores["dead"]), "it has saved something")
 
         def is_caught() -> bool:
-            """Whether it stands still over entries that it has not saved, with some acknowledged before."""
+            """Return whether it stands still over entries that it has not saved, with some acknowledged
+            before.
+            """
             feed.add(itertools.islice(lines, 200))
             daemon.send(signal.SIGSTOP)
             held = pending(redis_server, name)
@@ -109,17 +111,17 @@ def test_what_a_killed_daemon_held_is_used_once_by_another_of_its_group_that_is_
 
 
 def place(position: Mapping[str, Any]) -> int:
-    """The number of the last entry before a position."""
+    """Return the number of the last entry before a position."""
     return int(position.get("after", b"0-0").split(b"-")[1])
 
 
 def pending(server: RedisServer, name: str) -> list[int]:
-    """The numbers of the entries that were given to a consumer and not acknowledged."""
+    """Return the numbers of the entries that were given to a consumer and not acknowledged."""
     with server.client() as client:
-        found = client.xpending_range(name, "group", "-", "+", 100_000)
-    return [int(each["message_id"].split(b"-")[1]) for each in found]
+        entries = client.xpending_range(name, "group", "-", "+", 100_000)
+    return [int(each["message_id"].split(b"-")[1]) for each in entries]
 
 
 def ids_at(feed: RedisFeed, places: Sequence[int]) -> set[str]:
-    """The ids of the answers that stand there."""
+    """Return the ids of the answers that stand there."""
     return {row.id for row in map(feed.rows.__getitem__, places) if row}

@@ -15,7 +15,7 @@ Counts = dict[tuple[str, str], float]
 
 
 def counts_of(agents: Agents) -> Counts:
-    """What the agents that run show."""
+    """Return the counts of the agents that run."""
     return {
         (name, dict(labels)["model"]): value
         for name, daemon in agents.daemons.items()
@@ -25,7 +25,7 @@ def counts_of(agents: Agents) -> Counts:
 
 
 def moving(agents: Agents, since: Counts) -> bool:
-    """Whether each model's counter has grown on one of the agents."""
+    """Return whether each model's counter has grown on one of the agents."""
     grown = {
         model for (name, model), value in counts_of(agents).items() if value > since.get((name, model), 0)
     }
@@ -60,10 +60,10 @@ def test_of_three_agents_one_is_killed_and_every_answer_is_in_one_window_or_coun
 
     assert len(shown) == len(MODELS), f"each model is one agent's: {shown}"
     assert {name for name, _ in shown} > {killed}, f"several work: {shown}"
-    found = account(agents.topic.sent, windows)
-    assert found.lost == 0
-    assert found.doubled <= min(sum(agents.ahead), agents.overlap)
-    assert found.used == found.answers + found.doubled
+    tally = account(agents.topic.sent, windows)
+    assert tally.lost == 0
+    assert tally.doubled <= min(sum(agents.ahead), agents.overlap)
+    assert tally.used == tally.answers + tally.doubled
     for window in windows:
         assert set(window.positions) == {f"three-agents-{MODELS.index(window.series[0])}"}, (
             "one model, one key"

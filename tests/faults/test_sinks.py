@@ -55,21 +55,21 @@ def goes_on(daemon: DaemonProcess, feed: Feed, windows: int = 5, pieces: int = 3
         feed.grow(windows)
 
         def used() -> bool:
-            found = daemon.metrics()
-            assert_adds_up(found)
-            return found.value("windows_closed_total", task="t", model="erm") == feed.windows
+            metrics = daemon.metrics()
+            assert_adds_up(metrics)
+            return metrics.value("windows_closed_total", task="t", model="erm") == feed.windows
 
         daemon.until(used, f"{feed.windows} windows are closed")
-    found = daemon.metrics()
-    assert found.total("answers_received_total") == feed.windows * (ROWS + 1)
-    assert found.total("rejected_total") == feed.windows
+    metrics = daemon.metrics()
+    assert metrics.total("answers_received_total") == feed.windows * (ROWS + 1)
+    assert metrics.total("rejected_total") == feed.windows
     assert daemon.get("/-/ready")[0] == daemon.get("/-/healthy")[0] == 200
-    return found
+    return metrics
 
 
-def sink(found: Metrics, name: str) -> dict[str, float | None]:
+def sink(metrics: Metrics, name: str) -> dict[str, float | None]:
     keys = ("up", "waiting", "delivered_total", "lost_total")
-    return {key: found.value(f"sink_{key}", sink=name) for key in keys}
+    return {key: metrics.value(f"sink_{key}", sink=name) for key in keys}
 
 
 def numbers(path: Path) -> list[int]:
@@ -89,9 +89,9 @@ def test_a_full_disk_under_the_reports_stops_nothing_and_loses_nothing_within_th
         goes_on(daemon, feed)
         daemon.until(lambda: sink(daemon.metrics(), "reports_file")["up"] == 0, "the sink is down")
         daemon.until(lambda: sink(daemon.metrics(), "reports_file")["waiting"] == 15, "all of it waits")
-        found = daemon.metrics()
-        assert sink(found, "reports_file")["lost_total"] == found.value("reports_lost_total") == 0
-        assert found.value("sink_failing_since_timestamp_seconds", sink="reports_file") is not None
+        metrics = daemon.metrics()
+        assert sink(metrics, "reports_file")["lost_total"] == metrics.value("reports_lost_total") == 0
+        assert metrics.value("sink_failing_since_timestamp_seconds", sink="reports_file") is not None
         assert "No space left on device" in daemon.get("/")[1]
         reports.unlink()  # room again, under the same name
         daemon.until(lambda: numbers(reports) == list(range(15)), "all windows are written")
@@ -130,7 +130,7 @@ def test_a_file_at_its_largest_size_stops_nothing_and_ends_whole(tmp_path: Path)
 
 @contextmanager
 def reading(pipe: Path, into: Path) -> Iterator[None]:
-    """Inside the block a program reads the pipe; it is ended by its id."""
+    """Let a program read the pipe inside the block; end it by its id."""
     with into.open("ab") as out:
         process = subprocess.Popen(["cat", str(pipe)], stdout=out)
         try:
@@ -216,8 +216,8 @@ def test_a_broker_that_stands_still_or_dies_stops_nothing_and_loses_nothing(
             )
 
     def state(daemon: DaemonProcess, name: str) -> tuple[float | None, float | None]:
-        found = sink(daemon.metrics(), name)
-        return found["up"], found["waiting"]
+        sample = sink(daemon.metrics(), name)
+        return sample["up"], sample["waiting"]
 
     with running(tmp_path, feed, **sections) as daemon:
         goes_on(daemon, feed, pieces=1)
@@ -246,21 +246,21 @@ def test_a_broker_that_stands_still_or_dies_stops_nothing_and_loses_nothing(
 
 
 @contextmanager
-def scrapers(port: int, count: int, said: bytes) -> Iterator[list[socket.socket]]:
-    """Connections that say something and never read; their buffers are small."""
+def scrapers(port: int, count: int, sent: bytes) -> Iterator[list[socket.socket]]:
+    """Yield connections that say something and never read; their buffers are small."""
     with ExitStack() as stack:
-        found = []
+        sockets = []
         for _ in range(count):
             one = stack.enter_context(closing(socket.socket()))
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             one.connect(("127.0.0.1", port))
-            one.sendall(said)
-            found.append(one)
-        yield found
+            one.sendall(sent)
+            sockets.append(one)
+        yield sockets
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "sent"),
     [
         (1, b""),
         (20, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n" * 20),
@@ -268,18 +268,18 @@ def scrapers(port: int, count: int, said: bytes) -> Iterator[list[socket.socket]
     ],
     ids=["connects and is silent", "twenty that never read", "two hundred that never finish asking"],
 )
-def test_scrapers_that_hang_stop_nothing(tmp_path: Path, count: int, said: bytes) -> None:
+def test_scrapers_that_hang_stop_nothing(tmp_path: Path, count: int, sent: bytes) -> None:
     feed = Feed(tmp_path / "feed.ndjson")
     with running(tmp_path, feed) as daemon:
         goes_on(daemon, feed, pieces=1)
         before = daemon.metrics().text
-        with scrapers(daemon.port, count, said):
+        with scrapers(daemon.port, count, sent):
             goes_on(daemon, feed)
-            found = daemon.metrics()
-            waiting = found.value("sink_waiting", sink="metrics")
+            metrics = daemon.metrics()
+            waiting = metrics.value("sink_waiting", sink="metrics")
             assert waiting is not None
             assert min(count, 2) <= waiting <= 64
-            assert memory(found.text) < memory(before) + (64 << 20)
+            assert memory(metrics.text) < memory(before) + (64 << 20)
         goes_on(daemon, feed, pieces=1)
 
 
@@ -293,7 +293,7 @@ def test_one_that_sends_a_byte_at_a_time_stops_nothing(tmp_path: Path) -> None:
 
 
 def memory(text: str) -> float:
-    """Resident bytes of a process, as it says in its scrape."""
+    """Return resident bytes of a process, as it says in its scrape."""
     (line,) = [each for each in text.splitlines() if each.startswith("process_resident_memory_bytes ")]
     return float(line.split()[1])
 

@@ -25,13 +25,13 @@ ANSWERS = answers(np.random.default_rng(1), 600, start=time.time() // 1 - 1000)
 def test_a_daemon_killed_over_a_table_writes_what_one_left_alone_writes(
     postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
-    found = compare(postgres_server, tmp_path, f"kills_{token_hex(4)}", records=6_000, kills=2, seed=0)
-    assert found.kills >= 1
-    assert found.account.windows > 80
+    result = compare(postgres_server, tmp_path, f"kills_{token_hex(4)}", records=6_000, kills=2, seed=0)
+    assert result.kills >= 1
+    assert result.account.windows > 80
 
 
 def config(folder: Path, server: PostgresServer, name: str) -> dict[str, Any]:
-    """Answers from a file, and their labels from a new table."""
+    """Return answers from a file, and their labels from a new table."""
     (folder / "answers.ndjson").write_bytes(ndjson(ANSWERS))
     columns = "id text, label text, updated_at timestamptz DEFAULT now()"
     server.execute(f"CREATE TABLE {name} ({columns})")
@@ -74,10 +74,10 @@ def test_labels_that_commit_out_of_order_are_joined_once_over_kills(
     with DaemonProcess(tmp_path, settings) as daemon:
         daemon.until_value(300, "labels_total", task="t", outcome="matched")
         daemon.until_value(0, "labels_waiting", task="t")
-        found = accounts(assert_adds_up(daemon))
+        balance = accounts(assert_adds_up(daemon))
         assert daemon.metrics().value("labels_received_total", source=name) == 300, "none twice"
         assert daemon.metrics().value("source_gap_records_total", source=name) == 0
-        assert found.received == len(ANSWERS) + 300
+        assert balance.received == len(ANSWERS) + 300
         assert daemon.end()[0] == 0
 
 
@@ -95,8 +95,8 @@ def test_a_database_that_restarts_makes_the_agent_unready_and_loses_no_label(
         try:
             daemon.until_value(0, "source_up", source=name)
             wait_until(lambda: daemon.get("/-/ready")[0] == 503, "it is not ready")
-            said = daemon.get("/-/ready")[1]
-            assert f"Source {name} is not connected: Database by psycopg, table {name}: " in said
+            reason = daemon.get("/-/ready")[1]
+            assert f"Source {name} is not connected: Database by psycopg, table {name}: " in reason
         finally:
             postgres_server.start()
         with postgres_server.connection() as connection:

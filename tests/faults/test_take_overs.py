@@ -36,12 +36,12 @@ pytestmark = pytest.mark.process
 def test_windows_over_hand_overs_are_those_of_one_agent(
     tmp_path: Path, postgres_server: PostgresServer
 ) -> None:
-    found = hand_over(tmp_path, postgres_server, records=20_000, rounds=2, lease=3, seed=1)
-    assert found.equal
-    assert (len(found.seconds), found.stopped) == (2, 1)
-    assert found.windows > 70
-    assert min(found.seconds) > 1, "nobody takes over before the lease has ended"
-    assert min(found.seconds) < 10
+    result = hand_over(tmp_path, postgres_server, records=20_000, rounds=2, lease=3, seed=1)
+    assert result.equal
+    assert (len(result.seconds), result.stopped) == (2, 1)
+    assert result.windows > 70
+    assert min(result.seconds) > 1, "nobody takes over before the lease has ended"
+    assert min(result.seconds) < 10
 
 
 def test_a_database_that_restarts_loses_nothing(tmp_path: Path, postgres_server: PostgresServer) -> None:
@@ -109,7 +109,7 @@ def test_who_lost_the_lease_writes_and_delivers_nothing(postgres_server: Postgre
     assert len(reader.reports_after(0, 10)) == 2
     second = awaited(database)
     assert second.number == first.number + 1
-    said = (
+    message = (
         rf"schema fenced: the lease is lost: {second.owner} took over with number {second.number}, this "
         rf"agent had {first.number}; that one goes on from the last checkpoint"
     )
@@ -119,7 +119,7 @@ def test_who_lost_the_lease_writes_and_delivers_nothing(postgres_server: Postgre
         lambda: first.identity,
         first.renew,
     ):
-        with pytest.raises(LeaseLostError, match=said):
+        with pytest.raises(LeaseLostError, match=message):
             write()
     with pytest.raises(LeaseLostError, match="nothing is delivered any more"):
         reader.reports_after(0, 10)
@@ -202,22 +202,24 @@ def test_a_transaction_under_way_is_not_ended_by_who_waits_for_the_lease(
 
 
 def awaited(database: PostgresDatabase, lease_seconds: float = 2) -> PostgresStore:
-    """The store, once its lease has ended."""
-    found: list[PostgresStore] = []
+    """Return the store, once its lease has ended."""
+    stores: list[PostgresStore] = []
 
-    def taken() -> bool:
+    def is_acquired() -> bool:
         with suppress(InUseError):
-            found.append(PostgresStore(database, lease_seconds=lease_seconds))
-        return bool(found)
+            stores.append(PostgresStore(database, lease_seconds=lease_seconds))
+        return bool(stores)
 
-    wait_until(taken, "the lease has ended")
-    return found[0]
+    wait_until(is_acquired, "the lease has ended")
+    return stores[0]
 
 
 def poster(
     folder: Path, server: PostgresServer, name: str, prefix: str, every: float = 0.1, lease: float = 2.0
 ) -> tuple[Agent, int]:
-    """An agent that takes posts into the database, and the port of those; nothing of it is in a folder."""
+    """Return an agent that takes posts into the database, and the port of those; nothing of it is in a
+    folder.
+    """
     shown, taking = free_ports(2)
     store = {"postgres": server.dsn, "prefix": prefix, "every_seconds": every, "lease_seconds": lease}
     config = plain(
@@ -235,7 +237,7 @@ def post(port: int, rows: Sequence[Record]) -> httpx.Response:
 
 
 def posted_alone(folder: Path, server: PostgresServer, posts: Sequence[Sequence[Record]]) -> bytes:
-    """What one agent writes that runs through."""
+    """Return the lines of one agent that runs through."""
     prefix = f"alone{next(_NUMBERS)}"
     agent, port = poster(folder, server, "alone", prefix)
     with agent.daemon as daemon:
@@ -251,14 +253,14 @@ _NUMBERS = itertools.count()
 
 
 def test_a_stand_by_takes_no_posts(tmp_path: Path, postgres_server: PostgresServer) -> None:
-    found = [poster(tmp_path, postgres_server, name, "posts", lease=4) for name in ("one", "two")]
-    agents = [agent for agent, _ in found]
+    posters = [poster(tmp_path, postgres_server, name, "posts", lease=4) for name in ("one", "two")]
+    agents = [agent for agent, _ in posters]
     with agents[0].daemon, agents[1].daemon:
         wait_until(lambda: any(agent.ready for agent in agents), "one agent works")
         (works,) = [place for place, agent in enumerate(agents) if agent.ready]
         waits = 1 - works
         wait_until(lambda: agents[waits].waits, "the other one waits")
-        assert [answers_on(port) for _, port in found] == [works == 0, works == 1]
+        assert [answers_on(port) for _, port in posters] == [works == 0, works == 1]
         assert [agents[waits].get(path)[0] for path in ("/metrics", "/")] == [200, 200]
         assert agents[waits].daemon.end()[0] == 0, "a stand-by ends when it is told to"
         wait_until(lambda: connections(postgres_server) == 5, "it has as many connections as the docs say")
@@ -297,7 +299,9 @@ def test_posts_that_a_dead_agent_acknowledged_are_in_the_windows_of_its_successo
 
 
 class Client(threading.Thread):
-    """Posts to whoever takes it; what was not acknowledged is given up, not sent again."""
+    """A client that posts to any agent that accepts; it gives unacknowledged rows up, and does not send
+    them again.
+    """
 
     def __init__(self, name: str, ports: list[int], ended: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -427,25 +431,25 @@ def test_commands_reach_an_agent_whose_state_is_in_a_database(
     config = plain(store=store, sources=sources, reports={"path": "windows.ndjson"})
     path = write_configuration(tmp_path, config)
     first, again = str(rows[-1]["id"]), str(rows[-2]["id"])
-    asked = ("--model", "erm", "--metric", "accuracy", "--reason", "a new head")
+    options = ("--model", "erm", "--metric", "accuracy", "--reason", "a new head")
 
     assert "there is none yet" in command_here("forget", path, first).stdout
-    done = command_here("rebaseline", path, *asked)
+    done = command_here("rebaseline", path, *options)
     assert (done.returncode, "there is no store yet; start an agent first" in done.stderr) == (1, True)
     with DaemonProcess(tmp_path, config) as daemon:
         daemon.until_used(650)
         assert "store: 1 answer and 0 labels removed." in command_here("forget", path, first).stdout
-        done = command_here("rebaseline", path, *asked)
+        done = command_here("rebaseline", path, *options)
         assert done.returncode == 0, done.stderr
         assert "Asked for rebaseline" in daemon.log
-        done = command_here("rebaseline", path, "--model", "none", *asked[2:])
+        done = command_here("rebaseline", path, "--model", "none", *options[2:])
         assert (done.returncode, "model: there is no 'none'" in done.stderr) == (1, True), done.stderr
         status, chart = daemon.get("/api/v1/chart?task=t&model=erm&metric=accuracy")
         assert (status, json.loads(chart)["window"]) == (200, list(range(6)))
         wait_until(lambda: connections(postgres_server) == 3, "it has as many connections as the docs say")
         assert daemon.end()[0] == 0, daemon.log
     assert "store: 1 answer and 0 labels removed." in command_here("forget", path, again).stdout
-    done = command_here("rebaseline", path, *asked)
+    done = command_here("rebaseline", path, *options)
     assert "No agent runs on PostgreSQL at" in done.stdout
     assert (
         "of its table request) and is taken up when one is started; delete that row to take it back."
@@ -476,8 +480,8 @@ def test_a_backup_is_left_to_the_databases_tools(tmp_path: Path) -> None:
     store = {"postgres": "postgresql://agent@db/m", "prefix": "one"}
     done = command_here("backup", write_configuration(tmp_path, plain(store=store)), tmp_path / "copy")
     assert done.returncode == 2
-    said = "pg_dump --format=custom --schema=one --file="
-    assert said in done.stderr
+    command = "pg_dump --format=custom --schema=one --file="
+    assert command in done.stderr
     assert done.stderr.count("postgresql://agent@db/m") == 1
 
 
@@ -521,7 +525,8 @@ def committed(store: PostgresStore, *what: object) -> bool:
 
 @contextmanager
 def cutting(port: int, word: bytes, arrives: bool) -> Iterator[tuple[int, threading.Event, threading.Event]]:
-    """A port before another one. It cuts a connection at a word of its client while the first event is set.
+    """Yield a port before another one. It cuts a connection at a word of its client while the first event
+    is set.
 
     While the second event is not set, nothing passes to the server.
     """

@@ -1,10 +1,10 @@
-"""How much memory an agent takes where a few kilobytes in a topic unpack to a hundred megabytes.
+"""The memory of an agent where a few kilobytes in a topic unpack to a hundred megabytes.
 
     python -m tests.faults.unpacked [--messages 100] [--megabytes 1.0]
 
 A batch of compressed messages is unpacked whole by both drivers, before anyone can look at a message, so no
 setting bounds it. Who may write to a topic can do this; only the memory limit of the process ends it. Each
-message is a number of so many digits: the agent rejects it, and goes on.
+message is a number of that many digits: the agent rejects it, and goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.services.process import DRIVERS
 
 
 def send(broker: KafkaBroker, topic: str, messages: int, size: int) -> None:
-    """All messages in one batch, as far as the broker takes one of that size."""
+    """Send all messages in one batch, as far as the broker takes one of that size."""
     producer = KafkaProducer(
         bootstrap_servers=broker.address,
         compression_type="gzip",
@@ -37,7 +37,7 @@ def send(broker: KafkaBroker, topic: str, messages: int, size: int) -> None:
 
 
 def peak(folder: Path, source: dict[str, object], rejected: int) -> float:
-    """The most memory that an agent had at once, in MB, when it has rejected so many messages."""
+    """Return the most memory that an agent had at once, in MB, when it has rejected `rejected` messages."""
     folder.mkdir()
     with DaemonProcess(folder, configuration(sources=[source])) as daemon:
         daemon.until(
@@ -48,7 +48,7 @@ def peak(folder: Path, source: dict[str, object], rejected: int) -> float:
 
 
 def measure(messages: int = 100, megabytes: float = 1.0) -> Iterator[str]:
-    """The most memory at once of an agent without and with such a batch, by driver."""
+    """Yield the most memory at once of an agent without and with such a batch, by driver."""
     size = int(megabytes * 1e6)
     with KafkaBroker() as broker, tempfile.TemporaryDirectory() as name:
         broker.create_topic("empty")

@@ -1,4 +1,4 @@
-"""Which alarms are right: the charts of the accuracy and of the calibration error, and healthy objectives.
+"""The share of right alarms: charts of the accuracy and of the calibration error, and healthy objectives.
 
     python -m tests.fidelity.alarms [accuracy] [choice] [ece] [healthy]
 
@@ -93,7 +93,7 @@ class Flown(NamedTuple):
 
 @cache
 def flown() -> Flown:
-    """The flights replayed."""
+    """Return the flights replayed."""
     with TemporaryDirectory() as place:
         data = prepare(Path(place) / "flights")
         return Flown(data, _replayed(data, Path(place) / "out"))
@@ -101,60 +101,62 @@ def flown() -> Flown:
 
 def _replayed(data: DemoData, out: Path) -> dict[str, list[WindowReport]]:
     replay(str(data.config), [data.stream], out, lambda path, size: None)
-    found: dict[str, list[WindowReport]] = {model: [] for model in data.models}
+    by_model: dict[str, list[WindowReport]] = {model: [] for model in data.models}
     for line in (out / "windows.ndjson").read_bytes().splitlines():
         report = from_json(line)
         if report.task == TASK and not report.revision and report.size == WINDOW_SIZE:
-            found[report.model].append(report)
-    return found
+            by_model[report.model].append(report)
+    return by_model
 
 
 def pooled(values: Floats) -> Floats:
-    """The mean of each window and the four before, or of as many as there are; NaN counts for nothing."""
+    """Return the mean of each window and the four before, or of as many as there are; NaN counts for
+    nothing.
+    """
     known = np.isfinite(values)
     sums, counts = (np.cumsum(each) for each in (np.where(known, values, 0.0), known))
     before = np.r_[np.zeros(POOLED), sums[:-POOLED]], np.r_[np.zeros(POOLED), counts[:-POOLED]]
-    found: Floats = (sums - before[0]) / np.maximum(counts - before[1], 1)
-    return found
+    shares: Floats = (sums - before[0]) / np.maximum(counts - before[1], 1)
+    return shares
 
 
 def onsets(on: Flags) -> list[int]:
-    """The windows with which stretches begin."""
+    """Return the windows with which stretches begin."""
     return [at for at, (before, now) in enumerate(pairwise([False, *on.tolist()])) if now and not before]
 
 
 def stretches(on: Flags) -> list[tuple[int, int]]:
-    """First and last window of each stretch; those less than five windows apart are one."""
-    found: list[tuple[int, int]] = []
+    """Return first and last window of each stretch; those less than five windows apart are one."""
+    spans: list[tuple[int, int]] = []
     for at in np.flatnonzero(on).tolist():
-        if found and at - found[-1][1] <= POOLED:
-            found[-1] = found[-1][0], at
+        if spans and at - spans[-1][1] <= POOLED:
+            spans[-1] = spans[-1][0], at
         else:
-            found.append((at, at))
-    return found
+            spans.append((at, at))
+    return spans
 
 
 class Signal(NamedTuple):
-    """What a signal told: how many alarms, how many of them right, and drops found of how many."""
+    """The counts of a signal: its alarms, the right ones of them, and the caught drops of all drops."""
 
     alarms: int
     right: int
-    found: int
+    caught: int
     drops: int
     windows: float
 
     @classmethod
     def of(cls, on: Flags, bad: Flags, before: Flags | None = None) -> Signal:
-        """A signal against the truth; `before`: drops are those stretches, if not those of `bad`."""
+        """Return a signal against the truth; `before`: drops are those stretches, if not those of `bad`."""
         began = onsets(on)
         drops = stretches(bad if before is None else before)
         right = sum(bool(bad[at : at + POOLED].any()) for at in began)
-        found = sum(bool(on[first : last + 1].any()) for first, last in drops)
-        return cls(len(began), right, found, len(drops), float(on.sum()))
+        caught = sum(bool(on[first : last + 1].any()) for first, last in drops)
+        return cls(len(began), right, caught, len(drops), float(on.sum()))
 
 
-def _row(name: str, found: Sequence[Signal], windows: int) -> str:
-    alarms, right, drops, of, on = (sum(column) for column in zip(*found, strict=True))
+def _row(name: str, signals: Sequence[Signal], windows: int) -> str:
+    alarms, right, drops, of, on = (sum(column) for column in zip(*signals, strict=True))
     share = f"{100 * right / alarms:5.0f} %" if alarms else f"{'–':>7s}"
     return f"{name:44s}{alarms:7.0f}{share}{drops:8.0f} of {of:<3.0f}{100 * on / windows:9.1f} %"
 
@@ -215,7 +217,7 @@ def _watched(stream: Stream, n: int, picked: Ints, known: Ints) -> _Watched:
         for sure, alarm in alarms.items():
             on[sure].append(alarm.judge(_CALM, correcting, k)[0].out_of_control)
     truth = pooled(stream.right[: many * n].reshape(many, n).mean(axis=1))
-    return _Watched(truth, _of_reference(held), {sure: np.array(found) for sure, found in on.items()})
+    return _Watched(truth, _of_reference(held), {sure: np.array(states) for sure, states in on.items()})
 
 
 def choice(models: int = 4, lives: int = 12) -> Iterator[str]:
@@ -225,10 +227,10 @@ def choice(models: int = 4, lives: int = 12) -> Iterator[str]:
     for share, seed in ((0.2, 11), (0.2, 12), (0.05, 13)):
         picked, known = _picked(come, made, WINDOW_SIZE, share, seed)
         for one in streams:
-            found = _watched(one, WINDOW_SIZE, picked, known)
-            middle = len(found.truth) // 2
-            rows.setdefault("flights, first half", []).append((found, slice(middle)))
-            rows.setdefault("flights, second half", []).append((found, slice(middle, None)))
+            watch = _watched(one, WINDOW_SIZE, picked, known)
+            middle = len(watch.truth) // 2
+            rows.setdefault("flights, first half", []).append((watch, slice(middle)))
+            rows.setdefault("flights, second half", []).append((watch, slice(middle, None)))
     stream = rain_stream()
     for n, share in ((250, 0.2), (250, 0.05), (500, 0.2), (500, 0.05)):
         picked = np.flatnonzero(np.random.default_rng(13).random(len(stream.right)) < share)
@@ -240,23 +242,23 @@ def choice(models: int = 4, lives: int = 12) -> Iterator[str]:
             one = calibrated(life.scores, life.predicted, life.labels, life.reference)
             for share in (0.2, 0.05):
                 picked = np.flatnonzero(np.random.default_rng([i, 141]).random(len(one.right)) < share)
-                found = _watched(one, WINDOW_SIZE, picked, picked // WINDOW_SIZE + 1)
-                rows.setdefault(f"simulated, {kind}", []).append((found, slice(None)))
+                watch = _watched(one, WINDOW_SIZE, picked, picked // WINDOW_SIZE + 1)
+                rows.setdefault(f"simulated, {kind}", []).append((watch, slice(None)))
     yield "By which probability an alarm by labels begins (python -m tests.fidelity.alarms choice)\n"
     yield f"{_HEAD}\n"
     for name, watched in rows.items():
         for sure in SURES:
             signals = []
-            for found, part in watched:
-                center, spread = found.band
-                bad = found.truth[part] < center - _BAND * spread
-                signals.append(Signal.of(found.on[sure][part], bad))
-            windows = sum(len(found.truth[part]) for found, part in watched)
+            for watch, part in watched:
+                center, spread = watch.band
+                bad = watch.truth[part] < center - _BAND * spread
+                signals.append(Signal.of(watch.on[sure][part], bad))
+            windows = sum(len(watch.truth[part]) for watch, part in watched)
             yield _row(f"{name}, {100 * sure:.0f} %", signals, windows) + "\n"
 
 
 def _reference_accuracy(data: DemoData, column: int) -> tuple[float, float]:
-    """Mean and standard deviation of five pooled windows of the reference."""
+    """Return mean and standard deviation of five pooled windows of the reference."""
     right = (data.reference_scores[:, column] > 0.5) == (data.reference_late == 1)
     return _of_reference(
         right[: len(right) // WINDOW_SIZE * WINDOW_SIZE].reshape(-1, WINDOW_SIZE).mean(axis=1)
@@ -311,20 +313,22 @@ def ece() -> Iterator[str]:
 
 
 def in_force(reports: Sequence[WindowReport]) -> Flags:
-    """Where the alarm of a chart of the shown estimates would be on, by the limits of the first windows."""
+    """Return where the alarm of a chart of the shown estimates would be on, by the limits of the first
+    windows.
+    """
     verdicts = [_verdict(report) for report in reports]
     upper, latch = next(one.upper for one in verdicts if one is not None), Latch()
-    found = []
+    states = []
     for value, verdict in zip(_values(reports).tolist(), verdicts, strict=True):
-        found.append(latch.on if verdict is None else latch.update(value > upper))
-    return np.array(found)
+        states.append(latch.on if verdict is None else latch.update(value > upper))
+    return np.array(states)
 
 
 def _moved(reports: Sequence[WindowReport]) -> Floats:
-    """By how much the calibration in force moves the error of each window; NaN where it is unknown."""
+    """Return by how much the calibration in force moves the error of each window; NaN where it is unknown."""
     centers = np.array([np.nan if (one := _verdict(report)) is None else one.center for report in reports])
-    found: Floats = centers - centers[np.isfinite(centers)][0]
-    return found
+    moved: Floats = centers - centers[np.isfinite(centers)][0]
+    return moved
 
 
 def _verdict(report: WindowReport) -> Verdict | None:
@@ -332,23 +336,23 @@ def _verdict(report: WindowReport) -> Verdict | None:
 
 
 def _values(reports: Sequence[WindowReport]) -> Floats:
-    """The estimated error of each window; NaN where it is unknown."""
-    found = [[e.result for e in one.estimates if e.metric == "ece"] for one in reports]
-    return np.array([e[0].value if e and isinstance(e[0], Estimate) else np.nan for e in found])
+    """Return the estimated error of each window; NaN where it is unknown."""
+    results = [[e.result for e in one.estimates if e.metric == "ece"] for one in reports]
+    return np.array([e[0].value if e and isinstance(e[0], Estimate) else np.nan for e in results])
 
 
 def _fresh(reports: Sequence[WindowReport]) -> Flags:
-    """Whether each window is one of the first two with its calibration."""
-    found, since = [], _FRESH
+    """Return whether each window is one of the first two with its calibration."""
+    fresh, since = [], _FRESH
     for before, report in pairwise([reports[0], *reports]):
         since = 0 if report.calibration.version != before.calibration.version else since + 1
-        found.append(since < _FRESH)
-    return np.array(found)
+        fresh.append(since < _FRESH)
+    return np.array(fresh)
 
 
 def restarted(reports: Sequence[WindowReport], windows: int) -> Flags:
-    """Where the alarm is on of a chart whose baseline is the first windows of each calibration."""
-    settings, found = chart_for(ChartConfig(), "ece"), []
+    """Return where the alarm is on of a chart whose baseline is the first windows of each calibration."""
+    settings, states = chart_for(ChartConfig(), "ece"), []
     points: list[Point] = []
     logic, version = None, reports[0].calibration.version
     for report, value in zip(reports, _values(reports).tolist(), strict=True):
@@ -360,8 +364,8 @@ def restarted(reports: Sequence[WindowReport], windows: int) -> Flags:
         elif value == value:
             points.append(Point(value, report.size, 0.0))
             logic = settings.build(baseline(points)) if len(points) == windows else None
-        found.append(on)
-    return np.array(found)
+        states.append(on)
+    return np.array(states)
 
 
 def healthy(models: int = HEALTHY) -> Iterator[str]:
@@ -382,13 +386,13 @@ def healthy(models: int = HEALTHY) -> Iterator[str]:
             lower, upper = objective.pooled
             before["met" if lower >= floor else "breached" if upper < floor else "at_risk"] += 1
             after[objective.state.value] += 1
-        for name, found in (("before", before), ("after", after)):
+        for name, counts in (("before", before), ("after", after)):
             head = f"{100 * slack:.1f} points, {name}"
-            yield f"{head:30s}" + "".join(f"{found[state.value]:12d}" for state in ObjectiveState) + "\n"
+            yield f"{head:30s}" + "".join(f"{counts[state.value]:12d}" for state in ObjectiveState) + "\n"
 
 
 def _life(seed: int, slack: float) -> tuple[WindowReport, float]:
-    """The last window of a healthy model, and its floor."""
+    """Return the last window of a healthy model, and its floor."""
     rng = np.random.default_rng([seed, 36])
     rows = _REFERENCE + _WINDOWS * _SIZE
     chance = np.clip(confidences(rng, ORIGINAL, (rows,)), 1e-9, 1 - 1e-9)

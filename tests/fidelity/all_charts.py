@@ -57,18 +57,18 @@ class Found:
 
 
 def ruled(rules: tuple[str, ...]) -> LimitChart:
-    """A `shewhart` chart with these rules, for the largest ARL0 up to 370 that 20 windows promise."""
+    """Return a `shewhart` chart with these rules, for the largest ARL0 up to 370 that 20 windows promise."""
     reach = min(max_arl0(rules, m) for m in REFERENCES)
     return CHARTS["shewhart"](arl0=370.0 if reach >= 370 else float(math.floor(reach)), rules=rules)  # type: ignore[call-arg]
 
 
 def sigma_of(chart: LimitChart) -> float:
-    """Of one row: a share's for charts of counts, a confidence's for the others."""
+    """Return the sigma of one row: of a share for charts of counts, of a confidence for the others."""
     return math.sqrt(MEAN * (1 - MEAN)) if chart.of_counts else ROW_SD
 
 
 def standard_windows(chart: LimitChart, m: float, z: Floats) -> tuple[Floats, float]:
-    """(series, t) windows after the reference in each chart's own sigma, and the charts' threshold.
+    """Return (series, t) windows after the reference in each chart's own sigma, and the charts' threshold.
 
     z : (series, m + t) standard normal windows; with known limits none of them is a reference.
     """
@@ -86,7 +86,7 @@ def standard_windows(chart: LimitChart, m: float, z: Floats) -> tuple[Floats, fl
 
 
 def alarms(detector: Detector, threshold: float, z: Floats) -> NDArray[np.bool_]:
-    """(series, t) where each series alarms, starting afresh after each alarm: the memories, vectorised."""
+    """Return (series, t) where each series alarms, starting again after each alarm."""
     if isinstance(detector, RunRules) and detector.rules != ("we1",):
         return rule_alarms(z, threshold, detector.rules)
     out = np.zeros(z.shape, dtype=np.bool_)
@@ -108,7 +108,7 @@ def alarms(detector: Detector, threshold: float, z: Floats) -> NDArray[np.bool_]
 def in_control(
     chart: LimitChart, m: float, rho: float = 0.0, *, series: int = 2000, windows: int = 2000, seed: int = 0
 ) -> Found:
-    """The harmonic mean run length in control."""
+    """Return the harmonic mean run length in control."""
     rng = np.random.default_rng(seed)
     before = 0 if math.isinf(m) else int(m)
     z, threshold = standard_windows(chart, m, autocorrelated(rng, series, before + windows, rho))
@@ -121,34 +121,36 @@ def in_control(
 def delay(
     chart: LimitChart, m: float, shift: float, *, series: int = 2000, windows: int = 400, seed: int = 0
 ) -> Found:
-    """Windows from a lasting drop by `shift` until the alarm; a run without one counts as long."""
+    """Return windows from a lasting drop by `shift` until the alarm; a run without one counts as long."""
     rng = np.random.default_rng(seed)
     before = 0 if math.isinf(m) else int(m)
     z = rng.standard_normal((series, before + windows))
     z[:, before:] -= shift * math.sqrt(SIZE) / sigma_of(chart)
     values, threshold = standard_windows(chart, m, z)
-    found = alarms(chart.detector, threshold, values)
-    first = np.where(found.any(axis=1), found.argmax(axis=1) + 1.0, windows)
+    alarmed = alarms(chart.detector, threshold, values)
+    first = np.where(alarmed.any(axis=1), alarmed.argmax(axis=1) + 1.0, windows)
     return Found(
-        float(first.mean()), float(first.std(ddof=1)) / math.sqrt(series), float((~found.any(axis=1)).mean())
+        float(first.mean()),
+        float(first.std(ddof=1)) / math.sqrt(series),
+        float((~alarmed.any(axis=1)).mean()),
     )
 
 
-def cell(found: Found) -> str:
-    """A figure with its error; `>` where some runs had no end."""
-    return f"{'>' if found.open_ended > 0.001 else ' '}{found.windows:7.1f} ±{found.error:5.1f}"
+def cell(result: Found) -> str:
+    """Return a figure with its error; `>` where some runs had no end."""
+    return f"{'>' if result.open_ended > 0.001 else ' '}{result.windows:7.1f} ±{result.error:5.1f}"
 
 
 def tables(charts: dict[str, LimitChart], series: int, windows: int) -> Iterator[str]:
-    """False alarms of each, then delays."""
+    """Yield false alarms of each, then delays."""
     width = max(map(len, charts)) + 2
     yield f"\nIn control: windows over alarms, {windows:,} windows each"
     columns = [(m, rho) for rho in (0.0, 0.3) for m in REFERENCES]
     names = [f"m={m:g} rho={rho:g}" for m, rho in columns]
     yield f"{'':{width}s} {'arl0':>5s} " + " ".join(f"{name:>15s}" for name in names)
     for name, chart in charts.items():
-        found = [in_control(chart, m, rho, series=series, windows=windows) for m, rho in columns]
-        cells = " ".join(f"{cell(each).replace('>', ' '):>15s}" for each in found)
+        results = [in_control(chart, m, rho, series=series, windows=windows) for m, rho in columns]
+        cells = " ".join(f"{cell(each).replace('>', ' '):>15s}" for each in results)
         yield f"{name:{width}s} {chart.arl0:5g} {cells}"
     yield "\nA lasting drop: windows until the alarm, 400 windows at most (> where some had none)"
     for m in REFERENCES:
@@ -160,7 +162,7 @@ def tables(charts: dict[str, LimitChart], series: int, windows: int) -> Iterator
 
 
 def table(series: int = 2000, of_rules: int = 1000) -> Iterator[str]:
-    """The tables of charts, then those of rules."""
+    """Yield the tables of charts, then those of rules."""
     yield f"{series} charts at their defaults (ARL0 370), windows of {SIZE} rows, normal; seed 0"
     yield from tables({kind: chart() for kind, chart in CHARTS.items()}, series, 2000)
     yield f"\n{of_rules} charts with rules (shewhart), at the ARL0 that is given"

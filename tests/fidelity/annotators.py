@@ -39,7 +39,7 @@ TAG = "bayesian_calibration"
 
 
 def theirs(run: Run, iterations: int) -> Floats:
-    """(n, 2) crowd-kit's class probabilities of the rows of a run.
+    """Return (n, 2) crowd-kit's class probabilities of the rows of a run.
 
     Raises
     ------
@@ -49,20 +49,22 @@ def theirs(run: Run, iterations: int) -> Floats:
     import pandas
     from crowdkit.aggregation import DawidSkene as Other
 
-    said = run.scores.argmax(axis=2)
-    rows, models = (index.ravel() for index in np.indices(said.shape))
-    table = pandas.DataFrame({"task": rows, "worker": models, "label": said.ravel()})
+    votes = run.scores.argmax(axis=2)
+    rows, models = (index.ravel() for index in np.indices(votes.shape))
+    table = pandas.DataFrame({"task": rows, "worker": models, "label": votes.ravel()})
     known = {row: int(label) for row, label in enumerate(run.labels) if label >= 0}
     other: Any = Other(n_iter=iterations, tol=-np.inf)
     other.fit(table, true_labels=pandas.Series(known) if known else None)
-    found: Floats = other.probas_.sort_index()[[0, 1]].to_numpy()
-    return found
+    probabilities: Floats = other.probas_.sort_index()[[0, 1]].to_numpy()
+    return probabilities
 
 
 def witnessed(
     pool: Pool, labels: int, runs: int, iterations: int = THEIR_ITERATIONS
 ) -> tuple[float, float, float]:
-    """Largest and mean difference of a row's chance between the two, and the share of ours that converged."""
+    """Return largest and mean difference of a row's chance between the two, and the share of ours that
+    converged.
+    """
     apart, converged = [], []
     for seed in range(runs):
         run = pool.run(labels, seed)
@@ -73,7 +75,7 @@ def witnessed(
 
 
 def witness_lines(pool: Pool, runs: int) -> list[str]:
-    """The first table."""
+    """Return the first table."""
     lines = [
         f"dawid_skene beside crowd-kit, {pool.name}, {runs} runs: difference of a row's chance, and how many "
         "of ours converged in %",
@@ -86,7 +88,7 @@ def witness_lines(pool: Pool, runs: int) -> list[str]:
 
 
 def calibration_lines(pool: Pool, runs: int, kept: Path | None = None) -> list[str]:
-    """The second table."""
+    """Return the second table."""
     lines = [
         f"{TAG}, {pool.name}, {runs} runs: mean absolute error in points, in brackets the paper's",
         "labels" + "".join(f"{metric:>24s}" for metric in SHOWN),
@@ -103,7 +105,7 @@ def calibration_lines(pool: Pool, runs: int, kept: Path | None = None) -> list[s
 
 
 def table(runs: int = RUNS, answers: Path | None = None) -> Iterator[str]:
-    """Both; `answers` is a folder that keeps each run's answers, so that a run can go on."""
+    """Yield both; `answers` is a folder that keeps each run's answers, so that a run can go on."""
     pool = civilcomments.pool("reporting")
     yield from witness_lines(pool, min(runs, WITNESSED_RUNS))
     yield ""

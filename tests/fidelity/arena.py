@@ -44,11 +44,11 @@ PAPER = "paper's Table S5, level 95 %: classical 96, PPI 97; Figure 4: ESS + 20 
 
 
 def strengths(models: int) -> Floats:
-    """(models,) coefficients in an order without pattern, that of the first 0."""
+    """Return (models,) coefficients in an order without pattern, that of the first 0."""
     quantiles = 0.6 * norm.ppf((np.arange(models) + 0.5) / models)
     mixed = quantiles[np.random.default_rng(20_261).permutation(models)]
-    found: Floats = mixed - mixed[0]
-    return found
+    values: Floats = mixed - mixed[0]
+    return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +62,17 @@ class Arena:
     judge: Floats
 
     def fit(self, lam: float | None) -> BradleyTerry | None:
-        """The fit, or None where there is no finite estimate."""
+        """Return the fit, or None where there is no finite estimate."""
         try:
             return BradleyTerry(lam=lam).fit_columns(self.names, self.a, self.b, self.human, self.judge)
         except ValueError:
             return None
 
 
-def drawn(strength: Floats, judge: str, humans: int, comparisons: int, rng: np.random.Generator) -> Arena:
-    """A random arena; the first so many comparisons are those that humans decided too."""
+def simulate_arena(
+    strength: Floats, judge: str, humans: int, comparisons: int, rng: np.random.Generator
+) -> Arena:
+    """Return a random arena; humans decided the first `humans` comparisons too."""
     m = len(strength)
     a = rng.integers(0, m, comparisons)
     b = (a + rng.integers(1, m, comparisons)) % m
@@ -106,7 +108,7 @@ class Row:
     tuned: float
     width: float
     worth: float
-    told: float
+    effective: float
     bonferroni: float
     chi_square: float
     open_ranks: float
@@ -123,17 +125,17 @@ def measure(judge: str, humans: int, trials: int, seed: int = 1, comparisons: in
     """Repeat an arena of 20 models."""
     strength = strengths(20)
     true_rank = (strength[None, :] > strength[:, None]).sum(axis=1) + 1
-    found: list[Sequence[float]] = []
+    figures: list[Sequence[float]] = []
     none_alone = none = 0
     for trial in range(trials):
         rng = np.random.default_rng([seed, humans, JUDGES.index(judge), trial])
-        arena = drawn(strength, judge, humans, comparisons, rng)
+        arena = simulate_arena(strength, judge, humans, comparisons, rng)
         alone, plain, tuned = (arena.fit(lam) for lam in (0.0, 1.0, None))
         none_alone, none = none_alone + (alone is None), none + (tuned is None)
         if alone is None or tuned is None:
             continue
         ranks = [_holds(tuned, true_rank, method) for method in ("bonferroni", "chi_square")]
-        found.append(
+        figures.append(
             (
                 tuned.lam,
                 _inside(alone, strength),
@@ -149,12 +151,12 @@ def measure(judge: str, humans: int, trials: int, seed: int = 1, comparisons: in
                 float(np.mean([r.worst - r.best + 1 for r in tuned.ranks()])),
             )
         )
-    lam, classical, ppi, ours, width, before, after, told, bonferroni, chi, open_ranks = np.nanmean(
-        found, axis=0
+    lam, classical, ppi, ours, width, before, after, effective, bonferroni, chi, open_ranks = np.nanmean(
+        figures, axis=0
     )
     return Row(
-        judge, humans, trials, lam, classical, ppi, ours, width, humans * before / after, told, bonferroni,
-        chi, open_ranks, none_alone, none,
+        judge, humans, trials, lam, classical, ppi, ours, width, humans * before / after, effective,
+        bonferroni, chi, open_ranks, none_alone, none,
     )  # fmt: skip
 
 
@@ -164,8 +166,8 @@ def _inside(fit: BradleyTerry, strength: Floats) -> float:
 
 
 def _holds(fit: BradleyTerry, rank: np.ndarray, method: str) -> float:
-    found = fit.ranks(0.9, method)  # type: ignore[arg-type]
-    return float(all(r.best <= k <= r.worst for r, k in zip(found, rank.tolist(), strict=True)))
+    ranks = fit.ranks(0.9, method)  # type: ignore[arg-type]
+    return float(all(r.best <= k <= r.worst for r, k in zip(ranks, rank.tolist(), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -179,13 +181,13 @@ class Few:
 
 
 def measure_few(per_model: int, trials: int, seed: int = 2) -> Few:
-    """Humans alone on 8 models, each compared about so often."""
+    """Return humans alone on 8 models, each compared about so often."""
     strength = strengths(8)
     humans, held, none = per_model * 8 // 2, [], 0
     for trial in range(trials):
-        fit = drawn(strength, "coin", humans, humans, np.random.default_rng([seed, per_model, trial])).fit(
-            0.0
-        )
+        fit = simulate_arena(
+            strength, "coin", humans, humans, np.random.default_rng([seed, per_model, trial])
+        ).fit(0.0)
         if fit is None or len(fit.models) < 8:
             none += 1
         else:
@@ -194,7 +196,7 @@ def measure_few(per_model: int, trials: int, seed: int = 2) -> Few:
 
 
 def table(trials: int = 250) -> Iterator[str]:
-    """Both tables, a line at a time."""
+    """Yield both tables, a line at a time."""
     allowed = 300 * sqrt(0.95 * 0.05 / trials)
     yield (
         f"Simulated arenas of 20 models and 16,000 comparisons, {trials:,} trials "
@@ -210,7 +212,7 @@ def table(trials: int = 250) -> Iterator[str]:
         yield (
             f"{r.judge:12s} {r.humans:5d} {r.lam:6.2f} | {100 * r.classical:9.1f} {100 * r.ppi:5.1f} "
             f"{100 * r.tuned:5.1f} {r.width:5.2f} | {r.worth:5.0f} {100 * (r.worth / r.humans - 1):+5.0f}% "
-            f"{r.told:5.0f} | {100 * r.bonferroni:5.1f} {100 * r.chi_square:5.1f} {r.open_ranks:5.1f} "
+            f"{r.effective:5.0f} | {100 * r.bonferroni:5.1f} {100 * r.chi_square:5.1f} {r.open_ranks:5.1f} "
             f"| {r.none_alone:3d} {r.none:3d}"
         )
     yield f"\nHumans alone, 8 models, {4 * trials:,} trials: coverage in % of 95 % intervals"

@@ -69,19 +69,19 @@ class Process:
 
 
 def normal_process(size: int = 500) -> Process:
-    """Estimates of accuracy that are exactly normal."""
+    """Return estimates of accuracy that are exactly normal."""
     return Process("normal", size, 0.9, 0.18)
 
 
 def share_process(size: int = 500, p: float = 0.897) -> Process:
-    """Realised accuracy: binomial shares."""
+    """Return realised accuracy: binomial shares."""
     k = np.arange(size + 1)
     return Process(f"share n={size}", size, p, math.sqrt(p * (1 - p)), k / size, binom.cdf(k, size, p))
 
 
 @lru_cache(maxsize=64)
 def confidence_process(size: int, shifted_share: float = 0.0) -> Process:
-    """Mean confidences of the paper's simulated data: the exact law of the mean of `size` rows.
+    """Return mean confidences of the paper's simulated data: the exact law of the mean of `size` rows.
 
     The law of one row is put on a fine grid (the centres of 4,000 cells) and convolved with itself.
     """
@@ -101,7 +101,7 @@ def confidence_process(size: int, shifted_share: float = 0.0) -> Process:
 
 
 def autocorrelated(rng: np.random.Generator, series: int, length: int, rho: float) -> Floats:
-    """(series, length) standard normal numbers, AR(1) with autocorrelation rho and variance 1."""
+    """Return (series, length) standard normal numbers, AR(1) with autocorrelation rho and variance 1."""
     z = rng.standard_normal((series, length))
     if rho:
         for t in range(1, length):
@@ -110,7 +110,7 @@ def autocorrelated(rng: np.random.Generator, series: int, length: int, rho: floa
 
 
 def known_limits(kind: str, process: Process, multiplier: float, rules: tuple[str, ...]) -> LatchedLogic:
-    """The chart as it would be with an endless reference."""
+    """Return the chart as it would be with an endless reference."""
     p = process.mean
     variance = p * (1 - p) if kind == "shewhart_p" else process.row_sd**2
     return LatchedLogic(p, variance, multiplier, RunRules(rules))
@@ -119,7 +119,7 @@ def known_limits(kind: str, process: Process, multiplier: float, rules: tuple[st
 def charts_of(
     kind: str, process: Process, reference: Floats, limit: tuple[str, float], rules: tuple[str, ...]
 ) -> list[LatchedLogic]:
-    """A real chart on each row of reference estimates."""
+    """Return a real chart on each row of reference estimates."""
     chart = CHARTS[kind](**{limit[0]: limit[1]}, rules=rules)  # type: ignore[call-arg]
     sizes = np.full(reference.shape[1], float(process.size))
     built = [chart.build(Baseline(values, sizes, process.row_sd)) for values in reference]
@@ -127,32 +127,32 @@ def charts_of(
 
 
 def standardised(logics: Sequence[LatchedLogic], values: Floats, size: int) -> Floats:
-    """(series, t) distances from each chart's centre, in its own sigma."""
+    """Return (series, t) distances from each chart's centre, in its own sigma."""
     centre = np.array([logic.center for logic in logics])[:, None]
     sigma = np.sqrt(np.array([logic.row_variance for logic in logics])[:, None] / size)
     return (values - centre) / sigma
 
 
 def rule_alarms(z: Floats, multiplier: float, rules: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Where each row of z breaks a rule, (series, t), starting afresh after each alarm."""
-    found = np.zeros(z.shape, dtype=np.bool_)
+    """Return where each row of z breaks a rule, (series, t), starting again after each alarm."""
+    alarms = np.zeros(z.shape, dtype=np.bool_)
     recent = np.zeros((len(z), MEMORY))  # a value at the centre is on no side: as good as no window
     for t in range(z.shape[1]):
         recent[:, :-1] = recent[:, 1:]
         recent[:, -1] = z[:, t]
-        found[:, t] = broken_rules(recent, multiplier, rules)[:, :, -1].any(axis=0)
-        recent[found[:, t]] = 0.0
-    return found
+        alarms[:, t] = broken_rules(recent, multiplier, rules)[:, :, -1].any(axis=0)
+        recent[alarms[:, t]] = 0.0
+    return alarms
 
 
 def first_alarm(alarms: NDArray[np.bool_]) -> Floats:
-    """Windows until the first alarm of each row, infinity where none came."""
+    """Return windows until the first alarm of each row, infinity where none came."""
     return np.where(alarms.any(axis=1), alarms.argmax(axis=1) + 1.0, np.inf)
 
 
 @dataclass(frozen=True)
 class RunLengths:
-    """What a simulation found; all in windows, `within_100` a share."""
+    """The run lengths of a simulation; all in windows, `within_100` a share."""
 
     harmonic: float
     harmonic_error: float
@@ -203,13 +203,13 @@ def simulate(
     )
 
 
-def line(label: str, found: RunLengths) -> str:
-    """One row of the tables."""
-    mean = f"{'>' if found.cut else ' '}{found.mean:.0f}"
-    median = f"{found.median:.0f}" if math.isfinite(found.median) else ">end"
+def line(label: str, lengths: RunLengths) -> str:
+    """Return one row of the tables."""
+    mean = f"{'>' if lengths.cut else ' '}{lengths.mean:.0f}"
+    median = f"{lengths.median:.0f}" if math.isfinite(lengths.median) else ">end"
     return (
-        f"{label:58s} {found.harmonic:8.1f} ±{found.harmonic_error:6.1f} {mean:>8s} {median:>7s} "
-        f"{100 * found.within_100:7.1f} %"
+        f"{label:58s} {lengths.harmonic:8.1f} ±{lengths.harmonic_error:6.1f} {mean:>8s} {median:>7s} "
+        f"{100 * lengths.within_100:7.1f} %"
     )
 
 
@@ -226,17 +226,17 @@ def promised(series: int, windows: int) -> list[str]:
                 arl0 = 370.0 if reach >= 370 else 92.0
                 for rho in (0.0, 0.3):
                     for limit in (("arl0", arl0), ("sigmas", 3.0)):
-                        found = simulate(
+                        lengths = simulate(
                             kind, process, m, rules, limit, rho=rho, series=series, windows=windows
                         )
                         name = f"{kind:10s} {'+'.join(rules):15s} m={m:<4g} rho={rho:g}"
                         label = f"{name} {limit[0]}={limit[1]:g}"
-                        out.append(line(label, found))
+                        out.append(line(label, lengths))
     return out
 
 
 def on_confidences(series: int, windows: int) -> list[str]:
-    """The same on mean confidences of the paper's data, whose law is skewed."""
+    """Return the lines of mean confidences of the paper's data, whose law is skewed."""
     out = []
     for size in (100, 500):
         process = confidence_process(size)
@@ -244,14 +244,14 @@ def on_confidences(series: int, windows: int) -> list[str]:
             for m in (20, math.inf):
                 arl0 = 370.0 if len(rules) == 1 else 92.0
                 for limit in (("arl0", arl0), ("sigmas", 3.0)):
-                    found = simulate("shewhart", process, m, rules, limit, series=series, windows=windows)
+                    lengths = simulate("shewhart", process, m, rules, limit, series=series, windows=windows)
                     label = f"{process.name} {'+'.join(rules)} m={m:g} {limit[0]}={limit[1]:g}"
-                    out.append(line(label, found))
+                    out.append(line(label, lengths))
     return out
 
 
 def tails(process: Process, lower: float, upper: float) -> tuple[float, float]:
-    """Chances of an estimate strictly below and strictly above the limits, of the exact law."""
+    """Return chances of an estimate strictly below and strictly above the limits, of the exact law."""
     assert process.values is not None
     assert process.cdf is not None
     below = int(np.searchsorted(process.values, lower, side="left"))
@@ -261,7 +261,7 @@ def tails(process: Process, lower: float, upper: float) -> tuple[float, float]:
 
 
 def true_sigmas() -> list[str]:
-    """What the p-chart's 3 sigma on a mean confidence really are."""
+    """Return the true probability of the p-chart's 3 sigma on a mean confidence."""
     out = []
     for size in (100, 500):
         process = confidence_process(size)
@@ -284,7 +284,7 @@ def true_sigmas() -> list[str]:
 
 
 def overdispersed() -> list[str]:
-    """The promise where windows vary more than their rows explain, by quadrature."""
+    """Return the promise where windows vary more than their rows explain, by quadrature."""
     out = [f"{'m':>6s} " + " ".join(f"{f'phi={phi:g}':>10s}" for phi in (1, 1.1, 1.2, 1.35, 1.5, 2, 3, 10))]
     for m in (5, 10, 20, 50, 100):
         chosen = limits(370, ("we1",), m)
@@ -294,7 +294,7 @@ def overdispersed() -> list[str]:
 
 
 def table(series: int = 1000, windows: int = 2000) -> Iterator[str]:
-    """All tables, a line at a time."""
+    """Yield all tables, a line at a time."""
     yield f"{series} charts, each on its own reference, {windows} windows each; seed 0; windows of 500 rows"
     yield "An arl0 of 370 is out of reach of all four rules: 92 there, what they give at 3 sigma known.\n"
     yield HEADER

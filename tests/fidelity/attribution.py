@@ -1,4 +1,4 @@
-"""Which part an alarm names, where its cause is known: ``python -m tests.fidelity.attribution``.
+"""The part that an alarm names, where its cause is known: ``python -m tests.fidelity.attribution``.
 
 Each world has two groups (three to six regions, two to four devices, which go with the regions), two to five
 classes, which go with the regions too, a model whose confidences differ by region and class, and a labelled
@@ -45,7 +45,7 @@ LEAST_CHANGE = 0.05
 
 @dataclass
 class World:
-    """Where answers come from.
+    """A source of answers with groups and classes.
 
     Parameters
     ----------
@@ -83,17 +83,17 @@ class World:
         self.start = self.rig.engine.snapshot()
 
     def records(self, n: int, regions: Floats, fall: Floats, labelled: bool = False) -> list[Record]:
-        """Answers; the confidences of each region and class are lower by `fall`."""
+        """Return answers; the confidences of each region and class are lower by `fall`."""
         rng = self.rng
         region = rng.choice(len(regions), n, p=regions)
-        device, predicted = (drawn(rng, shares[region]) for shares in (self.devices, self.classes))
+        device, predicted = (draw_classes(rng, shares[region]) for shares in (self.devices, self.classes))
         classes = self.classes.shape[1]
         mean = np.clip(self.level - fall, 0.05, 0.98)[region, predicted]
         confidence = rng.beta(12 * mean, 12 * (1 - mean)).clip(0.001, 0.999)
         others = (1 - confidence) / (classes - 1)
         right = rng.random(n) < confidence
         wrong = (predicted + rng.integers(1, classes, n)) % classes
-        found = []
+        records = []
         for i in range(n):
             scores = [float(others[i])] * classes
             scores[predicted[i]] = float(confidence[i])
@@ -106,11 +106,13 @@ class World:
             }
             if labelled:
                 record["label"] = f"c{predicted[i] if right[i] else wrong[i]}"
-            found.append(record)
-        return found
+            records.append(record)
+        return records
 
     def incident(self, cause: str) -> tuple[str, Attribution | None]:
-        """The part that is changed, and what an alarm of five points or more says; None without one."""
+        """Return the changed part, and the attribution of an alarm of five points or more; None without
+        one.
+        """
         rng, regions, fall = self.rng, self.regions, np.zeros_like(self.level)
         named = ""
         if cause == SHARE:
@@ -132,7 +134,9 @@ class World:
         return named, self.said_of(self.records(self.size, regions, fall))
 
     def said_of(self, records: list[Record]) -> Attribution | None:
-        """What is said of a window behind the reference, if it raises an alarm of five points or more."""
+        """Return the attribution of a window behind the reference, if it raises an alarm of five points or
+        more.
+        """
         self.rig.engine = self.rig.settings.build(self.start)
         [report] = [each for each in self.rig.feed(records) if not each.group]
         if not report.attributions or report.attributions[0].change > -LEAST_CHANGE:
@@ -140,10 +144,10 @@ class World:
         return report.attributions[0]
 
 
-def drawn(rng: np.random.Generator, shares: Floats) -> Ints:
-    """(n,) one of K for each row of (n, K) probabilities."""
-    found: Ints = (rng.random((len(shares), 1)) > shares.cumsum(axis=1)).sum(axis=1)
-    return found.clip(max=shares.shape[1] - 1)
+def draw_classes(rng: np.random.Generator, shares: Floats) -> Ints:
+    """Return (n,) one of K for each row of (n, K) probabilities."""
+    classes: Ints = (rng.random((len(shares), 1)) > shares.cumsum(axis=1)).sum(axis=1)
+    return classes.clip(max=shares.shape[1] - 1)
 
 
 @dataclass
@@ -152,11 +156,11 @@ class Counts:
 
     alarms: int = 0
     first: int = 0
-    told: int = 0
+    mentioned: int = 0
 
 
 def counted(cause: str, size: int, worlds: int, each: int, seed: int = 0) -> Counts:
-    """How many alarms name their cause.
+    """Count the alarms that name their cause.
 
     Parameters
     ----------
@@ -169,36 +173,36 @@ def counted(cause: str, size: int, worlds: int, each: int, seed: int = 0) -> Cou
     seed : int
     """
     rng = np.random.default_rng([seed, CAUSES.index(cause), size])
-    found = Counts()
+    counts = Counts()
     for _ in range(worlds):
         world = World(rng, size, weakest=cause == SHARE)
         for _ in range(each):
-            named, said = world.incident(cause)
-            if said is None:
+            named, attribution = world.incident(cause)
+            if attribution is None:
                 continue
-            parts = [] if said.alike else [part.part for part in said.parts]
-            found.alarms += 1
-            found.first += parts[:1] == [named] if named else not parts
-            found.told += named in parts[:2] if named else not parts
-    return found
+            parts = [] if attribution.alike else [part.part for part in attribution.parts]
+            counts.alarms += 1
+            counts.first += parts[:1] == [named] if named else not parts
+            counts.mentioned += named in parts[:2] if named else not parts
+    return counts
 
 
 def half_width(share: float, n: int) -> float:
-    """Of a 95 % interval of a share, by the normal."""
+    """Return half the width of a 95 % interval of a share, by the normal."""
     return 1.96 * math.sqrt(share * (1 - share) / n)
 
 
 def table(worlds: int = 60, each: int = 20) -> Iterator[str]:
-    """By cause and size of the window."""
+    """Yield the counts by cause and size of the window."""
     yield f"{worlds} worlds of {each} windows a line, reference of {REFERENCE_ROWS:,} answers"
     yield f"{'cause':38} {'rows':>5} {'alarms':>7}  {'named first':>16}  {'among two':>9}"
     for cause in CAUSES:
         for size in (200, 500, 1000):
-            found = counted(cause, size, worlds, each)
-            first, told = found.first / found.alarms, found.told / found.alarms
-            error = half_width(first, found.alarms)
-            named = f"{100 * first:7.1f} % ± {100 * error:3.1f}  {100 * told:7.1f} %"
-            yield f"{cause:38} {size:5} {found.alarms:7}  {named}"
+            counts = counted(cause, size, worlds, each)
+            first, mentioned = counts.first / counts.alarms, counts.mentioned / counts.alarms
+            error = half_width(first, counts.alarms)
+            named = f"{100 * first:7.1f} % ± {100 * error:3.1f}  {100 * mentioned:7.1f} %"
+            yield f"{cause:38} {size:5} {counts.alarms:7}  {named}"
 
 
 if __name__ == "__main__":

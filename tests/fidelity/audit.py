@@ -26,7 +26,7 @@ BIASES = (0.0, 0.03, 0.05, 0.10, 0.20)
 
 
 def coverage_of(mixture: str, bias: float, batches: int, seed: int = 1) -> float:
-    """Share of batches in their interval; each row is right with its confidence less the bias."""
+    """Return share of batches in their interval; each row is right with its confidence less the bias."""
     rng = np.random.default_rng([seed, sorted(MIXTURES).index(mixture), round(1000 * bias)])
     confidence = confidences(rng, MIXTURES[mixture], (batches, BATCH_ROWS))
     right = (rng.random(confidence.shape) < confidence - bias).sum(axis=1)
@@ -34,7 +34,7 @@ def coverage_of(mixture: str, bias: float, batches: int, seed: int = 1) -> float
 
 
 def flights() -> list[tuple[str, float, int]]:
-    """Model, share and rows at the end of the demo's stream."""
+    """Return model, share and rows at the end of the demo's stream."""
     from monitor.cli.demo.stream import prepare
     from monitor.cli.replay import replay
 
@@ -45,7 +45,7 @@ def flights() -> list[tuple[str, float, int]]:
 
 
 def table(batches: int = 20_000) -> str:
-    """All of it as text, in percent."""
+    """Return all of it as text, in percent."""
     error = 200 * sqrt(LEVEL * (1 - LEVEL) / BATCHES_KEPT)
     lines = [
         f"Batches of {BATCH_ROWS} labelled rows inside their {100 * LEVEL:g} % interval, in % "

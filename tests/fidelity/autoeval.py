@@ -49,7 +49,7 @@ PAPER_S1 = {50: (50.4, 91.3), 100: (37.8, 92.0), 200: (24.4, 91.8), 300: (19.9, 
 
 @cache
 def rows() -> tuple[Floats, Floats]:
-    """Scores (rows, 7) of the positive class, and whether the first model is right (rows,)."""
+    """Return scores (rows, 7) of the positive class, and whether the first model is right (rows,)."""
     score, label = read_scores(7)
     order = np.random.default_rng(20_261).permutation(len(label))
     right = (score[order, 0] >= 0.5) == (label[order] == 1)
@@ -57,13 +57,13 @@ def rows() -> tuple[Floats, Floats]:
 
 
 def guess(annotator: str, score: Floats, rng: np.random.Generator) -> Floats:
-    """The annotator's chance that the first model is right."""
+    """Return the annotator's chance that the first model is right."""
     positive = {"model itself": score[:, 0], "mean of models": score.mean(axis=1)}.get(annotator)
     if positive is None:
         noise = rng.random(len(score))
         positive = noise if annotator == "noise" else 0.5 * (score.mean(axis=1) + noise)
-    found: Floats = np.where(score[:, 0] >= 0.5, positive, 1 - positive)
-    return found
+    guessed: Floats = np.where(score[:, 0] >= 0.5, positive, 1 - positive)
+    return guessed
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Row:
 
 
 def measure(annotator: str, labels: int, trials: int, seed: int = 1) -> Row:
-    """Coverage of 95 % intervals over random labels."""
+    """Return coverage of 95 % intervals over random labels."""
     score, right = rows()
     truth, sums = right.mean(), np.zeros(5)
     for trial in range(trials):
@@ -94,12 +94,12 @@ def measure(annotator: str, labels: int, trials: int, seed: int = 1) -> Row:
         picked = rng.choice(len(right), labels + FRESH, replace=False)
         expected = guess(annotator, score[picked], rng)
         known, own, fresh = right[picked[:labels]], expected[:labels], expected[labels:]
-        found = prediction_powered(known, own, fresh)
-        low, high = found.interval(0.95)[0]
+        result = prediction_powered(known, own, fresh)
+        low, high = result.interval(0.95)[0]
         ours = powered_share(known, own, fresh, None, None, 0.95)
-        variance = float(found.covariance[0, 0])
+        variance = float(result.covariance[0, 0])
         held = ours.lower <= truth <= ours.upper
-        sums += (found.lam[0], low <= truth <= high, held, ours.upper - ours.lower, variance)
+        sums += (result.lam[0], low <= truth <= high, held, ours.upper - ours.lower, variance)
     lam, normal, wilson, width, variance = sums / trials
     effective = truth * (1 - truth) * (1 - 1 / labels) / variance
     return Row(annotator, labels, trials, lam, normal, wilson, width, effective)
@@ -138,31 +138,31 @@ class Shift:
 
 
 def shift_weights(scores: Floats, scores_unlabelled: Floats) -> Floats:
-    """(n,) density ratio dP/dQ at the labelled rows (Q), by the scores' logits and their squares."""
+    """Return (n,) density ratio dP/dQ at the labelled rows (Q), by the scores' logits and their squares."""
     lines = [logit(np.clip(score, 1e-6, 1 - 1e-6)) for score in (scores, scores_unlabelled)]
     return ratio(*(np.stack([line, line * line], axis=1) for line in lines))
 
 
 @cache
 def measure_shift(labels: int, trials: int, floor: float = 0.02, seed: int = 2) -> Shift:
-    """Labels where the first model's score is high: density ∝ floor + score."""
+    """Return labels where the first model's score is high: density ∝ floor + score."""
     score, right = rows()
-    truth, held, found = right.mean(), np.zeros((3, 2)), np.empty((trials, 3))
+    truth, held, results = right.mean(), np.zeros((3, 2)), np.empty((trials, 3))
     density = floor + score[:, 0]
     for trial in range(trials):
         rng = np.random.default_rng([seed, labels, trial])
         picked = rng.choice(len(right), labels, p=density / density.sum())
         fresh = rng.choice(len(right), FRESH)
         expected = guess("mean of models", score, rng)
-        given = right[picked], expected[picked], expected[fresh]
+        inputs = right[picked], expected[picked], expected[fresh]
         estimated = shift_weights(score[picked, 0], score[fresh, 0])
         for at, w in enumerate((None, 1 / density[picked], estimated)):
-            powered, ours = prediction_powered(*given, weights=w), powered_share(*given, w, None, 0.9)
+            powered, ours = prediction_powered(*inputs, weights=w), powered_share(*inputs, w, None, 0.9)
             low, high = powered.interval(0.9)[0]
             held[at] += low <= truth <= high, ours.lower <= truth <= ours.upper
             if at == 1:
-                found[trial] = powered.value[0], powered.error[0], low > truth
-    value, error, above = found.T
+                results[trial] = powered.value[0], powered.error[0], low > truth
+    value, error, above = results.T
     oracle = (np.abs(value - truth) <= ndtri(0.95) * value.std(ddof=1)).mean()
     unweighted, known, by_estimate = held / trials
     ratio = error.mean() / value.std(ddof=1)
@@ -170,7 +170,7 @@ def measure_shift(labels: int, trials: int, floor: float = 0.02, seed: int = 2) 
 
 
 def table(trials: int = 1000) -> Iterator[str]:
-    """The three tables, in percent, a line at a time."""
+    """Yield the three tables, in percent, a line at a time."""
     yield (
         f"civilcomments, accuracy of one model, {trials:,} trials, coverage in % of 95 % intervals "
         f"±{300 * sqrt(0.95 * 0.05 / trials):.1f} (python -m tests.fidelity.autoeval)"
@@ -189,7 +189,7 @@ def table(trials: int = 1000) -> Iterator[str]:
 
 
 def shift_lines(trials: int) -> Iterator[str]:
-    """The second table."""
+    """Yield the second table."""
     yield ""
     yield "Covariate shift, coverage in % of 90 % intervals beside the paper's Table S1 (its data: ImageNet)"
     yield f"{'':>6s} {'unweighted':>21s} {'known weights':>22s} {'estimated weights':>22s}"
@@ -207,7 +207,7 @@ def shift_lines(trials: int) -> Iterator[str]:
 
 
 def mild_lines(trials: int, labels: int = 200) -> Iterator[str]:
-    """The third table."""
+    """Yield the third table."""
     yield (
         f"\n{labels} labels, known weights: chance to be labelled ∝ floor + score; coverage in % of "
         "90 % intervals"

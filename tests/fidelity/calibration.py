@@ -38,13 +38,13 @@ Map = Callable[[Floats], Floats]
 
 
 def logit(p: Floats) -> Floats:
-    """Of probabilities kept a millionth off 0 and 1."""
+    """Return the logits of probabilities kept a millionth off 0 and 1."""
     clipped = np.clip(p, 1e-6, 1 - 1e-6)
     return np.log(clipped) - np.log1p(-clipped)
 
 
 def fitted(method: str, score: Floats, success: Ints) -> Map:
-    """The fitted map from (n,) scores to (n,) chances of success."""
+    """Return the fitted map from (n,) scores to (n,) chances of success."""
     if method == "sklearn sigmoid":
         theirs = _SigmoidCalibration().fit(logit(score), success)
         return lambda fresh: np.asarray(theirs.predict(logit(fresh)))
@@ -56,20 +56,20 @@ def fitted(method: str, score: Floats, success: Ints) -> Map:
 
 
 def loss(chance: Floats, success: Floats) -> float:
-    """Mean log loss; `success` may be a chance itself."""
+    """Return mean log loss; `success` may be a chance itself."""
     kept = np.clip(chance, _SMALLEST, 1 - _SMALLEST)
     return -float(np.mean(success * np.log(kept) + (1 - success) * np.log1p(-kept)))
 
 
 def ace(chance: Floats, truth: Floats) -> float:
-    """Mean gap over 20 bins of equal count by the calibrated chance."""
+    """Return mean gap over 20 bins of equal count by the calibrated chance."""
     cut, _ = equal_count_bins(chance, chance - truth, 20)
     return float(np.abs(cut.bin_sums(cut.values)).sum() / len(chance))
 
 
 def simulated(kind: str, size: int, method: str, trials: int) -> tuple[float, float]:
-    """Excess log loss in thousandths of a nat, and ACE in points, means over trials."""
-    found = []
+    """Return excess log loss in thousandths of a nat, and ACE in points, means over trials."""
+    errors = []
     for trial in range(trials):
         rng = np.random.default_rng([trial, size])
         truth = confidences(rng, ORIGINAL, (size + JUDGED_ROWS,))
@@ -77,16 +77,16 @@ def simulated(kind: str, size: int, method: str, trials: int) -> tuple[float, fl
         success = (rng.random(size) < truth[:size]).astype(np.int64)
         chance = fitted(method, score[:size], success)(score[size:])
         left = truth[size:]
-        found.append((1000 * (loss(chance, left) - loss(left, left)), 100 * ace(chance, left)))
-    return tuple(np.mean(found, axis=0).tolist())
+        errors.append((1000 * (loss(chance, left) - loss(left, left)), 100 * ace(chance, left)))
+    return tuple(np.mean(errors, axis=0).tolist())
 
 
 def of_flights(
     score: Floats, late: Ints, odd: Floats, size: int, method: str, trials: int
 ) -> Iterator[float]:
-    """Log loss beyond the raw scores' in thousandths of a nat, and ACE in points, means over trials."""
+    """Yield log loss beyond the raw scores' in thousandths of a nat, and ACE in points, means over trials."""
     learnt, judged = np.flatnonzero(odd), np.flatnonzero(~odd)
-    found = []
+    errors = []
     for trial in range(trials):
         rng = np.random.default_rng([trial, size])
         rows = np.sort(rng.choice(learnt, min(size, len(learnt)), replace=False))
@@ -94,12 +94,12 @@ def of_flights(
         error = labelled_calibration_error(chance, late[judged] == 1, seed=trial).corrected.result
         assert isinstance(error, Estimate)
         worse = loss(chance, late[judged]) - loss(score[judged], late[judged])
-        found.append((1000 * worse, 100 * error.value))
-    yield from np.mean(found, axis=0).tolist()
+        errors.append((1000 * worse, 100 * error.value))
+    yield from np.mean(errors, axis=0).tolist()
 
 
 def lines_simulated(trials: dict[int, int]) -> Iterator[str]:
-    """A line for each kind of scores and method."""
+    """Yield a line for each kind of scores and method."""
     for kind in OVERCONFIDENCE:
         yield f"simulated, {kind}"
         for method in (*METHODS, *WITNESSES):
@@ -108,7 +108,7 @@ def lines_simulated(trials: dict[int, int]) -> Iterator[str]:
 
 
 def lines_flights(trials: dict[int, int]) -> Iterator[str]:
-    """A line for each model and method."""
+    """Yield a line for each model and method."""
     from monitor.cli.demo.flights import read_flights
     from monitor.cli.demo.training import train_and_score
 
@@ -125,7 +125,7 @@ def lines_flights(trials: dict[int, int]) -> Iterator[str]:
 
 
 def table(quick: bool = False) -> Iterator[str]:
-    """All of it, a line at a time; quick: two trials each."""
+    """Yield all of it, a line at a time; quick: two trials each."""
     trials = dict.fromkeys(SIZES, 2) if quick else TRIALS
     yield "Log loss beyond the truth's (flights: the raw scores'), 1/1000 nat, and ACE, points, by rows"
     runs = ", ".join(f"{count} at {size:,}" for size, count in trials.items())

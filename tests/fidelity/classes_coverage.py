@@ -4,11 +4,11 @@
 
 A row's chances of three classes are drawn from a Dirichlet distribution (50, 45 and 5 % of the rows), its
 label from those, and the likeliest class is predicted: as the macro average, as the micro average, and for
-the rarest class by itself. `threshold` is failure prediction (Kivimäki et al., Table 1): confidences of the
+the rarest class alone. `threshold` is failure prediction (Kivimäki et al., Table 1): confidences of the
 paper's simulated data, those at or above 0.9 taken for correct. The columns are those of
 `tests.fidelity.metrics_coverage`. A macro average has no exact distribution: its 95 % is the level of the
-interval. Where a class may leave a metric undefined, the mean is over the others, in the draws as
-in what was realised. Last, the counts of the confusion matrix of the three classes.
+interval. Where a class may leave a metric undefined, the mean is over the others, in the draws as in the
+realised values. Last, the counts of the confusion matrix of the three classes.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Values = dict[str, float | None]
 
 
 def three_classes(rng: np.random.Generator, n: int) -> Window:
-    """Rows that are right by design."""
+    """Return rows that are right by design."""
     chance = rng.dirichlet(SHARES, n)
     label = (rng.random((n, 1)) > np.cumsum(chance, axis=1)[:, :2]).sum(axis=1)
     return chance, chance.argmax(axis=1), np.eye(3)[label]
 
 
 def taken_for_correct(rng: np.random.Generator, n: int) -> Window:
-    """Confidences as a model of two classes, of which the second is "was right"."""
+    """Return confidences as a model of two classes, of which the second is "was right"."""
     confidence = confidences(rng, ORIGINAL, (n,))
     right = outcomes(rng, confidence)
     scores, truth = (np.column_stack([1 - each, each]) for each in (confidence, right))
@@ -55,7 +55,7 @@ def taken_for_correct(rng: np.random.Generator, n: int) -> Window:
 
 
 def one_against_others(window: Window, k: int) -> Values:
-    """The realised metrics of one class."""
+    """Return the realised metrics of one class."""
     scores, predicted, truth = (np.asarray(each) for each in window)
     pair = [np.column_stack([1 - each[:, k], each[:, k]]) for each in (scores, truth)]
     values = realised_values(pair[0], (predicted == k).astype(np.int64), pair[1])
@@ -63,17 +63,17 @@ def one_against_others(window: Window, k: int) -> Values:
 
 
 def macro(window: Window) -> Values:
-    """The mean over the classes for which a metric is defined."""
-    found = [one_against_others(window, k) for k in range(3)]
+    """Return the mean over the classes for which a metric is defined."""
+    by_class = [one_against_others(window, k) for k in range(3)]
     values: Values = {}
     for metric in CLASSIFICATION_METRICS:
-        known = [each for values_of in found if (each := values_of[metric]) is not None]
+        known = [each for values_of in by_class if (each := values_of[metric]) is not None]
         values[metric] = float(np.mean(known)) if known else None
     return values
 
 
 def micro(window: Window) -> Values:
-    """All (row, class) pairs at once."""
+    """Return all (row, class) pairs at once."""
     scores, _, truth = window
     right, ranking = _accuracy(window), Ranking.from_scores(scores.ravel())
     return {
@@ -91,10 +91,10 @@ def _accuracy(window: Window) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """What is drawn, what is asked for, and what it really was."""
+    """A way to draw a window, the options of its estimates, and its realised values."""
 
     draw: Callable[[np.random.Generator, int], Window]
-    asked: Mapping[str, Any]
+    options: Mapping[str, Any]
     realised: Callable[[Window], Values]
 
 
@@ -107,26 +107,28 @@ CASES: Mapping[str, Case] = {
 
 
 def measure(name: str, n: int, trials: int, seed: int = 1) -> list[Row]:
-    """Every metric of a case over independent windows of n rows."""
+    """Return every metric of a case over independent windows of n rows."""
     case, rng = CASES[name], np.random.default_rng([seed, n, list(CASES).index(name)])
     scores, predicted, truth = case.draw(rng, _REFERENCE_ROWS)
-    spread = classification_details(truth, predicted, CLASSIFICATION_METRICS, ranking=scores, **case.asked)
+    spread = classification_details(truth, predicted, CLASSIFICATION_METRICS, ranking=scores, **case.options)
     counts = {metric: [0, 0] for metric in CLASSIFICATION_METRICS}
     kept: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in CLASSIFICATION_METRICS}
     for trial in range(trials):
         window = case.draw(rng, n)
-        found = classification_details(*window[:2], CLASSIFICATION_METRICS, seed=trial, **case.asked)
+        details = classification_details(*window[:2], CLASSIFICATION_METRICS, seed=trial, **case.options)
         for metric, realised in case.realised(window).items():
-            estimate = found[metric].result
+            estimate = details[metric].result
             counts[metric][0] += realised is None
             counts[metric][1] += not isinstance(estimate, Estimate)
             if realised is not None and isinstance(estimate, Estimate):
-                kept[metric].append(judged(found[metric], estimate, realised, spread[metric].row_sd or nan))
+                kept[metric].append(judged(details[metric], estimate, realised, spread[metric].row_sd or nan))
     return [Row(m, n, nan, trials, len(rows), *means(rows), *counts[m]) for m, rows in kept.items()]
 
 
 def confusion_counts(n: int, trials: int, seed: int = 1) -> Floats:
-    """Of the confusion matrix of three classes (3, 3, 3): share covered, exact mass, mean width in rows."""
+    """Return, for the confusion matrix of three classes (3, 3, 3): share covered, exact mass, mean width in
+    rows.
+    """
     rng = np.random.default_rng([seed, n, 99])
     total = np.zeros((3, 3, 3))
     for _ in range(trials):
@@ -142,14 +144,14 @@ def confusion_counts(n: int, trials: int, seed: int = 1) -> Floats:
 
 
 def confusion_table(trials: int) -> str:
-    """The confusion matrix, a line a count; widths in rows."""
+    """Return the confusion matrix, a line a count; widths in rows."""
     lines = [
         f"{'confusion matrix':16s} {'n':>5s} {'true, predicted':16s} {'cover':>6s} {'mass':>6s} {'width':>6s}"
     ]
     for n in SIZES:
-        found = confusion_counts(n, trials)
+        counts = confusion_counts(n, trials)
         for i, k in np.ndindex(3, 3):
-            cover, mass, width = found[i, k].tolist()
+            cover, mass, width = counts[i, k].tolist()
             lines.append(
                 f"{'':16s} {n:5d} {f'{i}, {k}':16s} {100 * cover:6.2f} {100 * mass:6.2f} {width:6.1f}"
             )
@@ -157,7 +159,7 @@ def confusion_table(trials: int) -> str:
 
 
 def table(trials: int = TRIALS) -> str:
-    """All cases as text, in percent."""
+    """Return all cases as text, in percent."""
     lines = [
         f"Coverage in % of 95 % intervals without labels, {trials:,} windows each "
         "(python -m tests.fidelity.classes_coverage)",

@@ -89,13 +89,13 @@ class Rows:
         return cls(scores, (score > 0.5).astype(np.int64), labels.astype(np.int64), features)
 
     def at(self, rows: Ints) -> Rows:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Rows(self.scores[rows], self.predicted[rows], self.labels[rows], self.features[rows])
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What became of one window.
+    """The results of one window.
 
     Parameters
     ----------
@@ -131,16 +131,16 @@ class Judge:
 
     def see(self, window: Rows, seed: int, boosted: bool = True) -> tuple[Adapted, Seen | None]:
         """None where the estimate is unknown."""
-        found = self.reference.adapt(window.features)
-        if found.calibration is None:
-            return found, None
+        adapted = self.reference.adapt(window.features)
+        if adapted.calibration is None:
+            return adapted, None
         truth = realised_values(window.scores, window.predicted, np.eye(2)[window.labels])
         errors: dict[tuple[str, str], float] = {}
         covered: dict[tuple[str, str], float] = {}
         width: dict[tuple[str, str], float] = {}
         pairs: tuple[tuple[str, Calibration, Predictive], ...] = (
             ("plain", self.plain, self.base),
-            ("covariates", found.calibration, found.predictive(self.base, self.reference, 1)),
+            ("covariates", adapted.calibration, adapted.predictive(self.base, self.reference, 1)),
         )
         for method, calibration, model in pairs:
             request = EstimationRequest(
@@ -162,7 +162,7 @@ class Judge:
             errors["accuracy", "boosting"] = abs(claimed - float((window.predicted == window.labels).mean()))
         before = self.values["accuracy"] or 0.0
         unit = float(np.sqrt(before * (1 - before) / len(window.labels)))
-        return found, Seen(errors, covered, width, unit, found.effective)
+        return adapted, Seen(errors, covered, width, unit, adapted.effective)
 
     def _boosted(self, window: Rows) -> float:
         features = np.concatenate([self.used.features, window.features])
@@ -178,7 +178,7 @@ class Judge:
 
 
 def features_of(rng: np.random.Generator, n: int, shift: str) -> tuple[Floats, Ints, Ints]:
-    """Three numbers, six segments, four regions."""
+    """Return three numbers, six segments, four regions."""
     segments, regions = np.array([0.3, 0.25, 0.2, 0.1, 0.1, 0.05]), np.array([0.4, 0.3, 0.2, 0.1])
     if shift in ("segments", "three", "hidden"):
         segments = np.array([0.05, 0.1, 0.1, 0.15, 0.25, 0.35])
@@ -200,7 +200,7 @@ def features_of(rng: np.random.Generator, n: int, shift: str) -> tuple[Floats, I
 
 
 def simulated_rows(rng: np.random.Generator, n: int, shift: str, model: LogisticRegression | None) -> Rows:
-    """Rows under a shift, scored by the model; without a model, scored 0."""
+    """Return rows under a shift, scored by the model; without a model, scored 0."""
     numbers, segment, region = features_of(rng, n, shift)
     logit = (
         np.array([0.8, 0.3, 0.0, -0.3, -0.6, -1.0])[segment]
@@ -222,7 +222,7 @@ def simulated_rows(rng: np.random.Generator, n: int, shift: str, model: Logistic
 def simulated_life(
     seed: int, shifts: Iterable[str], sizes: Iterable[int], boosted: bool = True
 ) -> Iterator[tuple[str, int, Seen | None]]:
-    """One model and its reference, and a window of each shift and size."""
+    """Yield one model and its reference, and a window of each shift and size."""
     rng = np.random.default_rng([9, seed])
     training = simulated_rows(rng, 3000, "none", None)
     known = np.column_stack((training.features[:, :3], np.eye(4)[training.features[:, 4].astype(int)]))
@@ -246,7 +246,7 @@ def simulated_life(
 
 
 def two_segments(rng: np.random.Generator, n: int, share: float) -> Rows:
-    """Answers that are right 25 points less often in the second segment, at the same score."""
+    """Return answers that are right 25 points less often in the second segment, at the same score."""
     segment = (rng.random(n) < share).astype(np.float64)
     confidence, predicted = rng.uniform(0.5, 1.0, n), rng.integers(0, 2, n)
     labels = np.where(rng.random(n) < confidence - 0.25 * segment, predicted, 1 - predicted)
@@ -254,12 +254,12 @@ def two_segments(rng: np.random.Generator, n: int, share: float) -> Rows:
 
 
 def hiding(rows: Rows, columns: list[int]) -> Rows:
-    """The same rows with some of their features."""
+    """Return the same rows with some of their features."""
     return Rows(rows.scores, rows.predicted, rows.labels, rows.features[:, columns])
 
 
 def flight_features(flights: Flights, rows: Ints) -> Floats:
-    """Carrier, origin, hour, departure delay."""
+    """Return carrier, origin, hour, departure delay."""
     columns = flights.carrier[rows], flights.origin[rows], flights.hour[rows], flights.delay[rows]
     return np.column_stack(columns).astype(np.float64)
 
@@ -268,25 +268,27 @@ FLIGHT_KINDS: tuple[Kind, ...] = ("text", "text", "number", "number")
 
 
 def leaning(rng: np.random.Generator, features: Floats, towards: str) -> Floats:
-    """(n,) logarithm of the chance of being drawn, up to a constant."""
+    """Return (n,) logarithm of the chance of being drawn, up to a constant."""
     if towards == "carriers":
-        found: Floats = rng.normal(0, 1.5, 100)[features[:, 0].astype(int)]
-        return found
+        logs: Floats = rng.normal(0, 1.5, 100)[features[:, 0].astype(int)]
+        return logs
     column = features[:, 2] if towards == "hours" else np.log(np.maximum(features[:, 3] + 30.0, 1.0))
     scaled = (column - column.mean()) / column.std()
     return np.asarray(rng.choice([-1.0, 1.0]) * scaled)
 
 
-def drawn(rng: np.random.Generator, logs: Floats, n: int) -> Ints:
-    """n different rows with chances in proportion to exp(logs), one after the other (Gumbel's maxima)."""
-    found: Ints = np.sort(np.argsort(-(logs + rng.gumbel(size=len(logs))))[:n])
-    return found
+def draw_rows(rng: np.random.Generator, logs: Floats, n: int) -> Ints:
+    """Return n different rows with chances in proportion to exp(logs), one after the other (Gumbel's
+    maxima).
+    """
+    rows: Ints = np.sort(np.argsort(-(logs + rng.gumbel(size=len(logs))))[:n])
+    return rows
 
 
 def flight_cases(
     sizes: Iterable[int] = SIZES, windows: int = _WINDOWS, months: tuple[int, int] = (7, 12)
 ) -> Iterator[tuple[str, int, Seen | None]]:
-    """Windows over time, and resampled ones."""
+    """Yield windows over time, and resampled ones."""
     flights = read_flights()
     training, held_rows, later = split(flights)
     later = later[
@@ -306,23 +308,23 @@ def flight_cases(
             for n in (size for size in sizes if size <= _MOST_DRAWN):
                 for seed in range(windows):
                     rng = np.random.default_rng([months[0], n, seed])
-                    window = pool.at(drawn(rng, leaning(rng, pool.features, towards), n))
+                    window = pool.at(draw_rows(rng, leaning(rng, pool.features, towards), n))
                     yield f"{model}, {towards}", n, judge.see(window, seed)[1]
 
 
 def flight_scores(flights: Flights, training: Ints) -> dict[str, Floats]:
-    """By model, the score of each flight; NaN where the demo's have none."""
+    """Return, by model, the score of each flight; NaN where the demo's have none."""
     scored, score = train_and_score(flights, seed=0), np.full(len(flights), np.nan)
-    found = {}
+    scores = {}
     for name in ("logistic", "boosting"):
         column = MODELS.index(name)
         score[scored.reference_rows], score[scored.stream_rows] = (
             scored.reference_scores[:, column], scored.stream_scores[:, column],
         )  # fmt: skip
-        found[name] = score.copy()
+        scores[name] = score.copy()
     delay = np.clip(flights.delay, -30.0, 120.0)[:, None]
     alone = LogisticRegression(max_iter=500).fit(delay[training], flights.late[training])
-    return {**found, "delay alone": alone.predict_proba(delay)[:, 1]}
+    return {**scores, "delay alone": alone.predict_proba(delay)[:, 1]}
 
 
 def rows_of_flights(flights: Flights, rows: Ints, score: Floats) -> Rows:
@@ -335,7 +337,7 @@ VISIT_KINDS: tuple[Kind, ...] = ("number", "number", "text", "text")
 def visit_cases(
     sizes: Iterable[int] = SIZES, windows: int = _WINDOWS, seed: int = _REPORTED
 ) -> Iterator[tuple[str, int, Seen | None]]:
-    """Half of the people learn and are the reference, windows are of the other half."""
+    """Yield half of the people learn and are the reference, windows are of the other half."""
     data = randhie.load_pandas().data.to_numpy(dtype=np.float64)
     rng = np.random.default_rng(seed)
     data = data[rng.permutation(len(data))]
@@ -352,19 +354,19 @@ def visit_cases(
             for k in range(windows):
                 rng = np.random.default_rng([seed, n, k])
                 logs = scaled[:, columns] @ rng.choice([-0.7, 0.7], 2)
-                yield towards, n, judge.see(pool.at(drawn(rng, logs, n)), k)[1]
+                yield towards, n, judge.see(pool.at(draw_rows(rng, logs, n)), k)[1]
 
 
 def mean_of(seen: list[Seen], what: str, *key: str) -> float:
-    """Of the windows that have it; NaN if none has."""
+    """Return the mean over the windows that have the figure; NaN if none has."""
     values = [float(getattr(one, what)[key]) for one in seen if key in getattr(one, what)]
     return float(np.mean(values)) if values else float("nan")
 
 
-def line(name: str, n: int, found: list[Seen | None]) -> str:
-    """A case and a size."""
-    seen = [one for one in found if one is not None]
-    unknown = 100 * (1 - len(seen) / len(found))
+def line(name: str, n: int, measured: list[Seen | None]) -> str:
+    """Return a case and a size."""
+    seen = [one for one in measured if one is not None]
+    unknown = 100 * (1 - len(seen) / len(measured))
     if not seen:
         return f"{name:28s}{n:>6,}{'unknown in all windows':>28s}"
     cells = [f"{100 * mean_of(seen, 'errors', 'accuracy', m):6.2f}" for m in METHODS]
@@ -396,34 +398,34 @@ HEADER = (
 def lines(
     title: str, cases: Iterable[tuple[str, int, Seen | None]], apart: tuple[str, ...] = ()
 ) -> Iterator[str]:
-    """The table of the cases; the last rows are means over all but those named."""
+    """Yield the table of the cases; the last rows are means over all but those named."""
     yield f"{title}; in points, covered and width in %"
     yield HEADER
-    found: dict[tuple[str, int], list[Seen | None]] = {}
+    by_case: dict[tuple[str, int], list[Seen | None]] = {}
     for name, n, seen in cases:
-        found.setdefault((name, n), []).append(seen)
-    for (name, n), each in sorted(found.items(), key=lambda item: list(found).index(item[0])):
+        by_case.setdefault((name, n), []).append(seen)
+    for (name, n), each in sorted(by_case.items(), key=lambda item: list(by_case).index(item[0])):
         yield line(name, n, each)
-    for n in sorted({n for _, n in found}):
-        every = [one for (name, m), each in found.items() if m == n and name not in apart for one in each]
+    for n in sorted({n for _, n in by_case}):
+        every = [one for (name, m), each in by_case.items() if m == n and name not in apart for one in each]
         yield line("all but the last two" if apart else "all", n, every)
 
 
 def simulated(trials: int = 30) -> Iterator[str]:
-    """Simulated shifts."""
+    """Yield simulated shifts."""
     cases = (case for trial in range(trials) for case in simulated_life(_REPORTED + trial, SHIFTS, SIZES))
     title = "Simulated shifts (python -m tests.fidelity.covariates simulated), reference of 5,000 rows"
     return lines(f"{title}, {trials} trials a row", cases, SHIFTS[-2:])
 
 
 def flights() -> Iterator[str]:
-    """Flights over time and resampled."""
+    """Yield flights over time and resampled."""
     title = f"Flights (python -m tests.fidelity.covariates flights), {_WINDOWS} windows a row"
     return lines(title, flight_cases())
 
 
 def visits() -> Iterator[str]:
-    """Visits to doctors, resampled."""
+    """Yield visits to doctors, resampled."""
     title = f"Visits to doctors (python -m tests.fidelity.covariates visits), {_WINDOWS} windows a row"
     return lines(title, visit_cases())
 

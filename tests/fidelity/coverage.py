@@ -54,7 +54,7 @@ class Row:
 
 @cache
 def measure(mixture: str, n: int, trials: int, seed: int = 1) -> Row:
-    """Coverage over independent windows of n rows."""
+    """Return coverage over independent windows of n rows."""
     rng = np.random.default_rng([seed, n, sorted(MIXTURES).index(mixture)])
     reference = expected_accuracy(ORIGINAL)
     sem = 1.96 * sqrt(reference * (1 - reference) / n)
@@ -91,7 +91,7 @@ def _counts(confidence: Floats, right: np.ndarray, sem: float) -> Floats:
 
 
 def table(trials: int = 10_000) -> Iterator[str]:
-    """A line a mixture and size, in percent."""
+    """Yield a line a mixture and size, in percent."""
     yield (
         f"Coverage in % of {LEVEL:.0%} intervals, {trials:,} windows each (python -m tests.fidelity.coverage)"
     )

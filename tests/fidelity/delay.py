@@ -27,7 +27,7 @@ STEP = 0.05
 
 
 def drift(rng: np.random.Generator, series: int, size: int, windows: int) -> Floats:
-    """(series, windows) mean confidences while the shift comes in."""
+    """Return (series, windows) mean confidences while the shift comes in."""
     shares = np.minimum(STEP * np.arange(1, windows + 1), 1.0)
     columns = [confidence_process(size, round(float(a), 2)).draw(rng.standard_normal(series)) for a in shares]
     return np.column_stack(columns)
@@ -44,7 +44,7 @@ def delays(
     windows: int = 60,
     seed: int = 0,
 ) -> Floats:
-    """(series,) windows from the first shifted one until the alarm, infinity where none came.
+    """Return (series,) windows from the first shifted one until the alarm, infinity where none came.
 
     `limit` is as in `tests.fidelity.arl.simulate`. The same seed gives each chart the same windows.
     """
@@ -55,17 +55,19 @@ def delays(
     return first_alarm(broken_rules(z, logics[0].multiplier, rules).any(axis=0))
 
 
-def line(label: str, found: Floats) -> str:
-    """One row of the table."""
-    quantiles = np.quantile(np.where(np.isinf(found), 1e9, found), [0.5, 0.9])
+def line(label: str, windows: Floats) -> str:
+    """Return one row of the table."""
+    quantiles = np.quantile(np.where(np.isinf(windows), 1e9, windows), [0.5, 0.9])
     shown = " ".join(f"{q:7.0f}" if q < 1e9 else "   >end" for q in quantiles)
-    finite = found[np.isfinite(found)]
+    finite = windows[np.isfinite(windows)]
     error = finite.std(ddof=1) / math.sqrt(len(finite))
-    return f"{label:58s} {finite.mean():7.2f} ±{error:5.2f} {shown} {100 * np.isinf(found).mean():8.2f} %"
+    return f"{label:58s} {finite.mean():7.2f} ±{error:5.2f} {shown} {100 * np.isinf(windows).mean():8.2f} %"
 
 
 def gradual(series: int) -> list[str]:
-    """`shewhart` beside `shewhart_p` at the same `arl0`, at the textbook's 3 sigma, and truly at 3 sigma."""
+    """Return `shewhart` beside `shewhart_p` at the same `arl0`, at the textbook's 3 sigma, and truly at 3
+    sigma.
+    """
     out = []
     for size in (100, 500):
         own = confidence_process(size)
@@ -73,17 +75,18 @@ def gradual(series: int) -> list[str]:
             for rules, arl0 in ((("we1",), 370.0), (ALL_RULES, 92.0)):
                 for limit in (("arl0", arl0), ("sigmas", 3.0)):
                     for kind in ("shewhart", "shewhart_p"):
-                        found = delays(kind, size, m, rules, limit, series=series)
+                        windows = delays(kind, size, m, rules, limit, series=series)
                         label = f"n={size} m={m} {'+'.join(rules)} {limit[0]}={limit[1]:g} {kind}"
-                        out.append(line(label, found))
+                        out.append(line(label, windows))
             matched = 3 * own.row_sd / math.sqrt(own.mean * (1 - own.mean))
-            found = delays("shewhart_p", size, m, ("we1",), ("sigmas", matched), series=series)
-            out.append(line(f"n={size} m={m} we1 sigmas={matched:.2f} shewhart_p, truly 3 sigma", found))
+            windows = delays("shewhart_p", size, m, ("we1",), ("sigmas", matched), series=series)
+            out.append(line(f"n={size} m={m} we1 sigmas={matched:.2f} shewhart_p, truly 3 sigma", windows))
     return out
 
 
 def constant_shift(size: int, share: float, chart: str, multiplier: float = 3.0) -> tuple[float, float]:
-    """Mean windows until the alarm of `we1` with known limits, once `share` of the rows are shifted for good.
+    """Return mean windows until the alarm of `we1` with known limits, once `share` of the rows are shifted
+    for good.
 
     Returns
     -------
@@ -101,18 +104,18 @@ def constant_shift(size: int, share: float, chart: str, multiplier: float = 3.0)
 
 
 def constant(sizes: tuple[int, ...] = (100, 500)) -> list[str]:
-    """A shift that stays small for ever: where limits that are too wide cost most."""
+    """Return a shift that stays small for ever: where limits that are too wide cost most."""
     out = []
     for size in sizes:
         for share in (0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0):
-            found = [constant_shift(size, share, chart) for chart in ("shewhart", "shewhart_p")]
-            exact = " ".join(f"{pair[0]:11.1f} {pair[1]:11.1f}" for pair in found)
+            pairs = [constant_shift(size, share, chart) for chart in ("shewhart", "shewhart_p")]
+            exact = " ".join(f"{pair[0]:11.1f} {pair[1]:11.1f}" for pair in pairs)
             out.append(f"n={size:<4d} {100 * share:3.0f} % shifted {exact}")
     return out
 
 
 def table(series: int = 2000) -> Iterator[str]:
-    """All tables, a line at a time."""
+    """Yield all tables, a line at a time."""
     yield f"Gradual shift, 5 % a window; {series} charts, each on its own reference; seed 0; 60 windows"
     yield f"{'':58s} {'mean':>7s} {'error':>6s} {'median':>7s} {'90 %':>7s} {'never':>9s}"
     yield from gradual(series)

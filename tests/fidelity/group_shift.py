@@ -1,4 +1,4 @@
-"""How far labels move the accuracy of a group whose confidences are right: false shifts.
+"""The false shifts of a group whose confidences are right: how far labels move its accuracy.
 
     python -m tests.fidelity.group_shift [--draws 200]
 
@@ -28,7 +28,7 @@ FAR = 0.03
 
 
 def largest_shift(reference: int, share: float, seed: int) -> float:
-    """The largest shift among the windows of one group."""
+    """Return the largest shift among the windows of one group."""
     rng = np.random.default_rng([seed, reference, 37])
     known, chance = confidences(rng, ORIGINAL, (reference,)), confidences(rng, ORIGINAL, (WINDOWS, SIZE))
     logic = Correction.from_group(known, rng.random(reference) < known, SIZE).build()
@@ -40,20 +40,20 @@ def largest_shift(reference: int, share: float, seed: int) -> float:
             late = labelled[window - 1]
             logic.push(before[late], chance[window - 1, late], right[window - 1, late])
         before = blocks
-        found = logic.estimate(window)
-        assert isinstance(found, Estimate)
-        shifts.append(abs(found.value - float(confidence.mean())))
+        estimate = logic.estimate(window)
+        assert isinstance(estimate, Estimate)
+        shifts.append(abs(estimate.value - float(confidence.mean())))
     return max(shifts)
 
 
 def shifted(reference: int, share: float, draws: int, seed: int = 1) -> tuple[float, float]:
-    """Share of draws with a shift of more than three points, and the median of the largest shift."""
-    found = [largest_shift(reference, share, 1000 * seed + draw) for draw in range(draws)]
-    return float(np.mean(np.array(found) > FAR)), float(np.median(found))
+    """Return share of draws with a shift of more than three points, and the median of the largest shift."""
+    shifts = [largest_shift(reference, share, 1000 * seed + draw) for draw in range(draws)]
+    return float(np.mean(np.array(shifts) > FAR)), float(np.median(shifts))
 
 
 def table(draws: int = 200) -> Iterator[str]:
-    """All of it, a line at a time."""
+    """Yield all of it, a line at a time."""
     yield f"Right groups that labels shift, {draws} draws a row (python -m tests.fidelity.group_shift)"
     yield "reference   labels   by more than 3 points   largest of 30 windows, median"
     for reference in REFERENCES:

@@ -65,16 +65,16 @@ class Row:
 
 
 def picked(rng: np.random.Generator, design: str, answers: int, trials: int) -> Ints:
-    """Labelled rows by share, (trials, 4): at least one in each sample."""
-    found = np.zeros((0, 4), dtype=np.int64)
-    while len(found) < trials:
-        drawn = rng.binomial(rng.multinomial(answers, SHARES, size=trials), DESIGNS[design])
-        found = np.concatenate([found, drawn[drawn.sum(axis=1) > 0]])
-    return found[:trials]
+    """Return labelled rows by share, (trials, 4): at least one in each sample."""
+    counts = np.zeros((0, 4), dtype=np.int64)
+    while len(counts) < trials:
+        draws = rng.binomial(rng.multinomial(answers, SHARES, size=trials), DESIGNS[design])
+        counts = np.concatenate([counts, draws[draws.sum(axis=1) > 0]])
+    return counts[:trials]
 
 
 def sums(design: str, rows: Ints) -> WeightedCounts:
-    """Of one sample."""
+    """Return the weighted counts of one sample."""
     total = WeightedCounts()
     for k, (probability, n) in enumerate(zip(DESIGNS[design], rows.tolist(), strict=True)):
         right = n if k % 2 == 0 else 0
@@ -83,7 +83,7 @@ def sums(design: str, rows: Ints) -> WeightedCounts:
 
 
 def plain_interval(counts: WeightedCounts) -> tuple[float, float]:
-    """Wilson's at p(1 - p) over the linearised variance; at Kish's number where that is 0."""
+    """Return Wilson's at p(1 - p) over the linearised variance; at Kish's number where that is 0."""
     w, squares = counts.n * ONE + counts.excess.weight, counts.n * ONE**2 + counts.excess.squares
     share = (counts.successes * ONE + counts.excess.weighted_successes) / w
     good = counts.successes * ONE**2 + counts.excess.squared_successes
@@ -93,19 +93,19 @@ def plain_interval(counts: WeightedCounts) -> tuple[float, float]:
 
 
 def measure(design: str, answers: int, trials: int, seed: int = 1) -> Row:
-    """Coverage over independent samples."""
+    """Return coverage over independent samples."""
     rng = np.random.default_rng([seed, answers, list(DESIGNS).index(design)])
     rows = picked(rng, design, answers, trials)
     held = np.zeros(4)
     for sample in rows:
         counts = sums(design, sample)
-        found, naive = hajek(counts, LEVEL), wilson(counts.successes, counts.n, LEVEL)
-        assert isinstance(found, Estimate)
+        weighted, naive = hajek(counts, LEVEL), wilson(counts.successes, counts.n, LEVEL)
+        assert isinstance(weighted, Estimate)
         assert isinstance(naive, Estimate)
         lower, upper = plain_interval(counts)
         held += (
-            found.lower <= TRUTH <= found.upper,
-            found.upper - found.lower,
+            weighted.lower <= TRUTH <= weighted.upper,
+            weighted.upper - weighted.lower,
             lower <= TRUTH <= upper,
             naive.lower <= TRUTH <= naive.upper,
         )
@@ -113,7 +113,7 @@ def measure(design: str, answers: int, trials: int, seed: int = 1) -> Row:
 
 
 def table(trials: int = 10_000) -> Iterator[str]:
-    """A line a design and number of answers, in percent."""
+    """Yield a line a design and number of answers, in percent."""
     error = 300 * sqrt(LEVEL * (1 - LEVEL) / trials)
     yield (
         f"Coverage in % of {LEVEL:.0%} intervals, {trials:,} samples each, ±{error:.2f} "

@@ -1,4 +1,4 @@
-"""What labels do to the intervals of a stream: width and coverage with labels and without.
+"""The effect of labels on the intervals of a stream: width and coverage with labels and without.
 
     python -m tests.fidelity.labels_help [models] [groups] [trust] [--streams 200] [--lives 1000]
 
@@ -57,20 +57,20 @@ class Life(NamedTuple):
 
     Parameters
     ----------
-    plain, told : float
+    plain, labelled : float
         Width without labels and with them, in points.
-    plain_held, told_held : float
+    plain_held, labelled_held : float
         Share of windows whose accuracy the interval held.
     """
 
     plain: float
-    told: float
+    labelled: float
     plain_held: float
-    told_held: float
+    labelled_held: float
 
 
 def life(seed: int, jump: bool = False) -> Life:
-    """One stream, with its labels and without."""
+    """Return one stream, with its labels and without."""
     rng = np.random.default_rng([seed, 18])
     rows = REFERENCE + WINDOWS * SIZE
     chance = np.clip(confidences(rng, ORIGINAL, (rows,)), 1e-9, 1 - 1e-9)
@@ -94,12 +94,12 @@ def life(seed: int, jump: bool = False) -> Life:
     for labels in (picked[:0], picked):
         reports = Rig(settings, references, recalibrate=recalibrate).feed(_with_labels(stream, hits, labels))
         measured.append(_measured(reports, truth))
-    (plain, plain_held), (told, told_held) = measured
-    return Life(plain, told, plain_held, told_held)
+    (plain, plain_held), (labelled, labelled_held) = measured
+    return Life(plain, labelled, plain_held, labelled_held)
 
 
 def _answers(confidence: Floats) -> list[Record]:
-    """Whose predicted class is the first; the score is its confidence, below a half too."""
+    """Return answers of the first class; the score is its confidence, below a half too."""
     return [
         {"id": f"a{i}", "time": 1.7e9 + i, "model": "m", "scores": [one, 1 - one]}
         for i, one in enumerate(confidence.tolist())
@@ -112,37 +112,37 @@ def _label(answer: Record, right: Any) -> str:
 
 
 def _with_labels(stream: list[Record], right: Any, picked: Any) -> Iterator[Record]:
-    """The answers, each followed by the label of the one `LAG` before, if that was picked."""
-    told = set(picked.tolist())
+    """Yield the answers, each followed by the label of the one `LAG` before, if that was picked."""
+    known = set(picked.tolist())
     for i, answer in enumerate(stream):
         yield answer
-        if i - LAG in told:
+        if i - LAG in known:
             old = stream[i - LAG]
             yield {"id": old["id"], "time": answer["time"], "label": _label(old, right[i - LAG])}
 
 
 def _measured(reports: list[WindowReport], truth: Floats) -> tuple[float, float]:
-    """Mean width in points, share held."""
+    """Return mean width in points, share held."""
     leading = [leading_estimate(one.estimates, "accuracy") for one in reports if not one.revision]
-    found = [e.result for e in leading if e is not None and isinstance(e.result, Estimate)]
-    ends = np.array([[e.lower, e.upper] for e in found])
+    estimates = [e.result for e in leading if e is not None and isinstance(e.result, Estimate)]
+    ends = np.array([[e.lower, e.upper] for e in estimates])
     held = (ends[:, 0] - 1e-9 <= truth) & (truth <= ends[:, 1] + 1e-9)
     return 100 * float((ends[:, 1] - ends[:, 0]).mean()), float(held.mean())
 
 
 def lives(streams: int, jump: bool = False, seed: int = 0) -> list[Life]:
-    """So many streams."""
+    """Return the lives of `streams` streams."""
     return [life(1000 * seed + i, jump) for i in range(streams)]
 
 
-def widening(found: list[Life]) -> tuple[float, float]:
-    """How much wider intervals are with labels than without, in points, and the standard error of that."""
-    wider = np.array([one.told - one.plain for one in found])
+def widening(lives: list[Life]) -> tuple[float, float]:
+    """Return how much wider intervals are with labels than without, in points, and its standard error."""
+    wider = np.array([one.labelled - one.plain for one in lives])
     return float(wider.mean()), float(wider.std(ddof=1)) / sqrt(len(wider))
 
 
 def table(streams: int = STREAMS) -> Iterator[str]:
-    """All of it, a line at a time."""
+    """Yield all of it, a line at a time."""
     yield "Intervals of 95 % with labels and without (python -m tests.fidelity.labels_help models)"
     yield (
         f"streams of {WINDOWS} windows of {SIZE:,}, labels of {100 * SHARE:g} %, reference of {REFERENCE:,} "
@@ -158,21 +158,22 @@ def _heads() -> str:
     return f"{'streams':14s}{heads}"
 
 
-def _row(case: str, found: list[Life]) -> str:
-    by, error = widening(found)
-    plain, told = (np.array([getattr(one, name) for one in found]) for name in ("plain", "told"))
+def _row(case: str, lives: list[Life]) -> str:
+    by, error = widening(lives)
+    plain, labelled = (np.array([getattr(one, name) for one in lives]) for name in ("plain", "labelled"))
     cells = []
-    for name in ("plain_held", "told_held"):
-        held = 100 * np.array([getattr(one, name) for one in found])
-        cells.append(f"{held.mean():6.1f} ± {held.std(ddof=1) / sqrt(len(found)):.1f}")
-    widths = f"{plain.mean():15.2f}{told.mean():7.2f}{by:+10.3f} ± {error:.3f}"
-    return f"{len(found):5d} {case:8s}{widths}{cells[0]:>18s}{cells[1]:>14s}"
+    for name in ("plain_held", "labelled_held"):
+        held = 100 * np.array([getattr(one, name) for one in lives])
+        cells.append(f"{held.mean():6.1f} ± {held.std(ddof=1) / sqrt(len(lives)):.1f}")
+    widths = f"{plain.mean():15.2f}{labelled.mean():7.2f}{by:+10.3f} ± {error:.3f}"
+    return f"{len(lives):5d} {case:8s}{widths}{cells[0]:>18s}{cells[1]:>14s}"
 
 
 def labels_until_lost(
     estimated: float, true: float, lives: int, labels: int, late: int = 0, step: int = 1, seed: int = 0
 ) -> Floats:
-    """(lives,) labels of a group until its trust was lost, counted from the `late`-th on; infinite: never.
+    """Return (lives,) labels of a group until its trust was lost, counted from the `late`-th on; infinite:
+    never.
 
     Parameters
     ----------
@@ -184,16 +185,18 @@ def labels_until_lost(
     rng = np.random.default_rng([seed, round(1e6 * estimated), round(1e6 * true)])
     test = TrustTest(epsilon_of(np.full(REFERENCE, estimated)))
     tests, of = [test.build() for _ in range(lives)], np.repeat(np.arange(lives), step)
-    found = np.full(lives, np.inf)
+    needed = np.full(lives, np.inf)
     for start in range(0, late + labels, step):
         right = rng.random(lives * step) < (true if start >= late else estimated)
         cost = add_together(tests, of, of * 0, np.full(len(of), estimated), right)
-        found[cost] = np.minimum(found[cost], start + step - late)
-    return found
+        needed[cost] = np.minimum(needed[cost], start + step - late)
+    return needed
 
 
 def ideal(estimated: float, true: float) -> float:
-    """ln 20 / the divergence, in nats, that one label brings on average of the true from the estimated."""
+    """Return ln 20 / the divergence, in nats, that one label brings on average of the true from the
+    estimated.
+    """
     wrong = (1 - true) * log((1 - true) / (1 - estimated))
     return log(20) / (true * log(true / estimated) + wrong)
 
@@ -202,7 +205,7 @@ GROUPS, GROUP_WINDOWS = 5, 8
 
 
 def life_of_groups(seed: int, case: str = "alike") -> Life:
-    """One stream of a model with groups, with its labels and without; `case`: alike, differ or one."""
+    """Return one stream of a model with groups, with its labels and without; `case`: alike, differ or one."""
     rng = np.random.default_rng([seed, 19])
     many = GROUPS * GROUP_WINDOWS * SIZE
     chance = np.clip(confidences(rng, ORIGINAL, (REFERENCE + many,)), 1e-9, 1 - 1e-9)
@@ -233,17 +236,17 @@ def life_of_groups(seed: int, case: str = "alike") -> Life:
     measured = []
     for labels in (picked[:0], picked):
         reports = Rig(settings, references, recalibrate=recalibrate).feed(_with_labels(stream, hits, labels))
-        found = []
+        measures = []
         for group in range(1 if case == "one" else GROUPS):
             truth = hits[group::GROUPS].reshape(GROUP_WINDOWS, SIZE).mean(axis=1)
-            found.append(_measured([one for one in reports if one.group == f"region=r{group}"], truth))
-        measured.append(np.mean(found, axis=0))
-    (plain, plain_held), (told, told_held) = measured
-    return Life(float(plain), float(told), float(plain_held), float(told_held))
+            measures.append(_measured([one for one in reports if one.group == f"region=r{group}"], truth))
+        measured.append(np.mean(measures, axis=0))
+    (plain, plain_held), (labelled, labelled_held) = measured
+    return Life(float(plain), float(labelled), float(plain_held), float(labelled_held))
 
 
 def groups(streams: int = STREAMS) -> Iterator[str]:
-    """The intervals of groups, a line at a time."""
+    """Yield the intervals of groups, a line at a time."""
     yield "Intervals of groups of 95 % with labels and without (python -m tests.fidelity.labels_help groups)"
     yield (
         f"{GROUPS} groups, {GROUP_WINDOWS} windows of {SIZE:,} each, labels of {100 * SHARE:g} %, "
@@ -255,7 +258,7 @@ def groups(streams: int = STREAMS) -> Iterator[str]:
 
 
 def trust(lives: int = LIVES) -> Iterator[str]:
-    """Labels until a group's trust is lost, a line at a time."""
+    """Yield labels until a group's trust is lost, a line at a time."""
     yield "Labels of a group until its trust is lost (python -m tests.fidelity.labels_help trust)"
     yield (
         f"{lives:,} lives; ideal: ln 20 / Kullback-Leibler divergence; false alarms: lives of {LIFE:,} "
@@ -267,11 +270,11 @@ def trust(lives: int = LIVES) -> Iterator[str]:
         best = ideal(estimated, true)
         many = round(12 * best)
         median = float(np.median(labels_until_lost(estimated, true, lives, many)))
-        found = labels_until_lost(estimated, true, lives, many, LATE, step=5)
-        late = float(np.median(found[found > 0]))
+        figures = labels_until_lost(estimated, true, lives, many, LATE, step=5)
+        late = float(np.median(figures[figures > 0]))
         false = float(np.isfinite(labels_until_lost(estimated, estimated, lives, LIFE, step=10)).mean())
-        found = f"{best:8.1f}{median:8.0f}{median / best:7.2f}{late:20.0f}{100 * false:18.1f}"
-        yield f"{estimated:.2f} → {true:.2f}{found}"
+        figures = f"{best:8.1f}{median:8.0f}{median / best:7.2f}{late:20.0f}{100 * false:18.1f}"
+        yield f"{estimated:.2f} → {true:.2f}{figures}"
 
 
 if __name__ == "__main__":

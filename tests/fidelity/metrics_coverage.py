@@ -76,7 +76,7 @@ class Row:
 
 
 def window(rng: np.random.Generator, n: int, prevalence: float) -> tuple[Floats, Ints, Floats]:
-    """Scores, predicted classes and certain scores of the labels."""
+    """Return scores, predicted classes and certain scores of the labels."""
     chance = rng.beta(*BETA[prevalence], n)
     label = (rng.random(n) < chance).astype(np.float64)
     predicted = (chance >= THRESHOLD[prevalence]).astype(np.int64)
@@ -84,18 +84,18 @@ def window(rng: np.random.Generator, n: int, prevalence: float) -> tuple[Floats,
 
 
 def spreads(prevalence: float, seed: int) -> dict[str, float]:
-    """What one labelled row adds to each realised metric: the standard error times √n."""
+    """Return the spread that one labelled row adds to each realised metric: the standard error times √n."""
     scores, predicted, truth = window(np.random.default_rng([seed, 9]), REFERENCE_ROWS, prevalence)
-    found = classification_details(truth, predicted, CLASSIFICATION_METRICS, ranking=scores)
-    return {metric: each.row_sd or nan for metric, each in found.items()}
+    details = classification_details(truth, predicted, CLASSIFICATION_METRICS, ranking=scores)
+    return {metric: each.row_sd or nan for metric, each in details.items()}
 
 
 def realised_values(scores: Floats, predicted: Ints, truth: Floats) -> dict[str, float | None]:
-    """Each metric of the labels, None where they leave it undefined."""
-    found = classification_details(truth, predicted, COUNTED)
+    """Return each metric of the labels, None where they leave it undefined."""
+    details = classification_details(truth, predicted, COUNTED)
     values: dict[str, float | None] = {
         metric: each.result.value if isinstance(each.result, Estimate) else None
-        for metric, each in found.items()
+        for metric, each in details.items()
     }
     ranking, label = Ranking.from_scores(scores[:, 1]), truth[:, 1]
     values["auroc"] = ranking.auroc(label)[0] if 0 < label.sum() < len(label) else None
@@ -105,7 +105,7 @@ def realised_values(scores: Floats, predicted: Ints, truth: Floats) -> dict[str,
 
 @cache
 def measure(n: int, prevalence: float, trials: int, seed: int = 1) -> list[Row]:
-    """Every metric over independent windows of n rows."""
+    """Return every metric over independent windows of n rows."""
     rng = np.random.default_rng([seed, n, round(100 * prevalence)])
     sd = spreads(prevalence, seed)
     kept: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in CLASSIFICATION_METRICS}
@@ -113,14 +113,14 @@ def measure(n: int, prevalence: float, trials: int, seed: int = 1) -> list[Row]:
     unknown = dict.fromkeys(CLASSIFICATION_METRICS, 0)
     for trial in range(trials):
         scores, predicted, truth = window(rng, n, prevalence)
-        found = classification_details(scores, predicted, CLASSIFICATION_METRICS, seed=trial)
+        details = classification_details(scores, predicted, CLASSIFICATION_METRICS, seed=trial)
         real = realised_values(scores, predicted, truth)
         for metric in CLASSIFICATION_METRICS:
-            realised, estimate = real[metric], found[metric].result
+            realised, estimate = real[metric], details[metric].result
             undefined[metric] += realised is None
             unknown[metric] += not isinstance(estimate, Estimate)
             if realised is not None and isinstance(estimate, Estimate):
-                kept[metric].append(judged(found[metric], estimate, realised, sd[metric]))
+                kept[metric].append(judged(details[metric], estimate, realised, sd[metric]))
     return [
         Row(metric, n, prevalence, trials, len(rows), *means(rows), undefined[metric], unknown[metric])
         for metric, rows in kept.items()
@@ -128,42 +128,42 @@ def measure(n: int, prevalence: float, trials: int, seed: int = 1) -> list[Row]:
 
 
 def judged(
-    found: ClassificationEstimate, estimate: Estimate, realised: float, row_sd: float
+    detail: ClassificationEstimate, estimate: Estimate, realised: float, row_sd: float
 ) -> tuple[float, ...]:
-    """Whether both intervals hold the realised value, the mass inside, and both widths."""
+    """Return whether both intervals hold the realised value, the mass inside, and both widths."""
     near = 1e-9  # a ratio that equals an end, but for rounding
     inside = estimate.lower - near <= realised <= estimate.upper + near
     band = cbpe_sem(estimate, row_sd)
     assert isinstance(band, Estimate)
-    mass = nan if found.counts is None else found.counts.holds(estimate.lower, estimate.upper)
+    mass = nan if detail.counts is None else detail.counts.holds(estimate.lower, estimate.upper)
     covered = band.lower <= realised <= band.upper
     return inside, mass, covered, estimate.upper - estimate.lower, band.upper - band.lower
 
 
 def means(rows: list[tuple[float, ...]]) -> list[float]:
-    """Of each column; NaN without rows."""
+    """Return the mean of each column; NaN without rows."""
     if not rows:
         return [nan] * 5
-    found: list[float] = np.mean(np.array(rows, dtype=np.float64).reshape(-1, 5), axis=0).tolist()
-    return found
+    averages: list[float] = np.mean(np.array(rows, dtype=np.float64).reshape(-1, 5), axis=0).tolist()
+    return averages
 
 
 def pooled(n: int, prevalence: float, pools: int, seed: int = 1) -> list[Row]:
-    """Every metric but the accuracy over pools of five windows of n rows; all windows are defined."""
+    """Return every metric but the accuracy over pools of five windows of n rows; all windows are defined."""
     rng = np.random.default_rng([seed, n, round(100 * prevalence), POOLED])
     metrics = [metric for metric in CLASSIFICATION_METRICS if metric != "accuracy"]
     kept: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in metrics}
     for pool in range(pools):
         windows = [window(rng, n, prevalence) for _ in range(POOLED)]
         scores, predicted, truth = (list(each) for each in zip(*windows, strict=True))
-        found = classification_details_many(
+        details = classification_details_many(
             scores, predicted, metrics, seeds=range(pool * POOLED, (pool + 1) * POOLED)
         )
         each = [realised_values(*one) for one in windows]
         whole = realised_values(*(np.concatenate(column) for column in (scores, predicted, truth)))
         for metric in metrics:
             logic = Objective(Bound(min=0.5), windows=POOLED).build()
-            verdicts = [logic.update(poolable(one[metric], n)) for one in found]
+            verdicts = [logic.update(poolable(one[metric], n)) for one in details]
             own = [one[metric] for one in each]
             if any(value is None for value in own) or verdicts[-1].windows < POOLED:
                 continue
@@ -176,15 +176,15 @@ def pooled(n: int, prevalence: float, pools: int, seed: int = 1) -> list[Row]:
     return [Row(m, n, prevalence, pools, len(rows), *means(rows), 0, 0) for m, rows in kept.items()]
 
 
-def poolable(found: ClassificationEstimate, n: int) -> Poolable | None:
-    """What an objective takes of an estimate."""
-    if found.draws is None or not isinstance(found.result, Estimate):
-        return found.counts or found.cumulants
-    return BootstrapDraws(found.result.value, found.draws, n)
+def poolable(estimate: ClassificationEstimate, n: int) -> Poolable | None:
+    """Return the part of an estimate that an objective pools."""
+    if estimate.draws is None or not isinstance(estimate.result, Estimate):
+        return estimate.counts or estimate.cumulants
+    return BootstrapDraws(estimate.result.value, estimate.draws, n)
 
 
 def table(trials: int = 1000, pools: int = 400) -> Iterator[str]:
-    """A line a prevalence, size and metric, in percent."""
+    """Yield a line a prevalence, size and metric, in percent."""
     yield (
         f"Coverage in % of 95 % intervals without labels, {trials:,} windows each "
         "(python -m tests.fidelity.metrics_coverage)"
@@ -209,7 +209,7 @@ def table(trials: int = 1000, pools: int = 400) -> Iterator[str]:
 
 
 def row_text(r: Row) -> str:
-    """A row from its window size on, in percent."""
+    """Return a row from its window size on, in percent."""
     mass = f"{'-':>6s}" if np.isnan(r.mass) else f"{100 * r.mass:6.2f}"
     return (
         f"{r.n:5d} {r.metric:18s} {100 * r.cover:6.2f} {mass} "

@@ -1,4 +1,4 @@
-"""What changes where numpy and OpenBLAS compute as on another kind of processor.
+"""The changes in results where numpy and OpenBLAS compute as on another kind of processor.
 
     python -m tests.fidelity.other_arithmetic estimates
     python -m tests.fidelity.other_arithmetic suite
@@ -59,15 +59,15 @@ FOLDERS = (
 
 
 def scores_of(rng: np.random.Generator, rows: int, classes: int) -> Floats:
-    """Scores of four decimals, each row summing to 1."""
+    """Return scores of four decimals, each row summing to 1."""
     scores: Floats = rng.dirichlet(np.full(classes, 0.7), rows).round(4)
     scores[:, 0] = np.maximum(1.0 - scores[:, 1:].sum(axis=1), 0.0)
     return scores
 
 
 def calibrations() -> dict[str, dict[str, Any]]:
-    """Snapshots, as a store would hold them, by classes and method."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return snapshots, as a store would hold them, by classes and method."""
+    snapshots: dict[str, dict[str, Any]] = {}
     for classes in CLASSES:
         rng = np.random.default_rng(classes)
         scores = scores_of(rng, 2000, classes)
@@ -75,13 +75,13 @@ def calibrations() -> dict[str, dict[str, Any]]:
         labels = (rng.random((2000, 1)) > chances.cumsum(axis=1)[:, :-1]).sum(axis=1)
         for method in CALIBRATIONS:
             fitted = CALIBRATORS[method]().fit(scores, scores.argmax(axis=1), labels)
-            found[f"{classes} {method}"] = dict(fitted.snapshot())
-    return found
+            snapshots[f"{classes} {method}"] = dict(fitted.snapshot())
+    return snapshots
 
 
 def estimates(snapshots: Mapping[str, Mapping[str, Any]], windows: int) -> dict[str, list[float]]:
     """Value and ends by window and metric; windows of each size are drawn alike for each calibration."""
-    found = {}
+    results = {}
     for name, snapshot in snapshots.items():
         classes, fitted = int(name.split()[0]), calibration_from_snapshot(snapshot)
         for rows in ROWS:
@@ -93,20 +93,20 @@ def estimates(snapshots: Mapping[str, Mapping[str, Any]], windows: int) -> dict[
                 )
                 for metric, result in evaluate([request])[0].estimates.items():
                     assert isinstance(result, Estimate)
-                    found[f"{name} {rows} {window} {metric}"] = [result.value, result.lower, result.upper]
-    return found
+                    results[f"{name} {rows} {window} {metric}"] = [result.value, result.lower, result.upper]
+    return results
 
 
 def estimates_under(
     arithmetic: Mapping[str, str], snapshots: Mapping[str, Mapping[str, Any]], windows: int
 ) -> dict[str, list[float]]:
-    """The same, in a process of its own."""
+    """Return the same estimates from a process of its own."""
     with patch.dict(os.environ, arithmetic):
         return apart(estimates, snapshots, windows)
 
 
 def differences(here: Mapping[str, list[float]], there: Mapping[str, list[float]]) -> tuple[Floats, Floats]:
-    """(numbers, 2) what both computed: ends of calibration errors, and all other numbers."""
+    """Return (numbers, 2) what both computed: ends of calibration errors, and all other numbers."""
     pairs: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
     for name, numbers in here.items():
         for place, pair in enumerate(zip(numbers, there[name], strict=True)):
@@ -116,7 +116,7 @@ def differences(here: Mapping[str, list[float]], there: Mapping[str, list[float]
 
 
 def table(windows: int = 30) -> Iterator[str]:
-    """The differences, arithmetic by arithmetic."""
+    """Yield the differences, arithmetic by arithmetic."""
     snapshots = calibrations()
     here = estimates_under({}, snapshots, windows)
     yield (
@@ -136,7 +136,7 @@ def table(windows: int = 30) -> Iterator[str]:
 
 
 def suite(folders: Sequence[str] = FOLDERS) -> Iterator[str]:
-    """How the tests of each folder end: ``625 passed``."""
+    """Yield how the tests of each folder end: ``625 passed``."""
     yield "The numeric tests under other arithmetic (python -m tests.fidelity.other_arithmetic suite)"
     for name, arithmetic in ARITHMETICS.items():
         for folder in folders if set(arithmetic) == set(NO_V4) else folders[:2]:

@@ -40,13 +40,13 @@ class Row:
 
 
 def threshold(rng: np.random.Generator) -> float:
-    """ATC's threshold, fitted on a labelled reference of the original mixture."""
+    """Return ATC's threshold, fitted on a labelled reference of the original mixture."""
     confidence = confidences(rng, ORIGINAL, (REFERENCE_ROWS,))
     return ATC.fit(confidence, outcomes(rng, confidence)).threshold
 
 
 def measure(n: int, shift: float, trials: int, seed: int = 1) -> Row:
-    """Errors over independent windows of n rows."""
+    """Return errors over independent windows of n rows."""
     cut = threshold(np.random.default_rng(seed))
     rng = np.random.default_rng([seed, n, round(100 * shift)])
     confidence = mixed(rng, shift, (trials, n))
@@ -63,7 +63,7 @@ def measure(n: int, shift: float, trials: int, seed: int = 1) -> Row:
 
 
 def table(trials: int = 1000) -> Iterator[str]:
-    """A line a size and shift, in percentage points."""
+    """Yield a line a size and shift, in percentage points."""
     yield (
         f"Mean and standard deviation of the error in points, {trials:,} windows each "
         "(python -m tests.fidelity.point_estimates)"

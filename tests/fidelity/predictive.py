@@ -50,16 +50,16 @@ Measured = dict[tuple[str, int], tuple[Floats, Floats]]
 
 
 def ornstein_uhlenbeck(rng: np.random.Generator, rows: int, length: float, sd: float) -> Floats:
-    """A stationary one, forgotten over `length` rows."""
+    """Return a stationary one, forgotten over `length` rows."""
     keep = np.exp(-1 / length)
     noise = rng.normal(scale=sd * sqrt(1 - keep**2), size=rows)
     noise[0] = rng.normal(scale=sd)
-    found: Floats = lfilter([1.0], [1.0, -keep], noise)
-    return found
+    path: Floats = lfilter([1.0], [1.0, -keep], noise)
+    return path
 
 
 def drift(rng: np.random.Generator, stream: str, rows: int) -> Floats:
-    """The logit bias of each row."""
+    """Return the logit bias of each row."""
     if stream == "stable":
         return np.zeros(rows)
     if stream == "OU drift":
@@ -90,13 +90,13 @@ class Life:
 
     @property
     def right(self) -> NDArray[np.bool_]:
-        """Whether each row's answer is right."""
-        found: NDArray[np.bool_] = self.labels == (0 if self.scores.shape[1] == 1 else self.predicted)
-        return found
+        """The truth of each row's answer."""
+        right: NDArray[np.bool_] = self.labels == (0 if self.scores.shape[1] == 1 else self.predicted)
+        return right
 
 
 def simulated(stream: str, reference: int, seed: int) -> Life:
-    """A model whose scores are distorted, on a stream of Table 2 with a bias."""
+    """Return a model whose scores are distorted, on a stream of Table 2 with a bias."""
     rng = np.random.default_rng([seed, reference, STREAMS.index(stream)])
     rows = reference + FOLLOWING
     chance = np.clip(confidences(rng, ORIGINAL, (rows,)), 1e-9, 1 - 1e-9)
@@ -109,7 +109,7 @@ def simulated(stream: str, reference: int, seed: int) -> Life:
 
 
 def measured(life: Life, seed: int, sizes: tuple[int, ...] = SIZES) -> Measured:
-    """By method and window size: whether each window was covered, and its width."""
+    """Return, by method and window size, whether each window was covered, and its width."""
     old, right = slice(0, life.reference), life.right
     rows = life.scores[old], life.predicted[old], life.labels[old]
     calibrator = CALIBRATORS["isotonic"]()
@@ -118,7 +118,7 @@ def measured(life: Life, seed: int, sizes: tuple[int, ...] = SIZES) -> Measured:
     crossed = confidence_of(cross_fit_in_time(calibrator, *rows, folds=5), rows[1])
     confidence = confidence_of(fitted.apply(life.scores), life.predicted)
     new, hits = confidence[life.reference :], right[life.reference :]
-    found = {}
+    cells = {}
     for n in sizes:
         many = len(new) // n
         windows, truth = new[: many * n].reshape(-1, n), hits[: many * n].reshape(-1, n).mean(axis=1)
@@ -129,12 +129,12 @@ def measured(life: Life, seed: int, sizes: tuple[int, ...] = SIZES) -> Measured:
         ends["cbpe_sem"] = mean + np.array([-3.0, 3.0]) * float(right[old].std()) / sqrt(n)
         acted = list(life.predicted[life.reference :][: many * n].reshape(-1, n))
         answers = predictive_windows(list(windows), model, predicted=acted)
-        ends["predictive"] = _ends(found for found, _ in answers)
+        ends["predictive"] = _ends(interval for interval, _ in answers)
         reported = np.arange(many) * n >= life.first
         for method, (low, high) in ((m, np.clip(e, 0, 1).T[:, reported]) for m, e in ends.items()):
             within = (low - 1e-9 <= truth[reported]) & (truth[reported] <= high + 1e-9)
-            found[method, n] = within.astype(np.float64), high - low
-    return found
+            cells[method, n] = within.astype(np.float64), high - low
+    return cells
 
 
 def _ends(answers: Iterable[Result]) -> Floats:
@@ -142,7 +142,7 @@ def _ends(answers: Iterable[Result]) -> Floats:
 
 
 def laney_sigma(confidence: Floats, right: np.ndarray, n: int) -> float:
-    """Standard deviation of the reference's windows in binomial errors; NaN below five windows."""
+    """Return standard deviation of the reference's windows in binomial errors; NaN below five windows."""
     many = len(right) // n
     if many < 5:
         return float("nan")
@@ -154,16 +154,16 @@ def laney_sigma(confidence: Floats, right: np.ndarray, n: int) -> float:
 def coverage(
     stream: str, reference: int, lives: int, seed: int = 1, sizes: tuple[int, ...] = SIZES
 ) -> dict[tuple[str, int], Cell]:
-    """Share of windows covered and mean width, over so many references."""
+    """Return the share of windows covered and the mean width, over `lives` references."""
     seeds = [1000 * seed + i for i in range(lives)]
     return cells_of([measured(simulated(stream, reference, one), one, sizes) for one in seeds])
 
 
-def cells_of(found: list[Measured]) -> dict[tuple[str, int], Cell]:
-    """Of several lives together."""
+def cells_of(lives: list[Measured]) -> dict[tuple[str, int], Cell]:
+    """Return the cells of several lives together."""
     cells = {}
-    for key in found[0]:
-        within, width = (np.concatenate([life[key][k] for life in found]) for k in (0, 1))
+    for key in lives[0]:
+        within, width = (np.concatenate([life[key][k] for life in lives]) for k in (0, 1))
         known = np.isfinite(width)
         many = int(known.sum())
         cells[key] = (
@@ -173,7 +173,7 @@ def cells_of(found: list[Measured]) -> dict[tuple[str, int], Cell]:
 
 
 def table(references: int = LIVES) -> str:
-    """All of it as text."""
+    """Return all of it as text."""
     lines = [
         "Covered by the 95 % interval, in %, and mean width in points (python -m tests.fidelity.predictive)",
         f"{references} references a row, each with {FOLLOWING:,} rows to follow; windows of",
@@ -186,7 +186,7 @@ def table(references: int = LIVES) -> str:
 
 
 def rows_of(stream: str, reference: int, cells: dict[tuple[str, int], Cell]) -> list[str]:
-    """A line a method."""
+    """Return a line a method."""
     return [
         f"{stream:10s}{reference:>8,}  {method:18s}" + "".join(_cell(cells[method, n]) for n in SIZES)
         for method in METHODS

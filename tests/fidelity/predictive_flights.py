@@ -26,7 +26,7 @@ _FIRST_MONTH = 7
 
 
 def flights_of(model: str, reference: int, flights: Flights, scored: Scored) -> Life:
-    """The newest flights of the reference, and those that follow whose outcome is known."""
+    """Return the newest flights of the reference, and those that follow whose outcome is known."""
     column = MODELS.index(model)
     known = flights.late[scored.stream_rows] >= 0
     following = scored.stream_rows[known]
@@ -38,7 +38,7 @@ def flights_of(model: str, reference: int, flights: Flights, scored: Scored) -> 
 
 
 def table() -> str:
-    """All of it as text."""
+    """Return all of it as text."""
     flights = read_flights()
     scored = train_and_score(flights, seed=0)
     lines = [

@@ -44,33 +44,33 @@ Seen = dict[tuple[str, str, int], list[tuple[bool, float]]]
 
 
 def rows(rng: np.random.Generator, stream: str, many: int) -> tuple[Floats, Ints, Floats]:
-    """Raw scores (n, 2), labels (n,), true chances of the positive class (n,)."""
+    """Return raw scores (n, 2), labels (n,), true chances of the positive class (n,)."""
     chance = np.clip(confidences(rng, ORIGINAL, (many,)), 1e-9, 1 - 1e-9)
-    said = np.where(rng.random(many) < 0.5, chance, 1 - chance)
+    claimed = np.where(rng.random(many) < 0.5, chance, 1 - chance)
     bias = np.zeros(many) if stream == "stable" else ornstein_uhlenbeck(rng, many, 2000.0, 0.3)
-    true = expit(logit(said) + bias)
-    raw = expit(1.5 * logit(said))
+    true = expit(logit(claimed) + bias)
+    raw = expit(1.5 * logit(claimed))
     return np.column_stack((1 - raw, raw)), (rng.random(many) < true).astype(np.int64), true
 
 
 def gap(raw: Floats, true: Floats, bins: int) -> float:
-    """The calibration error of these rows by their true chances."""
+    """Return the calibration error of these rows by their true chances."""
     order = np.argsort(raw, kind="stable")
     edges = np.arange(bins + 1) * len(raw) // bins
     return float(np.abs(np.add.reduceat((raw - true)[order], edges[:-1])).sum()) / len(raw)
 
 
 def truths(scores: Floats, predicted: Ints, labels: Ints, true: Floats) -> dict[str, float | None]:
-    """Each metric of a window, None where its labels leave it undefined."""
-    found = realised_values(scores, predicted, np.column_stack((1 - labels, labels)).astype(np.float64))
+    """Return each metric of a window, None where its labels leave it undefined."""
+    values = realised_values(scores, predicted, np.column_stack((1 - labels, labels)).astype(np.float64))
     right = np.where(predicted == 1, true, 1 - true)
-    found["ece"] = gap(confidence_of(scores, predicted), right, ECE_BINS)
-    found["class_ece"] = gap(scores[:, 1], true, CLASS_ECE_BINS)
-    return found
+    values["ece"] = gap(confidence_of(scores, predicted), right, ECE_BINS)
+    values["class_ece"] = gap(scores[:, 1], true, CLASS_ECE_BINS)
+    return values
 
 
 def one_life(stream: str, reference: int, seed: int, sizes: tuple[int, ...] = SIZES) -> Seen:
-    """One reference and the windows that follow it."""
+    """Return one reference and the windows that follow it."""
     rng = np.random.default_rng([seed, reference, STREAMS.index(stream)])
     scores, labels, true = rows(rng, stream, reference + FOLLOWING)
     predicted = scores.argmax(axis=1)
@@ -88,8 +88,8 @@ def one_life(stream: str, reference: int, seed: int, sizes: tuple[int, ...] = SI
                     scores[cut], predicted[cut], fitted.apply(scores[cut]), METRICS, 1, 0.95, start,
                     predictive=used,
                 )  # fmt: skip
-                [found] = evaluate([request])
-                for metric, result in found.estimates.items():
+                [evaluation] = evaluate([request])
+                for metric, result in evaluation.estimates.items():
                     value = known[metric]
                     if isinstance(result, Estimate) and value is not None:
                         within = result.lower - 1e-9 <= value <= result.upper + 1e-9
@@ -101,16 +101,16 @@ def one_life(stream: str, reference: int, seed: int, sizes: tuple[int, ...] = SI
 def coverage(
     stream: str, reference: int, lives: int, seed: int = 1, sizes: tuple[int, ...] = SIZES
 ) -> dict[tuple[str, str, int], Floats]:
-    """Share of windows covered and mean width, over so many references."""
-    found: Seen = {}
+    """Return the share of windows covered and the mean width, over `lives` references."""
+    by_key: Seen = {}
     for life in range(lives):
         for key, cells in one_life(stream, reference, 1000 * seed + life, sizes).items():
-            found.setdefault(key, []).extend(cells)
-    return {key: np.array(cells, dtype=np.float64).mean(axis=0) for key, cells in found.items()}
+            by_key.setdefault(key, []).extend(cells)
+    return {key: np.array(cells, dtype=np.float64).mean(axis=0) for key, cells in by_key.items()}
 
 
 def table(references: int = LIVES) -> str:
-    """All of it as text."""
+    """Return all of it as text."""
     windows = ", ".join(f"{references * (FOLLOWING // n):,} of {n:,}" for n in SIZES)
     lines = [
         "Covered by the 95 % interval, in %, and mean width in points "

@@ -73,7 +73,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Knowing:
-    """What is left where the exact errors of the last `TOGETHER` windows are known: see `Errors`."""
+    """The remaining errors where the exact errors of the last `TOGETHER` windows are known: see `Errors`."""
 
     name: str
     errors: tuple[float, float, float]
@@ -92,11 +92,11 @@ def compared(
     The second are the errors by the reference, (models, windows), which do not depend on labels: given
     again, they spare a replay.
     """
-    found = {"isotonic": _errors(config, "isotonic", stream, truth) if isotonic is None else isotonic}
-    found["ssme"] = _errors(config, "ssme", stream, truth)
+    by_method = {"isotonic": _errors(config, "isotonic", stream, truth) if isotonic is None else isotonic}
+    by_method["ssme"] = _errors(config, "ssme", stream, truth)
     size = sum(map(len, truth.values()))
-    errors = Errors(name, size, labels, _summary(found["isotonic"]), _summary(found["ssme"]))
-    return errors, found["isotonic"]
+    errors = Errors(name, size, labels, _summary(by_method["isotonic"]), _summary(by_method["ssme"]))
+    return errors, by_method["isotonic"]
 
 
 def _errors(config: dict[str, Any], method: str, stream: Path, truth: dict[str, Floats]) -> Floats:
@@ -119,14 +119,16 @@ def _errors(config: dict[str, Any], method: str, stream: Path, truth: dict[str, 
 
 
 def _summary(errors: Floats) -> tuple[float, float, float]:
-    """Mean absolute error of windows, of means over `TOGETHER` of them; root mean square error."""
+    """Return mean absolute error of windows, of means over `TOGETHER` of them; root mean square error."""
     whole = errors[:, : errors.shape[1] // TOGETHER * TOGETHER].reshape(len(errors), -1, TOGETHER)
     absolute, means = np.abs(errors).mean(), np.abs(whole.mean(axis=2)).mean()
     return float(absolute), float(means), float(np.sqrt((errors**2).mean()))
 
 
 def knowing(name: str, errors: Floats) -> Knowing:
-    """The errors of a reference, (models, windows), less their own mean over the windows just before."""
+    """Return the errors of a reference, (models, windows), less their own mean over the windows just
+    before.
+    """
     known = np.cumsum(np.pad(errors, ((0, 0), (1, 0))), axis=1)
     at = np.arange(errors.shape[1])
     first = np.maximum(at - TOGETHER, 0)
@@ -135,7 +137,9 @@ def knowing(name: str, errors: Floats) -> Knowing:
 
 
 def simulated(folder: Path, rows: int, shrink: float, seed: int = 0) -> Errors:
-    """Three models whose claims grow too bold: at the end log-odds are `shrink` times those claimed."""
+    """Return three models whose claims grow too bold: at the end log-odds are `shrink` times those
+    claimed.
+    """
     rng = np.random.default_rng(seed)
     total = REFERENCE_ROWS + rows
     claimed = rng.normal(0.5, 2.0, (total, 1)) + rng.normal(0.0, 0.7, (total, len(MODELS)))
@@ -144,10 +148,10 @@ def simulated(folder: Path, rows: int, shrink: float, seed: int = 0) -> Errors:
     odds = claimed.mean(axis=1) * (1 - (1 - shrink) * drift)
     late = (rng.random(total) < 1 / (1 + np.exp(-odds))).astype(int)
     scores = np.round(1 / (1 + np.exp(-claimed)), 6)
-    told = rng.random(total) < LABELLED
+    labelled = rng.random(total) < LABELLED
     _write(folder / "reference.ndjson", _reference(scores[:REFERENCE_ROWS], late[:REFERENCE_ROWS]))
     stream = folder / "stream.ndjson"
-    _write(stream, _stream(scores[REFERENCE_ROWS:], late[REFERENCE_ROWS:], told[REFERENCE_ROWS:]))
+    _write(stream, _stream(scores[REFERENCE_ROWS:], late[REFERENCE_ROWS:], labelled[REFERENCE_ROWS:]))
     right = ((scores > 0.5) == (late[:, None] == 1))[REFERENCE_ROWS:]
     whole = rows // WINDOW * WINDOW
     truth = {model: right[:whole, at].reshape(-1, WINDOW).mean(axis=1) for at, model in enumerate(MODELS)}
@@ -160,7 +164,7 @@ def simulated(folder: Path, rows: int, shrink: float, seed: int = 0) -> Errors:
         "estimators": ["average_confidence"],
     }
     name = "steady" if shrink == 1.0 else "simulated"
-    return compared(name, {"tasks": {"t": task}}, stream, truth, int(told[REFERENCE_ROWS:].sum()))[0]
+    return compared(name, {"tasks": {"t": task}}, stream, truth, int(labelled[REFERENCE_ROWS:].sum()))[0]
 
 
 def _write(path: Path, records: Iterator[dict[str, Any]]) -> None:
@@ -173,11 +177,11 @@ def _reference(scores: Floats, late: Any) -> Iterator[dict[str, Any]]:
         yield _answer(f"r{i}", 1.6e9 + i, row) | {"label": ["ok", "bad"][label]}
 
 
-def _stream(scores: Floats, late: Any, told: Any) -> Iterator[dict[str, Any]]:
+def _stream(scores: Floats, late: Any, labelled: Any) -> Iterator[dict[str, Any]]:
     delay = 2 * WINDOW  # seconds, of which each brings one row
     for i, row in enumerate(scores.tolist()):
         yield _answer(f"s{i}", 1.7e9 + i, row)
-        if i >= delay and told[i - delay]:
+        if i >= delay and labelled[i - delay]:
             label = ["ok", "bad"][late[i - delay]]
             yield {"id": f"s{i - delay}", "time": 1.7e9 + i, "label": label}
 
@@ -188,7 +192,9 @@ def _answer(name: str, time: float, row: list[float]) -> dict[str, Any]:
 
 
 def flights(folder: Path, draws: tuple[int, ...] = DRAWS) -> tuple[list[Errors], Knowing]:
-    """The demo's year, with labels of 1 % of the flights: each draw of those, and the mean of the errors."""
+    """Return the demo's year, with labels of 1 % of the flights: each draw of those, and the mean of the
+    errors.
+    """
     import yaml
 
     from monitor.cli.demo.stream import prepare
@@ -202,39 +208,39 @@ def flights(folder: Path, draws: tuple[int, ...] = DRAWS) -> tuple[list[Errors],
     config = {"tasks": config["tasks"]}
     windows = len(data) // WINDOW
     truth = {model: turned_out(data, at, windows) for at, model in enumerate(data.models)}
-    found: list[Errors] = []
+    all_errors: list[Errors] = []
     isotonic = None
     for draw in draws:
         stream, labels = _few_labels(data, draw)
         errors, isotonic = compared(f"flights_{draw}", config, stream, truth, labels, isotonic)
-        found.append(errors)
+        all_errors.append(errors)
     if isotonic is None:
         raise ValueError("draws must name one at least, got none")
     mean = replace(
-        found[0],
+        all_errors[0],
         name="flights",
-        labels=round(float(np.mean([one.labels for one in found]))),
-        ssme=tuple(np.mean([one.ssme for one in found], axis=0).tolist()),
+        labels=round(float(np.mean([one.labels for one in all_errors]))),
+        ssme=tuple(np.mean([one.ssme for one in all_errors], axis=0).tolist()),
     )
-    return [*found, mean], knowing("flights", isotonic)
+    return [*all_errors, mean], knowing("flights", isotonic)
 
 
 def _few_labels(data: DemoData, draw: int) -> tuple[Path, int]:
-    """The demo's stream with labels of 1 % of the flights, and how many those are."""
+    """Return the demo's stream with labels of 1 % of the flights, and how many those are."""
     known = np.flatnonzero(data.labelled)
     kept = np.random.default_rng(draw).random(len(known)) < LABELLED / (len(known) / len(data))
-    told = {one.decode() for one in data.id[known[kept]]}
+    labelled_ids = {one.decode() for one in data.id[known[kept]]}
     stream = data.stream.with_name(f"few-labels-{draw}.ndjson")
     with data.stream.open("rb") as lines, stream.open("wb") as file:
         for line in lines:
             record = msgspec.json.decode(line)
-            if "label" not in record or record["id"] in told:
+            if "label" not in record or record["id"] in labelled_ids:
                 file.write(line)
-    return stream, len(told)
+    return stream, len(labelled_ids)
 
 
 def table(rows: int = 150_000, no_flights: bool = False) -> Iterator[str]:
-    """All of it, a line at a time; `rows` of the simulated streams."""
+    """Yield all of it, a line at a time; `rows` of the simulated streams."""
     yield "Mean absolute error of the windows' accuracy, in points (python -m tests.fidelity.refit)"
     yield (
         f"labels of {100 * LABELLED:g} % of the rows, windows of {WINDOW}; calibration isotonic on the "
@@ -248,8 +254,8 @@ def table(rows: int = 150_000, no_flights: bool = False) -> Iterator[str]:
     if no_flights:
         return
     with tempfile.TemporaryDirectory() as folder:
-        found, known = flights(Path(folder))
-    yield from map(_line, found)
+        errors, known = flights(Path(folder))
+    yield from map(_line, errors)
     parts = "windows {:.2f}, means {:.2f}, windows, RMS {:.2f}".format(*known.errors)
     yield f"{known.name}, the reference put right by its exact errors in the last {TOGETHER} windows: {parts}"
 

@@ -42,26 +42,26 @@ SIZES = (1000, 3000, 10_000)
 DESIGN = Design(models=3, prevalence=0.1, shared=0.3, powers=(1.0, 1.6, 0.8))
 SAMPLES = 8
 SEEDS = 3
-ASKED = ("accuracy", "auroc")
+SHOWN = ("accuracy", "auroc")
 Z = float(ndtri(0.975))
 
 Chosen = Callable[[Floats, NDArray[np.bool_], int], Ints]
 
 
 def stratified(scores: Floats, labelled: NDArray[np.bool_], many: int, number: int = 0) -> Ints:
-    """What a refit takes; another sample for another number."""
+    """Return the rows that a refit takes; another number gives another sample."""
     keys = mix(np.arange(1, len(scores) + 1).astype(np.uint64) + np.uint64(number * len(scores)))
     return sample(strata(scores, labelled), labelled, keys, many, int((~labelled).sum()))
 
 
 def evenly(scores: Floats, labelled: NDArray[np.bool_], many: int) -> Ints:
-    """Every label, and others with equal chances."""
+    """Return every label, and others with equal chances."""
     others = np.random.default_rng(many).choice(np.flatnonzero(~labelled), many, replace=False)
     return np.sort(np.concatenate([np.flatnonzero(labelled), others]))
 
 
-def drawn(seed: int, rows: int, labelled: int) -> tuple[Floats, Ints, Ints, Floats]:
-    """Scores, truth, labels (−1 for none) and weights of a pool."""
+def simulated(seed: int, rows: int, labelled: int) -> tuple[Floats, Ints, Ints, Floats]:
+    """Return scores, truth, labels (−1 for none) and weights of a pool."""
     rng = np.random.default_rng([seed, rows])
     scores, truth = simulate(DESIGN, rng, rows)
     doubt = 1 - scores.mean(axis=1).max(axis=1) + 0.02 if seed % 2 else np.ones(rows)
@@ -70,107 +70,112 @@ def drawn(seed: int, rows: int, labelled: int) -> tuple[Floats, Ints, Ints, Floa
 
 
 def fit_of(scores: Floats, labels: Ints, weights: Floats, seed: int = 0) -> SSME:
-    """As a refit fits."""
+    """Fit as a refit does."""
     return SSME(seed=seed).fit(scores, labels, weights=None if np.ptp(weights) == 0 else weights)
 
 
 def fitted(scores: Floats, labels: Ints, weights: Floats) -> tuple[Floats, Floats, float]:
-    """(asked, M) values and widths of a fit; seconds."""
+    """Return (asked, M) values and widths of a fit; seconds."""
     began = time.process_time()
     fit = fit_of(scores, labels, weights)
     models = range(scores.shape[1])
-    found = np.array([[fit.estimate(metric, m) for m in models] for metric in ASKED])
+    estimates = np.array([[fit.estimate(metric, m) for m in models] for metric in SHOWN])
     seconds = time.process_time() - began
-    values = np.vectorize(lambda e: e.value, otypes=[float])(found)
-    widths = np.vectorize(lambda e: e.upper - e.lower, otypes=[float])(found)
+    values = np.vectorize(lambda e: e.value, otypes=[float])(estimates)
+    widths = np.vectorize(lambda e: e.upper - e.lower, otypes=[float])(estimates)
     return values, widths, seconds
 
 
 def measured(seeds: Sequence[int], rows: int, labelled: int, sizes: Sequence[int]) -> dict[str, list[Floats]]:
-    """By way and size, one row of figures a pool: as in the table."""
-    found: dict[str, list[Floats]] = {}
+    """Return, by way and size, one row of figures a pool, as in the table."""
+    by_way: dict[str, list[Floats]] = {}
     for seed in seeds:
-        scores, truth, labels, weights = drawn(seed, rows, labelled)
-        right = metrics_of(scores, truth)[[METRICS.index(metric) for metric in ASKED]]
+        scores, truth, labels, weights = simulated(seed, rows, labelled)
+        right = metrics_of(scores, truth)[[METRICS.index(metric) for metric in SHOWN]]
         whole = fitted(scores, labels, weights)
         ways: dict[str, Ints] = {"the whole": np.arange(rows)}
         for many in sizes:
             for name, way in (("stratified", stratified), ("even draw", evenly)):
                 ways[f"{name} {many:,}"] = way(scores, labels >= 0, many)
-        for name, taken in ways.items():
+        for name, sampled in ways.items():
             values, widths, seconds = (
-                whole if len(taken) == rows else fitted(scores[taken], labels[taken], weights[taken])
+                whole if len(sampled) == rows else fitted(scores[sampled], labels[sampled], weights[sampled])
             )
             figures = [
                 100 * np.abs(values - right).mean(axis=1), 100 * np.abs(values - whole[0]).mean(axis=1),
                 100 * widths.mean(axis=1), 100 * (widths / whole[1]).mean(axis=1) - 100,
                 [seconds],
             ]  # fmt: skip
-            found.setdefault(name, []).append(np.concatenate(figures))
-    return found
+            by_way.setdefault(name, []).append(np.concatenate(figures))
+    return by_way
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a sample adds to the variance of an accuracy, means over pools and models, in points².
+    """The variance that a sample adds to an accuracy, means over pools and models, in points².
 
     Parameters
     ----------
-    told, evenly : float
+    claimed, evenly : float
         By the strata, and by the spread of all rows.
     measured, error : float
         Between samples, less what seeds make of it; its standard error.
-    told_wider, wider : float
-        What `told` and `measured` make of the width of an interval, in per cent.
+    claimed_wider, wider : float
+        What `claimed` and `measured` make of the width of an interval, in per cent.
     """
 
-    told: float
+    claimed: float
     evenly: float
     measured: float
     error: float
-    told_wider: float
+    claimed_wider: float
     wider: float
 
 
 def cost(pools: int, rows: int, labelled: int, many: int, samples: int, seeds: int) -> Cost:
-    """Samples of so many unlabelled rows of the same pools, again and again."""
-    found = [_of_pool(seed, rows, labelled, many, samples, seeds) for seed in range(pools)]
-    told, evenly, between, within, variance, told_wider = np.mean(found, axis=0)
+    """Draw samples of `many` unlabelled rows of the same pools, again and again."""
+    figures = [_of_pool(seed, rows, labelled, many, samples, seeds) for seed in range(pools)]
+    claimed, evenly, between, within, variance, claimed_wider = np.mean(figures, axis=0)
     measured = between - within / seeds
     # The models of a pool count as one: their values go together.
     error = between * np.sqrt(2 / (pools * (samples - 1)))
     wider = 100 * (np.sqrt(1 + max(measured, 0.0) / (variance - evenly)) - 1)
-    return Cost(told, evenly, measured, error, told_wider, wider)
+    return Cost(claimed, evenly, measured, error, claimed_wider, wider)
 
 
 def _of_pool(seed: int, rows: int, labelled: int, many: int, samples: int, seeds: int) -> Floats:
-    """Means over models: told, drawn evenly, between samples, between fits, of the interval; told wider."""
-    scores, _, labels, weights = drawn(seed, rows, labelled)
-    values, told = np.empty((samples, seeds, scores.shape[1])), []
+    """Return means over models: told, drawn evenly, between samples, between fits, of the interval; told
+    wider.
+    """
+    scores, _, labels, weights = simulated(seed, rows, labelled)
+    values, claims = np.empty((samples, seeds, scores.shape[1])), []
     for number in range(samples):
-        taken = stratified(scores, labels >= 0, many, number)
+        sampled = stratified(scores, labels >= 0, many, number)
         for k in range(seeds):
-            fit = fit_of(scores[taken], labels[taken], weights[taken], k)
-            chances = right_of(fit, scores[taken])
+            fit = fit_of(scores[sampled], labels[sampled], weights[sampled], k)
+            chances = right_of(fit, scores[sampled])
             values[number, k] = 100 * chances.mean(axis=1)
         if number == 0:
-            told = [_told(fit, scores[taken], labels[taken], rows, m, each) for m, each in enumerate(chances)]
+            claims = [
+                _claims(fit, scores[sampled], labels[sampled], rows, m, each)
+                for m, each in enumerate(chances)
+            ]
     means = values.mean(axis=1)
     spread = means.var(axis=0, ddof=1).mean(), values.var(axis=1, ddof=1).mean()
-    strata_, evenly, variance, wider = np.mean(told, axis=0)
+    strata_, evenly, variance, wider = np.mean(claims, axis=0)
     return np.array([strata_, evenly, *spread, variance, wider])
 
 
 def right_of(fit: SSME, scores: Floats) -> Floats:
-    """(M, n) chance of each answer to be right; its mean over rows is the accuracy."""
+    """Return (M, n) chance of each answer to be right; its mean over rows is the accuracy."""
     rows = np.arange(len(scores))
     return np.stack([fit.posterior[rows, scores[:, m].argmax(axis=1)] for m in range(scores.shape[1])])
 
 
-def _told(fit: SSME, scores: Floats, labels: Ints, pool: int, model: int, chance: Floats) -> list[float]:
-    found = fit.estimate("accuracy", model)
-    assert isinstance(found, Estimate)
-    known, n, half = labels >= 0, len(labels), (found.upper - found.lower) / 2
+def _claims(fit: SSME, scores: Floats, labels: Ints, pool: int, model: int, chance: Floats) -> list[float]:
+    estimate = fit.estimate("accuracy", model)
+    assert isinstance(estimate, Estimate)
+    known, n, half = labels >= 0, len(labels), (estimate.upper - estimate.lower) / 2
     sampling = sampling_variance(strata(scores, known), known, chance, pool)
     evenly = chance.var() / n * (1 - n / pool)
     wider = widening(sampling, n, pool, chance, half, Z)
@@ -180,14 +185,14 @@ def _told(fit: SSME, scores: Floats, labels: Ints, pool: int, model: int, chance
 def table(
     pools: int = POOLS, rows: int = ROWS, labelled: int = LABELLED, sizes: Sequence[int] = SIZES
 ) -> str:
-    """One line a way and size; then one a size."""
-    found = measured(range(pools), rows, labelled, sizes)
+    """Return one line a way and size; then one a size."""
+    results = measured(range(pools), rows, labelled, sizes)
     heads = ("error", "off the whole", "width", "wider, %")
     lines = [
         f"{rows:,} requests, 3 models, about {labelled} labelled; means over {pools} pools; accuracy, AUROC",
         f"{'unlabelled rows':20}" + "".join(f"{head:>15}" for head in heads) + "  seconds",
     ]
-    for name, each in found.items():
+    for name, each in results.items():
         mean = np.mean(each, axis=0)
         pairs = "".join(f"{mean[i]:8.2f}{mean[i + 1]:7.2f}" for i in range(0, 8, 2))
         lines.append(f"{name:20}{pairs}{mean[8]:9.2f}")
@@ -202,8 +207,8 @@ def table(
         sd = np.sqrt(max(one.measured, 0.0))
         error = one.error / (2 * sd) if sd > 0 else np.sqrt(one.error)
         lines.append(
-            f"{f'stratified {many:,}':20}{np.sqrt(one.evenly):14.2f}{np.sqrt(one.told):8.2f}"
-            f"{sd:10.2f}{f' ± {error:.2f}':8}{one.told_wider:15.1f}{one.wider:10.1f}"
+            f"{f'stratified {many:,}':20}{np.sqrt(one.evenly):14.2f}{np.sqrt(one.claimed):8.2f}"
+            f"{sd:10.2f}{f' ± {error:.2f}':8}{one.claimed_wider:15.1f}{one.wider:10.1f}"
         )
     return "\n".join(lines) + "\n"
 

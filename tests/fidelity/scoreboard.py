@@ -54,7 +54,7 @@ def table(
     kept: Path | None = None,
     windows: int = WINDOWS,
 ) -> str:
-    """The scoreboard as Markdown.
+    """Return the scoreboard as Markdown.
 
     Parameters
     ----------
@@ -71,13 +71,13 @@ def table(
     """
     half = pool or civilcomments.pool("reporting")
     tags = [tag for tag in chosen or ESTIMATORS if tag != "ssme_flow" or find_spec("flowjax")]
-    found: dict[int, dict[str, Measured]] = {count: {} for count in LABELS}
+    by_count: dict[int, dict[str, Measured]] = {count: {} for count in LABELS}
     for tag in tags:
         for count, by_tag in civilcomments.measured(half, [tag], LABELS, runs, kept).items():
-            found[count].update(by_tag)
-    parts = [_part(metric, found) for metric in SHOWN]
-    lowest = {**of_windows(half, windows), **_lowest(found)}
-    return "\n".join([*_head(runs), *parts, intervals(lowest, windows), _seconds(found)])
+            by_count[count].update(by_tag)
+    parts = [_part(metric, by_count) for metric in SHOWN]
+    lowest = {**of_windows(half, windows), **_lowest(by_count)}
+    return "\n".join([*_head(runs), *parts, intervals(lowest, windows), _seconds(by_count)])
 
 
 def _head(runs: int) -> list[str]:
@@ -103,13 +103,13 @@ def _head(runs: int) -> list[str]:
     ]
 
 
-def _part(metric: str, found: Mapping[int, Mapping[str, Measured]]) -> str:
-    """One metric: a row an estimator, the best at 20 labels first."""
-    header = "| estimator |" + "".join(f" {n} labels: error | coverage | width |" for n in found)
-    lines = [f"## {metric}", "", header, "|---|" + "---:|---:|---:|" * len(found)]
-    first = next(iter(found.values()))
+def _part(metric: str, by_count: Mapping[int, Mapping[str, Measured]]) -> str:
+    """Return one metric: a row an estimator, the best at 20 labels first."""
+    header = "| estimator |" + "".join(f" {n} labels: error | coverage | width |" for n in by_count)
+    lines = [f"## {metric}", "", header, "|---|" + "---:|---:|---:|" * len(by_count)]
+    first = next(iter(by_count.values()))
     for tag in sorted(first, key=lambda tag: _order(first[tag], metric)):
-        cells = "".join(_cells(metric, tag, count, by_tag[tag]) for count, by_tag in found.items())
+        cells = "".join(_cells(metric, tag, count, by_tag[tag]) for count, by_tag in by_count.items())
         lines.append(f"| `{tag}` |{cells}")
     return "\n".join([*lines, ""])
 
@@ -125,20 +125,20 @@ def _cells(metric: str, tag: str, count: int, one: Measured) -> str:
     beside = "" if paper is None else f" ({paper:.2f})"
     error, covered = 100 * one.mean_error(metric).mean(), one.coverage(metric)
     short = covered < 0.95 - 3 * sqrt(0.95 * 0.05 / len(one.error))
-    told = f"**{100 * covered:.0f}**" if short else f"{100 * covered:.0f}"
-    return f" {error:.2f}{beside} | {told} | {100 * one.mean_width(metric):.1f} |"
+    coverage = f"**{100 * covered:.0f}**" if short else f"{100 * covered:.0f}"
+    return f" {error:.2f}{beside} | {coverage} | {100 * one.mean_width(metric):.1f} |"
 
 
-def _lowest(found: Mapping[int, Mapping[str, Measured]]) -> Coverages:
-    """Over the numbers of labels."""
+def _lowest(by_count: Mapping[int, Mapping[str, Measured]]) -> Coverages:
+    """Return the lowest coverage over the numbers of labels."""
     return {
-        tag: {metric: min(by_tag[tag].coverage(metric) for by_tag in found.values()) for metric in SHOWN}
-        for tag in next(iter(found.values()))
+        tag: {metric: min(by_tag[tag].coverage(metric) for by_tag in by_count.values()) for metric in SHOWN}
+        for tag in next(iter(by_count.values()))
     }
 
 
 def intervals(lowest: Coverages, windows: int) -> str:
-    """A row an estimator of the registry that was measured."""
+    """Return a row an estimator of the registry that was measured."""
     error = 100 * sqrt(0.95 * 0.05 / windows)
     lines = [
         "## intervals",
@@ -168,10 +168,10 @@ def _share(covered: float) -> str:
 
 
 def of_windows(pool: Pool, windows: int) -> Coverages:
-    """Coverage of the estimators that the engine computes for each window."""
+    """Return coverage of the estimators that the engine computes for each window."""
     tags = [tag for tag, entry in registry.ESTIMATORS.items() if entry.needs != "refit"]
     metrics = ("accuracy", "auroc", "average_precision")
-    asked = task(
+    settings = task(
         window={"size": WINDOW_ROWS},
         metrics=[*metrics],
         estimators=[tag for tag in tags if tag != CORRECTED],  # average_confidence brings it
@@ -183,7 +183,7 @@ def of_windows(pool: Pool, windows: int) -> Coverages:
         rng, model = np.random.default_rng(trial), trial % pool.scores.shape[1]
         rows = rng.choice(pool.half, REFERENCE_ROWS + WINDOW_ROWS, replace=False)
         known, window = rows[:REFERENCE_ROWS], rows[REFERENCE_ROWS:]
-        rig = Rig(asked, {"t": reference_of(asked, _records(pool, model, known, len(known), 1.6e9))})
+        rig = Rig(settings, {"t": reference_of(settings, _records(pool, model, known, len(known), 1.6e9))})
         [report] = rig.feed(_records(pool, model, window, WINDOW_LABELS, 1.7e9))
         truth = _realised(pool, model, window)
         lasting = float(pool.truth[0, model])
@@ -194,39 +194,41 @@ def of_windows(pool: Pool, windows: int) -> Coverages:
                 value = lasting if by_labels else truth[each.metric]
                 holds = each.result.lower - 1e-9 <= value <= each.result.upper + 1e-9
                 inside[each.estimator].setdefault(each.metric, []).append(holds)
-    return {tag: {m: float(np.mean(held)) for m, held in found.items()} for tag, found in inside.items()}
+    return {
+        tag: {m: float(np.mean(held)) for m, held in by_metric.items()} for tag, by_metric in inside.items()
+    }
 
 
 def _records(pool: Pool, model: int, rows: Ints, labelled: int, start: float) -> list[Record]:
-    """Answers of one model, a second apart, the first of them with their labels."""
-    found: list[Record] = [
+    """Return answers of one model, a second apart, the first of them with their labels."""
+    records: list[Record] = [
         {"id": f"r{i}", "time": start + i, "model": "m", "scores": scores}
         for i, scores in enumerate(pool.scores[rows, model].tolist())
     ]
-    for record, label in zip(found[:labelled], pool.labels[rows].tolist(), strict=False):
+    for record, label in zip(records[:labelled], pool.labels[rows].tolist(), strict=False):
         record["label"] = CLASSES[label]
-    return found
+    return records
 
 
 def _realised(pool: Pool, model: int, rows: Ints) -> Mapping[str, float]:
-    """The metrics of a window all of whose labels are known."""
+    """Return the metrics of a window all of whose labels are known."""
     scores = pool.scores[rows, model]
-    found = realised_values(scores, scores.argmax(axis=1), np.eye(2)[pool.labels[rows]])
-    return {metric: nan if value is None else value for metric, value in found.items()}
+    values = realised_values(scores, scores.argmax(axis=1), np.eye(2)[pool.labels[rows]])
+    return {metric: nan if value is None else value for metric, value in values.items()}
 
 
-def _seconds(found: Mapping[int, Mapping[str, Measured]]) -> str:
-    header = "| estimator |" + "".join(f" {n} labels: fit | metrics |" for n in found)
-    lines = ["## seconds", "", header, "|---|" + "---:|---:|" * len(found)]
-    for tag in next(iter(found.values())):
-        means = [by_tag[tag].seconds.mean(axis=0) for by_tag in found.values()]
-        cells = "".join(f" {fit:.2f} | {asked:.2f} |" for fit, asked in means)
+def _seconds(by_count: Mapping[int, Mapping[str, Measured]]) -> str:
+    header = "| estimator |" + "".join(f" {n} labels: fit | metrics |" for n in by_count)
+    lines = ["## seconds", "", header, "|---|" + "---:|---:|" * len(by_count)]
+    for tag in next(iter(by_count.values())):
+        means = [by_tag[tag].seconds.mean(axis=0) for by_tag in by_count.values()]
+        cells = "".join(f" {fit:.2f} | {evaluation:.2f} |" for fit, evaluation in means)
         lines.append(f"| `{tag}` |{cells}")
     return "\n".join([*lines, ""])
 
 
 def command(runs: int = RUNS, answers: Path | None = None) -> str:
-    """The scoreboard; `answers` is a folder that keeps each run's, so that a run can go on."""
+    """Return the scoreboard; `answers` is a folder that keeps each run's, so that a run can go on."""
     return table(runs, kept=answers)
 
 

@@ -61,7 +61,7 @@ CARDS = ("prepaid_card", "highstreet_card", "upmarket_card")
 
 
 class Table(NamedTuple):
-    """Rows in order of time, of which so many are the reference."""
+    """Rows in order of time, the first `known` of which are the reference."""
 
     name: str
     scores: Floats
@@ -101,17 +101,17 @@ def tables(data: Path) -> tuple[Table, Table, Table]:
     known, rest = _read(data / "mc_reference.csv"), _read(data / "mc_analysis.csv")
     scores = np.array([[float(row[f"y_pred_proba_{card}"]) for card in CARDS] for row in known + rest])
     chosen = np.array([CARDS.index(row["y_pred"]) for row in known + rest])
-    taken = np.array([CARDS.index(row["y_true"]) for row in [*known, *_read(data / "mc_analysis_gt.csv")]])
-    return loans, Table("credit cards", scores, chosen, taken, len(known)), home
+    happened = np.array([CARDS.index(row["y_true"]) for row in [*known, *_read(data / "mc_analysis_gt.csv")]])
+    return loans, Table("credit cards", scores, chosen, happened, len(known)), home
 
 
 def _of_two_classes(data: Path, name: str, file: str, labels: str, label: str) -> Table:
     known, rest = _read(data / file.format("reference")), _read(data / file.format("analysis"))
     score = np.array([float(row["y_pred_proba"]) for row in known + rest])
-    said = np.array([int(float(row["y_pred"])) for row in known + rest])
+    predicted = np.array([int(float(row["y_pred"])) for row in known + rest])
     true = [row[label] for row in [*known, *_read(data / file.format(labels))]]
     happened = np.array([int(float(each)) for each in true])
-    return Table(name, np.column_stack((1 - score, score)), said, happened, len(known))
+    return Table(name, np.column_stack((1 - score, score)), predicted, happened, len(known))
 
 
 def _read(path: Path) -> list[dict[str, str]]:
@@ -120,7 +120,7 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 class Seen:
-    """What labels that have come say of one stream of windows."""
+    """The estimates of one stream of windows from the labels that have come."""
 
     def __init__(self, settings: Correction, model: Predictive, share: float, late: int) -> None:
         self.model, self.late = model, late
@@ -129,7 +129,7 @@ class Seen:
         self._waiting: list[tuple[Ints, Ints, Ints, Floats, Floats]] = []
 
     def results(self, k: int, exact: Evaluation, predicted: Ints, right: Floats) -> dict[str, Estimate]:
-        """The intervals of a window as it closes."""
+        """Return the intervals of a window as it closes."""
         block = self._logic.close(k, exact.confidence)
         picked = self._rng.random(len(right)) < self._share
         columns = np.full(len(right), k), block, predicted, exact.confidence, right
@@ -138,14 +138,14 @@ class Seen:
             window, block, predicted, confidence, right = self._waiting[k - self.late]
             self._logic.push(block, confidence, right)
             self._errors.add(window, predicted, confidence.astype(np.float32).astype(np.float64), right > 0)
-        found = dict(informed(exact, self.model, self._errors.shown(self.model.strata, k)).estimates)
+        estimates = dict(informed(exact, self.model, self._errors.shown(self.model.strata, k)).estimates)
         if self._logic.labelled:
-            found["accuracy"] = self._logic.estimate(k)
-        return {metric: each for metric, each in found.items() if isinstance(each, Estimate)}
+            estimates["accuracy"] = self._logic.estimate(k)
+        return {metric: each for metric, each in estimates.items() if isinstance(each, Estimate)}
 
 
 def fitted(table: Table) -> tuple[Calibration, Predictive, Calibrator]:
-    """The calibration on the reference, and what widens intervals."""
+    """Return the calibration on the reference, and what widens intervals."""
     calibrator, old = CALIBRATORS["isotonic"](), slice(0, table.reference)
     rows = table.scores[old], table.predicted[old], table.labels[old]
     return calibrator.fit(*rows), fit_predictive(calibrator, *rows), calibrator
@@ -154,7 +154,7 @@ def fitted(table: Table) -> tuple[Calibration, Predictive, Calibrator]:
 def measured(
     table: Table, size: int, windows: int | None = None
 ) -> dict[tuple[str, int], tuple[float, float]]:
-    """By metric and place in `LABELS`: share of windows covered, and mean width."""
+    """Return, by metric and place in `LABELS`, the share of windows covered, and the mean width."""
     calibration, model, calibrator = fitted(table)
     old = slice(0, table.reference)
     rows = table.scores[old], table.predicted[old], table.labels[old]
@@ -184,7 +184,7 @@ def measured(
 
 
 def table(data: Path | None = None) -> Iterator[str]:
-    """All tables, a line a metric."""
+    """Yield all tables, a line a metric."""
     yield "Covered by the 95 % interval, in %, and mean width in points"
     yield "(python -m tests.fidelity.shipped_tables)"
     heads = [

@@ -18,21 +18,21 @@ MIXTURES = {"original": ORIGINAL, "shifted": SHIFTED}
 
 
 def expected_accuracy(weights: Floats) -> float:
-    """Accuracy of the whole distribution: the mixture's mean (the paper's 89.7 % and 83.8 %)."""
+    """Return accuracy of the whole distribution: the mixture's mean (the paper's 89.7 % and 83.8 %)."""
     return float(weights @ (ALPHA / (ALPHA + BETA)))
 
 
 def confidences(rng: np.random.Generator, weights: Floats, shape: tuple[int, ...]) -> Floats:
-    """Confidences of any shape from a mixture."""
+    """Return confidences of any shape from a mixture."""
     component = rng.choice(len(weights), size=shape, p=weights)
     return rng.beta(ALPHA[component], BETA[component])
 
 
 def mixed(rng: np.random.Generator, shift: float, shape: tuple[int, ...]) -> Floats:
-    """Confidences of which a share `shift` (0 to 1) comes from the shifted mixture."""
+    """Return confidences of which a share `shift` (0 to 1) comes from the shifted mixture."""
     return confidences(rng, (1 - shift) * ORIGINAL + shift * SHIFTED, shape)
 
 
 def outcomes(rng: np.random.Generator, confidence: Floats) -> Floats:
-    """1.0 where the prediction turned out right, else 0.0."""
+    """Return 1.0 where the prediction turned out right, else 0.0."""
     return (rng.random(confidence.shape) < confidence).astype(np.float64)

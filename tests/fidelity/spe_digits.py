@@ -55,7 +55,7 @@ ROUNDING = 1e-9
 
 @cache
 def scored(digit: int) -> tuple[Floats, Ints]:
-    """(n, 1, 2) scores out of fold of one digit against the rest, and (n,) truth."""
+    """Return (n, 1, 2) scores out of fold of one digit against the rest, and (n,) truth."""
     pixels, digits = load_digits(return_X_y=True)
     truth = (digits == digit).astype(np.int64)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
@@ -66,7 +66,7 @@ def scored(digit: int) -> tuple[Floats, Ints]:
 
 
 def realised(scores: Floats, truth: Ints) -> Floats:
-    """Precision at each recall of `GRID` from labelled scores (n, 1, 2)."""
+    """Return precision at each recall of `GRID` from labelled scores (n, 1, 2)."""
     if len(np.unique(truth)) < 2:
         return np.full(len(GRID), float(truth.mean()))
     return Rates.from_labels(scores[:, 0, 1], truth[None].astype(float)).on_grid("precision_recall")[0]
@@ -74,7 +74,7 @@ def realised(scores: Floats, truth: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What random samples of labels gave for one digit.
+    """The figures of random samples of labels for one digit.
 
     Parameters
     ----------
@@ -93,27 +93,27 @@ class Sampled:
 
 
 def sampled(digit: int, labels: int, samples: int) -> Sampled:
-    """SPE's curve and the naive one beside the truth."""
+    """Return SPE's curve and the naive one beside the truth."""
     scores, truth = scored(digit)
     true = realised(scores, truth)
-    found = []
+    figures = []
     for sample in range(samples):
         known = np.random.default_rng([digit, labels, sample]).permutation(len(truth))[:labels]
-        given = np.full(len(truth), -1)
-        given[known] = truth[known]
-        fit = SPE(seed=sample, scope="sample").fit(scores, given)
+        known_labels = np.full(len(truth), -1)
+        known_labels[known] = truth[known]
+        fit = SPE(seed=sample, scope="sample").fit(scores, known_labels)
         curve = fit.curve()
         assert isinstance(curve, PerformanceCurve)
         both = (curve.value, realised(scores[known], truth[known]))
         held = (curve.lower - ROUNDING <= true) & (true <= curve.upper + ROUNDING)
-        found.append(
+        figures.append(
             [*(area_between(one, true) for one in both), held.mean(), Reason.CONTRADICTED in fit.flags]
         )
-    return Sampled(*np.array(found, dtype=np.float64).T)
+    return Sampled(*np.array(figures, dtype=np.float64).T)
 
 
 def area_between(one: Floats, other: Floats) -> float:
-    """Of two curves at `GRID`."""
+    """Return the area between two curves at `GRID`."""
     return float(trapezoid(np.abs(one - other), GRID))
 
 
@@ -136,7 +136,9 @@ class Form:
 
 
 def simulated(second: float, rng: np.random.Generator, rows: int = 1000) -> tuple[Floats, Ints]:
-    """(rows, 1, 2) scores, a share `second` of the positive class in a mode of its own, and the truth."""
+    """Return (rows, 1, 2) scores, a share `second` of the positive class in a mode of its own, and the
+    truth.
+    """
     truth = (rng.random(rows) < 0.3).astype(np.int64)
     hidden = rng.random(rows) < second
     positive = np.where(hidden, rng.normal(-2.5, 0.7, rows), rng.normal(1.0, 1.0, rows))
@@ -145,21 +147,21 @@ def simulated(second: float, rng: np.random.Generator, rows: int = 1000) -> tupl
 
 
 def measured_form(second: float, labels: int, trials: int) -> Form:
-    """Coverage of the AUROC's interval, and how often the labels contradict the fit."""
+    """Return coverage of the AUROC's interval, and how often the labels contradict the fit."""
     true = (1.0 - second) * TRUE_AUROC + second * SECOND_AUROC
-    found = []
+    figures = []
     for trial in range(trials):
         scores, truth = simulated(second, np.random.default_rng([7, labels, trial]))
         fit = SPE(seed=trial).fit(scores, np.where(np.arange(len(truth)) < labels, truth, -1))
         auroc = fit.estimate("auroc")
         assert isinstance(auroc, Estimate)
         inside = auroc.lower <= true <= auroc.upper
-        found.append((abs(auroc.value - true), inside, Reason.CONTRADICTED in fit.flags))
-    return Form(second, labels, trials, *np.array(found, dtype=np.float64).mean(axis=0).tolist())
+        figures.append((abs(auroc.value - true), inside, Reason.CONTRADICTED in fit.flags))
+    return Form(second, labels, trials, *np.array(figures, dtype=np.float64).mean(axis=0).tolist())
 
 
 def held_out(family: DensityFamily, fitted: Floats, others: Floats) -> float:
-    """Log likelihood of `others` under the family's most likely parameters on `fitted`."""
+    """Return log likelihood of `others` under the family's most likely parameters on `fitted`."""
 
     def cost(parameters: Floats) -> float:
         return -float(family.log_density(parameters[None], fitted).sum())
@@ -170,31 +172,31 @@ def held_out(family: DensityFamily, fitted: Floats, others: Floats) -> float:
 
 
 def best_three(digit: int, kind: int) -> list[tuple[str, float]]:
-    """Abbreviations and relative log likelihoods of the three best families for one class's scores."""
+    """Return abbreviations and relative log likelihoods of the three best families for one class's scores."""
     scores, truth = scored(digit)
     line = logit(scores[:, 0, 1])
     scaled = (line - line.min()) / (line.max() - line.min()) * 0.999 + 0.001
     of_class = np.random.default_rng(digit).permutation(scaled[truth == kind])
     cut = len(of_class) * 4 // 5
-    found = {f.short: held_out(f, of_class[:cut], of_class[cut:]) for f in FAMILIES.values()}
-    top = sorted(found, key=lambda short: -found[short])[:3]
-    return [(short, found[short] / found[top[0]]) for short in top]
+    likelihoods = {f.short: held_out(f, of_class[:cut], of_class[cut:]) for f in FAMILIES.values()}
+    top = sorted(likelihoods, key=lambda short: -likelihoods[short])[:3]
+    return [(short, likelihoods[short] / likelihoods[top[0]]) for short in top]
 
 
 def table(samples: int = 10) -> str:
-    """All tables."""
-    found = {labels: [sampled(digit, labels, samples) for digit in range(10)] for labels in LABELS}
+    """Return all tables."""
+    curves = {labels: [sampled(digit, labels, samples) for digit in range(10)] for labels in LABELS}
     forms = [measured_form(second, labels, 8 * samples) for second in (0.0, 0.4) for labels in FORM_LABELS]
-    return "\n".join([*curve_lines(found, samples), "", *form_lines(forms), "", *family_lines()]) + "\n"
+    return "\n".join([*curve_lines(curves, samples), "", *form_lines(forms), "", *family_lines()]) + "\n"
 
 
-def curve_lines(found: Mapping[int, Sequence[Sampled]], samples: int) -> list[str]:
-    """Areas, bands and flags by number of labels, and areas by digit."""
+def curve_lines(curves: Mapping[int, Sequence[Sampled]], samples: int) -> list[str]:
+    """Return areas, bands and flags by number of labels, and areas by digit."""
     lines = [
         f"area between true and estimated precision-recall curves, ten digits, {samples} samples each",
         "labels      SPE            naive        band of 95 %    flagged %",
     ]
-    for labels, digits in found.items():
+    for labels, digits in curves.items():
         means = np.array([[one.area.mean(), one.naive.mean(), 100 * one.held.mean()] for one in digits])
         mean, error = means.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(len(digits))
         flagged = 100 * np.mean([one.flagged.mean() for one in digits])
@@ -205,14 +207,14 @@ def curve_lines(found: Mapping[int, Sequence[Sampled]], samples: int) -> list[st
         "area by digit, SPE / naive",
         "labels " + "".join(f"{f'logres{d}':>15s}" for d in range(10)),
     ]
-    for labels, digits in found.items():
+    for labels, digits in curves.items():
         cells = "".join(f"{one.area.mean():7.3f} /{one.naive.mean():6.3f}" for one in digits)
         lines.append(f"{labels:6} {cells}")
     return lines
 
 
 def form_lines(forms: Sequence[Form]) -> list[str]:
-    """Right and wrong forms."""
+    """Return right and wrong forms."""
     allowed = 100 * 3 * sqrt(0.05 * 0.95 / forms[0].trials)
     lines = [
         f"AUROC of simulated scores, {forms[0].trials} trials (three binomial errors at 95 %: {allowed:.1f})",
@@ -228,7 +230,7 @@ def form_lines(forms: Sequence[Form]) -> list[str]:
 
 
 def family_lines() -> list[str]:
-    """Figure 4G."""
+    """Return Figure 4G."""
     counts: Counter[str] = Counter()
     either = 0
     lines = ["scores        1st        2nd  r.l.l.   3rd  r.l.l."]

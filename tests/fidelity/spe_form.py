@@ -58,17 +58,17 @@ class Likeliest:
 
 
 def likeliest(scores: Floats) -> Likeliest:
-    """Of scores in (0, 1]."""
+    """Return the likeliest family of scores in (0, 1]."""
 
     def cost(parameters: Floats, family: DensityFamily) -> float:
         return -float(family.log_density(parameters[None], scores).sum())
 
-    found = []
+    fits = []
     for family in FAMILIES.values():
         start = family.start(scores, np.ones(len(scores)))
         done = minimize(cost, start, args=(family,), method="L-BFGS-B", bounds=family.bounds)
-        found.append((float(done.fun), family.name, family, done.x))
-    _, name, family, parameters = min(found, key=lambda one: one[:2])
+        fits.append((float(done.fun), family.name, family, done.x))
+    _, name, family, parameters = min(fits, key=lambda one: one[:2])
     density = np.exp(family.log_density(parameters[None], _AXIS)[0])
     cumulative = np.cumsum(density) / density.sum()
     below = np.searchsorted(np.sort(scores), _AXIS, side="right") / len(scores)
@@ -76,7 +76,7 @@ def likeliest(scores: Floats) -> Likeliest:
 
 
 def redrawn(pool: Pool, rng: np.random.Generator) -> tuple[Pool, list[list[Likeliest]]]:
-    """The pool with scores drawn from the families, and those by model and class; two classes."""
+    """Return the pool with scores drawn from the families, and those by model and class; two classes."""
     scores = np.empty_like(pool.scores)
     families = []
     for model in range(pool.scores.shape[1]):
@@ -106,7 +106,7 @@ class Row:
 
 
 def measured(name: str, pool: Pool, labels: int, runs: int) -> Row:
-    """SPE on some runs of a pool."""
+    """Return SPE on some runs of a pool."""
     models = range(pool.scores.shape[1])
     rows = [METRICS.index(metric) for metric in SHOWN]
     truth = pool.truth[rows]
@@ -114,27 +114,27 @@ def measured(name: str, pool: Pool, labels: int, runs: int) -> Row:
     for seed in range(runs):
         run = pool.run(labels, seed)
         fit = SPE(seed=seed).fit(run.scores, run.labels)
-        said = answers(fit, models, True, SHOWN)[rows]
-        errors.append(np.abs(said[..., 0] - truth).mean(axis=1))
-        covered.append(((said[..., 1] <= truth) & (truth <= said[..., 2])).mean(axis=1))
+        estimates = answers(fit, models, True, SHOWN)[rows]
+        errors.append(np.abs(estimates[..., 0] - truth).mean(axis=1))
+        covered.append(((estimates[..., 1] <= truth) & (truth <= estimates[..., 2])).mean(axis=1))
         contradicted.append(np.mean([fit.contradicted(model) for model in models]))
     return Row(name, labels, np.mean(errors, axis=0), np.mean(covered, axis=0), float(np.mean(contradicted)))
 
 
 def table(runs: int = 10) -> str:
-    """Both tables."""
+    """Return both tables."""
     own = civilcomments.pool("reporting")
-    drawn, families = redrawn(own, np.random.default_rng(0))
-    found = [
+    simulated, families = redrawn(own, np.random.default_rng(0))
+    rows = [
         measured(name, pool, labels, runs)
-        for name, pool in (("own", own), ("drawn", drawn))
+        for name, pool in (("own", own), ("drawn", simulated))
         for labels in LABELS
     ]
-    return "\n".join([*family_lines(families), "", *lines(found, runs)]) + "\n"
+    return "\n".join([*family_lines(families), "", *lines(rows, runs)]) + "\n"
 
 
 def family_lines(families: Sequence[Sequence[Likeliest]]) -> list[str]:
-    """The likeliest family of each model and class."""
+    """Return the likeliest family of each model and class."""
     head = "likeliest family of each class's scores (distance from them)"
     return [
         head,
@@ -146,13 +146,13 @@ def family_lines(families: Sequence[Sequence[Likeliest]]) -> list[str]:
     ]
 
 
-def lines(found: Sequence[Row], runs: int) -> list[str]:
-    """Errors, coverage and contradicted fits."""
+def lines(rows: Sequence[Row], runs: int) -> list[str]:
+    """Return errors, coverage and contradicted fits."""
     out = [
         f"SPE, civilcomments, {runs} runs: mean absolute error in points / coverage in % of 95 % intervals",
         f"{'scores':7s}{'labels':>6s}" + "".join(f"{metric:>20s}" for metric in SHOWN) + "  contradicted %",
     ]
-    for row in found:
+    for row in rows:
         cells = "".join(
             f"{100 * e:14.2f} / {100 * c:3.0f}" for e, c in zip(row.error, row.covered, strict=True)
         )

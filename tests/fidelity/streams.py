@@ -78,7 +78,7 @@ class Judged(NamedTuple):
 
 
 def calibrated(scores: Floats, predicted: Ints, labels: Ints, reference: int) -> Stream:
-    """The stream after the first rows, by an isotonic calibration on them."""
+    """Return the stream after the first rows, by an isotonic calibration on them."""
     old, right = slice(0, reference), labels == (0 if scores.shape[1] == 1 else predicted)
     rows = scores[old], predicted[old], labels[old]
     calibrator = CALIBRATORS["isotonic"]()
@@ -88,9 +88,9 @@ def calibrated(scores: Floats, predicted: Ints, labels: Ints, reference: int) ->
 
 
 def windows_of(come: Floats, picked: Ints, ends: Floats) -> Ints:
-    """The window at whose close each picked row's label is known first; their number for never."""
-    found: Ints = np.searchsorted(ends, come[picked])
-    return found
+    """Return the window at whose close each picked row's label is known first; their number for never."""
+    windows: Ints = np.searchsorted(ends, come[picked])
+    return windows
 
 
 def corrected(
@@ -103,7 +103,7 @@ def corrected(
     settings: Correction | None = None,
     pooled: int = 1,
 ) -> Floats:
-    """(windows, 3) value and ends of each window at its close, or one window later.
+    """Return (windows, 3) value and ends of each window at its close, or one window later.
 
     Parameters
     ----------
@@ -117,10 +117,10 @@ def corrected(
     settings : Correction, optional
         By default those of the stream's reference.
     pooled : int
-        So many windows are also estimated together at each close, before, as the engine does.
+        The number of windows also estimated together at each close, before, as the engine does.
     """
     logic = (settings or Correction.from_reference(stream.crossed, stream.held, n)).build()
-    many, found = len(stream.right) // n, []
+    many, estimates = len(stream.right) // n, []
     blocks = np.empty(many * n, dtype=np.int64)
     for k in range(many):
         rows = slice(k * n, (k + 1) * n)
@@ -130,25 +130,25 @@ def corrected(
         if pooled > 1:
             logic.estimate(k, level, min(k + 1, pooled))
         if k >= revised:
-            found.append(logic.estimate(k - revised, level))
-    return np.array([[one.value, one.lower, one.upper] for one in found if isinstance(one, Estimate)])
+            estimates.append(logic.estimate(k - revised, level))
+    return np.array([[one.value, one.lower, one.upper] for one in estimates if isinstance(one, Estimate)])
 
 
 def alone(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0.95) -> Floats:
     """Return the same for the window's own labels at its close."""
-    z, found = float(norm.ppf((1 + level) / 2)), []
+    z, intervals = float(norm.ppf((1 + level) / 2)), []
     for k in range(len(stream.right) // n):
         own = picked[(picked // n == k) & (known <= k)]
         m = len(own)
         if not m:
-            found.append([0.5, 0.0, 1.0])
+            intervals.append([0.5, 0.0, 1.0])
             continue
         p = float(stream.right[own].mean())
         middle = (p + z * z / (2 * m)) / (1 + z * z / m)
         half = z * sqrt(p * (1 - p) / m + z * z / (4 * m * m)) / (1 + z * z / m)
         finite = sqrt(1 - m / n)  # an end at 0 or 1 stays there
-        found.append([p, *(p + finite * (end - p) for end in (middle - half, middle + half))])
-    return np.array(found)
+        intervals.append([p, *(p + finite * (end - p) for end in (middle - half, middle + half))])
+    return np.array(intervals)
 
 
 def constant(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0.95) -> Floats:
@@ -165,10 +165,10 @@ METHODS: dict[str, Callable[[Stream, int, Ints, Ints, float], Floats]] = {
 }
 
 
-def judged(stream: Stream, n: int, found: Floats, level: float = 0.95) -> Judged:
+def judged(stream: Stream, n: int, intervals: Floats, level: float = 0.95) -> Judged:
     """Judge the ends, (windows, 3), of the first windows."""
-    truth = stream.right[: len(found) * n].reshape(-1, n).mean(axis=1)
-    value, low, high = found.T
+    truth = stream.right[: len(intervals) * n].reshape(-1, n).mean(axis=1)
+    value, low, high = intervals.T
     missed = np.maximum(low - truth, 0) + np.maximum(truth - high, 0)
     within = missed <= 1e-9
     score = high - low + 2 / (1 - level) * missed * ~within
@@ -176,13 +176,13 @@ def judged(stream: Stream, n: int, found: Floats, level: float = 0.95) -> Judged
     return Judged(*(100 * float(each.mean()) for each in cells))
 
 
-def mean_of(found: list[Judged]) -> Judged:
+def mean_of(judgements: list[Judged]) -> Judged:
     """Return the mean over several streams."""
-    return Judged(*np.mean(found, axis=0).tolist())
+    return Judged(*np.mean(judgements, axis=0).tolist())
 
 
 def flights(models: int = 4, share: float = 0.2, sizes: tuple[int, ...] = (500, 2000)) -> Iterator[str]:
-    """The demo's flights, a line at a time."""
+    """Yield the demo's flights, a line at a time."""
     streams, come, made = flight_streams(models)
     yield f"Flights, {models} models, labels of {100 * share:g} % (python -m tests.fidelity.streams flights)"
     yield _heads("windows")
@@ -196,7 +196,7 @@ def flights(models: int = 4, share: float = 0.2, sizes: tuple[int, ...] = (500, 
 
 
 def flight_streams(models: int) -> tuple[list[Stream], Floats, Floats]:
-    """The models' streams, and when each flight's label comes and when it left, in seconds."""
+    """Return the models' streams, and when each flight's label comes and when it left, in seconds."""
     data = read_flights()
     scored = train_and_score(data, seed=0)
     known = data.late[scored.stream_rows] >= 0
@@ -218,7 +218,7 @@ def _picked(come: Floats, made: Floats, n: int, share: float, seed: int = 11) ->
 
 
 def levels(models: int = 2, share: float = 0.2, n: int = 500) -> Iterator[str]:
-    """Coverage at other levels, on flights."""
+    """Yield coverage at other levels, on flights."""
     streams, come, made = flight_streams(models)
     picked, known = _picked(come, made, n, share)
     yield f"Flights, {models} models, windows of {n:,} (python -m tests.fidelity.streams levels)"
@@ -229,7 +229,7 @@ def levels(models: int = 2, share: float = 0.2, n: int = 500) -> Iterator[str]:
 
 
 def late(models: int = 1, share: float = 0.2, n: int = 200) -> Iterator[str]:
-    """Labels that come long after their window closed, on flights."""
+    """Yield labels that come long after their window closed, on flights."""
     streams, _, made = flight_streams(models)
     yield f"Flights, {models} models, windows of {n:,} (python -m tests.fidelity.streams late)"
     yield _heads("windows late")
@@ -241,7 +241,7 @@ def late(models: int = 1, share: float = 0.2, n: int = 200) -> Iterator[str]:
 
 
 def rain(share: float = 0.2, sizes: tuple[int, ...] = (250, 500)) -> Iterator[str]:
-    """The weather, a line at a time."""
+    """Yield the weather, a line at a time."""
     stream = rain_stream()
     yield f"Rain, labels of {100 * share:g} % and 2 % (python -m tests.fidelity.streams rain)"
     yield _heads("windows, labels")
@@ -250,12 +250,12 @@ def rain(share: float = 0.2, sizes: tuple[int, ...] = (250, 500)) -> Iterator[st
             picked = np.flatnonzero(np.random.default_rng(13).random(len(stream.right)) < some)
             known = -(-(picked + 1 + _RAIN_LAG) // n) - 1
             for name, method in METHODS.items():
-                found = method(stream, n, picked, known, 0.95)
-                yield _row(f"{n:,}, {100 * some:g} %", name, judged(stream, n, found))
+                intervals = method(stream, n, picked, known, 0.95)
+                yield _row(f"{n:,}, {100 * some:g} %", name, judged(stream, n, intervals))
 
 
 def rain_stream() -> Stream:
-    """Hours of three airports in order of time: the answers of a logistic regression."""
+    """Return hours of three airports in order of time: the answers of a logistic regression."""
     from sklearn.linear_model import LogisticRegression
 
     with (data_folder() / "weather.csv").open(encoding="utf-8", newline="") as file:
@@ -292,7 +292,7 @@ def _number(text: str) -> float:
 
 
 def simulated(lives: int = 8, n: int = 500, seed: int = 3) -> Iterator[str]:
-    """Simulated streams, a line at a time."""
+    """Yield simulated streams, a line at a time."""
     yield f"Simulated, {lives} lives, windows of {n:,} (python -m tests.fidelity.streams simulated)"
     yield _heads("stream, labels")
     for kind in ("stable", "OU drift", "jump"):

@@ -36,13 +36,13 @@ def test_an_alarm_by_labels_is_on_while_the_truth_is_bad_and_a_surer_one_is_on_l
     life = simulated("jump", 5000, 77_003)
     stream = calibrated(life.scores, life.predicted, life.labels, life.reference)
     picked = np.flatnonzero(np.random.default_rng(5).random(len(stream.right)) < 0.2)
-    found = _watched(stream, 500, picked, picked // 500 + 1)
-    center, spread = found.band
-    bad = found.truth < center - 3 * spread
+    watched = _watched(stream, 500, picked, picked // 500 + 1)
+    center, spread = watched.band
+    bad = watched.truth < center - 3 * spread
     assert 5 < bad.sum() < len(bad) - 5
-    assert found.on[0.75][bad].mean() > 0.5
-    assert onsets(found.on[0.75])[0] >= onsets(bad)[0]
-    assert found.on[0.975].sum() <= found.on[0.75].sum() <= found.on[0.501].sum()
+    assert watched.on[0.75][bad].mean() > 0.5
+    assert onsets(watched.on[0.75])[0] >= onsets(bad)[0]
+    assert watched.on[0.975].sum() <= watched.on[0.75].sum() <= watched.on[0.501].sum()
 
 
 def test_few_healthy_models_are_at_risk() -> None:

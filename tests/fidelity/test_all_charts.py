@@ -16,17 +16,17 @@ from tests.fidelity.all_charts import RULE_SETS, alarms, delay, in_control, rule
 @pytest.mark.parametrize("kind", sorted(CHARTS))
 def test_the_promise_holds_at_the_defaults(kind: str, m: float) -> None:
     # 500 charts of 500 windows: about 670 alarms, so an error of 4 % and what baselines add; four of them
-    found = in_control(CHARTS[kind](), m, series=500, windows=500, seed=3)
-    assert found.error < 0.12 * 370
-    assert abs(found.windows - 370) < 4 * found.error
+    result = in_control(CHARTS[kind](), m, series=500, windows=500, seed=3)
+    assert result.error < 0.12 * 370
+    assert abs(result.windows - 370) < 4 * result.error
 
 
 def test_sums_and_averages_suffer_from_autocorrelation_and_single_windows_hardly() -> None:
     # the long form: 85 and 94 windows of the promised 370, against 368
-    found = {kind: in_control(CHARTS[kind](), math.inf, 0.3, series=300, windows=600) for kind in CHARTS}
-    assert found["cusum"].windows < 110
-    assert found["ewma"].windows < 120
-    assert abs(found["shewhart"].windows - 370) < 5 * found["shewhart"].error
+    by_kind = {kind: in_control(CHARTS[kind](), math.inf, 0.3, series=300, windows=600) for kind in CHARTS}
+    assert by_kind["cusum"].windows < 110
+    assert by_kind["ewma"].windows < 120
+    assert abs(by_kind["shewhart"].windows - 370) < 5 * by_kind["shewhart"].error
 
 
 def test_a_small_shift_is_seen_soonest_by_ewma_and_cusum_and_a_large_one_by_shewhart() -> None:
@@ -45,9 +45,9 @@ def test_a_small_shift_is_seen_soonest_by_ewma_and_cusum_and_a_large_one_by_shew
 def test_the_simulated_detector_is_the_one_that_runs(kind: str) -> None:
     detector: Detector = CHARTS[kind]().detector
     z = np.random.default_rng(4).normal(0.4, 1.0, (20, 150))
-    found = alarms(detector, 2.2, z)
-    assert found.any(axis=1).all()
-    for row, expected in zip(z, found, strict=True):
+    alarmed = alarms(detector, 2.2, z)
+    assert alarmed.any(axis=1).all()
+    for row, expected in zip(z, alarmed, strict=True):
         memory, own = detector.memory(2.2, None), []
         for value in row:
             own.append(bool(memory.update(float(value))))
@@ -62,12 +62,12 @@ def test_sets_of_rules_keep_their_promise_on_an_estimated_reference(name: str, m
     # 400 charts of 600 windows: 400 alarms or more, so an error of 5 % and what baselines add; four of them.
     # Above it: patterns of up to 15 windows are not complete at the end, and rules counted apart (5 %).
     chart = ruled(RULE_SETS[name])
-    found = in_control(chart, m, series=400, windows=600, seed=3)
+    result = in_control(chart, m, series=400, windows=600, seed=3)
     promised = 1 / false_alarm_rate(chart, m)
     assert chart.arl0 is not None
     assert promised > 0.999 * chart.arl0
-    assert found.error < 0.16 * promised
-    assert promised - 4 * found.error < found.windows < 1.1 * promised + 4 * found.error
+    assert result.error < 0.16 * promised
+    assert promised - 4 * result.error < result.windows < 1.1 * promised + 4 * result.error
 
 
 @pytest.mark.parametrize("rules", [RULE_SETS["we1-4"], RULE_SETS["nelson1-8"]])

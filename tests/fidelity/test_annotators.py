@@ -20,9 +20,9 @@ def small() -> Pool:
 
 def test_the_calibrations_errors_stand_beside_the_papers(small: Pool) -> None:
     lines = annotators.calibration_lines(small, 2)
-    found = 100 * measure(small, ["bayesian_calibration"], 20, 2)["bayesian_calibration"].mean_error("auroc")
+    errors = 100 * measure(small, ["bayesian_calibration"], 20, 2)["bayesian_calibration"].mean_error("auroc")
     assert len(lines) == 2 + len(annotators.LABELS)
-    assert f"{found.mean():.2f} ± {found.std(ddof=1):5.2f} (5.22)" in lines[2]
+    assert f"{errors.mean():.2f} ± {errors.std(ddof=1):5.2f} (5.22)" in lines[2]
 
 
 @pytest.mark.filterwarnings("ignore::Warning")  # its own, of pandas

@@ -38,15 +38,17 @@ from tests.fidelity.arl import (
 def test_the_promise_holds(rules: tuple[str, ...], arl0: float, m: float) -> None:
     # 600 baselines of 600 windows: 970 alarms at 370 and 3,900 at 92. Within four standard errors of the
     # rate, which count both the alarms' own error and the difference between baselines (4 to 6 %).
-    found = simulate("shewhart", normal_process(), m, rules, ("arl0", arl0), series=600, windows=600, seed=1)
-    assert found.harmonic_error < 0.06 * arl0
-    assert abs(found.harmonic - arl0) < 4 * found.harmonic_error
+    lengths = simulate(
+        "shewhart", normal_process(), m, rules, ("arl0", arl0), series=600, windows=600, seed=1
+    )
+    assert lengths.harmonic_error < 0.06 * arl0
+    assert abs(lengths.harmonic - arl0) < 4 * lengths.harmonic_error
 
 
 def test_short_references_differ_so_that_the_plain_mean_says_more_than_a_fleet_sees() -> None:
-    found = simulate("shewhart", normal_process(), 20, ("we1",), ("arl0", 100.0), series=600, windows=600)
-    assert found.mean > 1.2 * found.harmonic
-    assert found.median < found.harmonic
+    lengths = simulate("shewhart", normal_process(), 20, ("we1",), ("arl0", 100.0), series=600, windows=600)
+    assert lengths.mean > 1.2 * lengths.harmonic
+    assert lengths.median < lengths.harmonic
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_short_references_differ_so_that_the_plain_mean_says_more_than_a_fleet_s
 )
 def test_all_four_rules_at_plain_3_sigma(m: float, rho: float, stated: float) -> None:
     # SPEC section 5: once in 92 with known limits, in 71 with 20 reference windows, in 43 at rho = 0.3
-    found = simulate(
+    lengths = simulate(
         "shewhart",
         normal_process(),
         m,
@@ -66,23 +68,23 @@ def test_all_four_rules_at_plain_3_sigma(m: float, rho: float, stated: float) ->
         windows=500,
         seed=2,
     )
-    assert found.harmonic_error < 0.04 * stated
-    assert abs(found.harmonic - stated) < 4 * found.harmonic_error
+    assert lengths.harmonic_error < 0.04 * stated
+    assert abs(lengths.harmonic - stated) < 4 * lengths.harmonic_error
 
 
 def test_autocorrelation_breaks_the_promise_by_as_much_as_is_stated() -> None:
     # the long form: once in 295 (±9) at m = 20 where 370 was promised
-    found = simulate(
+    lengths = simulate(
         "shewhart", normal_process(), 20, ("we1",), ("arl0", 370.0), rho=0.3, series=800, windows=800
     )
-    assert abs(found.harmonic - 295) < 4 * math.hypot(found.harmonic_error, 9)
-    assert found.harmonic < 350
+    assert abs(lengths.harmonic - 295) < 4 * math.hypot(lengths.harmonic_error, 9)
+    assert lengths.harmonic < 350
 
 
 def test_the_p_chart_on_shares_is_near_its_promise() -> None:
     # the long form: 350.8 (±8.1); binomial shares are a little skewed and fall on a lattice
-    found = simulate("shewhart_p", share_process(), 20, ("we1",), ("arl0", 370.0), series=600, windows=600)
-    assert abs(found.harmonic - 350.8) < 4 * math.hypot(found.harmonic_error, 8.1)
+    lengths = simulate("shewhart_p", share_process(), 20, ("we1",), ("arl0", 370.0), series=600, windows=600)
+    assert abs(lengths.harmonic - 350.8) < 4 * math.hypot(lengths.harmonic_error, 8.1)
 
 
 def test_three_sigma_of_the_p_chart_on_a_mean_confidence_are_nearly_five() -> None:

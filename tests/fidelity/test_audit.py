@@ -26,9 +26,9 @@ def test_a_bias_of_ten_points_is_seen_and_one_of_three_hardly() -> None:
 
 
 def test_on_the_flights_the_intervals_of_the_newest_calibration_on_labels_hold() -> None:
-    """What was printed on the whole year, within two binomial errors of its batches."""
-    found = re.findall(r"^\w+ +([\d.]+)  by ([\d,]+) labels$", kept(table), re.MULTILINE)
-    assert len(found) == 4
-    for share, labels in found:
+    """The printed shares of the whole year lie within two binomial errors of its batches."""
+    rows = re.findall(r"^\w+ +([\d.]+)  by ([\d,]+) labels$", kept(table), re.MULTILINE)
+    assert len(rows) == 4
+    for share, labels in rows:
         batches = int(labels.replace(",", "")) / BATCH_ROWS
         assert float(share) > 95 - 200 * sqrt(0.95 * 0.05 / batches)

@@ -33,18 +33,19 @@ def test_a_better_annotator_is_trusted_more_and_is_worth_more() -> None:
 
 def test_under_covariate_shift_weights_mend_what_is_broken_without() -> None:
     """`autoeval`'s interval holds its level; the paper's normal one some points less (the table)."""
-    found = measure_shift(200, TRIALS)
+    result = measure_shift(200, TRIALS)
     allowed = 3 * sqrt(0.9 * 0.1 / TRIALS)
-    assert found.unweighted < 0.75 - allowed
-    for normal, wilson in (found.known, found.estimated):
+    assert result.unweighted < 0.75 - allowed
+    for normal, wilson in (result.known, result.estimated):
         assert normal >= 0.85 - allowed
         assert wilson >= 0.9 - allowed
 
 
 def test_the_variance_under_weights_lacks_no_term() -> None:
-    """With the true deviation of the estimates in its place the normal interval holds its level; it misses
-    on one side, for a sample without a heavy error looks both too good and too sure."""
-    found = measure_shift(200, TRIALS)
-    assert found.ratio == pytest.approx(1.0, abs=0.1)
-    assert found.oracle >= 0.9 - 3 * sqrt(0.9 * 0.1 / TRIALS)
-    assert found.above > 0.75 * (1 - found.known[0])
+    """The normal interval with the true deviation of the estimates holds its level; it misses on one side,
+    for a sample without a heavy error looks both too good and too sure.
+    """
+    result = measure_shift(200, TRIALS)
+    assert result.ratio == pytest.approx(1.0, abs=0.1)
+    assert result.oracle >= 0.9 - 3 * sqrt(0.9 * 0.1 / TRIALS)
+    assert result.above > 0.75 * (1 - result.known[0])

@@ -29,12 +29,12 @@ def test_on_a_hundred_rows_a_smooth_curve_beats_isotonic() -> None:
 
 @pytest.mark.parametrize(("ours", "theirs"), [("platt", "sigmoid"), ("isotonic", "isotonic")])
 def test_the_witness_reads_the_same(ours: str, theirs: str) -> None:
-    found = simulated("overconfident", 1000, ours, TRIALS)
-    assert found == pytest.approx(simulated("overconfident", 1000, f"sklearn {theirs}", TRIALS), abs=0.02)
+    errors = simulated("overconfident", 1000, ours, TRIALS)
+    assert errors == pytest.approx(simulated("overconfident", 1000, f"sklearn {theirs}", TRIALS), abs=0.02)
 
 
 def test_auto_was_never_far_from_the_best_where_rows_are_many() -> None:
-    """What was printed in full: at 10,000 rows it is within four thousandths of a nat of every method."""
+    """In the full table it is within four thousandths of a nat of every method at 10,000 rows."""
     excess: dict[str, dict[str, float]] = {}
     for line in kept(table).splitlines()[3:]:
         if not line.startswith(" "):

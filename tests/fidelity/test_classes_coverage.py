@@ -35,9 +35,11 @@ def test_what_was_realised_is_what_labels_give(name: str) -> None:
     case = CASES[name]
     window = case.draw(np.random.default_rng(8), 300)
     scores, predicted, truth = window
-    found = classification_estimates(truth, predicted, CLASSIFICATION_METRICS, ranking=scores, **case.asked)
+    estimates = classification_estimates(
+        truth, predicted, CLASSIFICATION_METRICS, ranking=scores, **case.options
+    )
     for metric, realised in case.realised(window).items():
-        answer = found[metric]
+        answer = estimates[metric]
         assert isinstance(answer, Estimate)
         assert answer.value == pytest.approx(realised, abs=1e-9), metric
 

@@ -23,19 +23,19 @@ FOLLOWED = ("two segments", "segments", "three")
 
 
 def seen_of(shifts: tuple[str, ...], lives: int) -> dict[str, list[Seen | None]]:
-    found: dict[str, list[Seen | None]] = {shift: [] for shift in shifts}
+    by_shift: dict[str, list[Seen | None]] = {shift: [] for shift in shifts}
     for seed in range(lives):
         for shift, _, seen in simulated_life(7000 + seed, shifts, (1000,), boosted=False):
-            found[shift].append(seen)
-    return found
+            by_shift[shift].append(seen)
+    return by_shift
 
 
 def test_a_short_run_shows_what_features_show_and_nothing_else() -> None:
     """3 references of 5,000, one window of 1,000 rows for each shift."""
-    found = seen_of(("none", "segments", "far", "hidden"), 3)
-    assert found["far"] == [None] * 3
+    by_shift = seen_of(("none", "segments", "far", "hidden"), 3)
+    assert by_shift["far"] == [None] * 3
     error = {
-        (shift, method): mean_of([one for one in found[shift] if one], "errors", "accuracy", method)
+        (shift, method): mean_of([one for one in by_shift[shift] if one], "errors", "accuracy", method)
         for shift in ("none", "segments", "hidden")
         for method in ("plain", "covariates")
     }
@@ -48,7 +48,7 @@ Row = dict[str, float]
 
 
 def rows_of(table: Table, part: str) -> dict[tuple[str, int], Row]:
-    """By case and window size, the cells of the kept table that have numbers."""
+    """Return, by case and window size, the cells of the kept table that have numbers."""
     columns = [
         *(f"{what} {method}" for what in ("error", "units") for method in ("ref", "plain", "boost", "cov")),
         *(f"{metric} {method}" for metric in METRICS[1:] for method in ("ref", "plain", "cov")),
@@ -61,12 +61,12 @@ def rows_of(table: Table, part: str) -> dict[tuple[str, int], Row]:
         "unknown",
         "effective",
     ]
-    found = {}
+    rows = {}
     for text in kept(table, part).splitlines()[3:]:
         n, *cells = text[28:].replace(",", "").split()
         if "unknown" not in cells:
-            found[text[:28].strip(), int(n)] = dict(zip(columns, map(float, cells), strict=True))
-    return found
+            rows[text[:28].strip(), int(n)] = dict(zip(columns, map(float, cells), strict=True))
+    return rows
 
 
 def test_the_kept_simulation_holds_what_the_documents_say() -> None:
@@ -86,10 +86,10 @@ def test_the_kept_simulation_holds_what_the_documents_say() -> None:
 
 
 def test_the_kept_tables_of_real_rows_hold_what_the_documents_say() -> None:
-    found = rows_of(visits, "visits")
+    rows = rows_of(visits, "visits")
     for n in (500, 1000, 2000):
-        assert found["plan and limits", n]["error cov"] < 0.75 * found["plan and limits", n]["error plain"]
-        assert found["plan and limits", n]["held accuracy cov"] >= 90
-    found = rows_of(flights, "flights")
+        assert rows["plan and limits", n]["error cov"] < 0.75 * rows["plan and limits", n]["error plain"]
+        assert rows["plan and limits", n]["held accuracy cov"] >= 90
+    rows = rows_of(flights, "flights")
     for n in (500, 1000, 2000):
-        assert found["all", n]["error cov"] == pytest.approx(found["all", n]["error plain"], abs=0.2)
+        assert rows["all", n]["error cov"] == pytest.approx(rows["all", n]["error plain"], abs=0.2)

@@ -1,4 +1,4 @@
-"""How soon each chart sees the paper's gradual shift, in short seeded form."""
+"""The delay of each chart on the paper's gradual shift, in short seeded form."""
 
 from __future__ import annotations
 

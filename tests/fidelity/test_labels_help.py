@@ -30,31 +30,31 @@ def test_labels_cost_a_stream_without_change_no_width() -> None:
 
 
 def test_the_kept_table_says_so_of_two_hundred_streams() -> None:
-    found = re.search(
+    match = re.search(
         r"^ +200 stable +([\d.]+) +[\d.]+ +([+-][\d.]+) ± [\d.]+ +([\d.]+) ± [\d.]+ +([\d.]+) ± ([\d.]+)$",
         kept(table, "models"),
         re.MULTILINE,
     )
-    assert found is not None
-    width, wider, plain, told, error_held = map(float, found.groups())
+    assert match is not None
+    width, wider, plain, labelled, error_held = map(float, match.groups())
     assert wider <= 0.1 * width
-    assert told >= min(plain, 95) - 2 * error_held
+    assert labelled >= min(plain, 95) - 2 * error_held
 
 
 def test_the_kept_table_says_that_labels_find_a_jump() -> None:
-    found = re.search(
+    match = re.search(
         r"^ +50 jump .* ([\d.]+) ± [\d.]+ +([\d.]+) ± [\d.]+$", kept(table, "models"), re.MULTILINE
     )
-    assert found is not None
-    assert float(found[2]) > float(found[1])
+    assert match is not None
+    assert float(match[2]) > float(match[1])
 
 
 def test_labels_cost_groups_that_are_alike_a_point_of_width_at_most() -> None:
     """A group is corrected by its own labels alone, and its reference is a fifth of its model's."""
-    found = [life_of_groups(100 + i) for i in range(4)]
-    wider, error = widening(found)
+    lives = [life_of_groups(100 + i) for i in range(4)]
+    wider, error = widening(lives)
     assert wider <= 2 * error + 1.0
-    assert np.mean([one.told_held for one in found]) >= 0.95
+    assert np.mean([one.labelled_held for one in lives]) >= 0.95
 
 
 def test_the_kept_table_says_so_of_groups() -> None:
@@ -65,16 +65,16 @@ def test_the_kept_table_says_so_of_groups() -> None:
     )
     cases = {case: tuple(map(float, numbers)) for case, *numbers in rows}
     assert list(cases) == ["alike", "differ", "one"]
-    wider, error, plain, told, error_held = cases["alike"]
+    wider, error, plain, labelled, error_held = cases["alike"]
     assert wider <= 1.0 + 2 * error
-    assert told >= min(plain, 95) - 2 * error_held
+    assert labelled >= min(plain, 95) - 2 * error_held
     assert cases["differ"][3] > cases["differ"][2], "where groups differ, labels hold more of their windows"
 
 
 def test_a_groups_trust_is_lost_within_one_and_a_half_times_the_labels_of_the_ideal_test() -> None:
     """100 lives: the median's own error is an eighth of it."""
-    found = labels_until_lost(0.9, 0.75, lives=100, labels=300, seed=7)
-    assert np.median(found) <= 1.5 * ideal(0.9, 0.75) * 1.125
+    needed = labels_until_lost(0.9, 0.75, lives=100, labels=300, seed=7)
+    assert np.median(needed) <= 1.5 * ideal(0.9, 0.75) * 1.125
 
 
 def test_at_most_five_percent_of_right_groups_lose_trust() -> None:

@@ -35,7 +35,7 @@ def test_what_moves_the_prevalence_widens_what_hangs_on_it() -> None:
 
 def test_the_kept_table_holds_what_is_said_of_stable_streams() -> None:
     """192 windows of 500 rows, 12 on each reference: two binomial errors are 3 points at least."""
-    found = re.findall(r"^stable +[\d,]+  (\w+) +(.+)$", kept(table), re.MULTILINE)
-    assert len(found) == 3 * len(METRICS)
-    shares = [float(row.split()[8]) for metric, row in found if metric in COUNTED]
+    rows = re.findall(r"^stable +[\d,]+  (\w+) +(.+)$", kept(table), re.MULTILINE)
+    assert len(rows) == 3 * len(METRICS)
+    shares = [float(row.split()[8]) for metric, row in rows if metric in COUNTED]
     assert min(shares) == pytest.approx(96, abs=5)

@@ -24,14 +24,14 @@ def test_where_calibration_has_drifted_ssme_is_closer(tmp_path: Path) -> None:
 
 def test_the_full_run_had_ssme_closer_wherever_calibration_had_drifted() -> None:
     """Windows, means over 20 of them, root mean square: the reference's and those of `ssme`, in turn."""
-    found = printed()
+    figures = printed()
     draws = {f"flights_{draw}" for draw in DRAWS}
-    assert set(found) == {"simulated", "steady", "flights", *draws}
+    assert set(figures) == {"simulated", "steady", "flights", *draws}
     for name in ("simulated", "flights"):
-        assert all(ssme < isotonic for isotonic, ssme in pairs(found[name])), name
-    means = [pairs(found[name])[1] for name in draws]
+        assert all(ssme < isotonic for isotonic, ssme in pairs(figures[name])), name
+    means = [pairs(figures[name])[1] for name in draws]
     assert all(ssme < isotonic for isotonic, ssme in means), "the lasting error, in every draw of labels"
-    assert all(ssme < isotonic + 0.15 for isotonic, ssme in pairs(found["steady"])), "where nothing drifted"
+    assert all(ssme < isotonic + 0.15 for isotonic, ssme in pairs(figures["steady"])), "where nothing drifted"
 
 
 def pairs(cells: list[float]) -> list[tuple[float, float]]:

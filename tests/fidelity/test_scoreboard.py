@@ -19,15 +19,15 @@ from tests.fidelity.ssme.suite import tasks
 def test_the_scoreboard_prints_what_was_measured_with_the_papers_figure_beside_it() -> None:
     pool = next(task.pool for task in tasks("reporting") if task.name == "2c-3m-independent")
     text = scoreboard.table(2, pool, ["labelled", "majority_vote", "ensemble"], windows=2)
-    found = measure(pool, ["majority_vote"], 50, 2)["majority_vote"]
+    measured = measure(pool, ["majority_vote"], 50, 2)["majority_vote"]
     part = text.split("## class_ece")[1].split("##")[0]
     [row] = [line for line in part.splitlines() if line.startswith("| `majority_vote` |")]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert len(cells) == 1 + 3 * len(scoreboard.LABELS)
-    assert cells[4] == f"{100 * found.mean_error('class_ece').mean():.2f} (3.99)"
-    assert found.coverage("class_ece") < 0.4  # far below 95 %, whatever two runs may do
-    assert cells[5] == f"**{100 * found.coverage('class_ece'):.0f}**"
-    assert cells[6] == f"{100 * found.mean_width('class_ece'):.1f}"
+    assert cells[4] == f"{100 * measured.mean_error('class_ece').mean():.2f} (3.99)"
+    assert measured.coverage("class_ece") < 0.4  # far below 95 %, whatever two runs may do
+    assert cells[5] == f"**{100 * measured.coverage('class_ece'):.0f}**"
+    assert cells[6] == f"{100 * measured.mean_width('class_ece'):.1f}"
     assert text.count("| `ensemble` |") == len(SHOWN) + 2
     of_all = text.split("## intervals")[1].split("##")[0]
     assert re.search(r"^\| `majority_vote` \| refit \| \*\*\d+\*\* \|", of_all, re.MULTILINE)
@@ -38,11 +38,11 @@ def test_the_scoreboard_prints_what_was_measured_with_the_papers_figure_beside_i
 def test_windows_hold_their_realised_metrics_about_as_often_as_intervals_say() -> None:
     """30 windows of calibrated models: three binomial errors at 95 % are 12 points."""
     pool = next(task.pool for task in tasks("reporting") if task.name == "2c-3m-independent")
-    found = scoreboard.of_windows(pool, 30)
-    assert set(found) == {tag for tag, entry in registry.ESTIMATORS.items() if entry.needs != "refit"}
+    coverages = scoreboard.of_windows(pool, 30)
+    assert set(coverages) == {tag for tag, entry in registry.ESTIMATORS.items() if entry.needs != "refit"}
     for tag in ("average_confidence", "cbpe_sem", "doc", "realised", "realised_horizon"):
-        assert found[tag]["accuracy"] >= 0.95 - 0.12, tag
-    assert set(found["average_confidence"]) == {"accuracy", "auroc", "average_precision"}
+        assert coverages[tag]["accuracy"] >= 0.95 - 0.12, tag
+    assert set(coverages["average_confidence"]) == {"accuracy", "auroc", "average_precision"}
 
 
 def test_dawid_and_skene_and_the_vote_are_as_wrong_as_the_paper_says() -> None:
@@ -58,7 +58,7 @@ def test_dawid_and_skene_and_the_vote_are_as_wrong_as_the_paper_says() -> None:
 
 
 def kept_rows(metric: str) -> dict[str, list[str]]:
-    """The cells of one metric in the kept table, by estimator."""
+    """Return the cells of one metric in the kept table, by estimator."""
     part = scoreboard.KEPT.read_text(encoding="utf-8").split(f"## {metric}\n")[1].split("##")[0]
     rows = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("| `")]
     return {row[0].strip(" `"): [cell.strip() for cell in row[1:]] for row in rows}
@@ -74,25 +74,25 @@ def test_no_estimators_intervals_are_forgotten() -> None:
     for at, metric in enumerate(SHOWN):
         for tag, row in kept_rows(metric).items():
             covered = [int(cell.strip("*")) for cell in row[1::3] if cell != "–"]
-            told = kept_rows("intervals")[tag][1 + at].strip("*")
-            assert told == (str(min(covered)) if covered else "–"), (metric, tag)
+            lowest = kept_rows("intervals")[tag][1 + at].strip("*")
+            assert lowest == (str(min(covered)) if covered else "–"), (metric, tag)
 
 
 def shortfalls(tag: str) -> str:
-    """The metrics of which an estimator's intervals hold less than 90 %, with the figures."""
+    """Return the metrics of which an estimator's intervals hold less than 90 %, with the figures."""
     cells = zip(SHOWN, kept_rows("intervals")[tag][1:], strict=True)
     return ", ".join(f"{metric} {cell.strip('*')} %" for metric, cell in cells if "**" in cell)
 
 
 @pytest.mark.parametrize("tag", registry.ESTIMATORS)
 def test_intervals_that_hold_too_little_say_so_in_the_docstring_and_on_the_page(tag: str) -> None:
-    told, text = shortfalls(tag), registry.load(registry.ESTIMATORS[tag].path).__doc__ or ""
+    shortfall, text = shortfalls(tag), registry.load(registry.ESTIMATORS[tag].path).__doc__ or ""
     page = (Path(__file__).parents[2] / "docs" / "estimators.md").read_text(encoding="utf-8")
     on_the_page = re.findall(rf"^\| `{tag}` \| (accuracy \d.*|\w+ \d+ %.*) \|$", page, re.MULTILINE)
-    assert on_the_page == ([told] if told else [])
+    assert on_the_page == ([shortfall] if shortfall else [])
     begin = r"Lowest coverage of its 95 % intervals on real classifiers \(`tests/fidelity/SCOREBOARD\.md`\): "
-    said = re.findall(begin + r"([^.]*)\.", " ".join(text.split()))
-    assert said == ([told] if told else [])
+    sentences = re.findall(begin + r"([^.]*)\.", " ".join(text.split()))
+    assert sentences == ([shortfall] if shortfall else [])
 
 
 def test_ssme_is_the_nearest_on_every_metric_at_every_number_of_labels() -> None:
@@ -110,10 +110,10 @@ def test_intervals_that_assume_a_random_sample_and_no_more_hold_the_accuracy() -
 
 def test_what_is_told_of_the_flow_is_what_the_table_says() -> None:
     errors = [float(kept_rows("accuracy")["ssme_flow"][at]) for at in (0, 3, 6)]
-    told = re.search(
+    match = re.search(
         r"they are ([\d.]+), ([\d.]+) and ([\d.]+) points", ESTIMATORS["ssme_flow"].__doc__ or ""
     )
-    assert told is not None
-    assert [float(each) for each in told.groups()] == [round(error, 1) for error in errors]
+    assert match is not None
+    assert [float(each) for each in match.groups()] == [round(error, 1) for error in errors]
     page = (Path(__file__).parents[2] / "docs" / "estimators.md").read_text(encoding="utf-8")
     assert f"it is {round(errors[0], 1)} points off with 20 labels" in page

@@ -1,4 +1,4 @@
-"""What `tests.fidelity.shipped_tables` printed, and a short form of it where the tables are at hand."""
+"""The kept output of `tests.fidelity.shipped_tables`, and a short form of it where the tables are at hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_tables_are_asked_for_by_name(monkeypatch, tmp_path):
 
 
 def test_every_metric_holds_nearly_as_the_accuracy_does():
-    """Of 100 and 120 windows of 500; of 10 and 12 windows of 5,000 one alone is 8 to 10 points.
+    """There are 100 and 120 windows of 500; of 10 and 12 windows of 5,000 one alone is 8 to 10 points.
 
     Without labels, five windows of 120 more miss the AUROC of credit cards than miss the accuracy.
     """

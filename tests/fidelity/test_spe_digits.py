@@ -10,9 +10,9 @@ from tests.fidelity.spe_digits import TRUE_AUROC, best_three, measured_form, sam
 
 
 def test_the_curve_is_nearer_than_that_of_20_labels_alone() -> None:
-    found = [sampled(digit, 20, 3) for digit in (3, 6)]
-    assert np.mean([one.area for one in found]) < np.mean([one.naive for one in found])
-    assert all(((one.held >= 0.0) & (one.held <= 1.0)).all() for one in found)
+    curves = [sampled(digit, 20, 3) for digit in (3, 6)]
+    assert np.mean([one.area for one in curves]) < np.mean([one.naive for one in curves])
+    assert all(((one.held >= 0.0) & (one.held <= 1.0)).all() for one in curves)
 
 
 def test_the_simulated_scores_have_the_auroc_that_is_taken_for_true() -> None:

@@ -34,11 +34,11 @@ def test_the_likeliest_family_is_the_right_one_and_its_distance_is_small() -> No
 
 def test_redrawn_scores_keep_labels_and_are_of_the_families(small: Pool) -> None:
     """Normal log odds, whose family is among the eight: the models stay about as good as they were."""
-    drawn, families = spe_form.redrawn(small, np.random.default_rng(1))
-    np.testing.assert_array_equal(drawn.labels, small.labels)
+    simulated, families = spe_form.redrawn(small, np.random.default_rng(1))
+    np.testing.assert_array_equal(simulated.labels, small.labels)
     assert all(one.distance < 0.03 for of_model in families for one in of_model)
-    np.testing.assert_allclose(drawn.truth[0], small.truth[0], atol=0.02)
-    assert not np.array_equal(drawn.scores, small.scores)
+    np.testing.assert_allclose(simulated.truth[0], small.truth[0], atol=0.02)
+    assert not np.array_equal(simulated.scores, small.scores)
 
 
 def test_a_row_is_measured(small: Pool) -> None:
@@ -50,15 +50,15 @@ def test_a_row_is_measured(small: Pool) -> None:
 
 
 def test_spe_is_far_nearer_where_its_form_is_right() -> None:
-    """What the module's docstring asks: the kept table."""
+    """The kept table holds the claim of the module's docstring."""
     families, rows = kept(spe_form.table).split("\n\n")
-    distances = [float(found) for found in re.findall(r"\((0\.\d+)\)", families)]
+    distances = [float(distance) for distance in re.findall(r"\((0\.\d+)\)", families)]
     assert len(distances) == 2 * len(civilcomments.NAMES)
     assert min(distances) > 0.03
-    found = {
+    figures = {
         (row[0], int(row[1])): (float(row[2]), int(row[-1]))
         for row in map(str.split, rows.replace("/", " ").splitlines()[2:])
     }
     for labels in spe_form.LABELS:
-        assert found["drawn", labels][0] < 0.25 * found["own", labels][0]
-        assert found["drawn", labels][1] < 5 < 50 < found["own", labels][1]
+        assert figures["drawn", labels][0] < 0.25 * figures["own", labels][0]
+        assert figures["drawn", labels][1] < 5 < 50 < figures["own", labels][1]

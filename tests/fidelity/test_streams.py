@@ -24,16 +24,18 @@ def labels_of(stream: Stream, share: float, windows_late: int = 1) -> tuple[np.n
 
 
 def test_on_drift_it_scores_better_than_labels_alone_and_on_a_stable_stream_it_is_narrow() -> None:
-    found = {}
+    by_case = {}
     for name, method in (("alone", alone), ("corrected", corrected)):
         for kind in ("OU drift", "stable"):
             each = [judged(one, N, method(one, N, *labels_of(one, 0.2))) for one in streams(kind, 3)]
-            found[name, kind] = mean_of(each)
-    assert found["corrected", "OU drift"].score < found["alone", "OU drift"].score
-    assert found["corrected", "stable"].width < 5.3, "4.8 points before labels were used at all, and a tenth"
+            by_case[name, kind] = mean_of(each)
+    assert by_case["corrected", "OU drift"].score < by_case["alone", "OU drift"].score
+    assert by_case["corrected", "stable"].width < 5.3, (
+        "4.8 points before labels were used at all, and a tenth"
+    )
     # 120 windows: three binomial errors of 95 % are six points.
-    assert found["corrected", "stable"].covered > 89
-    assert found["corrected", "OU drift"].covered > 85
+    assert by_case["corrected", "stable"].covered > 89
+    assert by_case["corrected", "OU drift"].covered > 85
 
 
 def test_a_revision_is_narrower_than_the_window_at_its_close() -> None:

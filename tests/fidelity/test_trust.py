@@ -16,8 +16,8 @@ def test_at_most_five_percent_of_good_lives_alarm_and_five_points_are_found() ->
     """More than 7 of 60 at 5 % have a chance of 1.4 %; five points are found in every life in full."""
     assert binom.sf(7, LIVES, 0.05) < 0.02
     assert alarms(e_process, 0.0, LIVES, seed=5)[0] <= 7 / LIVES
-    found, labels = alarms(e_process, 0.05, LIVES, seed=5)
-    assert found >= 0.9
+    share, labels = alarms(e_process, 0.05, LIVES, seed=5)
+    assert share >= 0.9
     assert labels is not None
     assert 150 < labels < 900
 

@@ -14,29 +14,29 @@ from tests.harness import kept
 def test_a_stream_without_a_change_keeps_its_trust() -> None:
     """More than 2 of 12 at 5 % have a chance of 2 %."""
     assert binom.sf(2, 12, 0.05) < 0.025
-    found = [life(Case("stable", 5000, 10_000, 0.2), 100 + seed) for seed in range(12)]
-    assert sum(len(one.losses) > 0 for one in found) <= 2
+    lives = [life(Case("stable", 5000, 10_000, 0.2), 100 + seed) for seed in range(12)]
+    assert sum(len(one.losses) > 0 for one in lives) <= 2
 
 
 def test_a_lasting_bias_is_found_and_costs_trust_for_a_few_windows_at_most() -> None:
     """28 windows after the change, 700 labels."""
-    found = [life(Case("5 points", 5000, 20_000, 0.05), 100 + seed) for seed in range(4)]
-    assert all(one.biased for one in found)
-    assert np.mean([~one.trusted for one in found]) <= 0.1
+    lives = [life(Case("5 points", 5000, 20_000, 0.05), 100 + seed) for seed in range(4)]
+    assert all(one.biased for one in lives)
+    assert np.mean([~one.trusted for one in lives]) <= 0.1
 
 
 def test_a_change_that_no_prediction_could_foresee_costs_the_trust_for_a_window_or_two() -> None:
     """8 lives with 100 labels a window; tested against no bias, half of them took five windows or more."""
-    found = [life(Case("20 points", 5000, 20_000, 0.2), 100 + seed) for seed in range(8)]
-    assert all(len(one.losses) >= 1 for one in found)
-    assert max(one.until_back for one in found) <= 2
-    assert sum(len(one.losses) for one in found) <= 9, "it does not flap"
+    lives = [life(Case("20 points", 5000, 20_000, 0.2), 100 + seed) for seed in range(8)]
+    assert all(len(one.losses) >= 1 for one in lives)
+    assert max(one.until_back for one in lives) <= 2
+    assert sum(len(one.losses) for one in lives) <= 9, "it does not flap"
 
 
 def test_trust_comes_back_too_after_a_bias_has_gone() -> None:
-    found = [life(Case("20 points gone", 5000, 20_000, 1.0), 100 + seed) for seed in range(3)]
-    assert all(len(one.losses) >= 2 for one in found), "it comes and it goes"
-    assert max((~one.trusted).sum() for one in found) <= 5
+    lives = [life(Case("20 points gone", 5000, 20_000, 1.0), 100 + seed) for seed in range(3)]
+    assert all(len(one.losses) >= 2 for one in lives), "it comes and it goes"
+    assert max((~one.trusted).sum() for one in lives) <= 5
 
 
 def test_changes_in_every_window_cost_the_trust() -> None:

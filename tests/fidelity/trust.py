@@ -39,7 +39,7 @@ Alarm = Callable[[Floats, Floats], int | None]
 
 
 def life(rng: np.random.Generator, bias: float, labels: int, since: int = 0) -> tuple[Floats, Floats]:
-    """Chances as announced, and outcomes whose chance is, from there on, shifted to so many points less."""
+    """Return claimed chances, and outcomes whose chance is, from `since` on, `bias` logits less."""
     announced = confidences(rng, ORIGINAL, (labels,))
     shift = np.where(np.arange(labels) < since, 0.0, shift_of(bias))
     return announced, (rng.random(labels) < expit(logit(announced) - shift)).astype(np.float64)
@@ -95,30 +95,30 @@ def _cusum_path(announced: Floats, right: Floats) -> Floats:
     for sign in (1.0, -1.0):
         walk = np.cumsum(sign * error - 0.025)
         paths.append(walk - np.minimum.accumulate(np.minimum(walk, 0.0)))
-    found: Floats = np.maximum(*paths)
-    return found
+    path: Floats = np.maximum(*paths)
+    return path
 
 
 def cusum_threshold(lives: int, share: float = 0.04) -> float:
-    """By simulation: this share of lives without a bias passes it."""
+    """Return by simulation the threshold that this share of lives without a bias passes."""
     peaks = [
         _cusum_path(*life(np.random.default_rng([i, 77]), 0.0, PLANNED_LABELS)).max() for i in range(lives)
     ]
     return float(np.quantile(peaks, 1 - share))
 
 
-def _first(found: np.ndarray) -> int | None:
-    return int(found.argmax()) + 1 if found.any() else None
+def _first(alarms: np.ndarray) -> int | None:
+    return int(alarms.argmax()) + 1 if alarms.any() else None
 
 
 def alarms(
     alarm: Alarm, bias: float, lives: int, seed: int = 1, since: int = 0
 ) -> tuple[float, float | None]:
     """Share of lives with an alarm after `since`, and the median of labels from there on among those."""
-    found = [
+    alarmed_at = [
         alarm(*life(np.random.default_rng([i, seed]), bias, PLANNED_LABELS, since)) for i in range(lives)
     ]
-    known = [at - since for at in found if at is not None and at > since]
+    known = [at - since for at in alarmed_at if at is not None and at > since]
     return len(known) / lives, float(np.median(known)) if known else None
 
 
@@ -126,7 +126,7 @@ def calibrated_alarms(
     rows: int, bias: float, lives: int, labels: int = PLANNED_LABELS, seed: int = 2
 ) -> tuple[float, float, float | None]:
     """Share of lives with an alarm within 2,500 labels and in all, and the median until it."""
-    found = []
+    alarmed_at = []
     for i in range(lives):
         rng = np.random.default_rng([i, seed, rows])
         truth = confidences(rng, ORIGINAL, (rows,))
@@ -134,16 +134,16 @@ def calibrated_alarms(
         fitted = CALIBRATORS["isotonic"]().fit(_distorted(truth), np.zeros(rows, dtype=np.int64), wrong)
         epsilon = epsilon_of(fitted.apply(_distorted(truth))[:, 0])
         chance, right = life(rng, bias, labels)
-        found.append(e_process(fitted.apply(_distorted(chance))[:, 0], right, epsilon, step=50))
-    known = [at for at in found if at is not None]
+        alarmed_at.append(e_process(fitted.apply(_distorted(chance))[:, 0], right, epsilon, step=50))
+    known = [at for at in alarmed_at if at is not None]
     early = sum(at <= PLANNED_LABELS for at in known) / lives
     return early, len(known) / lives, float(np.median(known)) if known else None
 
 
 def _distorted(chance: Floats) -> Floats:
     inside = np.clip(chance, 1e-9, 1 - 1e-9)
-    found: Floats = expit(1.5 * logit(inside) + 0.4)[:, None]
-    return found
+    distorted: Floats = expit(1.5 * logit(inside) + 0.4)[:, None]
+    return distorted
 
 
 def _cell(share: float, median: float | None) -> str:
@@ -151,7 +151,7 @@ def _cell(share: float, median: float | None) -> str:
 
 
 def table(lives: int = LIVES) -> str:
-    """All of it as text."""
+    """Return all of it as text."""
     few = max(lives // 3, 1)
     head = "".join(f"{'no bias' if not b else f'{100 * b:.0f} points':>15s}" for b in BIASES)
     error, error_of_few = (200 * sqrt(0.05 * 0.95 / many) for many in (lives, few))

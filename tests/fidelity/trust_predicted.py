@@ -90,7 +90,7 @@ CASES = (
 
 
 class Outcome(NamedTuple):
-    """What became of one life.
+    """The outcome of one life.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class Outcome(NamedTuple):
 
 
 def bias_of(rng: np.random.Generator, case: Case) -> Floats:
-    """The bias of each row, in logits, the reference's first."""
+    """Return the bias of each row, in logits, the reference's first."""
     many, at = case.reference + case.rows, case.reference + CHANGE_AT
     bias = np.zeros(many)
     if "drift" in case.stream:
@@ -145,7 +145,7 @@ def bias_of(rng: np.random.Generator, case: Case) -> Floats:
 
 
 def life(case: Case, seed: int) -> Outcome:
-    """One stream with its labels."""
+    """Return one stream with its labels."""
     rng = np.random.default_rng([seed, case.reference, 36])
     many, n = case.reference + case.rows, case.window
     chance = np.clip(confidences(rng, ORIGINAL, (many,)), 1e-9, 1 - 1e-9)
@@ -174,7 +174,7 @@ def life(case: Case, seed: int) -> Outcome:
 
 
 def matches_of(rows: Ints, window: Ints, block: Ints, confidence: Floats, hits: NDArray[np.bool_]) -> Matches:
-    """First labels of these rows of the one series."""
+    """Return first labels of these rows of the one series."""
     ones, flags = np.ones(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=bool)
     right = hits[rows]
     return Matches(
@@ -195,7 +195,7 @@ def matches_of(rows: Ints, window: Ints, block: Ints, confidence: Floats, hits: 
 
 
 def table(lives: int = 40) -> Iterator[str]:
-    """All of it, a line at a time."""
+    """Yield all of it, a line at a time."""
     yield f"Trust in the corrected accuracy, {lives} lives a row (python -m tests.fidelity.trust_predicted)"
     yield "                    labels in         lose   until  until back    flaps in        untrusted"
     yield "stream           ref a window  late  trust    lost  mean  90 % 100 windows  most   windows  biased"
@@ -204,7 +204,7 @@ def table(lives: int = 40) -> Iterator[str]:
 
 
 def row_of(case: Case, lived: list[Outcome]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     lost = [one for one in lived if len(one.losses)]
     after = [one.until_lost for one in lost if not np.isnan(one.until_lost)]
     back = np.array([one.until_back for one in lost])

@@ -24,16 +24,18 @@ Columns = dict[str, Any]
 
 
 def columns(seed: int, n: int, toxic: float = 0.2, labelled: bool = True) -> Columns:
-    """Answers a minute apart, calibrated; the larger the share of the doubtful, the lower the accuracy."""
+    """Return answers a minute apart, calibrated; the larger the share of the doubtful, the lower the
+    accuracy.
+    """
     rng = np.random.default_rng(seed)
     p = np.where(rng.random(n) < toxic, rng.beta(4, 3, n), rng.beta(1, 9, n))
-    found: Columns = {
+    table: Columns = {
         "p toxic": p,
         "region": np.where(rng.random(n) < 0.5, "eu", "us"),
         "at": np.datetime64("2026-01-01T00:00:00.000") + 60_000 * np.arange(n).astype("timedelta64[ms]"),
     }
     truth = rng.random(n) < p
-    return found | ({"truth": np.where(truth, "toxic", "ok")} if labelled else {})
+    return table | ({"truth": np.where(truth, "toxic", "ok")} if labelled else {})
 
 
 REFERENCE = columns(0, 4_000)
@@ -64,7 +66,7 @@ def lines(result: MonitorResult) -> bytes:
 
 
 def replayed(monitor: Monitor, frame: Columns, folder: Path) -> bytes:
-    """What `replay` writes of the frame as a Parquet file, by the configuration that the monitor writes."""
+    """Return the lines of `replay` on the frame as a Parquet file, by the monitor's configuration."""
     config = monitor.to_config(folder / "blindsight.yaml")
     file = folder / "frame.parquet"
     pytest.importorskip("pyarrow.parquet").write_table(arrow_table(frame), file)
@@ -73,25 +75,25 @@ def replayed(monitor: Monitor, frame: Columns, folder: Path) -> bytes:
     return (folder / "out" / "windows.ndjson").read_bytes().replace(str(file).encode(), b"frame")
 
 
-def pandas_frame(found: Columns) -> Any:
-    return pytest.importorskip("pandas").DataFrame(found)
+def pandas_frame(table: Columns) -> Any:
+    return pytest.importorskip("pandas").DataFrame(table)
 
 
-def polars_frame(found: Columns) -> Any:
-    return pytest.importorskip("polars").DataFrame(found)
+def polars_frame(table: Columns) -> Any:
+    return pytest.importorskip("polars").DataFrame(table)
 
 
-def arrow_table(found: Columns) -> Any:
-    return pytest.importorskip("pyarrow").table(found)
+def arrow_table(table: Columns) -> Any:
+    return pytest.importorskip("pyarrow").table(table)
 
 
-def pandas_series(found: Columns) -> Columns:
+def pandas_series(table: Columns) -> Columns:
     pandas = pytest.importorskip("pandas")
-    return {name: pandas.Series(values) for name, values in found.items()}
+    return {name: pandas.Series(values) for name, values in table.items()}
 
 
-def plain_lists(found: Columns) -> Columns:
-    return {name: values.tolist() for name, values in found.items()}
+def plain_lists(table: Columns) -> Columns:
+    return {name: values.tolist() for name, values in table.items()}
 
 
 MAKERS = (pandas_frame, polars_frame, arrow_table, pandas_series, plain_lists)
@@ -102,8 +104,8 @@ MAKERS = (pandas_frame, polars_frame, arrow_table, pandas_series, plain_lists)
 def test_each_kind_of_frame_gives_the_same_bytes(
     make: Callable[[Columns], Any], result: MonitorResult
 ) -> None:
-    found = Monitor(CLASSES, **SETTINGS).fit(make(REFERENCE), **NAMES)
-    assert lines(found.estimate(make(STREAM))) == lines(result)
+    monitor = Monitor(CLASSES, **SETTINGS).fit(make(REFERENCE), **NAMES)
+    assert lines(monitor.estimate(make(STREAM))) == lines(result)
 
 
 @pytest.mark.slow
@@ -114,9 +116,9 @@ def test_without_labels_it_is_replay_of_a_file_without_them(monitor: Monitor, tm
 
 
 SCORES: Mapping[str, tuple[Any, Callable[[Columns], Columns]]] = {
-    "one a class": (["no", "p toxic"], lambda found: {"no": 1 - found["p toxic"]}),
-    "by class": ({"toxic": "p toxic", "ok": "no"}, lambda found: {"no": 1 - found["p toxic"]}),
-    "lists": ("both", lambda found: {"both": np.column_stack((1 - found["p toxic"], found["p toxic"]))}),
+    "one a class": (["no", "p toxic"], lambda frame: {"no": 1 - frame["p toxic"]}),
+    "by class": ({"toxic": "p toxic", "ok": "no"}, lambda frame: {"no": 1 - frame["p toxic"]}),
+    "lists": ("both", lambda frame: {"both": np.column_stack((1 - frame["p toxic"], frame["p toxic"]))}),
 }
 
 
@@ -133,10 +135,10 @@ def test_each_form_of_scores_gives_the_same_estimates(form: str, tmp_path: Path)
 
 @pytest.mark.slow
 def test_confidences_with_predictions_are_a_task_of_confidences(tmp_path: Path) -> None:
-    def of(found: Columns) -> Columns:
-        p = found["p toxic"]
+    def of(frame: Columns) -> Columns:
+        p = frame["p toxic"]
         acted = np.where(p > 0.5, "toxic", "ok")
-        return {"sure": np.maximum(p, 1 - p), "acted": acted, "truth": found["truth"]}
+        return {"sure": np.maximum(p, 1 - p), "acted": acted, "truth": frame["truth"]}
 
     by_classes = Monitor(CLASSES).fit(of(REFERENCE), confidence="sure", prediction="acted", label="truth")
     frame = of(STREAM)
@@ -242,9 +244,9 @@ def test_matplotlib_and_altair_draw_the_estimates(
     own = table[
         (table.group == "") & (table.metric == "accuracy") & (table.estimator == "average_confidence")
     ]
-    drawn = {line.get_label(): line.get_ydata() for line in axes.lines}
-    assert drawn["average confidence, 95 % interval"].tolist() == own.value.tolist()
-    assert {"control limits", "realised", "objective"} <= drawn.keys()
+    series = {line.get_label(): line.get_ydata() for line in axes.lines}
+    assert series["average confidence, 95 % interval"].tolist() == own.value.tolist()
+    assert {"control limits", "realised", "objective"} <= series.keys()
     assert axes.get_xlabel() == "time (UTC)"
     other = result.plot("recall", group="region=eu", ax=axes.figure.add_subplot())
     assert other.get_title() == "model · region=eu: recall"
@@ -275,8 +277,8 @@ def test_reports_and_page_are_those_of_replay(
     assert saved.read_bytes() == (tmp_path / "out" / "report.html").read_bytes()
 
 
-def fit(given: Columns | None = None, classes: Any = CLASSES, **names: Any) -> Monitor:
-    return Monitor(classes).fit(REFERENCE if given is None else given, **{**NAMES, **names})
+def fit(frame: Columns | None = None, classes: Any = CLASSES, **names: Any) -> Monitor:
+    return Monitor(classes).fit(REFERENCE if frame is None else frame, **{**NAMES, **names})
 
 
 PERCENT = REFERENCE | {"p toxic": 100 * REFERENCE["p toxic"]}
@@ -410,29 +412,29 @@ def test_a_plot_that_is_none_is_named(names: list[Any], says: str, result: Monit
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
 def test_the_probability_of_a_class_is_no_confidence(share: float) -> None:
-    given = columns(3, 4_000, toxic=share)
-    acted = given | {"acted": np.where(given["p toxic"] > 0.5, "toxic", "ok")}
+    frame = columns(3, 4_000, toxic=share)
+    acted = frame | {"acted": np.where(frame["p toxic"] > 0.5, "toxic", "ok")}
     for prediction in ("acted", None):
         with pytest.raises(ConfigError, match="it is the probability of toxic; give it as scores, without"):
             Monitor(CLASSES).fit(acted, confidence="p toxic", label="truth", prediction=prediction)
 
 
 def test_of_the_first_class_the_other_probability_is_asked_for() -> None:
-    given = REFERENCE | {"p ok": 1 - REFERENCE["p toxic"]}
+    frame = REFERENCE | {"p ok": 1 - REFERENCE["p toxic"]}
     says = "it is the probability of ok; give 1 less it, the probability of toxic, as scores"
     with pytest.raises(ConfigError, match=says):
-        Monitor(CLASSES, positive="ok").fit(given, confidence="p ok", label="truth")
+        Monitor(CLASSES, positive="ok").fit(frame, confidence="p ok", label="truth")
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
 def test_confidences_pass_though_some_are_below_a_half(share: float) -> None:
     """A threshold of 0.3 acts on the less probable class now and then."""
-    given = columns(3, 4_000, toxic=share)
-    p = given["p toxic"]
+    frame = columns(3, 4_000, toxic=share)
+    p = frame["p toxic"]
     known = {
         "sure": np.where(p > 0.3, p, 1 - p),
         "acted": np.where(p > 0.3, "toxic", "ok"),
-        "truth": given["truth"],
+        "truth": frame["truth"],
     }
     assert known["sure"].min() < 0.5
     assert Monitor(CLASSES).fit(known, confidence="sure", label="truth", prediction="acted")
@@ -447,15 +449,15 @@ def test_confidences_of_classes_need_the_prediction() -> None:
 
 @pytest.mark.slow
 def test_a_fit_that_fails_changes_nothing(tmp_path: Path) -> None:
-    found = Monitor(CLASSES).fit(REFERENCE, **NAMES)
-    before = found.estimate(STREAM)
+    monitor = Monitor(CLASSES).fit(REFERENCE, **NAMES)
+    before = monitor.estimate(STREAM)
     with pytest.raises(ConfigError, match="missing prediction"):
-        found.fit(REFERENCE | {"sure": np.full(4_000, 0.9)}, confidence="sure", label="truth")
-    assert lines(found.estimate(STREAM)) == lines(before)
-    found.fit({name: values[:2_000] for name, values in REFERENCE.items()}, scores="p toxic", label="truth")
+        monitor.fit(REFERENCE | {"sure": np.full(4_000, 0.9)}, confidence="sure", label="truth")
+    assert lines(monitor.estimate(STREAM)) == lines(before)
+    monitor.fit({name: values[:2_000] for name, values in REFERENCE.items()}, scores="p toxic", label="truth")
     written = before.to_config(tmp_path / "before.yaml").read_text(encoding="utf-8")
     assert "time: at" in written
-    assert "time: at" not in found.to_config(tmp_path / "now.yaml").read_text(encoding="utf-8")
+    assert "time: at" not in monitor.to_config(tmp_path / "now.yaml").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -465,12 +467,14 @@ def test_classes_may_be_numbers_or_truth_values() -> None:
     names.append(REFERENCE | {"truth": (REFERENCE["truth"] == "toxic").astype(np.float64)})
     expected = lines(Monitor(CLASSES).fit(REFERENCE, **NAMES).estimate(STREAM, labels=False))
     assert expected.count(b"class=toxic") > 0, "alarms name the classes that changed"
-    for given, classes in zip(names, ([False, True], np.array([0, 1]), [0, 1]), strict=True):
+    for frame, classes in zip(names, ([False, True], np.array([0, 1]), [0, 1]), strict=True):
         positive = classes[1]
-        found = lines(Monitor(classes, positive=positive).fit(given, **NAMES).estimate(STREAM, labels=False))
+        written = lines(
+            Monitor(classes, positive=positive).fit(frame, **NAMES).estimate(STREAM, labels=False)
+        )
         for name, class_name in zip(CLASSES, Monitor(classes).classes, strict=True):
-            found = found.replace(f"class={class_name}".encode(), f"class={name}".encode())
-        assert found == expected
+            written = written.replace(f"class={class_name}".encode(), f"class={name}".encode())
+        assert written == expected
 
 
 OF_EXTRA = r"needs an optional package: pip install 'blindsight\[notebook\]'"

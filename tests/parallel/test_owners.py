@@ -20,7 +20,7 @@ def settings_of(**tasks: dict[str, Any]) -> EngineSettings:
 
 
 def piece(rows: dict[tuple[str, str], int], labels: Sequence[tuple[str, str]] = ()) -> Piece:
-    """Answers by task and model, and labels by task and the model that they came along with."""
+    """Return answers by task and model, and labels by task and the model that they came along with."""
     facts = Facts(models={name: [i, n] for i, (name, n) in enumerate(rows.items())})
     shares = [Slice(task, model, "", 0, 0) for task, model in rows]
     shares += [Slice(task, "", besides, 0, 0) for task, besides in labels]
@@ -37,12 +37,12 @@ def test_models_are_shared_out_by_their_answers() -> None:
 
 def test_labels_go_to_every_process_with_a_model_of_the_task_but_that_which_has_them() -> None:
     owners = Owners(settings_of(t={}, u={}), 3, [Facts(models={("t", "a"): [0, 9], ("t", "b"): [1, 8]})], {})
-    found = owners.routed(piece({("t", "a"): 1}, labels=[("t", ""), ("t", "a")]))
-    assert {process: [s.besides for s in shares] for process, shares in found.items()} == {
+    by_process = owners.routed(piece({("t", "a"): 1}, labels=[("t", ""), ("t", "a")]))
+    assert {process: [s.besides for s in shares] for process, shares in by_process.items()} == {
         0: ["", ""],
         1: ["", "a"],
     }
-    assert [s.model for s in found[0]] == ["a", ""], "its own label came along with its answer"
+    assert [s.model for s in by_process[0]] == ["a", ""], "its own label came along with its answer"
 
 
 def test_a_new_model_goes_where_the_labels_before_it_went() -> None:

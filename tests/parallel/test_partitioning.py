@@ -29,9 +29,9 @@ MODELS = ("erm", "irm", "coral")
 
 
 def chunks(records: Sequence[Record], tasks: dict[str, Task], files: int, each: int) -> list[list[Chunk]]:
-    """By stretch, which is a file here, its chunks of so many records."""
+    """Return, by stretch, which is a file here, its chunks of `each` records."""
     decoder = Decoder(layouts(tasks), "files")
-    found = []
+    pieces = []
     edges = np.linspace(0, len(records), files + 1).astype(int)
     for number, (start, stop) in enumerate(itertools.pairwise(edges.tolist())):
         position, of_file = 0, []
@@ -42,8 +42,8 @@ def chunks(records: Sequence[Record], tasks: dict[str, Task], files: int, each: 
             )
             of_file.append(decoder.decode([RawBlock(lines, f"part-{number}.ndjson", position)]))
             position += len(lines)
-        found.append(of_file)
-    return found
+        pieces.append(of_file)
+    return pieces
 
 
 def in_one(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]]) -> list[bytes]:
@@ -53,7 +53,7 @@ def in_one(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]]) -> li
 
 
 def in_shares(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]], at_once: int) -> list[bytes]:
-    """By model, so many chunks at once; lines sorted by their places alone."""
+    """Compute each model's share, `at_once` chunks at a time; return the lines sorted by their places."""
     sharings = [StreamPartitioner() for _ in stretches]
     shared = [
         [sharing.share(chunk) for chunk in chunks]
@@ -88,9 +88,11 @@ def wanted(share: Partition, name: str, model: str) -> bool:
 
 
 def stream(seed: int, requests: int = 1800) -> list[Any]:
-    """Requests of two tasks, some answered by several models at once; labels late, along, twice, wrong."""
+    """Return requests of two tasks, some answered by several models at once; labels late, along, twice,
+    wrong.
+    """
     rng = np.random.default_rng(seed)
-    found: list[tuple[float, Any]] = []
+    timed: list[tuple[float, Any]] = []
     for i, one in enumerate(answers(rng, requests)):
         # From a third on the scores promise too much, so that calibrations are fitted again.
         wrong = i > requests // 3 and rng.random() < 0.25
@@ -107,44 +109,44 @@ def stream(seed: int, requests: int = 1800) -> list[Any]:
             one["label"] = label
         elif kind > 0.6:
             late = {"id": one["id"], "task": one["task"], "label": label, "time": at}
-            found.append((i + rng.exponential(300), late))
+            timed.append((i + rng.exponential(300), late))
         if i > requests // 2 and "model" in one:
             one["version"] = "2"
         if rng.random() < 0.02:
-            found.append((i + rng.exponential(50), dict(one)))  # sent again
+            timed.append((i + rng.exponential(50), dict(one)))  # sent again
         if rng.random() < 0.02:
             del one["time"]
-        found.append((i, one))
+        timed.append((i, one))
         if rng.random() < 0.01:
-            found.append((i, b'{"task": "t", "scores": [0.1]'))
-    return [record for _, record in sorted(found, key=lambda pair: pair[0])]
+            timed.append((i, b'{"task": "t", "scores": [0.1]'))
+    return [record for _, record in sorted(timed, key=lambda pair: pair[0])]
 
 
 def settings(**more: Any) -> EngineSettings:
-    asked = {"reference": {"path": "r.ndjson"}, "calibration": {"method": "isotonic", "refit_labels": 50}}
+    defaults = {"reference": {"path": "r.ndjson"}, "calibration": {"method": "isotonic", "refit_labels": 50}}
     tasks = {
         "u": task(window={"size": 40}, estimators=["average_confidence", "realised"]),
         "t": task(
             groups=["region"],
             metrics=["accuracy", "ece"],
             estimators=["average_confidence", "realised"],
-            **(asked | more),
+            **(defaults | more),
         ),
     }
-    found = reference(tasks["t"], 1000, seed=5)["t"]
-    references = {"t": {name: next(iter(found.values())) for name in MODELS}}
+    known = reference(tasks["t"], 1000, seed=5)["t"]
+    references = {"t": {name: next(iter(known.values())) for name in MODELS}}
     return EngineSettings(tasks, references, True, None, recalibrate)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("files", "each", "at_once"), [(1, 500, 1), (4, 170, 3), (3, 2000, 100)])
 def test_the_shares_of_a_stream_give_its_lines_in_its_order(files: int, each: int, at_once: int) -> None:
-    asked, records = settings(), stream(1)
-    stretches = chunks(records, asked.tasks, files, each)
+    engine_settings, records = settings(), stream(1)
+    stretches = chunks(records, engine_settings.tasks, files, each)
 
-    expected = in_one(asked, stretches)
+    expected = in_one(engine_settings, stretches)
 
-    assert in_shares(asked, stretches, at_once) == expected
+    assert in_shares(engine_settings, stretches, at_once) == expected
     assert sum(b'"revision":0' in line for line in expected) > 40
     assert sum(b'"revision":0' not in line for line in expected) > 40
     assert any(b'"version":2' in line for line in expected), "no calibration was fitted again"
@@ -153,24 +155,24 @@ def test_the_shares_of_a_stream_give_its_lines_in_its_order(files: int, each: in
 @pytest.mark.slow
 def test_windows_that_age_by_the_clock_of_the_whole_stream_close_where_they_did() -> None:
     rng = np.random.default_rng(2)
-    asked = settings(window={"max_age_seconds": 120.0, "min_size": 5})
+    engine_settings = settings(window={"max_age_seconds": 120.0, "min_size": 5})
     records = stream(2, 1000)
     for i in rng.choice(len(records), 40, replace=False):
         if isinstance(records[i], dict):
             records[i]["time"] = 1.7e9 + float(rng.choice([-40 * DAY, 30 * DAY, 30.5 * DAY, 900.0]))
-    stretches = chunks(records, asked.tasks, 5, 200)
+    stretches = chunks(records, engine_settings.tasks, 5, 200)
 
-    expected = in_one(asked, stretches)
+    expected = in_one(engine_settings, stretches)
 
-    assert in_shares(asked, stretches, 2) == expected
+    assert in_shares(engine_settings, stretches, 2) == expected
     assert sum(b'"closed_by":"age"' in line for line in expected) > 20
 
 
 @pytest.mark.slow
 def test_labels_that_name_a_model_reach_that_model_alone() -> None:
-    """A task without classes: what is right or wrong is so of one model's answer."""
+    """A task without classes: right or wrong is a fact of one model's answer."""
     rng = np.random.default_rng(5)
-    asked = task(window={"size": 40}, classes=[], estimators=["average_confidence", "realised"])
+    task_settings = task(window={"size": 40}, classes=[], estimators=["average_confidence", "realised"])
     records: list[Record] = []
     for i in range(900):
         one = {"id": f"c{i // 3}", "model": MODELS[i % 3], "time": 1.7e9 + i}
@@ -179,36 +181,36 @@ def test_labels_that_name_a_model_reach_that_model_alone() -> None:
             records[-1]["correct"] = bool(rng.random() < 0.7)
         if rng.random() < 0.3:
             at = int(rng.integers(i + 1))
-            told = {"id": f"c{at // 3}", "model": MODELS[at % 3], "correct": bool(rng.random() < 0.7)}
-            records.append(told | {"time": 1.7e9 + i})
-    found = EngineSettings({"c": asked}, {}, True, None, recalibrate)
-    stretches = chunks(records, found.tasks, 3, 100)
+            label = {"id": f"c{at // 3}", "model": MODELS[at % 3], "correct": bool(rng.random() < 0.7)}
+            records.append(label | {"time": 1.7e9 + i})
+    settings = EngineSettings({"c": task_settings}, {}, True, None, recalibrate)
+    stretches = chunks(records, settings.tasks, 3, 100)
 
-    expected = in_one(found, stretches)
+    expected = in_one(settings, stretches)
 
-    assert in_shares(found, stretches, 2) == expected
+    assert in_shares(settings, stretches, 2) == expected
     assert sum(b'"revision":0' not in line for line in expected) > 20
 
 
 def test_a_stretch_that_leaps_is_read_record_by_record_and_others_are_not() -> None:
     calm, leaping = Segment(3, 10.0, 12.0, 12.0), Segment(3, 40 * DAY, 41 * DAY, 41 * DAY)
-    asked = []
+    read_numbers = []
 
     def times(number: int) -> tuple[np.ndarray, np.ndarray]:
-        asked.append(number)
+        read_numbers.append(number)
         return np.array([0, 1, 2]), np.array([40 * DAY, 13.0, 41 * DAY])
 
-    found = begins([calm, leaping, calm], times)
+    starts = begins([calm, leaping, calm], times)
 
-    assert asked == [1]
-    assert [(begin.sequence, begin.clock) for begin in found] == [(0, -np.inf), (3, 12.0), (6, 13.0)]
+    assert read_numbers == [1]
+    assert [(begin.sequence, begin.clock) for begin in starts] == [(0, -np.inf), (3, 12.0), (6, 13.0)]
 
 
 def test_the_times_of_the_whole_stream_are_those_of_its_clock() -> None:
     exact = Begin(100, 5.0, (np.array([2, 4]), np.array([7.0, 9.0])))
-    asked = settings().tasks
+    tasks = settings().tasks
     share = StreamPartitioner().share(
-        chunks(answers(np.random.default_rng(3), 6, task="u"), asked, 1, 100)[0][0]
+        chunks(answers(np.random.default_rng(3), 6, task="u"), tasks, 1, 100)[0][0]
     )[0]
 
     assert exact.clock_at(share).tolist() == [5.0, 5.0, 7.0, 7.0, 9.0, 9.0]

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 
 from tests.harness import run
-from tests.recipes.recipe import Stack, told
+from tests.recipes.recipe import Stack, report_lines
 from tests.recipes.stacks import OUTPUT, STACKS, table
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     stack: Stack = STACKS[sys.argv.pop(1)]
 
     def recipe(record: bool = False) -> Iterator[str]:
-        return told(stack, record)
+        return report_lines(stack, record)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # what was started is stopped on the way out
     run(recipe, keep=False, path=OUTPUT / f"{stack.name}.txt")

@@ -1,4 +1,4 @@
-"""A stack's page: its blocks are what is run, with free ports in place of those that it names."""
+"""A stack's page: its blocks run with free ports in place of those that it names."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Block(NamedTuple):
 
 
 def blocks(path: Path) -> list[Block]:
-    """The blocks of a page of Markdown, in their order."""
-    return [Block(*found) for found in _BLOCK.findall(path.read_text(encoding="utf-8"))]
+    """Return the blocks of a page of Markdown, in their order."""
+    return [Block(*groups) for groups in _BLOCK.findall(path.read_text(encoding="utf-8"))]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Page:
     ----------
     stack : str
     ports : mapping of str to int
-        What is said in place of the ports of the page.
+        The ports in place of those of the page.
 
     Examples
     --------
@@ -64,10 +64,10 @@ class Page:
         self.languages = {block.name: block.language for block in named}
         texts = self.blocks.values()
         self.ports = sorted(
-            {port for each in texts for found in _PORT.findall(each) for port in found if port}
+            {port for each in texts for groups in _PORT.findall(each) for port in groups if port}
         )
-        for said, port in (ports or {}).items():
-            self.blocks = {k: re.sub(rf"\b{said}\b", str(port), v) for k, v in self.blocks.items()}
+        for written_port, port in (ports or {}).items():
+            self.blocks = {k: re.sub(rf"\b{written_port}\b", str(port), v) for k, v in self.blocks.items()}
 
     @property
     def files(self) -> dict[str, str]:
@@ -75,7 +75,7 @@ class Page:
         return {name: content for name, content in self.blocks.items() if "." in name}
 
     def text(self, name: str, monitored: bool = True) -> str:
-        """A block; without monitoring, without the lines that end in the mark."""
+        """Return a block; without monitoring, without the lines that end in the mark."""
         lines = self.blocks[name].splitlines()
         return "\n".join(line for line in lines if monitored or not _is_marked(line)) + "\n"
 
@@ -86,7 +86,7 @@ class Page:
             (folder / name).write_text(self.text(name, monitored), encoding="utf-8")
 
     def lines(self, own: Sequence[str]) -> tuple[int, int]:
-        """Lines that one writes for monitoring: in files of its own, and in the service."""
+        """Return lines that one writes for monitoring: in files of its own, and in the service."""
         count = sum(bool(line.strip()) for name in own for line in self.files[name].splitlines())
         others = [content for name, content in self.blocks.items() if name not in own]
         return count, sum(_is_marked(line) for content in others for line in content.splitlines())
@@ -97,7 +97,7 @@ class Page:
         return self.blocks["ask"].split("http://", 1)[1].split("/", 1)[0]
 
     def call(self, name: str, score: float) -> Call | None:
-        """One request to the service; None where the page shows no `curl` for it."""
+        """Return one request to the service; None where the page shows no `curl` for it."""
         words = shlex.split(_filled(self.blocks["ask"], name, score).replace("\\\n", " "))
         if words[0] != "curl":
             return None
@@ -106,12 +106,12 @@ class Page:
         return Call("/" + url.split("/", 3)[3], headers, words[words.index("-d") + 1])
 
     def script(self, name: str, rows: Sequence[tuple[str, float, str]]) -> str:
-        """The block of a call, its line with the id once for each of these ids, scores and classes."""
-        found = []
+        """Return the block of a call, its line with the id once for each of these ids, scores and classes."""
+        lines = []
         for line in self.blocks[name].replace("\\\n", " ").splitlines():
             each = rows if _ID in line else rows[:1]
-            found += [_filled(line, *row) for row in each]
-        return "\n".join(found) + "\n"
+            lines += [_filled(line, *row) for row in each]
+        return "\n".join(lines) + "\n"
 
 
 def _is_marked(line: str) -> bool:
@@ -119,6 +119,6 @@ def _is_marked(line: str) -> bool:
 
 
 def _filled(text: str, name: str, score: float, label: str = _CLASS) -> str:
-    said = {_ID: name, _SCORE: f"{score:.4f}", _REST: f"{1 - score:.4f}", _CLASS: label}
-    words = "|".join(rf"\b{re.escape(word)}\b" for word in said)
-    return re.sub(words, lambda found: said[found[0]], text)
+    values = {_ID: name, _SCORE: f"{score:.4f}", _REST: f"{1 - score:.4f}", _CLASS: label}
+    words = "|".join(rf"\b{re.escape(word)}\b" for word in values)
+    return re.sub(words, lambda match: values[match[0]], text)

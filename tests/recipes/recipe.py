@@ -32,7 +32,7 @@ _START_SECONDS, _STOP_SECONDS = 120.0, 30.0
 _KEPT_SECONDS = 2.0
 """After a pause as long, a caller opens another connection: the service may have closed it."""
 _LIBRARIES = "usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib/syslog-ng"
-_TOLD = {
+_SETTINGS = {
     "PIP_QUIET": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "TZ": "UTC",
@@ -40,12 +40,12 @@ _TOLD = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""What stacks are told: that they send nobody anything, and the time zone of the pages."""
+"""The environment of the stacks: it stops their telemetry, and sets the time zone of the pages."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """What a recipe does that its page does not tell.
+    """The parts of a recipe that its page does not name.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Caller:
         self._last = time.monotonic()
 
     def ask(self, call: Call) -> tuple[float, http.client.HTTPMessage] | None:
-        """The seconds of a response, and its headers; None for a failure."""
+        """Return the seconds of a response, and its headers; None for a failure."""
         if time.monotonic() - self._last > _KEPT_SECONDS:
             self._connection.close()
         began = time.perf_counter()
@@ -120,7 +120,7 @@ class Environment:
         self.variables = {
             **go,
             **{k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")},
-            **_TOLD,
+            **_SETTINGS,
             "VIRTUAL_ENV": str(self._venv),
             "LD_LIBRARY_PATH": ":".join(str(self._root / each) for each in _LIBRARIES),
             "PATH": ":".join([*map(str, path), os.environ["PATH"]]),
@@ -151,18 +151,18 @@ class Environment:
             script.chmod(0o755)
 
     def versions(self, stack: Stack) -> str:
-        """What was installed of the stack itself."""
+        """Return the installed versions of the stack itself."""
         if stack.version:
             return self.shell(stack.version, self._folder).strip()
-        found = f"print(*(f'{{p}} {{version(p)}}' for p in {list(stack.packages)}), sep=', ')"
-        return self.python(f"from importlib.metadata import version\n{found}", self._folder).strip()
+        statement = f"print(*(f'{{p}} {{version(p)}}' for p in {list(stack.packages)}), sep=', ')"
+        return self.python(f"from importlib.metadata import version\n{statement}", self._folder).strip()
 
     def shell(self, script: str, cwd: Path) -> str:
-        """What a script prints in it."""
+        """Return the output of a script in it."""
         return self._run(["bash", "-e", "-o", "pipefail", "-c", script], cwd)
 
     def python(self, script: str, cwd: Path) -> str:
-        """What a script in Python prints in it."""
+        """Return the output of a Python script in it."""
         return self._run([str(self._venv / "bin" / "python"), "-c", script], cwd)
 
     def _run(self, words: Sequence[str], cwd: Path | None = None) -> str:
@@ -229,7 +229,7 @@ class Recipe:
         self.daemon.until(lambda: "Running: metrics on port" in self.daemon.log, "it runs")
 
     def stop_agent(self) -> None:
-        """kill -9."""
+        """Kill the agent with -9."""
         stop(self.daemon.process, kill=True)
 
     def serve(self) -> None:
@@ -276,19 +276,21 @@ class Recipe:
         run(self.page.script("label", rows), self.place)
 
     def accounts(self) -> Accounts:
-        """What the agent says of the records that came."""
+        """Return the agent's accounts of the records that came."""
         return accounts(self.daemon.metrics())
 
     def until_received(self, answers: int, labels: int) -> None:
-        """Wait for so many answers and labels; where some are lost, also until none has come for a while."""
+        """Wait for `answers` answers and `labels` labels; where some are lost, also until none has come for a
+        while.
+        """
         newest, since = -1, time.monotonic()
 
         def came_or_quiet() -> bool:
             nonlocal newest, since
-            found = self.accounts()
-            if found.received != newest:
-                newest, since = found.received, time.monotonic()
-            came = found.answers.received >= answers and found.labels.received >= labels
+            current = self.accounts()
+            if current.received != newest:
+                newest, since = current.received, time.monotonic()
+            came = current.answers.received >= answers and current.labels.received >= labels
             return came and (not self.stack.lost or time.monotonic() - since > QUIET_SECONDS)
 
         self.daemon.until(came_or_quiet, f"{answers} answers and {labels} labels came")
@@ -298,26 +300,26 @@ class Recipe:
         self.daemon.until(lambda: self.daemon.metrics().total("windows_closed_total"), "a window closed")
 
     def _ask(self, monitored: bool) -> float | None:
-        name, (score, label) = f"r-{len(self.answered) + 1}", self._drawn()
+        name, (score, label) = f"r-{len(self.answered) + 1}", self._draw_row()
         call = self.pages[monitored].call(name, score)
         assert call is not None
-        found = self._callers[monitored].ask(call)
-        if found is None:
+        answer = self._callers[monitored].ask(call)
+        if answer is None:
             self.failed += monitored
             return None
         if monitored:
             header = self.stack.id_header
-            self.answered.append((found[1][header] if header else name, score, label))
-        return found[0]
+            self.answered.append((answer[1][header] if header else name, score, label))
+        return answer[0]
 
     def _write(self, count: int) -> None:
-        """Requests by a script, where there is no service to ask."""
+        """Write requests by a script, where there is no service to ask."""
         first = len(self.answered) + 1
-        rows = [(f"r-{i}", *self._drawn()) for i in range(first, first + count)]
+        rows = [(f"r-{i}", *self._draw_row()) for i in range(first, first + count)]
         self.environment.shell(self.page.script("ask", rows), self.place)
         self.answered += rows
 
-    def _drawn(self) -> tuple[float, str]:
+    def _draw_row(self) -> tuple[float, str]:
         score = round(self._random.betavariate(0.5, 0.5) * 0.98 + 0.01, 4)
         return score, "toxic" if self._random.random() < score else "ok"
 
@@ -344,7 +346,7 @@ def _stop_all(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def told(stack: Stack, keeps_payloads: bool = False) -> Iterator[str]:
+def report_lines(stack: Stack, keeps_payloads: bool = False) -> Iterator[str]:
     """Run a stack's recipe, and tell its figures."""
     began = time.monotonic()
     yield f"python -m tests.recipes {stack.name}"
@@ -360,8 +362,8 @@ def told(stack: Stack, keeps_payloads: bool = False) -> Iterator[str]:
         yield f"minutes to the first window: {minutes:.1f}, {installed / 60:.1f} of them to install"
         own, marked = recipe.page.lines(stack.own)
         yield f"lines of configuration: {own}, and {marked} in the service"
-        for key, found in recipe.ask(REQUESTS - WINDOW).items():
-            times[key] += found
+        for key, seconds in recipe.ask(REQUESTS - WINDOW).items():
+            times[key] += seconds
         recipe.until_received(len(recipe.answered), 0)
         recipe.label(recipe.answered[:LABELS])
         recipe.until_received(len(recipe.answered), LABELS)
@@ -380,18 +382,18 @@ def told(stack: Stack, keeps_payloads: bool = False) -> Iterator[str]:
 
 
 def _counted(recipe: Recipe, away: int) -> Iterator[str]:
-    found = recipe.accounts()
-    found.answers.assert_adds_up()
-    found.labels.assert_adds_up()
-    parts, sent = found.answers.parts, len(recipe.answered)
+    balances = recipe.accounts()
+    balances.answers.assert_adds_up()
+    balances.labels.assert_adds_up()
+    parts, sent = balances.answers.parts, len(recipe.answered)
     used, rejected = parts["used"] + parts["pending"], parts["rejected"]
     lost = sent - used - rejected
     again = f"; {parts['duplicate']} came twice, and were counted once" if parts["duplicate"] else ""
     yield f"sent {sent} = used {used} + rejected {rejected} + lost {lost}{again}"
-    yield f"labels joined: {found.labels.parts['matched']} of {LABELS}"
+    yield f"labels joined: {balances.labels.parts['matched']} of {LABELS}"
     yield f"while the agent was away: {lost} of {away} lost, {recipe.failed} responses failed"
     assert (lost, rejected, recipe.failed) == (recipe.stack.lost, 0, 0), recipe.daemon.log
-    assert found.labels.parts["matched"] == LABELS, found
+    assert balances.labels.parts["matched"] == LABELS, balances
 
 
 def _added(times: dict[bool, list[float]]) -> str:

@@ -30,16 +30,16 @@ Payloads = dict[str, list[Any]]
 
 
 def recorded(stack: str) -> Payloads:
-    """What is kept of a stack."""
-    found: Payloads = json.loads((RECORDED / f"{stack}.json").read_text(encoding="utf-8"))
-    return found
+    """Return the kept payloads of a stack."""
+    payloads: Payloads = json.loads((RECORDED / f"{stack}.json").read_text(encoding="utf-8"))
+    return payloads
 
 
 def record(recipe: Recipe) -> None:
     """Keep what a few requests and their labels bring to a listener in place of the agent."""
     sources = yaml.safe_load(recipe.page.blocks["agent.yaml"])["sources"]
     (listen,) = [each["listen"] for each in sources if each["kind"] == "http"] or [""]
-    found: Payloads = {}
+    payloads: Payloads = {}
     with _listening(listen) as posts:
         first = len(recipe.answered)
         recipe.ask(REQUESTS)
@@ -47,11 +47,11 @@ def record(recipe: Recipe) -> None:
         _until_quiet(posts)
     for source in sources:
         if source["kind"] == "file":
-            found["file"] = _last_lines(recipe.place, source["path"])
+            payloads["file"] = _last_lines(recipe.place, source["path"])
         elif source["kind"] == "kafka":
-            found.setdefault("kafka", []).extend(_last_messages(recipe, *source["topics"]))
-    found["http"] = posts
-    text = json.dumps({kind: each for kind, each in found.items() if each}, indent=1)
+            payloads.setdefault("kafka", []).extend(_last_messages(recipe, *source["topics"]))
+    payloads["http"] = posts
+    text = json.dumps({kind: each for kind, each in payloads.items() if each}, indent=1)
     (RECORDED / f"{recipe.stack.name}.json").write_text(text + "\n", encoding="utf-8")
 
 
@@ -73,7 +73,7 @@ def _listening(listen: str) -> Iterator[list[Any]]:
             self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """Write nothing."""
 
     if not listen:
         yield posts

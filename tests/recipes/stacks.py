@@ -43,21 +43,21 @@ _FIGURES = re.compile(
 
 
 def table() -> str:
-    """What the kept runs printed, a stack a row."""
+    """Return the figures of the kept runs, a stack a row."""
     return "\n".join([_HEAD, *map(_row, STACKS)]) + "\n"
 
 
 def _row(stack: str) -> str:
-    found = _FIGURES.search((OUTPUT / f"{stack}.txt").read_text(encoding="utf-8"))
-    assert found is not None, f"{stack}: the kept output has another form"
-    lost = f" + {found['lost']} lost" if found["lost"] != "0" else ""
+    match = _FIGURES.search((OUTPUT / f"{stack}.txt").read_text(encoding="utf-8"))
+    assert match is not None, f"{stack}: the kept output has another form"
+    lost = f" + {match['lost']} lost" if match["lost"] != "0" else ""
     cells = (
-        f"[{found['versions']}]({stack}.md)",
-        found["minutes"],
-        f"{found['own']} + {found['marked']}",
-        f"{found['sent']} = {found['used']} + {found['rejected']}{lost}",
-        found["joined"],
-        found["added"],
-        found["away"],
+        f"[{match['versions']}]({stack}.md)",
+        match["minutes"],
+        f"{match['own']} + {match['marked']}",
+        f"{match['sent']} = {match['used']} + {match['rejected']}{lost}",
+        match["joined"],
+        match["added"],
+        match["away"],
     )
     return f"| {' | '.join(cells)} |"

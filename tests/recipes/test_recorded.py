@@ -1,4 +1,4 @@
-"""What the stacks have sent is read by the configurations of their pages, in this process."""
+"""The configurations of the stacks' pages read the recorded payloads, in this process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def posted(source: HttpSource, posts: Sequence[dict[str, Any]]) -> None:
 
 
 def read_by(folder: Path, page: str, came: Payloads) -> Accounts:
-    """What an agent in this process counts of these payloads."""
+    """Return the accounts of an agent in this process for these payloads."""
     (folder / "agent.yaml").write_text(page.replace(":9108", ":0"), encoding="utf-8")
     config = load_config(folder / "agent.yaml")
     inputs: list[Input] = []
@@ -82,19 +82,19 @@ def read_by(folder: Path, page: str, came: Payloads) -> Accounts:
     return accounts(scraped(agent.view()))
 
 
-def _used(found: Accounts) -> int:
-    return found.answers.parts["used"] + found.answers.parts["pending"]
+def _used(accounts: Accounts) -> int:
+    return accounts.answers.parts["used"] + accounts.answers.parts["pending"]
 
 
-def _all(found: Accounts) -> bool:
-    return found.answers.received >= REQUESTS and found.labels.received >= REQUESTS
+def _all(accounts: Accounts) -> bool:
+    return accounts.answers.received >= REQUESTS and accounts.labels.received >= REQUESTS
 
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_what_a_stack_has_sent_is_used_and_its_labels_join(stack: str, tmp_path: Path) -> None:
-    found = read_by(tmp_path, Page(stack).blocks["agent.yaml"], recorded(stack))
-    found.answers.assert_adds_up()
-    assert (_used(found), found.answers.received, found.labels.parts["matched"]) == (
+    accounts = read_by(tmp_path, Page(stack).blocks["agent.yaml"], recorded(stack))
+    accounts.answers.assert_adds_up()
+    assert (_used(accounts), accounts.answers.received, accounts.labels.parts["matched"]) == (
         REQUESTS,
         REQUESTS,
         REQUESTS,
@@ -105,8 +105,8 @@ def test_what_kserves_agent_has_sent_is_told_by_its_shape_without_a_mapping(tmp_
     page = Page("kserve").blocks["agent.yaml"]
     plain = page.replace("    mapping: {format: kserve}\n", "")
     assert plain != page
-    found = read_by(tmp_path, plain, recorded("kserve"))
-    assert (_used(found), found.labels.parts["matched"]) == (REQUESTS, REQUESTS)
+    accounts = read_by(tmp_path, plain, recorded("kserve"))
+    assert (_used(accounts), accounts.labels.parts["matched"]) == (REQUESTS, REQUESTS)
 
 
 def test_an_unknown_stack_is_told_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,9 +113,9 @@ def test_a_limit_that_is_not_a_number_is_null(wrong: float) -> None:
 
 
 def test_numbers_are_rounded_to_six_decimals_and_zero_has_no_sign() -> None:
-    found = with_estimate(Estimate(0.12345649, -1e-9, 0.9999999, 0.95, 3))
-    assert (found["value"], found["upper"]) == (0.123456, 1.0)
-    assert math.copysign(1.0, found["lower"]) == 1.0  # type: ignore[arg-type]
+    entry = with_estimate(Estimate(0.12345649, -1e-9, 0.9999999, 0.95, 3))
+    assert (entry["value"], entry["upper"]) == (0.123456, 1.0)
+    assert math.copysign(1.0, entry["lower"]) == 1.0  # type: ignore[arg-type]
 
 
 def test_numpy_scalars_are_written_as_numbers() -> None:
@@ -236,8 +236,8 @@ def test_a_rank_stands_beside_its_estimate() -> None:
 def test_estimates_are_saved_with_their_ranks_and_labels(
     labels: int, rank: RankInterval | None, chi_square: RankInterval | None
 ) -> None:
-    found = (dataclasses.replace(RANKED, labels=labels, rank=rank, rank_chi_square=chi_square),)
-    assert estimates_from(plain_estimates(found)) == found
+    estimates = (dataclasses.replace(RANKED, labels=labels, rank=rank, rank_chi_square=chi_square),)
+    assert estimates_from(plain_estimates(estimates)) == estimates
 
 
 @pytest.mark.parametrize(
@@ -302,12 +302,12 @@ def test_a_spliced_line_is_the_one_that_the_whole_report_gives(
             dataclasses.replace(e, result=now) if e.estimator == "realised" else e for e in before.estimates
         ),
     )
-    found = revised(before, to_json(before), "realised", now)
+    spliced = revised(before, to_json(before), "realised", now)
     if to_json(dataclasses.replace(after, revision=revision)) == to_json(before):
-        assert found is None
+        assert spliced is None
     else:
-        assert found == after
-        assert to_json(found) == to_json(after)  # of `after` every byte is written anew
+        assert spliced == after
+        assert to_json(spliced) == to_json(after)  # of `after` every byte is written anew
 
 
 def test_a_line_is_made_once_and_a_changed_report_has_another() -> None:
@@ -339,14 +339,14 @@ def test_a_revision_has_the_corrected_accuracy_by_then_and_beside_it_the_one_at_
     assert second is not None
     third = revised(from_json(second.line), second.line, "realised", realised[2], corrected(0.87, 40))
     assert third is not None
-    for found, value, labels in ((second, 0.88, 20), (third, 0.87, 40)):
-        newest = found.estimates[1]
+    for revision, value, labels in ((second, 0.88, 20), (third, 0.87, 40)):
+        newest = revision.estimates[1]
         assert isinstance(newest.result, Estimate)
         assert (newest.result.value, newest.labels) == (value, labels)
         assert newest.at_close == first.estimates[1].result, "the first one stays beside it"
-        assert found.line == to_json(dataclasses.replace(found))
-        assert from_json(found.line).estimates == found.estimates
-        assert estimates_from(plain_estimates(found.estimates)) == found.estimates
+        assert revision.line == to_json(dataclasses.replace(revision))
+        assert from_json(revision.line).estimates == revision.estimates
+        assert estimates_from(plain_estimates(revision.estimates)) == revision.estimates
     assert b'"at_close":{"value":0.9,"lower":0.85,"upper":0.93}' in third.line
     assert revised(third, third.line, "realised", realised[2], corrected(0.87, 80)) is None, "the same"
     assert revised(third, third.line, "realised", realised[2], None) is None, "it is not kept any more"

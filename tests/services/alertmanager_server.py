@@ -19,7 +19,9 @@ EXAMPLE = Path(__file__).parents[2] / "deploy" / "alertmanager" / "alertmanager.
 
 
 def example(webhook: str) -> str:
-    """The shipped example, but for its waits, which are of seconds, and the address of its receivers."""
+    """Return the shipped example, but for its waits, which are of seconds, and the address of its
+    receivers.
+    """
     text = EXAMPLE.read_text(encoding="utf-8")
     changes = {
         "group_wait: 30s": "group_wait: 1s",
@@ -49,10 +51,10 @@ class AlertmanagerServer:
         self, config: str, web: str = "", reached: urllib.request.OpenerDirector | None = None
     ) -> None:
         # Debian gives it a name of its own, upstream's packages do not.
-        found = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
-        if found is None:
+        program = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
+        if program is None:
             raise ServiceUnavailable("`prometheus-alertmanager` is missing: run .ci/install-services.sh")
-        self._program = found
+        self._program = program
         self._config, self._web = config, web
         self._scheme = "http" if reached is None else "https"
         self._reached = reached or urllib.request.build_opener()
@@ -99,13 +101,13 @@ class AlertmanagerServer:
         self._process = started("Alertmanager", words, log, self._ready)
 
     def kill(self) -> None:
-        """SIGKILL: as a crash would; `start` brings it back with what it had saved."""
+        """Send SIGKILL, like a crash; `start` brings it back with its saved state."""
         stop(self._process, kill=True)
 
     def alerts(self, **labels: str) -> list[dict[str, Any]]:
-        """Alerts that have not ended, with these labels; those that are muted, too."""
-        found: list[dict[str, Any]] = self._call("/api/v2/alerts")
-        return [alert for alert in found if labels.items() <= alert["labels"].items()]
+        """Return alerts that have not ended, with these labels; those that are muted, too."""
+        alerts: list[dict[str, Any]] = self._call("/api/v2/alerts")
+        return [alert for alert in alerts if labels.items() <= alert["labels"].items()]
 
     def silence(self, **labels: str) -> str:
         """Mute alerts with these labels for an hour; the silence's id."""
@@ -126,8 +128,8 @@ class AlertmanagerServer:
     def _call(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
-        asked = urllib.request.Request(self.url + path, data=data, headers=headers)
-        with self._reached.open(asked, timeout=PATIENCE_SECONDS) as answer:
+        request = urllib.request.Request(self.url + path, data=data, headers=headers)
+        with self._reached.open(request, timeout=PATIENCE_SECONDS) as answer:
             return json.load(answer)
 
     def _ready(self) -> bool:

@@ -12,7 +12,7 @@ OPENSSL = shutil.which("openssl")
 
 
 class Authority:
-    """Signs certificates; its own is `cert`.
+    """An authority that signs certificates; its own is `cert`.
 
     Parameters
     ----------
@@ -39,14 +39,14 @@ class Authority:
         )
 
     def sign(self, name: str, folder: Path | None = None) -> tuple[Path, Path]:
-        """A certificate for 127.0.0.1, and its key."""
+        """Return a certificate for 127.0.0.1, and its key."""
         folder = folder or self.folder
-        cert, key, asked, more = (folder / f"{name}.{kind}" for kind in ("pem", "key", "csr", "ext"))
+        cert, key, request, more = (folder / f"{name}.{kind}" for kind in ("pem", "key", "csr", "ext"))
         # From Python 3.13 on, a certificate has to say by which key it is signed.
         more.write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
-        self._run("req", "-subj", f"/CN={name}", "-out", asked, *self._new(key))
+        self._run("req", "-subj", f"/CN={name}", "-out", request, *self._new(key))
         signer = ("-CA", self.cert, "-CAkey", self._key, "-CAcreateserial")
-        self._run("x509", "-req", "-days", "2", "-in", asked, "-out", cert, "-extfile", more, *signer)
+        self._run("x509", "-req", "-days", "2", "-in", request, "-out", cert, "-extfile", more, *signer)
         return cert, key
 
     @staticmethod

@@ -52,7 +52,7 @@ class Browser:
         self._playwright.stop()
 
     def tab(self, origin: str, **settings: Any) -> Tab:
-        """A fresh tab whose requests to anywhere but the origin (``http://127.0.0.1:9109``) are refused.
+        """Return a fresh tab that refuses requests to anywhere but the origin (``http://127.0.0.1:9109``).
 
         Parameters
         ----------
@@ -93,8 +93,8 @@ class Tab:
         self._context.close()
 
     def _let_through(self, route: Any) -> None:
-        asked = urlsplit(route.request.url)
-        if asked.scheme == "data" or (asked.scheme, asked.netloc) == (
+        url = urlsplit(route.request.url)
+        if url.scheme == "data" or (url.scheme, url.netloc) == (
             self._origin.scheme,
             self._origin.netloc,
         ):

@@ -57,7 +57,8 @@ _IMPORTED = (
 
 
 class ForkedProcess:
-    """A fork that runs `blindsight` with these words, or a module; what tests use of `subprocess.Popen`.
+    """A fork that runs `blindsight` with these words, or a module; it has the part of `subprocess.Popen` that
+    tests use.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ class ForkedProcess:
     env : mapping of str to str
     cwd : Path, optional
     module : str
-        What is run with these words, as ``python -m`` does.
+        The module to run with these words, as ``python -m`` does.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class ForkedProcess:
         self._descriptor = os.pidfd_open(self.pid)
 
     def poll(self) -> int | None:
-        """The exit code, None while it runs."""
+        """Return the exit code, None while it runs."""
         if self.returncode is None and (code := self._server.code(self._number)) is not None:
             self.returncode = code
             forks.discard(self.pid)
@@ -103,7 +104,7 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once it has ended; raises `subprocess.TimeoutExpired`."""
+        """Return the exit code, once it has ended; raise `subprocess.TimeoutExpired` after the timeout."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             left = None if deadline is None else deadline - time.monotonic()
@@ -128,7 +129,9 @@ class ForkedProcess:
 
 
 class _Opened:
-    """A descriptor for what `stdin` may be; what was opened for it is closed at the end of the block."""
+    """A descriptor for the values that `stdin` may have; a file opened for it is closed at the end of the
+    block.
+    """
 
     def __init__(self, stdin: Any) -> None:
         self.pipe: int | None = None
@@ -251,8 +254,8 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
             for target, file in enumerate(files):
                 os.dup2(file, target)
                 os.close(file)
-            found: dict[str, Any] = json.loads(message)
-            return found
+            order: dict[str, Any] = json.loads(message)
+            return order
         for file in files:
             os.close(file)
         running[pid] = next(numbers)
@@ -262,8 +265,8 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
 def _say_ended(connection: socket.socket, running: dict[int, int]) -> None:
     ended = []
     with suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            ended.append(["ended", running.pop(found[0]), os.waitstatus_to_exitcode(found[1])])
+        while (waited := os.waitpid(-1, os.WNOHANG))[0]:
+            ended.append(["ended", running.pop(waited[0]), os.waitstatus_to_exitcode(waited[1])])
     if ended:
         with suppress(OSError):  # nobody asks any more
             connection.send(json.dumps(ended).encode())

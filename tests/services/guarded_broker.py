@@ -16,7 +16,7 @@ _LOGIN = "org.apache.kafka.common.security"
 
 
 class GuardedBroker(KafkaBroker):
-    """Listens thrice more than a `KafkaBroker`, whose own address stays open for what tests prepare.
+    """A `KafkaBroker` with three guarded listeners; its own address stays open for preparations of tests.
 
     Parameters
     ----------
@@ -30,23 +30,23 @@ class GuardedBroker(KafkaBroker):
         self._ports = dict(zip(GUARDS, free_ports(len(GUARDS)), strict=True))
 
     def guarded(self, guard: Guard) -> str:
-        """``host:port`` of a listener, named by its protocol."""
+        """Return ``host:port`` of a listener, named by its protocol."""
         return f"127.0.0.1:{self._ports[guard]}"
 
     def _settings(self) -> dict[str, str]:
-        found = super()._settings()
+        settings = super()._settings()
         extra = "".join(f",G_{guard}://{self.guarded(guard)}" for guard in GUARDS)
-        found["listeners"] += extra
-        found["advertised.listeners"] += extra
-        found["listener.security.protocol.map"] += "".join(f",G_{guard}:{guard}" for guard in GUARDS)
+        settings["listeners"] += extra
+        settings["advertised.listeners"] += extra
+        settings["listener.security.protocol.map"] += "".join(f",G_{guard}:{guard}" for guard in GUARDS)
         for guard in GUARDS:
             of = f"listener.name.g_{guard.lower()}"
             if guard != "SASL_PLAINTEXT":
-                found |= {f"{of}.{key}": value for key, value in self._certificates().items()}
+                settings |= {f"{of}.{key}": value for key, value in self._certificates().items()}
             if guard != "SSL":
-                found |= {f"{of}.{key}": value for key, value in _logins().items()}
-        found["listener.name.g_ssl.ssl.client.auth"] = "required"
-        return found
+                settings |= {f"{of}.{key}": value for key, value in _logins().items()}
+        settings["listener.name.g_ssl.ssl.client.auth"] = "required"
+        return settings
 
     def _certificates(self) -> dict[str, str]:
         cert, key = self.authority.sign("broker")
@@ -74,16 +74,16 @@ def _logins() -> dict[str, str]:
 
 
 def client_options(guard: Guard, authority: Authority, password_file: Path) -> dict[str, str]:
-    """What a client that is let in says, in kafka-python's words."""
-    found = {"security_protocol": guard}
+    """Return the options of a client that is let in, in kafka-python's words."""
+    options = {"security_protocol": guard}
     if guard != "SASL_PLAINTEXT":
-        found["ssl_cafile"] = str(authority.cert)
+        options["ssl_cafile"] = str(authority.cert)
     if guard == "SSL":
         cert, key = authority.sign("client")
-        return {**found, "ssl_certfile": str(cert), "ssl_keyfile": str(key)}
+        return {**options, "ssl_certfile": str(cert), "ssl_keyfile": str(key)}
     mechanism = "SCRAM-SHA-256" if guard == "SASL_PLAINTEXT" else "PLAIN"
     return {
-        **found,
+        **options,
         "sasl_mechanism": mechanism,
         "sasl_plain_username": USER,
         "sasl_plain_password_file": str(password_file),

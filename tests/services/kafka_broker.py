@@ -43,14 +43,14 @@ _blank: dict[str, bytes] = {}
 
 
 def kafka_version() -> str:
-    """The version that `pom.xml` names."""
-    found = ElementTree.parse(POM).findtext("{*}properties/{*}kafka.version")
-    assert found, "pom.xml names no kafka.version"
-    return found
+    """Return the version that `pom.xml` names."""
+    version = ElementTree.parse(POM).findtext("{*}properties/{*}kafka.version")
+    assert version, "pom.xml names no kafka.version"
+    return version
 
 
 def kafka_libs() -> Path:
-    """The folder with the broker's jars, fetched by Maven where they are not there yet.
+    """Return the folder with the broker's jars, fetched by Maven where they are not there yet.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def kafka_libs() -> Path:
 
 
 def fetched(pom: Path, folder: Path) -> Path:
-    """The folder with the jars of a POM, fetched by Maven where it is not there yet.
+    """Return the folder with the jars of a POM, fetched by Maven where it is not there yet.
 
     Raises
     ------
@@ -112,9 +112,9 @@ class KafkaBroker:
         What its Java is told.
     """
 
-    def __init__(self, told: Sequence[str] | None = None) -> None:
+    def __init__(self, words: Sequence[str] | None = None) -> None:
         self._libs = kafka_libs()
-        self._told = java_words(f"kafka-{kafka_version()}", self._libs, _use) if told is None else told
+        self._words = java_words(f"kafka-{kafka_version()}", self._libs, _use) if words is None else words
         self.port, self._controller_port = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -149,7 +149,7 @@ class KafkaBroker:
         self._process = started("the Kafka broker", words, log, self._ready)
 
     def stop(self) -> None:
-        """SIGTERM: the broker closes its logs cleanly."""
+        """Send SIGTERM: the broker closes its logs cleanly."""
         stop(self._process)
 
     def kill(self) -> None:
@@ -158,7 +158,7 @@ class KafkaBroker:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Inside the block its process stands still: connections stay open and nothing answers."""
+        """Hold its process still inside the block: connections stay open and nothing answers."""
         assert self._process is not None, "the broker has not been started"
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -185,7 +185,7 @@ class KafkaBroker:
             admin.close()
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, and wait until the broker tells of none."""
+        """Delete a topic, and wait until the broker lists none of this name."""
         admin = KafkaAdminClient(bootstrap_servers=self.address)
         try:
             admin.delete_topics([name])
@@ -199,7 +199,7 @@ class KafkaBroker:
         self.create_topic(name, partitions)
 
     def add_partitions(self, name: str, count: int) -> None:
-        """Let a topic grow to so many partitions, and wait until they have leaders."""
+        """Let a topic grow to `count` partitions, and wait until they have leaders."""
         admin = KafkaAdminClient(bootstrap_servers=self.address)
         try:
             admin.create_partitions({name: count})
@@ -216,7 +216,7 @@ class KafkaBroker:
             admin.close()
 
     def topics(self) -> set[str]:
-        """Names of the topics that exist."""
+        """Return names of the topics that exist."""
         admin = KafkaAdminClient(bootstrap_servers=self.address)
         try:
             return set(admin.list_topics())
@@ -224,19 +224,21 @@ class KafkaBroker:
             admin.close()
 
     def committed(self, group: str, topic: str, partitions: int) -> dict[str, int]:
-        """What a consumer group has committed: position by ``topic-partition``, absent where nothing is."""
+        """Return the positions that a consumer group has committed, by ``topic-partition``; absent where none
+        is.
+        """
         reader = KafkaConsumer(bootstrap_servers=self.address, group_id=group, enable_auto_commit=False)
         try:
-            found = {
+            positions = {
                 n: reader.committed(TopicPartition(topic, n), timeout_ms=int(1000 * PATIENCE_SECONDS))
                 for n in range(partitions)
             }
         finally:
             reader.close(autocommit=False)
-        return {f"{topic}-{n}": position for n, position in found.items() if position is not None}
+        return {f"{topic}-{n}": position for n, position in positions.items() if position is not None}
 
     def members(self, group: str) -> set[str]:
-        """Ids of a consumer group's members: one that left and came back has another."""
+        """Return ids of a consumer group's members: one that left and came back has another."""
         admin = KafkaAdminClient(bootstrap_servers=self.address)
         try:
             return {member["member_id"] for member in admin.describe_groups([group])[group]["members"]}
@@ -257,7 +259,7 @@ class KafkaBroker:
     ) -> None:
         """Send these values, with these headers, key and time each, and wait until the broker has them all.
 
-        To one `partition`, or round robin over so many `partitions` (value i goes to i mod partitions).
+        They go to one `partition`, or round robin over `partitions` partitions (value i to i mod partitions).
         """
         producer = KafkaProducer(
             bootstrap_servers=self.address,
@@ -286,7 +288,7 @@ class KafkaBroker:
 
     @contextmanager
     def transaction(self) -> Iterator[KafkaProducer]:
-        """A producer in a transaction, which is committed at the end of the block."""
+        """Yield a producer in a transaction, which is committed at the end of the block."""
         producer = KafkaProducer(bootstrap_servers=self.address, transactional_id=uuid.uuid4().hex)
         try:
             producer.init_transactions()
@@ -315,7 +317,7 @@ class KafkaBroker:
         return [
             "java",
             "-Xmx512m",
-            *self._told,
+            *self._words,
             "-cp",
             f"{self._libs}/*",
             main,
@@ -323,7 +325,7 @@ class KafkaBroker:
         ]
 
     def _settings(self) -> dict[str, str]:
-        """What `server.properties` holds."""
+        """Return the settings of `server.properties`."""
         listeners = f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller_port}"
         return {
             "process.roles": "broker,controller",
@@ -395,7 +397,7 @@ class OldKafkaBroker(KafkaBroker):
         super().close()
 
     def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
-        """As of any broker, once a deleted topic of this name has gone from ZooKeeper, too."""
+        """Create a topic as for any broker, once a deleted one of this name has gone from ZooKeeper, too."""
 
         def is_made() -> bool:
             try:
@@ -435,9 +437,9 @@ class OldKafkaBroker(KafkaBroker):
         self._zookeeper = started("ZooKeeper", words, log, lambda: answers(port))
 
 
-def _use(told: Sequence[str]) -> None:
-    """A broker's work in small, told these words."""
-    with KafkaBroker(told) as broker:
+def _use(words: Sequence[str]) -> None:
+    """Do a broker's work in small, with these options of Java."""
+    with KafkaBroker(words) as broker:
         broker.create_topic("used", 2)
         broker.produce("used", [b"1", b"2"])
         with broker.transaction() as producer:

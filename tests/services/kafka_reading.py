@@ -1,4 +1,4 @@
-"""What tests of the Kafka source share: settings, and a reader that checks as it reads."""
+"""The parts that tests of the Kafka source share: settings, and a reader that checks as it reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_source(
     stall_seconds: float = 60,
     **options: Any,
 ) -> KafkaSource:
-    """A source that is not open yet."""
+    """Return a source that is not open yet."""
     settings = KafkaSettings(
         kind="kafka",
         driver=driver,
@@ -44,14 +44,14 @@ def make_source(
 
 
 class Reader:
-    """Reads a source, keeps what came, and holds that offsets only rise within a partition.
+    """A reader of a source that keeps messages, and checks that offsets only rise within a partition.
 
     Parameters
     ----------
     source : KafkaSource
         Open.
     absorb : bool
-        Whether to report what was read as absorbed at once.
+        Whether to report records as absorbed as soon as they are read.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Reader:
         return sum(map(len, self.offsets.values()))
 
     def once(self, timeout_seconds: float = 0.2) -> int:
-        """One read; how many messages it brought."""
+        """Return one read; how many messages it brought."""
         before = self.count
         for raw in self.source.read(timeout_seconds):
             if isinstance(raw, RawPosition):
@@ -91,7 +91,7 @@ class Reader:
         return self.count - before
 
     def until(self, count: int, seconds: float = PATIENCE_SECONDS) -> None:
-        """Read until so many messages have come in all; AssertionError if they have not in time."""
+        """Read until `count` messages have come in all; raise AssertionError if they have not in time."""
         deadline = time.monotonic() + seconds
         while self.count < count:
             assert time.monotonic() < deadline, f"{self.count} of {count} messages within {seconds:g} s"
@@ -112,14 +112,14 @@ class Reader:
             assert self.once() == 0, "something came twice"
 
     def quiet(self, seconds: float = 1.0) -> None:
-        """AssertionError if anything more comes within this time."""
+        """Raise AssertionError if anything more comes within this time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             assert self.once() == 0, "something came twice"
 
 
 class Worker(threading.Thread):
-    """Reads in a thread of its own, absorbing at once, until told to stop.
+    """A thread that reads a source, absorbing at once, until it is stopped.
 
     Parameters
     ----------

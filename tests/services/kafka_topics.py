@@ -21,7 +21,7 @@ class Written:
 
 
 def read_topic(broker: KafkaBroker, topic: str) -> list[Written]:
-    """Everything in a topic, partition by partition."""
+    """Return everything in a topic, partition by partition."""
     consumer = KafkaConsumer(
         bootstrap_servers=broker.address,
         group_id=None,
@@ -33,10 +33,12 @@ def read_topic(broker: KafkaBroker, topic: str) -> list[Written]:
         ends = consumer.end_offsets(places)
         consumer.assign(places)
         consumer.seek_to_beginning(*places)
-        found: list[Written] = []
+        messages: list[Written] = []
         while any(consumer.position(place) < ends[place] for place in places):
             for records in consumer.poll(timeout_ms=500).values():
-                found += [Written(r.partition, r.key, r.value, dict(r.headers), r.timestamp) for r in records]
-        return sorted(found, key=lambda each: each.partition)
+                messages += [
+                    Written(r.partition, r.key, r.value, dict(r.headers), r.timestamp) for r in records
+                ]
+        return sorted(messages, key=lambda each: each.partition)
     finally:
         consumer.close(autocommit=False)

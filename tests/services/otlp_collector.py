@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector as the protocol's own definitions have it: it keeps what is posted to it."""
+"""An OpenTelemetry collector by the protocol's own definitions: it keeps the requests posted to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SUFFIXES = {"s": "seconds", "By": "bytes", "1": "ratio"}
 
 
 class OtlpCollector(LocalServer):
-    """Takes posts on a free port of 127.0.0.1. A context manager.
+    """A collector that takes posts on a free port of 127.0.0.1. A context manager.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class OtlpCollector(LocalServer):
                 self.wfile.write(answer)
 
             def log_message(self, *words: Any) -> None:
-                """Nothing on standard error."""
+                """Write nothing on standard error."""
 
         super().__init__(Handler)
 
@@ -58,24 +58,24 @@ class OtlpCollector(LocalServer):
 
 
 def metrics_of(request: ExportMetricsServiceRequest) -> list[Metric]:
-    """The metrics of a request."""
+    """Return the metrics of a request."""
     (resource,) = request.resource_metrics
     (scope,) = resource.scope_metrics
     return list(scope.metrics)
 
 
 def labels_of(attributes: Any) -> dict[str, str]:
-    """Attributes as labels."""
+    """Return attributes as labels."""
     return {pair.key: pair.value.string_value for pair in attributes}
 
 
 def as_prometheus(request: ExportMetricsServiceRequest) -> Samples:
-    """What Prometheus makes of the data points that have a value.
+    """Return the data points that have a value as samples of Prometheus.
 
     Names by the specification *Prometheus and OpenMetrics compatibility*, section *OTLP metric points to
     Prometheus*.
     """
-    found: Samples = {}
+    samples: Samples = {}
     for metric in metrics_of(request):
         kind, points = _data(metric)
         name = _prometheus_name(metric, kind)
@@ -83,14 +83,14 @@ def as_prometheus(request: ExportMetricsServiceRequest) -> Samples:
             if not point.flags & ENDED:
                 labels = frozenset(labels_of(point.attributes).items())
                 is_histogram = kind == "histogram"
-                found |= (
+                samples |= (
                     _histogram(name, labels, point) if is_histogram else {(name, labels): point.as_double}
                 )
-    return found
+    return samples
 
 
 def ended(request: ExportMetricsServiceRequest) -> set[tuple[str, frozenset[tuple[str, str]]]]:
-    """Metric and attributes of the data points that say that there is no value any more."""
+    """Return metric and attributes of the data points that say that there is no value any more."""
     return {
         (metric.name, frozenset(labels_of(point.attributes).items()))
         for metric in metrics_of(request)
@@ -114,9 +114,9 @@ def _prometheus_name(metric: Metric, kind: str) -> str:
 
 
 def _histogram(name: str, labels: frozenset[tuple[str, str]], point: Any) -> Samples:
-    found: Samples = {(f"{name}_sum", labels): point.sum, (f"{name}_count", labels): point.count}
+    samples: Samples = {(f"{name}_sum", labels): point.sum, (f"{name}_count", labels): point.count}
     total = 0
     for end, count in zip([*point.explicit_bounds, float("inf")], point.bucket_counts, strict=True):
         total += count
-        found[f"{name}_bucket", labels | {("le", str(end))}] = total
-    return found
+        samples[f"{name}_bucket", labels | {("le", str(end))}] = total
+    return samples

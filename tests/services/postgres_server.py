@@ -27,10 +27,10 @@ def _programs() -> Path:
     for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
         if (folder / "initdb").exists() and (folder / "postgres").exists():
             return folder
-    found = shutil.which("initdb")
-    if found is None:
+    program = shutil.which("initdb")
+    if program is None:
         raise ServiceUnavailable("`initdb` of PostgreSQL is missing: run .ci/install-services.sh")
-    return Path(found).resolve().parent
+    return Path(program).resolve().parent
 
 
 class PostgresServer:
@@ -58,18 +58,18 @@ class PostgresServer:
 
     @property
     def dsn(self) -> str:
-        """Where it is, for its owner."""
+        """The address of the server, for its owner."""
         return f"host=127.0.0.1 port={self.port} user=owner dbname=postgres"
 
     @property
     def pid(self) -> int:
-        """Of its first process."""
+        """The process id of its first process."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether its first process is there."""
+        """True if its first process is there."""
         return self._process is not None and self._process.poll() is None
 
     def __enter__(self) -> PostgresServer:
@@ -102,14 +102,14 @@ class PostgresServer:
         self._process = started("PostgreSQL", [*self._as_user, *program, *words], log, self._ready)
 
     def halt(self) -> None:
-        """End it at once, with all its connections; what is committed is kept."""
+        """End it at once, with all its connections; committed data is kept."""
         if self._process is not None and self.running:
             self._process.send_signal(signal.SIGINT)  # its fast shutdown; SIGTERM would wait for clients
             self._process.wait(PATIENCE_SECONDS)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Inside the block all its processes stand still: connections stay open and nothing answers."""
+        """Hold all its processes still inside the block: connections stay open and nothing answers."""
         pids = [self.pid, *map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -127,7 +127,7 @@ class PostgresServer:
 
     @contextmanager
     def replica(self) -> Iterator[PostgresServer]:
-        """A server with a copy of the data that only reads, as a replica does whose primary is gone."""
+        """Yield a server with a copy of the data that only reads, as a replica does whose primary is gone."""
         self.halt()
         made = PostgresServer()
         try:
@@ -140,7 +140,7 @@ class PostgresServer:
             made.close()
 
     def connection(self) -> psycopg.Connection[Any]:
-        """A connection for the test's own use, which commits what its block does."""
+        """Return a connection for the test's own use, which commits what its block does."""
         return psycopg.connect(self.dsn)
 
     def execute(self, statement: str, *values: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the test services share: free ports, waiting, stopping by process id, why one is missing."""
+"""The parts that the test services share: free ports, waiting, stopping by process id, why one is missing."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ NO_DRIVER: Driver = "confluent"
 
 
 class ServiceUnavailable(Exception):  # noqa: N818 - a reason to skip, not a failure of the code under test
-    """This machine cannot run the service; the text says what is missing."""
+    """An error that this machine cannot run the service; the text names the missing part."""
 
 
 def in_ci() -> bool:
-    """Whether a missing service must fail the tests instead of skipping them (`CI=true`)."""
+    """Return whether a missing service must fail the tests instead of skipping them (`CI=true`)."""
     return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 
@@ -67,13 +67,13 @@ def _port_locks() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many free TCP ports of 127.0.0.1, none handed out before by any test process that still runs.
+    """Return `count` free TCP ports of 127.0.0.1, none handed out before by any test process that still runs.
 
     They are below the range that the kernel hands out to outgoing connections, so that a client
     which keeps trying an absent server cannot take the server's port from it. Workers and runs side by side
     tell each other by locks on one file, byte n for port n, which the kernel drops as the process ends.
     """
-    found: list[int] = []
+    ports: list[int] = []
     for port in range(20_000, 32_000):
         if port in _handed_out:
             continue
@@ -81,15 +81,15 @@ def free_ports(count: int) -> list[int]:
             fcntl.lockf(_port_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             probe.bind(("127.0.0.1", port))
             _handed_out.add(port)
-            found.append(port)
-        if len(found) == count:
-            return found
+            ports.append(port)
+        if len(ports) == count:
+            return ports
     raise ServiceUnavailable(f"no {count} free ports between 20000 and 32000 on 127.0.0.1")
 
 
 @cache
 def java_words(name: str, jars: Path, use: Callable[[Sequence[str]], object]) -> tuple[str, ...]:
-    """What a Java that works for seconds is told: `SHORT_LIVED_JAVA`, and where its classes are.
+    """Return the options of a Java that works for seconds: `SHORT_LIVED_JAVA`, and where its classes are.
 
     They lie in an archive (class data sharing), from which a Java has them in half of the time. The first
     who asks on a machine makes it; where that cannot be done, Java is told nothing of it.
@@ -118,7 +118,7 @@ def java_words(name: str, jars: Path, use: Callable[[Sequence[str]], object]) ->
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Inside the block no other process is inside one of the same path."""
+    """Keep every other process out of a block of the same path."""
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -127,9 +127,9 @@ def locked(path: Path) -> Iterator[None]:
 def wait_until(
     done: Callable[[], object], what: str, pause: float = 0.05, seconds: float = PATIENCE_SECONDS
 ) -> None:
-    """Return once `done()` is true; AssertionError naming `what` after so many seconds.
+    """Return once `done()` is true; raise AssertionError naming `what` after `seconds` seconds.
 
-    Whoever looks takes processor time from what is waited for: pauses grow with the wait, to five times the
+    Each look takes processor time from the awaited work: pauses grow with the wait, to five times the
     first. On a busy machine the limit is `programs_a_core` times as long.
     """
     began = time.monotonic()
@@ -146,7 +146,7 @@ def programs_a_core() -> float:
 
 
 def answers(port: int) -> bool:
-    """Whether something accepts connections on this port of 127.0.0.1."""
+    """Return whether something accepts connections on this port of 127.0.0.1."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True
@@ -176,12 +176,12 @@ def stop(process: subprocess.Popen[bytes] | ForkedProcess | None, *, kill: bool 
 
 def children() -> set[int]:
     """Return the processes that this one or its server of forks has started, and not waited for."""
-    found = set(forks)
+    pids = set(forks)
     threads = Path("/proc/self/task")
     for thread in threads.iterdir() if threads.is_dir() else ():  # Linux
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            found.update(map(int, (thread / "children").read_text().split()))
-    return found
+            pids.update(map(int, (thread / "children").read_text().split()))
+    return pids
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def shared() -> Iterator[None]:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended, even if nobody has asked how."""
+    """Return whether a process has ended, even if nobody has waited for it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except FileNotFoundError:
@@ -204,14 +204,15 @@ def gone(pid: int) -> bool:
 
 
 def tail(path: Path, lines: int = 15) -> str:
-    """The last lines of a log, for a message."""
+    """Return the last lines of a log, for a message."""
     if not path.exists():
         return "(no log)"
     return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
 
 def started(what: str, words: Sequence[str], log: Path, ready: Callable[[], bool]) -> subprocess.Popen[bytes]:
-    """A service's process, once it answers: it runs in the folder of its log, and is gone where it does not.
+    """Return a service's process, once it answers: it runs in the folder of its log, and is gone where it
+    does not.
 
     It may serve more than one test: who owns it ends it.
 

@@ -28,21 +28,21 @@ from tests.services.process import (
 
 
 def binary(name: str) -> str:
-    """Path of a program of the package `prometheus`.
+    """Return the path of a program of the package `prometheus`.
 
     Raises
     ------
     ServiceUnavailable
         It is not installed.
     """
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise ServiceUnavailable(f"`{name}` is missing: run .ci/install-services.sh")
-    return found
+    return path
 
 
 def promtool_check_metrics(text: str) -> list[str]:
-    """What ``promtool check metrics`` finds wrong with a classic text exposition; empty if nothing."""
+    """Return the faults that ``promtool check metrics`` finds in a classic text exposition; empty if none."""
     done = subprocess.run(
         [binary("promtool"), "check", "metrics"],
         input=text,
@@ -58,15 +58,15 @@ def promtool_check_metrics(text: str) -> list[str]:
 
 
 def promtool_check_rules(text: str) -> list[str]:
-    """What ``promtool check rules`` finds wrong with a rule file, lint included; empty if nothing."""
+    """Return the faults that ``promtool check rules`` finds in a rule file, lint included; empty if none."""
     code, lines = _promtool(
         ["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"], {"rules.yaml": text}
     )
     return lines if code else []
 
 
-def promtool_test_rules(asked: Sequence[tuple[str, str]]) -> list[list[str]]:
-    """What one ``promtool test rules`` finds wrong with each of many tests; empty if nothing.
+def promtool_test_rules(questions: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """Return the failures that one ``promtool test rules`` finds in each of many tests; empty if none.
 
     Parameters
     ----------
@@ -75,27 +75,27 @@ def promtool_test_rules(asked: Sequence[tuple[str, str]]) -> list[list[str]]:
     """
     files: dict[str, str] = {}
     rules: dict[str, str] = {}
-    for number, (text, tests) in enumerate(asked):
+    for number, (text, tests) in enumerate(questions):
         name = rules.setdefault(text, f"rules_{len(rules)}.yaml")
         files[f"tests_{number}.yaml"] = json.dumps({"rule_files": [name], **json.loads(tests)})
     words = ["test", "rules", *files]
     _, lines = _promtool(words, files | {name: text for text, name in rules.items()})
-    found: list[list[str]] = [[] for _ in asked]
+    failures: list[list[str]] = [[] for _ in questions]
     at: int | None = None
     for line in lines:
         if heading := re.fullmatch(r"Unit Testing:\s+tests_(\d+)\.yaml", line.strip()):
             at = int(heading[1])
         else:
             assert at is not None, line
-            found[at].append(line)
+            failures[at].append(line)
     return [
         [] if [line.strip() for line in of_test] == ["SUCCESS"] else of_test or ["no verdict"]
-        for of_test in found
+        for of_test in failures
     ]
 
 
 def _promtool(words: list[str], files: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Its exit code, and what it prints without empty lines."""
+    """Return promtool's exit code, and its output without empty lines."""
     with tempfile.TemporaryDirectory(prefix="blindsight-promtool-") as folder:
         for name, text in files.items():
             Path(folder, name).write_text(text, encoding="utf-8")
@@ -169,28 +169,28 @@ class PrometheusServer:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The series of an instant query: ``[{"metric": {...}, "value": [time, "text"]}, ...]``."""
-        found = self._get("/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
-        series: list[dict[str, Any]] = found["data"]["result"]
+        """Return the series of an instant query: ``[{"metric": {...}, "value": [time, "text"]}, ...]``."""
+        answer = self._get("/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
+        series: list[dict[str, Any]] = answer["data"]["result"]
         return series
 
     def wait_for(self, expression: str, seconds: float = PATIENCE_SECONDS) -> list[dict[str, Any]]:
-        """`query`, again and again until it gives a series; AssertionError after so many seconds."""
+        """Repeat `query` until it gives a series; raise AssertionError after `seconds` seconds."""
         deadline = time.monotonic() + seconds
-        while not (found := self.query(expression)):
+        while not (series := self.query(expression)):
             assert time.monotonic() < deadline, (
                 f"no series for {expression} within {seconds:g} s: {self.targets()}"
             )
             time.sleep(0.2)
-        return found
+        return series
 
     def alerts(self) -> list[dict[str, Any]]:
-        """Alerts that are pending or firing: `labels`, `state`, …"""
-        found: list[dict[str, Any]] = self._get("/api/v1/alerts")["data"]["alerts"]
-        return found
+        """Return alerts that are pending or firing: `labels`, `state`, …"""
+        alerts: list[dict[str, Any]] = self._get("/api/v1/alerts")["data"]["alerts"]
+        return alerts
 
     def targets(self) -> list[dict[str, Any]]:
-        """What Prometheus says of its targets: `health`, `lastError`, …"""
+        """Return the state of Prometheus's targets: `health`, `lastError`, …"""
         active: list[dict[str, Any]] = self._get("/api/v1/targets")["data"]["activeTargets"]
         return active
 
@@ -232,7 +232,7 @@ class PrometheusServer:
     def _get(self, path: str) -> dict[str, Any]:
         try:
             with urllib.request.urlopen(self.url + path, timeout=PATIENCE_SECONDS) as answer:
-                found: dict[str, Any] = json.load(answer)
+                body: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"Prometheus answered {error.code}: {error.read().decode()}") from error
-        return found
+        return body

@@ -63,7 +63,7 @@ class RedisServer:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Inside the block its process stands still: connections stay open and nothing answers."""
+        """Hold its process still inside the block: connections stay open and nothing answers."""
         assert self._process is not None, "the server has not been started"
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -77,7 +77,7 @@ class RedisServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def client(self) -> Redis:
-        """A client for the test's own use."""
+        """Return a client for the test's own use."""
         return Redis(port=self.port, protocol=2)
 
     def _ready(self) -> bool:

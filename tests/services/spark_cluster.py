@@ -47,7 +47,7 @@ def check_spark() -> None:
 
 
 def spark_home() -> Path:
-    """The installed Spark, copied to a place that stays; for `SPARK_HOME`.
+    """Return the installed Spark, copied to a place that stays; for `SPARK_HOME`.
 
     An archive of classes fits the jars of one path and time alone, and each clone installs its own.
     """
@@ -68,14 +68,16 @@ def spark_home() -> Path:
 
 
 def short_lived() -> dict[str, str]:
-    """The environment in which the Javas of a Spark that is started are told that they work for seconds."""
+    """Return the environment in which the Javas of a Spark that is started are told that they work for
+    seconds.
+    """
     home = spark_home()
-    return {"SPARK_HOME": str(home), **_told(java_words(home.name, home / "jars", _use))}
+    return {"SPARK_HOME": str(home), **_environment(java_words(home.name, home / "jars", _use))}
 
 
 @contextmanager
 def one_java() -> Iterator[None]:
-    """Inside the block, Sparks that this process starts one after the other have one Java, started here.
+    """Start one Java for all Sparks that this process starts inside the block, one after the other.
 
     It has loaded and compiled most of what the second one needs. `short_lived` is in the environment.
     """
@@ -92,7 +94,7 @@ def one_java() -> Iterator[None]:
         end_java(SparkContext._gateway)
 
 
-def _told(words: Sequence[str]) -> dict[str, str]:
+def _environment(words: Sequence[str]) -> dict[str, str]:
     text = " ".join(words)
     executors = f'-Dspark.executor.extraJavaOptions="{text}"'
     return {"SPARK_SUBMIT_OPTS": f"{text} {executors}", "SPARK_DAEMON_JAVA_OPTS": text}
@@ -112,12 +114,12 @@ with started("local[1]", {}, "used") as session:
 """
 
 
-def _use(told: Sequence[str]) -> None:
-    """A little of all that the tests do with Spark, its driver's Java told these words."""
+def _use(words: Sequence[str]) -> None:
+    """Do a little of all that the tests do with Spark, its driver's Java with these options."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             [sys.executable, "-c", _USE, f"{folder}/table"],
-            env={**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SUBMIT_OPTS": " ".join(told)},
+            env={**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SUBMIT_OPTS": " ".join(words)},
             capture_output=True,
             check=True,
             timeout=PATIENCE_SECONDS,
@@ -128,7 +130,8 @@ _LACKING = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons
 
 
 def kafka_jars() -> str:
-    """The jars with which Spark reads Kafka, fetched by Maven where they are not there yet; for `spark.jars`.
+    """Return the jars with which Spark reads Kafka, fetched by Maven where they are not there yet; for
+    `spark.jars`.
 
     Raises
     ------
@@ -205,38 +208,38 @@ class SparkCluster:
 
 
 def executors(ancestor: int) -> list[int]:
-    """The process ids of executors among the descendants of a process."""
+    """Return the process ids of executors among the descendants of a process."""
     return [pid for pid in descendants(ancestor) if is_executor(pid)]
 
 
 def descendants(ancestor: int) -> list[int]:
-    """A process and all that it has started, and they, as far as they are there."""
+    """Return a process and all that it has started, and they, as far as they are there."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(OSError, IndexError):
                 parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
                 children.setdefault(int(parent), []).append(int(folder.name))
-    found = [ancestor]
-    for pid in found:  # which grows meanwhile
-        found += children.get(pid, [])
-    return found
+    pids = [ancestor]
+    for pid in pids:  # which grows meanwhile
+        pids += children.get(pid, [])
+    return pids
 
 
 def pythons(ancestor: int) -> list[int]:
-    """The process ids of the Pythons that run tasks: those that Spark's own Python has forked."""
+    """Return the process ids of the Pythons that run tasks: those that Spark's own Python has forked."""
     daemons = [pid for pid in descendants(ancestor) if b"pyspark.daemon" in words_of(pid)]
     return [pid for daemon in daemons[:1] for pid in descendants(daemon)[1:]]
 
 
 def is_executor(pid: int) -> bool:
-    """Whether a process is the Java of an executor."""
+    """Return whether a process is the Java of an executor."""
     words = words_of(pid)
     return _EXECUTOR in words and words.split(b"\0")[0].endswith(b"java")
 
 
 def words_of(pid: int) -> bytes:
-    """The command line of a process, its words ended by NUL; nothing of one that is gone."""
+    """Return the command line of a process, its words ended by NUL; nothing of one that is gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""

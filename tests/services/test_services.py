@@ -92,10 +92,10 @@ def test_an_archive_of_classes_is_made_once_and_done_without_where_that_fails(
     jars.mkdir()
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(process, "CACHE", tmp_path / "cache")
-    told: list[Sequence[str]] = []
+    calls: list[Sequence[str]] = []
 
     def made(words: Sequence[str]) -> None:
-        told.append(words)
+        calls.append(words)
         Path(words[-1].removeprefix("-XX:ArchiveClassesAtExit=")).write_text("classes")
 
     def failed(words: Sequence[str]) -> None:
@@ -103,10 +103,10 @@ def test_an_archive_of_classes_is_made_once_and_done_without_where_that_fails(
 
     known = java_words.__wrapped__("jars-1", jars, made)
     assert known == java_words.__wrapped__("jars-1", jars, made)
-    assert len(told) == 1
+    assert len(calls) == 1
     assert known[: len(SHORT_LIVED_JAVA)] == SHORT_LIVED_JAVA
     assert Path(known[-1].removeprefix("-XX:SharedArchiveFile=")).read_text() == "classes"
     assert java_words.__wrapped__("jars-2", jars, failed) == SHORT_LIVED_JAVA
     os.utime(java, (1, 1))
     java_words.__wrapped__("jars-1", jars, made)
-    assert len(told) == 2, "for another Java another one"
+    assert len(calls) == 2, "for another Java another one"

@@ -44,29 +44,29 @@ class LocalServer:
 
 
 class Webhook(LocalServer):
-    """Takes every POST, and answers 200."""
+    """A server that takes every POST, and answers 200."""
 
     def __init__(self) -> None:
-        found: list[tuple[str, Notice]] = []
+        notices: list[tuple[str, Notice]] = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                found.append((self.path, json.loads(body)))
+                notices.append((self.path, json.loads(body)))
                 self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *words: Any) -> None:
-                """Nothing on standard error."""
+                """Write nothing on standard error."""
 
-        self._found = found
+        self._notices = notices
         super().__init__(Handler)
 
-    def told(self, path: str, status: str, **labels: str) -> list[Notice]:
-        """Notifications to a path that hold an alert with this status and these labels, in order."""
+    def matching(self, path: str, status: str, **labels: str) -> list[Notice]:
+        """Return notifications to a path that hold an alert with this status and these labels, in order."""
         return [
             notice
-            for where, notice in list(self._found)
+            for where, notice in list(self._notices)
             if where == path and any(_fits(alert, status, labels) for alert in notice["alerts"])
         ]
 

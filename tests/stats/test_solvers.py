@@ -42,8 +42,8 @@ def test_non_negative_least_squares_are_scipys() -> None:
     for seed in range(40):
         rng = np.random.default_rng(seed)
         a, b = rng.random((12, 1 + seed % 7)) ** 3, rng.standard_normal(12) + (seed % 3)
-        found, expected = non_negative_least_squares(a, b), scipy.optimize.nnls(a, b)[0]
-        np.testing.assert_allclose(found, expected, atol=1e-9, err_msg=f"seed {seed}")
+        solution, expected = non_negative_least_squares(a, b), scipy.optimize.nnls(a, b)[0]
+        np.testing.assert_allclose(solution, expected, atol=1e-9, err_msg=f"seed {seed}")
 
 
 def test_where_nothing_helps_all_are_zero() -> None:

@@ -34,7 +34,7 @@ ROWS: list[Row] = [(number, line.rstrip()) for number, line in enumerate(LINES, 
 
 
 def commit(store: Store, rig: Rig, step: int) -> str:
-    """One checkpoint; what was said where it failed."""
+    """Commit one checkpoint; return the error where it failed."""
     reports = rig.feed(answers(np.random.default_rng(step), 2000, start=1.7e9 + 1e5 * step))
     try:
         store.commit(rig.engine.changes(), reports)
@@ -53,32 +53,34 @@ def full(store: Store, rig: Rig, folder: Path) -> list[str]:
     """Checkpoints until there is no room; one more once there is."""
     filler = folder / "filler"
     filler.write_bytes(bytes(FILLER))
-    said = [commit(store, rig, step) for step in range(40)]
+    messages = [commit(store, rig, step) for step in range(40)]
     filler.unlink()
     mount(folder, "-o", "remount,size=64m")
-    said.append(commit(store, rig, 40))
+    messages.append(commit(store, rig, 40))
     store.close()
-    return said
+    return messages
 
 
 def read_only(store: Store, rig: Rig, folder: Path) -> list[str]:
-    """A checkpoint; a start on the same file system once it is mounted read-only, and a checkpoint after."""
-    said = [commit(store, rig, 0)]
+    """Return a checkpoint; a start on the same file system once it is mounted read-only, and a checkpoint
+    after.
+    """
+    messages = [commit(store, rig, 0)]
     store.close()
     mount(folder, "-o", "remount,ro")
     try:
         Store(folder / "state")
     except StoreError as error:
-        said.append(str(error))
+        messages.append(str(error))
     mount(folder, "-o", "remount,rw")
     store = Store(folder / "state")
-    said.append(commit(store, rig, 1))
+    messages.append(commit(store, rig, 1))
     store.close()
-    return said
+    return messages
 
 
 def deliver(file: Destination[Item], rows: Sequence[Item]) -> str:
-    """Append all rows; what was said where some could not be."""
+    """Append all rows; return the error where some could not be written."""
     done = 0
     try:
         while done < len(rows):
@@ -96,27 +98,27 @@ def append(file: Destination[Item], rows: Sequence[Item], folder: Path) -> list[
         while filler.write(bytes(PAGE)):
             pass
     file.open()
-    said = [deliver(file, rows)]
+    messages = [deliver(file, rows)]
     assert path.read_bytes() == STUMP, "not even its newline had room"
     os.truncate(folder / "filler", (folder / "filler").stat().st_size - PAGE)
-    said.append(deliver(file, rows))
+    messages.append(deliver(file, rows))
     assert path.read_bytes().endswith(b"\n"), "what was cut short is gone"
     done = path.read_bytes().count(b"\n") - 1
     (folder / "filler").unlink()
-    said.append(deliver(file, rows[done:]))
+    messages.append(deliver(file, rows[done:]))
     file.close(0.0)
     assert path.read_bytes() == STUMP + b"\n" + b"".join(LINES), "each once, and the partial line ends"
-    return said
+    return messages
 
 
 def reports(store: Store, rig: Rig, folder: Path) -> list[str]:
-    """The file that follows the store."""
+    """Return the file that follows the store."""
     store.close()
     return append(ReportsFile(str(folder / "windows.ndjson")), ROWS, folder)
 
 
 def queued_reports(store: Store, rig: Rig, folder: Path) -> list[str]:
-    """The file of an agent without a store."""
+    """Return the file of an agent without a store."""
     store.close()
     path = str(folder / "windows.ndjson")
     file = LineFile[bytes](path, name="reports_file", setting="reports.path", encode=bytes)
@@ -128,12 +130,12 @@ def main() -> None:
     mount(folder, "-t", "tmpfs", "-o", f"size={BYTES}", "tmpfs")
     rig, store = Rig(), Store(folder / "state")
     case = {"full": full, "read_only": read_only, "reports": reports, "queued_reports": queued_reports}[how]
-    said = case(store, rig, folder)
+    messages = case(store, rig, folder)
     again = Store(folder / "state")
     saved = again.load()
     whole = rig.settings.build(assemble(saved.parts, saved.rings)).view() == rig.engine.view()
     again.close()
-    print(json.dumps({"said": said, "whole": whole}))
+    print(json.dumps({"said": messages, "whole": whole}))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ from tests.streams import Rig, answers, lines, task
 
 
 def agent_on(place: Path | StateStore, records, rig: Rig, every: float = 0.01):
-    """An agent that reads a list, resumed from a store or the one in a folder."""
+    """Return an agent that reads a list, resumed from a store or the one in a folder."""
     store = Store(place) if isinstance(place, Path) else place
     saved = store.load()
     resumed = resume(rig.settings, saved)
@@ -151,7 +151,7 @@ def refuse(*_: object) -> int:
 
 @pytest.fixture(params=["folder", pytest.param("postgres", marks=pytest.mark.postgres)])
 def outage(request, tmp_path):
-    """A store, and how it goes away and comes back."""
+    """Return a store, and how it goes away and comes back."""
     if request.param == "folder":
         store = Store(tmp_path / "state")
         yield store, lambda: setattr(store, "commit", refuse), lambda: delattr(store, "commit")
@@ -169,8 +169,10 @@ def test_when_enough_windows_wait_for_the_store_the_sources_wait_and_nothing_is_
     agent, sinks, source, keeper = agent_on(store, records, Rig())
     away()
     agent.start()
-    said = "So many closed windows wait for it that the sources wait too."
-    wait_until(lambda: any(said in reason for reason in agent.view().reasons), "the sources wait", pause=0.01)
+    message = "So many closed windows wait for it that the sources wait too."
+    wait_until(
+        lambda: any(message in reason for reason in agent.view().reasons), "the sources wait", pause=0.01
+    )
     wait_until(lambda: agent._chunks.qsize() >= 8, "there is no more room", pause=0.01)
     at = source.lag
     assert at > 2000
@@ -207,9 +209,11 @@ def test_a_database_that_stands_still_is_told_and_nothing_is_lost(postgres_serve
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     agent.start()
-    said = "The state cannot be saved: a checkpoint has been under way for "
+    message = "The state cannot be saved: a checkpoint has been under way for "
     try:
-        wait_until(lambda: any(said in reason for reason in agent.view().reasons), "it is told", pause=0.01)
+        wait_until(
+            lambda: any(message in reason for reason in agent.view().reasons), "it is told", pause=0.01
+        )
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
@@ -309,12 +313,12 @@ def test_a_crash_between_two_records_loses_nothing_and_doubles_nothing(tmp_path,
     assert_adds_up(agent.view())
     keeper.close(PATIENCE_SECONDS)
     with closing(Store(tmp_path / "state")) as store, closing(StoreReader(store.path)) as reader:
-        found = [line for _, line in reader.reports_after(0, 100)]
+        delivered = [line for _, line in reader.reports_after(0, 100)]
     whole = Rig(event_time=False)
     reports = whole.feed(records, now=time.time()) + whole.engine.finish()
     assert sum(report.revision > 0 for report in reports) > 12  # the labels are late: 4 windows are revised
     expected = lines(reports)
-    assert [line.replace(b'"list"', b'"part-0"') for line in found] == expected
+    assert [line.replace(b'"list"', b'"part-0"') for line in delivered] == expected
 
 
 def test_a_task_whose_classes_changed_starts_afresh_and_says_so(tmp_path, caplog):
@@ -451,19 +455,21 @@ def test_a_file_renamed_while_it_is_followed_is_begun_anew(tmp_path):
 
 def test_windows_saved_as_the_file_looks_for_the_last_time_are_delivered_at_the_close(tmp_path):
     class Late(Reports):
-        """Gets a window, and the request to close, as the follower has just seen that there is no more."""
+        """A reader that gets a window, and the request to close, when the follower has just seen that
+        there is no more.
+        """
 
         closing: threading.Thread | None = None
 
         def reports_after(self, last, most):
-            found = super().reports_after(last, most)
-            if not found and self.closing is None:
+            reports = super().reports_after(last, most)
+            if not reports and self.closing is None:
                 self.rows.append((4, b'{"window":4}'))
                 closing = threading.Thread(target=follower.close, args=(PATIENCE_SECONDS,))
                 closing.start()
                 self.closing = closing
                 wait_until(follower._stop.is_set, "it is asked to close", pause=0.01)
-            return found
+            return reports
 
     path, reports = tmp_path / "w.ndjson", Late(3)
     follower = ReportFollower(ReportsFile(str(path)), reports, {})

@@ -21,9 +21,9 @@ CONFIG = "tasks: {t: {classes: [ok, bad]}}\n"
 def test_a_backup_is_a_whole_store(tmp_path):
     (tmp_path / "c.yaml").write_text(CONFIG + "store: {path: state}\n")
     store = Store(tmp_path / "state")
-    said = back_up(str(tmp_path / "c.yaml"), tmp_path / "copy")
+    message = back_up(str(tmp_path / "c.yaml"), tmp_path / "copy")
     store.close()
-    assert said.endswith(
+    assert message.endswith(
         "copy: the store as of its last checkpoint. To restore it, put it back as blindsight.sqlite."
     )
     connection = sqlite3.connect(tmp_path / "copy")
@@ -54,22 +54,24 @@ def test_what_cannot_be_backed_up_is_said(tmp_path):
 
 
 def add(path, models, first, count):
-    """So many answers of each model, from this place in their streams on."""
+    """Append `count` answers of each model, from the place `first` in their streams on."""
     with path.open("ab") as file:
         for place, model in enumerate(models):
             file.write(ndjson(answers(np.random.default_rng(place), first + count, model)[first:]))
 
 
 def kept(lines):
-    """What a reader keeps that does as docs/reports.md says."""
-    found = {}
+    """Return the lines that a reader keeps by the rules of docs/reports.md."""
+    newest = {}
     for line in lines:
         series = line["task"], line["model"], line["group"]
         if line.get("kind") == "restore":
-            found = {key: held for key, held in found.items() if key[:3] != series or key[3] < line["window"]}
+            newest = {
+                key: held for key, held in newest.items() if key[:3] != series or key[3] < line["window"]
+            }
         else:
-            found[*series, line["window"]] = line
-    return found
+            newest[*series, line["window"]] = line
+    return newest
 
 
 def marks(lines):
@@ -90,7 +92,7 @@ def test_after_a_restore_each_sink_tells_once_which_windows_come_again(tmp_path,
     )
 
     def run(windows, step=None):
-        """Until both sinks have so many lines; what they have."""
+        """Run until both sinks have this many lines; return the output."""
         with DaemonProcess(tmp_path, config) as daemon:
             if step is not None:
                 step(daemon)
@@ -112,9 +114,9 @@ def test_after_a_restore_each_sink_tells_once_which_windows_come_again(tmp_path,
     (tmp_path / "state").mkdir()
     copy.rename(tmp_path / "state" / FILE)
 
-    said = run(9 + 2 + 5)
+    output = run(9 + 2 + 5)
 
-    assert "what was reported since may be reported again; lines of kind restore tell readers" in said
+    assert "what was reported since may be reported again; lines of kind restore tell readers" in output
     lines = read_lines(reports)
     assert (lines[:9], marks(lines)) == (before, [("erm", 2), ("irm", 2)])
     assert marks(lines[9:11]) == marks(lines), "they come before all that is reported again"

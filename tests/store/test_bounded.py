@@ -1,4 +1,4 @@
-"""The store's files stay within what is configured, however long and however slowly a stream runs."""
+"""The store's files stay within the configured size, however long and however slowly a stream runs."""
 
 from __future__ import annotations
 

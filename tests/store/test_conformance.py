@@ -1,4 +1,4 @@
-"""What every store promises, wherever its tables are: in a folder, and in PostgreSQL."""
+"""The promises of every store, wherever its tables are: in a folder, and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class Place(Protocol):
     """Somewhere to keep a store."""
 
     def open(self, name: str = "store", keep_reports: int = 100_000) -> StateStore:
-        """A store of this name; it is made if absent."""
+        """Return a store of this name; it is made if absent."""
 
     def where(self) -> Path | Database:
-        """What its readers are told."""
+        """Return the place that its readers are given."""
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Change the store behind its back."""
 
     def holds(self, name: str) -> bool:
-        """Whether the key of this id is anywhere in it."""
+        """Return whether the key of this id is anywhere in it."""
 
     def back_up_and_restore(self) -> None:
         """Put a backup in the place of the store."""
@@ -103,8 +103,8 @@ class PostgresPlace:
 
     def holds(self, name: str) -> bool:
         key = id_keys([name])[0].tobytes()
-        found = [self.run(f"SELECT {column} FROM {table}") for table, column in BLOBS.items()]
-        return any(key in blob for rows in found for (blob,) in rows)
+        blobs = [self.run(f"SELECT {column} FROM {table}") for table, column in BLOBS.items()]
+        return any(key in blob for rows in blobs for (blob,) in rows)
 
     def back_up_and_restore(self) -> None:
         schema = f"{self._prefix}_store"
@@ -152,7 +152,7 @@ def test_an_engine_resumed_from_checkpoints_goes_on_as_if_nothing_had_happened(p
     settings = task(labels=labels, groups=["region"], reference={"first_windows": 5})
     records = records_of(n=1200) + answers(np.random.default_rng(3), 300, "new", groups={"region": "eu"})
     whole, killed = Rig(settings), Rig(settings)
-    expected, found, unsaved = [], [], []
+    expected, saved, unsaved = [], [], []
     for number, start in enumerate(range(0, len(records), 100)):
         piece = records[start : start + 100]
         expected += whole.feed(piece)
@@ -160,13 +160,13 @@ def test_an_engine_resumed_from_checkpoints_goes_on_as_if_nothing_had_happened(p
         unsaved += killed.feed(piece)
         if number % every == every - 1:
             store.commit(killed.engine.changes(), unsaved)
-            found, unsaved = found + unsaved, []
+            saved, unsaved = saved + unsaved, []
             killed.engine.confirm()
             store.close()
             resumed(killed, place)
         else:
             store.close()
-    assert lines(found + unsaved + killed.engine.finish()) == lines(expected + whole.engine.finish())
+    assert lines(saved + unsaved + killed.engine.finish()) == lines(expected + whole.engine.finish())
     assert any(report.revision > 0 for report in expected)
     assert killed.engine.view() == whole.engine.view()
     assert killed.engine.labelled() == whole.engine.labelled()
@@ -338,7 +338,7 @@ def stream() -> list[Record]:
 
 
 def loaded(store: StateStore, rig: Rig) -> Rig:
-    """An engine from what the store holds."""
+    """Return an engine from what the store holds."""
     from monitor.base.state_changes import assemble
 
     saved = store.load()
@@ -359,8 +359,8 @@ def test_what_was_forgotten_is_as_if_it_had_never_been_kept(
         if saved_before:
             store.commit(rig.engine.changes())
             rig.engine.confirm()
-    found = rig.engine.forget(id_keys(IDS))
-    assert (found.answers, found.labels, found.waiting) == (2, 2, 1)
+    forgotten = rig.engine.forget(id_keys(IDS))
+    assert (forgotten.answers, forgotten.labels, forgotten.waiting) == (2, 2, 1)
     first = rig.engine.changes()
     rig.engine.retract()  # the disk was full; it is given again
     again = rig.engine.changes()
@@ -392,8 +392,8 @@ def test_an_earlier_use_of_an_id_goes_too(place: Place) -> None:
         store.commit(rig.engine.changes())
         rig.engine.confirm()
     assert place.holds("again")
-    found = rig.engine.forget(id_keys(["again"]), "t")
-    assert (found.answers, found.labels) == (1, 1)
+    forgotten = rig.engine.forget(id_keys(["again"]), "t")
+    assert (forgotten.answers, forgotten.labels) == (1, 1)
     store.commit(rig.engine.changes())
     assert not place.holds("again")
     pieces = store.load().rings["answers/t"]
@@ -459,10 +459,8 @@ def test_labels_that_contradict_each_other_for_ever_do_not_fill_the_disk(place):
         rig.feed(labels[i % 2])
         store.commit(rig.engine.changes())
         rig.engine.confirm()
-        found = store._connection.execute(
-            "SELECT coalesce(sum(length(rows)), 0) FROM ring_changes"
-        ).fetchone()
-        sizes.append(found[0])
+        size = store._connection.execute("SELECT coalesce(sum(length(rows)), 0) FROM ring_changes").fetchone()
+        sizes.append(size[0])
     assert max(sizes) < 5 << 20, "of each ring twice its rows, and two spare MiB"
     assert sum(after < before for before, after in itertools.pairwise(sizes)) > 3, "it was folded"
     assert_same(store, rig)
@@ -481,8 +479,8 @@ def test_a_store_of_a_newer_version_is_refused(place: Place, monkeypatch: pytest
     with monkeypatch.context() as newer:
         newer.setattr("monitor.store.schema.VERSION", VERSION + 1)
         place.open().close()
-    said = rf"was written by a newer Blindsight \(store version {VERSION + 1}, this one knows {VERSION}\)"
-    with pytest.raises(StoreError, match=said):
+    message = rf"was written by a newer Blindsight \(store version {VERSION + 1}, this one knows {VERSION}\)"
+    with pytest.raises(StoreError, match=message):
         place.open()
     with pytest.raises(StoreError, match="is not a store, or belongs to a newer Blindsight"):
         StoreHistory(place.where())
@@ -558,12 +556,12 @@ def test_the_history_is_read_while_the_store_is_written(place: Place) -> None:
 
 
 def newest(reports: list) -> list[tuple[str, int, int]]:
-    """Each window in its newest revision."""
-    found: dict[tuple[str, int], int] = {}
+    """Return each window in its newest revision."""
+    revisions: dict[tuple[str, int], int] = {}
     for report in reports:
         key = report.model, report.window
-        found[key] = max(report.revision, found.get(key, 0))
-    return [(*key, revision) for key, revision in found.items()]
+        revisions[key] = max(report.revision, revisions.get(key, 0))
+    return [(*key, revision) for key, revision in revisions.items()]
 
 
 def test_a_restored_store_tells_its_sinks_once(place: Place) -> None:
@@ -596,7 +594,7 @@ def test_without_the_extra_the_pip_line_is_said(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("address", "kind", "said"),
+    ("address", "kind", "message"),
     [
         (
             "nonsense",
@@ -621,12 +619,12 @@ def test_without_the_extra_the_pip_line_is_said(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_a_database_that_cannot_be_used_is_said_with_the_remedy(
-    postgres_server: PostgresServer, address: str, kind: type[StoreError], said: str
+    postgres_server: PostgresServer, address: str, kind: type[StoreError], message: str
 ) -> None:
     with pytest.raises(StoreError) as refused:
         PostgresStore(PostgresDatabase(address.format(port=postgres_server.port), "one"))
     assert type(refused.value) is kind
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_password_comes_from_a_file_or_the_environment_and_is_shown_nowhere(
@@ -656,8 +654,8 @@ def test_tables_of_another_program_are_left_alone_and_lost_ones_are_told(
 ) -> None:
     postgres_server.execute("CREATE SCHEMA foreign_one")
     postgres_server.execute("CREATE TABLE foreign_one.mine (x integer)")
-    said = "schema foreign_one, has tables of another program; give another store.prefix"
-    with pytest.raises(StoreError, match=said):
+    message = "schema foreign_one, has tables of another program; give another store.prefix"
+    with pytest.raises(StoreError, match=message):
         PostgresStore(PostgresDatabase(postgres_server.dsn, "foreign_one"))
     store = PostgresStore(PostgresDatabase(postgres_server.dsn, "dropped"))
     postgres_server.execute("DROP SCHEMA dropped CASCADE")

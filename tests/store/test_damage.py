@@ -1,4 +1,4 @@
-"""What happens to a store from outside: an error that says what to do, or the state of a checkpoint."""
+"""Damage to a store from outside: an error with a remedy, or the state of a checkpoint."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_log_that_lost_its_end_goes_on_from_an_earlier_checkpoint(tmp_path, ho
         save(store, rig, stream()[start : start + 100])
         views.append(rig.engine.view())
     log = (tmp_path / "state" / f"{FILE}-wal").read_bytes()
-    found = set()
+    reached = set()
     for cut in np.linspace(0, len(log), 40).astype(int).tolist():
         copy = tmp_path / f"copy{cut}"
         copy.mkdir()
@@ -67,9 +67,9 @@ def test_a_log_that_lost_its_end_goes_on_from_an_earlier_checkpoint(tmp_path, ho
         again.close()
         engine = rig.settings.build(assemble(saved.parts, saved.rings))
         assert engine.view() in views, "the state of no checkpoint"
-        found.add(views.index(engine.view()))
-    assert {0, len(views) - 1} <= found
-    assert len(found) > 3
+        reached.add(views.index(engine.view()))
+    assert {0, len(views) - 1} <= reached
+    assert len(reached) > 3
     store.close()
 
 

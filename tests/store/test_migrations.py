@@ -42,12 +42,12 @@ KEPT = Path(__file__).parent / "kept"
 
 @pytest.fixture(params=range(1, VERSION))
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The folder of a store of an older version."""
+    """Return the folder of a store of an older version."""
     return unpacked(request.param, tmp_path)
 
 
 def unpacked(version: int, folder: Path, kind: str = "") -> Path:
-    """A folder with the store that is kept of this version."""
+    """Return a folder with the store that is kept of this version."""
     with (
         gzip.open(KEPT / f"v{version}" / kind / f"{FILE}.gz") as source,
         (folder / FILE).open("wb") as target,
@@ -65,7 +65,7 @@ def version_of(folder: Path) -> int:
 
 
 def went_on(folder: Path, task: Task) -> Rig:
-    """An engine that has taken what the store holds."""
+    """Return an engine that has taken what the store holds."""
     rig = Rig(task)
     store = Store(folder)
     resumed = resume(rig.settings, store.load())
@@ -76,7 +76,7 @@ def went_on(folder: Path, task: Task) -> Rig:
 
 
 def uninterrupted() -> Rig:
-    """An engine of this version that has taken the same records."""
+    """Return an engine of this version that has taken the same records."""
     rig = Rig(settings())
     for start in range(0, CUT, STEP):
         rig.feed(records()[start : start + STEP])
@@ -97,15 +97,18 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
     resumed = resume(rig.settings, saved)
     assert (resumed.reports, resumed.forgotten) == ([], [])
     states = resumed.engine.snapshot(), assemble(saved.parts, saved.rings)
-    found, expected = (unpack(pack(state)) for state in states)
+    migrated, expected = (unpack(pack(state)) for state in states)
     for name, task in expected["tasks"].items():
-        del task["revisions"]["names"], found["tasks"][name]["revisions"]["names"]  # to find lines in a store
+        del (
+            task["revisions"]["names"],
+            migrated["tasks"][name]["revisions"]["names"],
+        )  # to find lines in a store
         for _, _, series in task["series"]:
             (series["recalibration"] or {}).pop("tried", None)  # each loss of trust is noticed now
-        for _, _, series in found["tasks"][name]["series"]:
+        for _, _, series in migrated["tasks"][name]["series"]:
             assert (series["recalibration"] or {}).pop("held", False) is False
             assert series["windows"].pop("first_row") == 0
-        for state in (found, expected):
+        for state in (migrated, expected):
             for _, group, series in state["tasks"][name]["series"]:
                 series.pop("errors", None)  # of labels by predicted class, which it did not count
                 (series["last"] or {}).pop("improved", None)  # by which charts
@@ -116,28 +119,29 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
                 if group:  # what its calibration excuses, by which its labels are tested now
                     del series["trust"]["epsilon"]
         trusts = (
-            [series["trust"] for *_, series in state["tasks"][name]["series"]] for state in (found, expected)
+            [series["trust"] for *_, series in state["tasks"][name]["series"]]
+            for state in (migrated, expected)
         )
         for now, before in zip(*trusts, strict=True):  # what cost the trust has another name
             assert (now.pop("beyond") is None) == (before.pop("found") is None)
             now.pop("found")
         for column in ("replaced", "block"):
-            assert not found["tasks"][name]["join"]["answers"]["columns"].pop(column, np.zeros(1)).any()
-    refits = found["tasks"]["pooled"]["refits"]
+            assert not migrated["tasks"][name]["join"]["answers"]["columns"].pop(column, np.zeros(1)).any()
+    refits = migrated["tasks"]["pooled"]["refits"]
     assert not refits["pool"]["columns"].pop("replaced").any()
     view = refits["view"]
     assert view.pop("held") is False
     assert (view.pop("number"), view.pop("under_way")) == (refits["schedule"]["number"], False)
     draws = refits.pop("draws")
     assert (len(draws["keys"]), expected["tasks"]["pooled"]["refits"].pop("draws")) == (0, None)
-    for arena in found["arenas"].values():
+    for arena in migrated["arenas"].values():
         assert not arena["join"]["answers"]["columns"].pop("block").any()
         assert arena["window"].pop("first_row") == 0
-    np.testing.assert_equal(known(found), known(expected))
+    np.testing.assert_equal(known(migrated), known(expected))
 
 
 def known(state: Any) -> Any:
-    """A state without what is None or empty by name: once that was left out, where it had not come yet."""
+    """Return a state without entries that are None or empty by name: older versions left them out."""
     if isinstance(state, dict):
         return {
             key: known(value)
@@ -159,38 +163,38 @@ def test_an_older_store_with_every_piece_is_gone_on_with(tmp_path: Path, kind: s
     written, expected = (lines(one.feed(rest) + one.engine.finish()) for one in (rig, whole))
     strip = uncorrected if kind else without_trust
     assert_lines_are_close(*map(strip, (written, expected)))
-    found = [msgspec.json.decode(line) for line in written]
-    assert any(e["estimator"] == "corrected" for line in found for e in line.get("estimates", ()))
-    assert {line["task"] for line in found} == {"scored", "pooled", "chat"}
-    assert any(line.get("untrusted") for line in found)
-    assert any(line["revision"] for line in found)
+    reports = [msgspec.json.decode(line) for line in written]
+    assert any(e["estimator"] == "corrected" for line in reports for e in line.get("estimates", ()))
+    assert {line["task"] for line in reports} == {"scored", "pooled", "chat"}
+    assert any(line.get("untrusted") for line in reports)
+    assert any(line["revision"] for line in reports)
 
 
 def without_trust(written: Sequence[bytes]) -> list[bytes]:
-    """That version set other stakes, its baselines had no parts.
+    """Return the lines without trust: that version set other stakes, its baselines had no parts.
 
     An improvement was an alarm, which the store keeps on for eight windows. Charts judged calibration errors
     by the calibration in force, as the reports of that version still say.
     """
-    found = [msgspec.json.decode(line) for line in uncorrected(written)]
-    for line in found:
+    reports = [msgspec.json.decode(line) for line in uncorrected(written)]
+    for line in reports:
         line.pop("attributions", None)
         for chart in line.get("charts", ()):
             chart.pop("out_of_control", None)
             chart.pop("improved", None)
         line["charts"] = [chart for chart in line.get("charts", ()) if chart["metric"] != "ece"]
-    return [msgspec.json.encode(line) for line in found]
+    return [msgspec.json.encode(line) for line in reports]
 
 
 def uncorrected(written: Sequence[bytes]) -> list[bytes]:
-    """The correction begins with the first window that closes in this version, and so do objectives by it.
+    """Return the lines without corrections: those begin with the first window that closes in this version.
 
     Windows that an older version closed have the intervals of that version, which labels moved. The test of
     its predictions begins with it. Labels shifted the calibrations of its groups, and do not widen the
     intervals of precision and the like here.
     """
-    found = [msgspec.json.decode(line) for line in written]
-    for line in found:
+    reports = [msgspec.json.decode(line) for line in written]
+    for line in reports:
         line.pop("untrusted", None)
         if "estimates" in line:
             line["estimates"] = [e for e in line["estimates"] if e["estimator"] != "corrected"]
@@ -206,17 +210,19 @@ def uncorrected(written: Sequence[bytes]) -> list[bytes]:
                     chart.pop(key, None)
         for key in ("estimates", "charts", "calibration") if line.get("group") else ():
             line.pop(key, None)
-    return [msgspec.json.encode(line) for line in found]
+    return [msgspec.json.encode(line) for line in reports]
 
 
-def assert_lines_are_close(found: Sequence[bytes], expected: Sequence[bytes]) -> None:
-    """The processor that wrote the store may have rounded its last bits in another way."""
-    numbers = (numbers_in([msgspec.json.decode(line) for line in each]) for each in (found, expected))
+def assert_lines_are_close(actual: Sequence[bytes], expected: Sequence[bytes]) -> None:
+    """Check that lines agree; the processor that wrote the store may have rounded its last bits in another
+    way.
+    """
+    numbers = (numbers_in([msgspec.json.decode(line) for line in each]) for each in (actual, expected))
     np.testing.assert_allclose(*numbers, atol=2e-6)
 
 
 def numbers_in(value: Any) -> list[float]:
-    """Every number in a JSON value, in order; text counts by its bytes, None as infinite."""
+    """Return every number in a JSON value, in order; text counts by its bytes, None as infinite."""
     if isinstance(value, dict):
         return [n for key, each in value.items() for n in (*numbers_in(key), *numbers_in(each))]
     if isinstance(value, list):
@@ -231,34 +237,34 @@ def test_an_engine_goes_on_from_an_older_store_as_if_this_version_had_written_it
     rig, whole = went_on(old, settings()), uninterrupted()
     assert comparable(rig.engine.view()) == nearly(comparable(whole.engine.view()))
     rest = records()[CUT:]
-    found, expected = (
+    migrated, expected = (
         [r for r in one.feed(rest) + one.engine.finish() if not r.revision] for one in (rig, whole)
     )
     # That version revised no window: those it closed stay as they are.
-    assert_lines_are_close(*map(uncorrected, (lines(found), lines(expected))))
+    assert_lines_are_close(*map(uncorrected, (lines(migrated), lines(expected))))
     assert rig.engine.labelled() == whole.engine.labelled()
     assert version_of(old) == VERSION
 
 
 def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
     new, whole = (unpack(pack(rig.engine.snapshot())) for rig in (went_on(old, settings()), uninterrupted()))
-    found, expected = new["tasks"]["t"]["join"], whole["tasks"]["t"]["join"]
-    for join in (found, expected):  # that version wrote a 0 for an outcome that never came
+    migrated, expected = new["tasks"]["t"]["join"], whole["tasks"]["t"]["join"]
+    for join in (migrated, expected):  # that version wrote a 0 for an outcome that never came
         join["outcomes"] = {outcome: count for outcome, count in join["outcomes"].items() if count}
-    assert np.isnan(found["answers"]["columns"].pop("confidence")).all()
+    assert np.isnan(migrated["answers"]["columns"].pop("confidence")).all()
     assert not np.isnan(expected["answers"]["columns"].pop("confidence")).any()
     # That version kept no scores to fit calibrations again on, nor the ids that tell that they are there.
-    assert not found["answers"]["columns"].pop("id").any()
+    assert not migrated["answers"]["columns"].pop("id").any()
     assert expected["answers"]["columns"].pop("id").all()
-    for columns in (found["answers"]["columns"], expected["answers"]["columns"]):
+    for columns in (migrated["answers"]["columns"], expected["answers"]["columns"]):
         columns.pop("scores")
         columns.pop("replaced")
-    assert not found["answers"]["columns"].pop("block").any()
+    assert not migrated["answers"]["columns"].pop("block").any()
     assert expected["answers"]["columns"].pop("block").any()
     # Of a label that was changed, that version kept the place of the change alone.
-    came = found["labels"]["columns"].pop("first_sequence")
+    came = migrated["labels"]["columns"].pop("first_sequence")
     assert (came >= expected["labels"]["columns"].pop("first_sequence")).all()
-    assert (came == found["labels"]["columns"]["sequence"]).all()
+    assert (came == migrated["labels"]["columns"]["sequence"]).all()
     assert len(new["tasks"]["t"].pop("revisions")["window"]) == 0
     assert len(whole["tasks"]["t"].pop("revisions")["window"]) > 0
     old_tallies, tallies = tallies_of(new), tallies_of(whole)
@@ -293,7 +299,7 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
 
 
 def comparable(view: EngineView) -> EngineView:
-    """That version counted no confidence, held none against labels, and corrected nothing by them."""
+    """Return a view without the values that that version lacked: confidences, trust, corrections."""
     series = []
     for one in view.series:
         estimates = tuple(each for each in one.estimates if each.estimator != "corrected")

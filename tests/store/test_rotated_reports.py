@@ -49,7 +49,7 @@ def follow(
 
 
 def files(path: Path) -> list[Path]:
-    """The oldest first."""
+    """Return the files, the oldest first."""
     return sorted(path.parent.iterdir(), key=lambda file: -int(file.suffix[1:] if file != path else 0))
 
 
@@ -102,21 +102,21 @@ def test_a_stump_that_a_crash_left_before_the_store_was_begun_is_closed(tmp_path
     assert path.read_bytes() == b'old\n{"win\n' + reports.text(), "its size after the newline was noted"
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["in the file", "in the one that took its place"])
-def test_a_stump_of_another_program_between_two_windows_is_closed(tmp_path: Path, anew: bool) -> None:
+@pytest.mark.parametrize("new_file", [False, True], ids=["in the file", "in the one that took its place"])
+def test_a_stump_of_another_program_between_two_windows_is_closed(tmp_path: Path, new_file: bool) -> None:
     path, reports = tmp_path / "w", Reports([10] * 3)
     file = ReportsFile(str(path))
     file.open()
     file.resume({}, reports.reports_after)
     assert file.deliver(reports.rows[:2]) == 2
-    if anew:
+    if new_file:
         path.rename(tmp_path / "w.1")
     with path.open("ab") as other:
         other.write(b"{ cut off")
     assert file.deliver(reports.rows[2:]) == 1
     marks = file.marks
     file.close(0.0)
-    expected = (b"" if anew else reports.text(2)) + b"{ cut off\n" + reports.rows[2][1] + b"\n"
+    expected = (b"" if new_file else reports.text(2)) + b"{ cut off\n" + reports.rows[2][1] + b"\n"
     assert path.read_bytes() == expected
     assert marks == {MARK: (3, len(expected))}
 
@@ -222,11 +222,11 @@ def test_each_window_is_written_once_however_often_files_were_renamed_since_the_
             with path.open("ab") as file:
                 file.write(line[:torn])
         follow(path, reports, mark, max_bytes, keep)
-        found = written(path)
-        assert reports.text().endswith(found)
+        remaining = written(path)
+        assert reports.text().endswith(remaining)
         assert len(files(path)) <= keep + 1
         if len(files(path)) <= keep:
-            assert found == reports.text(), "nothing was pruned"
+            assert remaining == reports.text(), "nothing was pruned"
         assert all(
             file.stat().st_size <= max_bytes or file.read_bytes().count(b"\n") == 1 for file in files(path)
         )

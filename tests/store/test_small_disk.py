@@ -38,36 +38,36 @@ def on_small_disk(folder: Path, how: str) -> dict[str, Any]:
         cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    outcome: dict[str, Any] = json.loads(done.stdout)
+    return outcome
 
 
 def test_a_full_device_is_said_and_nothing_is_lost_once_there_is_room(tmp_path: Path) -> None:
-    found = on_small_disk(tmp_path, "full")
-    failed = [bool(said) for said in found["said"]]
+    outcome = on_small_disk(tmp_path, "full")
+    failed = [bool(message) for message in outcome["said"]]
     assert failed[0] is False, "there was room for the first"
     assert failed == [*sorted(failed[:-1]), False], "from one on all fail, until there is room again"
     assert sum(failed) > 5
-    assert all("the disk is full; make room" in said for said in found["said"] if said)
-    assert found["whole"]
+    assert all("the disk is full; make room" in message for message in outcome["said"] if message)
+    assert outcome["whole"]
 
 
 @pytest.mark.parametrize("how", ["reports", "queued_reports"])
 def test_a_partial_line_on_a_full_device_is_closed_once_there_is_room(tmp_path: Path, how: str) -> None:
     path = f"{tmp_path}/windows.ndjson"
     full = f"cannot write '{path}': No space left on device; make room or give another path"
-    found = on_small_disk(tmp_path, how)
-    assert found["said"] == [f"0: {full}", f"1: {full}", ""]
+    outcome = on_small_disk(tmp_path, how)
+    assert outcome["said"] == [f"0: {full}", f"1: {full}", ""]
 
 
 def test_a_device_that_is_read_only_at_the_start_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
-    found = on_small_disk(tmp_path, "read_only")
-    before, start, after = found["said"]
+    outcome = on_small_disk(tmp_path, "read_only")
+    before, start, after = outcome["said"]
     assert (before, after) == ("", "")
     assert "cannot write" in start, start
     assert "Read-only file system" in start
     assert "give another path" in start
-    assert found["whole"]
+    assert outcome["whole"]
 
 
 def test_a_store_that_becomes_read_only_under_the_agent_loses_nothing(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_a_store_that_becomes_read_only_under_the_agent_loses_nothing(tmp_path: 
     assert commit(store, rig, 0) == ""
     store._connection.execute("PRAGMA query_only = 1")
     for step in (1, 2):
-        said = commit(store, rig, step)
-        assert said.endswith("make it writable for this user, or give another store.path"), said
+        message = commit(store, rig, step)
+        assert message.endswith("make it writable for this user, or give another store.path"), message
     store._connection.execute("PRAGMA query_only = 0")
     assert commit(store, rig, 3) == ""
     saved = store.load()

@@ -98,7 +98,9 @@ def test_posts_wait_for_no_checkpoint(postgres_server: PostgresServer) -> None:
 def test_a_post_whose_commit_got_lost_is_refused_and_not_used(
     postgres_server: PostgresServer, arrives: bool
 ) -> None:
-    """The server may have committed what was answered 503: who sends it again must not count twice."""
+    """The server may have committed a post that got a 503: its sender repeats it, and it must not count
+    twice.
+    """
     schema = f"posts_lost_{arrives}".lower()
     with cutting(postgres_server.port, b"COMMIT", arrives) as (port, cut, _):
         address = f"host=127.0.0.1 port={port} user=owner dbname=postgres"
@@ -162,7 +164,7 @@ def test_a_database_that_is_away_refuses_posts_at_once_and_keeps_them_again(
 
 
 def test_a_session_that_has_ended_costs_no_post(postgres_server: PostgresServer) -> None:
-    """As after a restart of the server, or where the session still only reads: a new one takes the posts."""
+    """A session ends with a restart of the server, or still only reads: a new one takes the posts."""
     store = PostgresStore(PostgresDatabase(postgres_server.dsn, "posts_session"))
     with opened(store) as spool:
         expected = b""
@@ -222,8 +224,10 @@ def test_acknowledged_records_that_somebody_deleted_are_counted_once_as_lost(
         assert all_of(spool) == left
         put(spool, b"five\n")
         assert all_of(spool) == b"five\n"
-    told = f"{lost} records of http that were acknowledged are lost: the table spool was dropped or emptied"
-    assert (told in caplog.text) == (lost > 0)
+    message = (
+        f"{lost} records of http that were acknowledged are lost: the table spool was dropped or emptied"
+    )
+    assert (message in caplog.text) == (lost > 0)
     caplog.clear()
     with opened(store, spool._end) as spool:
         assert spool.lost == 0
@@ -241,9 +245,9 @@ def test_loading_for_longer_than_a_lease_keeps_it(postgres_server: PostgresServe
         with store.holding():
             loading = thread.submit(store.load)
             expires = "SELECT extract(epoch FROM expires - clock_timestamp())::float8 FROM loads_long.lease"
-            taken = "SELECT extract(epoch FROM expires)::float8 FROM loads_long.lease"
-            first = counted(postgres_server, taken)
-            wait_until(lambda: counted(postgres_server, taken) > first + 2, "two leases have passed")
+            query = "SELECT extract(epoch FROM expires)::float8 FROM loads_long.lease"
+            first = counted(postgres_server, query)
+            wait_until(lambda: counted(postgres_server, query) > first + 2, "two leases have passed")
             assert counted(postgres_server, expires) > 0
             with pytest.raises(InUseError):
                 PostgresStore(database)
@@ -280,8 +284,10 @@ def test_of_several_servers_the_one_is_used_that_can_be_written(postgres_server:
 def test_a_transaction_whose_failure_was_passed_over_does_not_count(postgres_server: PostgresServer) -> None:
     """The server answers its COMMIT with ROLLBACK, and no error."""
     store = PostgresStore(PostgresDatabase(postgres_server.dsn, "passed_over"))
-    said = pytest.raises(StoreError, match="has taken a checkpoint back, as one of its statements had failed")
-    with said, store._transaction(), suppress(psycopg.Error):
+    failure = pytest.raises(
+        StoreError, match="has taken a checkpoint back, as one of its statements had failed"
+    )
+    with failure, store._transaction(), suppress(psycopg.Error):
         store._connection.execute("SELECT 1 / 0")
     store.commit(Changes())
     store.close()

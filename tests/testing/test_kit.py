@@ -17,16 +17,16 @@ from tests.streams import Rig, answers
 
 
 def read_all(source: ListSource, reads: int = 50) -> list[Any]:
-    """What so many reads gave: lists of values, or "end"."""
-    found: list[Any] = []
+    """Return the results of `reads` reads: lists of values, or "end"."""
+    batches: list[Any] = []
     for _ in range(reads):
         try:
             raws = source.read(0.0)
         except EndOfSource:
-            return [*found, "end"]
+            return [*batches, "end"]
         assert all(isinstance(raw, RawMessages) for raw in raws)
-        found.append([value for raw in raws for value in raw.values])  # type: ignore[union-attr]
-    return found
+        batches.append([value for raw in raws for value in raw.values])  # type: ignore[union-attr]
+    return batches
 
 
 def opened(*records: Any, at: int = 0, **rest: Any) -> ListSource:
@@ -52,8 +52,8 @@ def test_a_list_without_an_end_stays_silent() -> None:
 def test_a_source_resumed_at_any_position_gives_each_record_after_it_once() -> None:
     records = [b"0", b"1", Marker.PAUSE, b"3", b"4", Marker.END]
     for at in range(len(records)):
-        *given, end = read_all(opened(*records, at=at, per_read=3))
-        values = [value for found in given for value in found]
+        *batches, end = read_all(opened(*records, at=at, per_read=3))
+        values = [value for batch in batches for value in batch]
         assert values == [record for record in records[at:] if isinstance(record, bytes)]
         assert end == "end"
 

@@ -31,7 +31,7 @@ def main(path: str, rounds: int) -> None:
         report = Report([Accuracy(), RocAuc()])
         return [report.run(Dataset.from_pandas(frame, data_definition=definition)).dict() for frame in frames]
 
-    tell({"labelled": measured(lambda: None, run, lambda found: {}, rounds)})
+    tell({"labelled": measured(lambda: None, run, lambda results: {}, rounds)})
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ def main(path: str, rounds: int) -> None:
             )
             return cbpe.fit(frames["reference"])
 
-        def intervals(found: Any) -> dict[str, list[list[float]]]:
-            table = found.filter(period="analysis").to_df()
+        def intervals(results: Any) -> dict[str, list[list[float]]]:
+            table = results.filter(period="analysis").to_df()
             return {
                 NAMES.get(metric, metric): table[metric][
                     ["lower_confidence_boundary", "upper_confidence_boundary"]

@@ -39,29 +39,29 @@ def main(path: str, rounds: int) -> None:
     def eight(fitted: Calibration) -> Intervals:
         chances = fitted.apply(scores).reshape(-1, window, 2)
         raw = scores.reshape(-1, window, 2)
-        found: Intervals = {metric: [] for metric in (*CLASSIFICATION_METRICS, "ece")}
+        intervals: Intervals = {metric: [] for metric in (*CLASSIFICATION_METRICS, "ece")}
         acted = raw.argmax(axis=2)
         for each in classification_details_many(
             chances, acted, CLASSIFICATION_METRICS, LEVEL, positive=1, rankings=raw
         ):
             for metric, estimate in each.items():
-                found[metric].append(ends(estimate.result))
-        for mine, given, own in zip(chances, raw, acted, strict=True):
-            error = calibration_error(given.max(axis=1), mine[np.arange(window), own], level=LEVEL)
-            found["ece"].append(ends(error.result))
-        return found
+                intervals[metric].append(ends(estimate.result))
+        for mine, raw_scores, own in zip(chances, raw, acted, strict=True):
+            error = calibration_error(raw_scores.max(axis=1), mine[np.arange(window), own], level=LEVEL)
+            intervals["ece"].append(ends(error.result))
+        return intervals
 
     def labelled(_: object) -> Intervals:
-        found: Intervals = {"accuracy": [], "auroc": [], "average_precision": []}
-        for given, known in zip(scores.reshape(-1, window, 1, 2), labels, strict=True):
-            fitted = ESTIMATORS["labelled"]().fit(given, known)
-            for metric, kept in found.items():
+        intervals: Intervals = {"accuracy": [], "auroc": [], "average_precision": []}
+        for window_scores, known in zip(scores.reshape(-1, window, 1, 2), labels, strict=True):
+            fitted = ESTIMATORS["labelled"]().fit(window_scores, known)
+            for metric, kept in intervals.items():
                 kept.append(ends(fitted.estimate(metric, 0, level=LEVEL)))
-        return found
+        return intervals
 
     tell(
         {
-            "accuracy": measured(fit, accuracy, lambda found: {"accuracy": found[:, 1:].tolist()}, rounds),
+            "accuracy": measured(fit, accuracy, lambda values: {"accuracy": values[:, 1:].tolist()}, rounds),
             "eight": measured(fit, eight, dict, rounds),
             "labelled": measured(lambda: None, labelled, dict, rounds),
         }
@@ -69,13 +69,13 @@ def main(path: str, rounds: int) -> None:
 
 
 def two_columns(p: Floats) -> Floats:
-    """Of both classes."""
+    """Return the probabilities of both classes."""
     return np.column_stack([1 - p, p])
 
 
-def ends(found: object) -> list[float]:
-    """Of an estimate; NaN where it is unknown."""
-    return [found.lower, found.upper] if isinstance(found, Estimate) else [np.nan, np.nan]
+def ends(result: object) -> list[float]:
+    """Return the ends of an estimate; NaN where it is unknown."""
+    return [result.lower, result.upper] if isinstance(result, Estimate) else [np.nan, np.nan]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every script measures, in the standard library and numpy alone: other environments run it too."""
+"""The measurements of every script, with the standard library and numpy alone, for other environments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass
 class Measured:
-    """What some work cost, and what it said.
+    """The cost of some work, and its result.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Measured:
 
 
 def peak() -> float:
-    """The process's largest resident memory so far, in megabytes."""
+    """Return the process's largest resident memory so far, in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -43,17 +43,17 @@ def measured(
     intervals: Callable[[Any], dict[str, list[list[float]]]],
     rounds: int,
 ) -> Measured:
-    """Fit once, estimate so many times, and read the intervals off the last."""
+    """Fit once, estimate `rounds` times, and read the intervals off the last."""
     before = peak()
     began = time.process_time()
     fitted = fit()
-    took = time.process_time() - began
-    best, found = float("inf"), None
+    fit_seconds = time.process_time() - began
+    best, results = float("inf"), None
     for _ in range(rounds):
         began = time.process_time()
-        found = estimate(fitted)
+        results = estimate(fitted)
         best = min(best, time.process_time() - began)
-    return Measured(took, best, peak() - before, intervals(found))
+    return Measured(fit_seconds, best, peak() - before, intervals(results))
 
 
 def tell(results: dict[str, Measured]) -> None:

@@ -1,4 +1,4 @@
-"""What `check` says of calibrations: the choice of `auto`, and what is weak in a reference."""
+"""The lines of `check` on calibrations: the choice of `auto`, and the weaknesses of a reference."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_thirty_rows_are_told_with_their_uncertainty() -> None:
 
 def test_thirty_rows_that_are_all_right_are_not_taken_for_certain() -> None:
     labels = np.arange(30) % 2
-    (said,) = warnings_of(np.where(np.eye(2)[labels] == 1, 0.9, 0.1), labels)
-    assert "uncertain by 7 points" in said
+    (warning,) = warnings_of(np.where(np.eye(2)[labels] == 1, 0.9, 0.1), labels)
+    assert "uncertain by 7 points" in warning
 
 
 def test_constant_scores_are_told() -> None:
@@ -118,21 +118,21 @@ def test_calibrations_for_each_window_tell_the_rows_that_they_rest_on() -> None:
     rows = flights(0, 500, 0.3)
     for row in rows[:120]:
         del row["features"]["hour"]
-    found = choice_lines({"t": covariates()}, {"t": reference_of(covariates(), rows)})
+    lines = choice_lines({"t": covariates()}, {"t": reference_of(covariates(), rows)})
     which = "calibration for each window by carrier, hour"
-    assert found == [f"t, erm: {which}; 380 of 500 rows of the reference have all of them"]
+    assert lines == [f"t, erm: {which}; 380 of 500 rows of the reference have all of them"]
 
 
 @pytest.mark.parametrize(
-    ("bound", "told"),
+    ("bound", "is_warned"),
     [({"min": 0.7}, False), ({"min": 0.9}, True), ({"max": 0.9}, False), ({"max": 0.7}, True)],
 )
-def test_an_objective_that_the_reference_misses_is_told(bound: dict[str, float], told: bool) -> None:
+def test_an_objective_that_the_reference_misses_is_told(bound: dict[str, float], is_warned: bool) -> None:
     labels = np.tile([0, 0, 0, 0, 1], 200)
     task = Task.model_validate({"classes": ["a", "b"], "objective": {"accuracy": bound}})
-    found = surprise_warnings({"t": task}, {"t": {"m": reference(np.full((1000, 2), 0.5), labels)}})
-    said = "tasks.t.objective.accuracy: the accuracy of m in the reference is 0.800, outside the bound"
-    assert [each[: len(said)] for each in found] == [said] * told
+    warnings = surprise_warnings({"t": task}, {"t": {"m": reference(np.full((1000, 2), 0.5), labels)}})
+    message = "tasks.t.objective.accuracy: the accuracy of m in the reference is 0.800, outside the bound"
+    assert [each[: len(message)] for each in warnings] == [message] * is_warned
 
 
 def test_groups_of_which_a_window_takes_weeks_are_told() -> None:
@@ -142,8 +142,8 @@ def test_groups_of_which_a_window_takes_weeks_are_told() -> None:
     )
     traffic = {"m": {"answers_per_day": 5000}}
     task = Task(classes=("a", "b"), window={"size": 500}, groups=("region",), models=traffic)
-    (found,) = surprise_warnings({"t": task}, {"t": {"m": rows}})
-    assert found.startswith(
+    (warning,) = surprise_warnings({"t": task}, {"t": {"m": rows}})
+    assert warning.startswith(
         "tasks.t.groups: of m 1 value has too few answers for a window of 500 a week; one of region=us would "
         "take 10 days, and closes by age with fewer rows and a wide interval; group more coarsely"
     )
@@ -160,8 +160,8 @@ def test_a_group_that_only_another_model_has_is_not_spoken_of() -> None:
     assert surprise_warnings({"t": settings}, {"t": reference_of(settings, rows)}) == []
 
 
-@pytest.mark.parametrize(("method", "told"), [("auto", True), ("beta", False)])
-def test_check_prints_it(tmp_path: Path, method: str, told: bool) -> None:
+@pytest.mark.parametrize(("method", "is_printed"), [("auto", True), ("beta", False)])
+def test_check_prints_it(tmp_path: Path, method: str, is_printed: bool) -> None:
     scores, labels = overconfident(600)
     rows = [
         {"model": "erm", "scores": pair, "label": ["ok", "bad"][label]}
@@ -172,5 +172,5 @@ def test_check_prints_it(tmp_path: Path, method: str, told: bool) -> None:
     done = command_here("check", write_configuration(tmp_path, configuration(task=task)))
     assert done.returncode == 0, done.stderr
     heading = "Calibrations that auto takes:\n  t, erm: calibration temperature; log loss"
-    assert (heading in done.stdout) == told
+    assert (heading in done.stdout) == is_printed
     assert "model erm: 600 labelled rows are few for a calibration" in done.stdout

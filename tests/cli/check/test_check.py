@@ -25,17 +25,17 @@ def report(reference_windows=None, **task):
 
 
 def windows_of(task, windows=40):
-    """A reference that holds what the task lists."""
+    """Return a reference that holds what the task lists."""
     return {"t": dict.fromkeys(task.get("models", ["m"]), windows)}
 
 
 def test_false_alarms_a_week_are_windows_times_the_rate():
-    found = report(metrics=["accuracy"], models={"m": {"answers_per_day": 50_000}}, chart={"arl0": 200})
-    (chart,) = found.charts
+    checked = report(metrics=["accuracy"], models={"m": {"answers_per_day": 50_000}}, chart={"arl0": 200})
+    (chart,) = checked.charts
     assert chart == ChartRate("t", "m", "accuracy", pytest.approx(1 / 200, rel=1e-6), 100.0)
     assert chart.false_alarms_per_week == pytest.approx(100 * 7 / 200, rel=1e-6)
-    assert found.false_alarms_per_week == pytest.approx(3.5, rel=1e-6)
-    assert found.warnings == ()
+    assert checked.false_alarms_per_week == pytest.approx(3.5, rel=1e-6)
+    assert checked.warnings == ()
 
 
 def test_a_change_that_does_not_matter_is_no_false_alarm():
@@ -55,8 +55,8 @@ def test_the_sum_is_over_models_metrics_and_tasks():
     task = {**QUIET, "chart": {"arl0": 100}, "window": {"size": 100, "max_age_seconds": 1e6}}
     two = {**task, "models": {"a": {"answers_per_day": 1000}, "b": {"answers_per_day": 500}}}
     one = {**task, "models": {"c": {"answers_per_day": 100}}, "metrics": ["accuracy"]}
-    found = check(Config(tasks={"two": two, "one": one}, sources=STDIN))
-    shown = [(chart.task, chart.model, chart.metric, chart.windows_per_day) for chart in found.charts]
+    checked = check(Config(tasks={"two": two, "one": one}, sources=STDIN))
+    shown = [(chart.task, chart.model, chart.metric, chart.windows_per_day) for chart in checked.charts]
     assert shown == [
         ("two", "a", "accuracy", 10),
         ("two", "b", "accuracy", 5),
@@ -64,31 +64,31 @@ def test_the_sum_is_over_models_metrics_and_tasks():
         ("two", "b", "ece", 5),
         ("one", "c", "accuracy", 1),
     ]
-    assert found.false_alarms_per_week == pytest.approx((10 + 5 + 10 + 5 + 1) * 7 / 100, rel=1e-6)
+    assert checked.false_alarms_per_week == pytest.approx((10 + 5 + 10 + 5 + 1) * 7 / 100, rel=1e-6)
 
 
 def test_models_of_unknown_traffic_are_told_by_windows_and_left_out_of_the_sum():
-    found = report(models={"a": {"answers_per_day": 50_000}, "b": {}}, metrics=["accuracy"])
-    assert found.charts[1].false_alarms_per_week is None
-    assert found.false_alarms_per_week == pytest.approx(700 / 370, rel=1e-6)
-    text = render(found)
+    checked = report(models={"a": {"answers_per_day": 50_000}, "b": {}}, metrics=["accuracy"])
+    assert checked.charts[1].false_alarms_per_week is None
+    assert checked.false_alarms_per_week == pytest.approx(700 / 370, rel=1e-6)
+    text = render(checked)
     assert "  t, a, accuracy: 1.9 a week (100 windows a day)\n" in text
     assert "  t, b, accuracy: 2.7 in 1,000 windows (answers_per_day is not given)\n" in text
     assert "All charts together: 1.9 a week, without 1 of unknown traffic." in text
 
 
 def test_without_models_each_model_is_told_by_windows():
-    found = report(metrics=["accuracy"])
-    assert (found.charts[0].model, found.false_alarms_per_week) == (None, None)
-    assert "  t, each model, accuracy: 2.7 in 1,000 windows" in render(found)
-    assert "give answers_per_day of the models for a prediction of false alarms a week" in render(found)
+    checked = report(metrics=["accuracy"])
+    assert (checked.charts[0].model, checked.false_alarms_per_week) == (None, None)
+    assert "  t, each model, accuracy: 2.7 in 1,000 windows" in render(checked)
+    assert "give answers_per_day of the models for a prediction of false alarms a week" in render(checked)
 
 
 def test_groups_come_on_top_a_chart_each_value():
-    found = report(
+    checked = report(
         groups=["region"], models={"m": {"answers_per_day": 50_000}, "n": {"answers_per_day": 5e4}}
     )
-    text = render(found)
+    text = render(checked)
     assert text.count("t, each model and value of region, accuracy: 2.7 in 1,000 windows of its own") == 1
     assert text.count("t, each model and value of region, ece: 2.7 in 1,000 windows of its own") == 1
     assert "All charts together: 15 a week, 7.6 of them of groups." in text
@@ -104,9 +104,9 @@ def test_windows_close_by_size_by_age_or_at_the_least_size(answers_per_day, rows
 @pytest.mark.slow
 def test_sigmas_and_rules_go_through_the_charts_own_arithmetic():
     chart = ChartConfig(sigmas=3, rules=["we1", "we2", "we3", "we4"])
-    found = report({"t": {"m": 20}}, chart=chart, metrics=["accuracy"])
-    assert found.charts[0].false_alarms_per_window == false_alarm_rate(chart_from_config(chart), 20)
-    assert 1 / 92 < found.charts[0].false_alarms_per_window < 1 / 40
+    checked = report({"t": {"m": 20}}, chart=chart, metrics=["accuracy"])
+    assert checked.charts[0].false_alarms_per_window == false_alarm_rate(chart_from_config(chart), 20)
+    assert 1 / 92 < checked.charts[0].false_alarms_per_window < 1 / 40
 
 
 def test_a_reference_file_that_was_not_read_is_taken_to_be_long():
@@ -122,16 +122,16 @@ def test_a_reference_file_that_was_not_read_is_taken_to_be_long():
 
 
 def test_calibration_errors_keep_shewhart_beside_a_p_chart():
-    found = report({"t": {"m": 20}}, chart={"kind": "shewhart_p", "sigmas": 3})
-    p_chart, shewhart = (chart.false_alarms_per_window for chart in found.charts)
+    checked = report({"t": {"m": 20}}, chart={"kind": "shewhart_p", "sigmas": 3})
+    p_chart, shewhart = (chart.false_alarms_per_window for chart in checked.charts)
     assert shewhart == false_alarm_rate(chart_from_config(ChartConfig(kind="shewhart", sigmas=3.0)), 20)
     assert (
         p_chart
         == false_alarm_rate(chart_from_config(ChartConfig(kind="shewhart_p", sigmas=3.0)), 20)
         != shewhart
     )
-    assert found.warnings[0].startswith("tasks.t.chart.kind: shewhart_p expects the variation of labels")
-    assert found.warnings[1] == (
+    assert checked.warnings[0].startswith("tasks.t.chart.kind: shewhart_p expects the variation of labels")
+    assert checked.warnings[1] == (
         "tasks.t.chart.kind: shewhart_p is for shares of successes, so for accuracy only; ece keeps shewhart"
     )
 
@@ -239,9 +239,9 @@ FIRST = {"first_windows": 20}
 )
 def test_what_cannot_work_as_meant_is_told_once(task, warning):
     windows = None if task.get("reference", {}).get("first_windows") else windows_of(task)
-    found = check(Config(tasks={"t": {**QUIET, **task}}, sources=STDIN), windows)
-    assert found.warnings == (f"tasks.t.{warning}",)
-    assert f"\nWarnings:\n  tasks.t.{warning}" in render(found)
+    checked = check(Config(tasks={"t": {**QUIET, **task}}, sources=STDIN), windows)
+    assert checked.warnings == (f"tasks.t.{warning}",)
+    assert f"\nWarnings:\n  tasks.t.{warning}" in render(checked)
 
 
 SHADOW = {"models": {"erm": {}, "shadow": {"answers_per_day": 5e4}}, "labels": {"max_answers": 500_000_000}}
@@ -249,8 +249,8 @@ SHADOW = {"models": {"erm": {}, "shadow": {"answers_per_day": 5e4}}, "labels": {
 
 def test_a_floor_of_recall_without_a_calibration_is_nothing_to_warn_of():
     task = {"classes": ["a", "b"], "calibration": {"method": "none"}, "metrics": ["accuracy", "recall"]}
-    found = report({"t": {"erm": 40}}, **task, objective={"recall": {"min": 0.8}})
-    assert found.warnings == ()
+    checked = report({"t": {"erm": 40}}, **task, objective={"recall": {"min": 0.8}})
+    assert checked.warnings == ()
 
 
 def test_a_chart_of_what_is_fitted_on_a_reference_is_not_of_models_that_it_lacks():
@@ -259,12 +259,12 @@ def test_a_chart_of_what_is_fitted_on_a_reference_is_not_of_models_that_it_lacks
         "estimators": ["average_confidence", "doc"],
         "chart": {"estimator": "doc"},
     }
-    found = report({"t": {"erm": 40}}, **SHADOW, **task)
-    assert found.warnings == (
+    checked = report({"t": {"erm": 40}}, **SHADOW, **task)
+    assert checked.warnings == (
         "tasks.t.models.shadow: the reference has no rows of this model: it will not be calibrated, its doc "
         "stays unknown, so that its accuracy is not charted; add rows",
     )
-    assert [chart.model for chart in found.charts] == ["erm"]
+    assert [chart.model for chart in checked.charts] == ["erm"]
 
 
 @pytest.mark.parametrize(
@@ -279,22 +279,22 @@ def test_a_chart_of_what_is_fitted_on_a_reference_is_not_of_models_that_it_lacks
     ],
 )
 def test_a_model_that_the_reference_lacks_is_told_and_has_no_chart_of_calibration(task, warning):
-    found = report({"t": {"erm": 40}}, **SHADOW, **task)
-    told = f"tasks.t.models.shadow: the reference has no rows of this model: {warning}"
-    assert found.warnings == (told,)
-    charts = [(chart.model, chart.metric) for chart in found.charts if chart.model == "shadow"]
+    checked = report({"t": {"erm": 40}}, **SHADOW, **task)
+    message = f"tasks.t.models.shadow: the reference has no rows of this model: {warning}"
+    assert checked.warnings == (message,)
+    charts = [(chart.model, chart.metric) for chart in checked.charts if chart.model == "shadow"]
     assert charts == [("shadow", "accuracy")]
-    assert {chart.metric for chart in found.charts if chart.model == "erm"} == set(
+    assert {chart.metric for chart in checked.charts if chart.model == "erm"} == set(
         task.get("metrics", ["accuracy", "ece"])
     )
     config = Config(tasks={"t": {**QUIET, **SHADOW, **task}})
-    assert check(config, {"t": {"erm": 40}}).unmatched == (told,)
+    assert check(config, {"t": {"erm": 40}}).unmatched == (message,)
     assert check(config, {}).unmatched == ()
 
 
 def test_a_model_that_only_the_reference_knows_is_told():
-    found = report({"t": {"erm": 40, "old": 40}}, models={"erm": {}})
-    assert found.warnings == (
+    checked = report({"t": {"erm": 40, "old": 40}}, models={"erm": {}})
+    assert checked.warnings == (
         "tasks.t.models: the reference has rows of old, which is not listed; list it if it answers",
     )
     assert report({"t": {"erm": 40, "old": 40}}).warnings == (), "without a list every model may answer"
@@ -302,8 +302,8 @@ def test_a_model_that_only_the_reference_knows_is_told():
 
 def test_each_model_has_the_false_alarms_of_its_own_reference():
     chart = {"sigmas": 3}
-    found = report({"t": {"a": 20, "b": 200}}, models={"a": {}, "b": {}}, metrics=["accuracy"], chart=chart)
-    rates = {chart.model: chart.false_alarms_per_window for chart in found.charts}
+    checked = report({"t": {"a": 20, "b": 200}}, models={"a": {}, "b": {}}, metrics=["accuracy"], chart=chart)
+    rates = {chart.model: chart.false_alarms_per_window for chart in checked.charts}
     for model, windows in (("a", 20), ("b", 200)):
         assert rates[model] == false_alarm_rate(chart_from_config(ChartConfig(**chart)), windows)
     assert rates["a"] > rates["b"]
@@ -312,16 +312,16 @@ def test_each_model_has_the_false_alarms_of_its_own_reference():
 
 
 def test_an_objective_of_what_stays_unknown_cannot_be_judged():
-    found = report(reference=FIRST, objective={"ece": {"max": 0.05}})
+    checked = report(reference=FIRST, objective={"ece": {"max": 0.05}})
     assert (
         "tasks.t.objective.ece: cannot be judged, because ece is unknown without a calibration"
-        in found.warnings
+        in checked.warnings
     )
 
 
 def test_a_reference_that_takes_days_is_told():
     window = {"size": 500, "max_age_seconds": 1e6}
-    found = check(
+    checked = check(
         Config(
             tasks={"t": {"reference": FIRST, "window": window, "models": {"m": {"answers_per_day": 2500}}}},
             sources=STDIN,
@@ -330,21 +330,21 @@ def test_a_reference_that_takes_days_is_told():
     assert (
         "tasks.t.reference.first_windows: 20 windows of m take 4 days; until then the model is warming up, "
         "and raises no alarm"
-    ) in found.warnings
+    ) in checked.warnings
 
 
 def test_nothing_charted_is_said():
-    found = report(reference=FIRST, metrics=["ece"])
-    assert "tasks.t.metrics: no metric has a chart; add accuracy" in found.warnings
-    assert render(found).startswith(
+    checked = report(reference=FIRST, metrics=["ece"])
+    assert "tasks.t.metrics: no metric has a chart; add accuracy" in checked.warnings
+    assert render(checked).startswith(
         "The configuration is valid. It has no charts, so there will be no alarms.\n"
     )
 
 
 def test_a_model_of_two_tasks_and_a_missing_source_are_told():
     task = {**QUIET, "models": {"m": {}}}
-    found = check(Config(tasks={"a": task, "b": task}), {"a": {"m": 40}, "b": {"m": 40}})
-    assert found.warnings == (
+    checked = check(Config(tasks={"a": task, "b": task}), {"a": {"m": 40}, "b": {"m": 40}})
+    assert checked.warnings == (
         "sources: there are none; `run` needs one, `replay` does not",
         "tasks.b.models.m: a has it too; its records must name the task",
     )
@@ -360,8 +360,8 @@ def test_the_keys_that_state_needs_which_moves_with_partitions_are_told():
     source = {"kind": "kafka", "brokers": ["broker:9092"], "topics": ["t"]}
     config = {"tasks": {"a": {**QUIET, "models": {"x": {}}}, "b": joined}, "sources": [source]}
     assert not any("by_partition" in warning for warning in check(Config.model_validate(config)).warnings)
-    found = check(Config.model_validate(config | {"store": store}))
-    assert [warning for warning in found.warnings if "by_partition" in warning] == [
+    checked = check(Config.model_validate(config | {"store": store}))
+    assert [warning for warning in checked.warnings if "by_partition" in warning] == [
         "store.by_partition: give each message its model as key, each label the key of its prediction, and "
         "all topics equally many partitions; without keys each partition makes its own windows of a model",
         "tasks.b: it compares the answers of several models, so with store.by_partition the key of its "
@@ -370,9 +370,11 @@ def test_the_keys_that_state_needs_which_moves_with_partitions_are_told():
 
 
 def test_the_example_has_only_the_warning_that_it_explains(pytestconfig):
-    found = check(load_config(pytestconfig.rootpath / "config.example.yaml"))
-    assert [warning.partition(":")[0] for warning in found.warnings] == ["tasks.toxicity.calibration.method"]
-    assert "All charts together: 7.6 a week, 3.8 of them of groups." in render(found)
+    checked = check(load_config(pytestconfig.rootpath / "config.example.yaml"))
+    assert [warning.partition(":")[0] for warning in checked.warnings] == [
+        "tasks.toxicity.calibration.method"
+    ]
+    assert "All charts together: 7.6 a week, 3.8 of them of groups." in render(checked)
 
 
 @pytest.mark.slow
@@ -382,16 +384,16 @@ def test_a_budget_is_shared_out_over_models_metrics_and_groups(kind):
     models = {"a": {"answers_per_day": 50_000}, "b": {"answers_per_day": 25_000}}
     chart = {"kind": kind, "arl0": {"false_alarms_per_week": 2}}
     window = {"size": 500, "max_age_seconds": 1e6}
-    found = report(models=models, chart=chart, window=window, groups=["region", "device"])
-    (shared,) = found.shared
+    checked = report(models=models, chart=chart, window=window, groups=["region", "device"])
+    (shared,) = checked.shared
     assert (shared.windows_per_week, shared.arl0) == (7 * 150 * 2 * 3, 3150)
-    assert all(c.false_alarms_per_window == pytest.approx(1 / 3150, rel=1e-5) for c in found.charts)
-    assert 3 * found.false_alarms_per_week == pytest.approx(2.0, rel=1e-5), "two thirds are those of groups"
-    assert "All charts together: 2 a week, 1.3 of them of groups." in render(found)
+    assert all(c.false_alarms_per_window == pytest.approx(1 / 3150, rel=1e-5) for c in checked.charts)
+    assert 3 * checked.false_alarms_per_week == pytest.approx(2.0, rel=1e-5), "two thirds are those of groups"
+    assert "All charts together: 2 a week, 1.3 of them of groups." in render(checked)
     assert (
         "  t: 2 a week, groups included, divided among 6,300 windows a week: "
         "an ARL0 of 3,150 windows a chart\n"
-    ) in render(found)
+    ) in render(checked)
 
 
 def test_a_budget_reaches_the_charts_of_the_agent():
@@ -405,6 +407,6 @@ def test_a_budget_reaches_the_charts_of_the_agent():
 
 def test_traffic_that_no_window_could_be_counted_by_is_refused() -> None:
     """Sums and ratios of larger numbers are infinite."""
-    told = r"m\.answers_per_day: expected a number above 0 and at most 1e\+12, got 1e"
-    with pytest.raises(ConfigError, match=told):
+    message = r"m\.answers_per_day: expected a number above 0 and at most 1e\+12, got 1e"
+    with pytest.raises(ConfigError, match=message):
         config_from({"tasks": {"t": {"models": {"m": {"answers_per_day": 1e308}}}}})

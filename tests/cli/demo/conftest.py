@@ -17,9 +17,9 @@ from monitor.cli.demo.training import Scored, train_and_score
 
 
 def in_the_weeks(flights: Flights) -> NDArray[np.bool_]:
-    """Whether each flight is in the incident's stream or its reference, (n,)."""
-    found: NDArray[np.bool_] = (flights.date >= INCIDENT_WEEKS[0]) & (flights.date < INCIDENT_WEEKS[-1])
-    return found
+    """Return whether each flight is in the incident's stream or its reference, (n,)."""
+    mask: NDArray[np.bool_] = (flights.date >= INCIDENT_WEEKS[0]) & (flights.date < INCIDENT_WEEKS[-1])
+    return mask
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +29,9 @@ def flights() -> Flights:
 
 @pytest.fixture(scope="session")
 def take(flights: Flights) -> Callable[[Ints], Flights]:
-    """The flights of some rows."""
+    """Return the flights of some rows."""
 
-    def taken(rows: Ints) -> Flights:
+    def take_rows(rows: Ints) -> Flights:
         columns = {
             field.name: getattr(flights, field.name)[rows]
             for field in fields(Flights)
@@ -39,13 +39,14 @@ def take(flights: Flights) -> Callable[[Ints], Flights]:
         }
         return replace(flights, **columns)
 
-    return taken
+    return take_rows
 
 
 @pytest.fixture(scope="session")
 def winter_and_some(flights: Flights, take: Callable[[Ints], Flights]) -> Flights:
-    """All flights that models are trained and calibrated on, all of the incident's weeks, and every sixth of
-    the others."""
+    """Return all flights that models are trained and calibrated on, all of the incident's weeks, and every
+    sixth of the others.
+    """
     some = np.arange(len(flights)) % 6 == 0
     return take(np.flatnonzero((flights.month <= 3) | in_the_weeks(flights) | some))
 
@@ -57,7 +58,7 @@ def scored(winter_and_some: Flights) -> Scored:
 
 @pytest.fixture(scope="session")
 def few(flights: Flights, take: Callable[[Ints], Flights]) -> Flights:
-    """Every twenty-fourth flight: enough to train on, in a fraction of the time."""
+    """Return every twenty-fourth flight: enough to train on, in a fraction of the time."""
     return take(np.arange(0, len(flights), 24))
 
 

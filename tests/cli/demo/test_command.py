@@ -39,8 +39,9 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Shown:
-    """What was prepared, the stream as it was then, what a demo of it printed at 80 columns, the page that
-    it served at the end, and its exit code after Ctrl-C."""
+    """The prepared stream, and the output of a demo of it at 80 columns, its last page, and its exit code
+    after Ctrl-C.
+    """
 
     data: DemoData
     stream: bytes
@@ -83,7 +84,7 @@ def shown(
 
 def test_the_live_table_and_the_summary_agree_on_alarms(shown: Shown) -> None:
     data, text = shown.data, shown.text
-    said = dict(re.findall(r"\* (\w+): its 95 %.*? off by \d+\.\d\. (.*?)\.", " ".join(text.split())))
+    alarm_texts = dict(re.findall(r"\* (\w+): its 95 %.*? off by \d+\.\d\. (.*?)\.", " ".join(text.split())))
     windows = read_windows(data.reports)
     for model in data.models:
         for metric, name in (("accuracy", "accuracy"), ("ece", "ECE")):
@@ -92,7 +93,7 @@ def test_the_live_table_and_the_summary_agree_on_alarms(shown: Shown) -> None:
             alarms = sum(flag and not before for flag, before in zip(flags, [False, *flags], strict=False))
             plural = "s" if alarms > 1 else ""
             expected = f"{alarms} {name} alarm{plural}," if alarms else f"no {name} alarm"
-            assert expected.lower() in said[model].lower(), (model, said[model])
+            assert expected.lower() in alarm_texts[model].lower(), (model, alarm_texts[model])
 
 
 def test_every_metric_has_its_picture_with_a_chart_a_model(shown: Shown) -> None:
@@ -140,11 +141,11 @@ def test_no_table_and_no_sentence_is_cut_at_80_columns(shown: Shown) -> None:
 
 def test_the_incident_has_a_row_a_model_and_a_report(shown: Shown) -> None:
     text = shown.text
-    _, told = text.split("An incident: from Tuesday, 3 September, to 9 September JFK sends")
+    _, story = text.split("An incident: from Tuesday, 3 September, to 9 September JFK sends")
     for model in shown.data.models:
         row = rf"{model} +\d+ → \d+ % +\d+ → \d+ % +(none|\d+ September \d+:\d+) +\d+ % *\n"
-        assert len(re.findall(row, told)) == 1, model
-    [report] = re.findall(r"Its report: (\S+)", told)
+        assert len(re.findall(row, story)) == 1, model
+    [report] = re.findall(r"Its report: (\S+)", story)
     assert "logistic" in Path(report).read_text(encoding="utf-8")
 
 
@@ -180,7 +181,7 @@ def test_an_interrupted_demo_leaves_the_whole_stream(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listen", "said"),
+    ("listen", "message"),
     [
         ("9999", "--listen: expected an address and a port from 0 to 65535, such as '127.0.0.1:9109' or"),
         ("127.0.0.1:99999", "--listen: expected an address and a port"),
@@ -188,19 +189,19 @@ def test_an_interrupted_demo_leaves_the_whole_stream(tmp_path: Path) -> None:
     ],
 )
 def test_an_address_that_cannot_be_is_refused_before_anything_is_written(
-    listen: str, said: str, tmp_path: Path
+    listen: str, message: str, tmp_path: Path
 ) -> None:
     done = command("demo", "--listen", listen, "--out", tmp_path / "demo")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"blindsight: {said}")
+    assert done.stderr.startswith(f"blindsight: {message}")
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_port_that_somebody_has_is_not_waited_for() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        listen = f"127.0.0.1:{occupied.getsockname()[1]}"
         assert _free(listen) == "127.0.0.1:0"
     assert _free(listen) == listen

@@ -26,10 +26,10 @@ DAY = 86_400
 
 @pytest.fixture(scope="module")
 def weeks(winter_and_some: Flights, scored: Scored, tmp_path_factory: pytest.TempPathFactory) -> DemoData:
-    """Of models that are trained on all flights of the winter."""
-    found = prepare_incident(tmp_path_factory.mktemp("demo"), winter_and_some, scored, seed=0)
-    assert found is not None
-    return found
+    """Prepare the incident with models that are trained on all flights of the winter."""
+    incident = prepare_incident(tmp_path_factory.mktemp("demo"), winter_and_some, scored, seed=0)
+    assert incident is not None
+    return incident
 
 
 @pytest.fixture(scope="module")

@@ -45,9 +45,9 @@ def test_the_sentence_tells_the_first_loss_its_size_and_what_it_brought() -> Non
         "Over 20 windows the estimate is off by 1.2 points on average; the winter's calibration alone by 2.4."
     )
     forever = replace(lost, bias=None, regained=None)
-    said = trust_sentence(replace(story, losses=(forever,), calibrations=1), 0.0, 0.0)
-    assert "lost on 12 April; not trusted since. Lost 1 time in all" in said
-    assert "1 calibration from labels." in said
+    sentence = trust_sentence(replace(story, losses=(forever,), calibrations=1), 0.0, 0.0)
+    assert "lost on 12 April; not trusted since. Lost 1 time in all" in sentence
+    assert "1 calibration from labels." in sentence
     never = trust_sentence(replace(story, losses=()), 0.012, 0.024)
     assert never.startswith(
         "forest: labels never contradicted what was predicted; 3 calibrations from labels. Over"

@@ -23,8 +23,8 @@ LAYOUT = TaskLayout("delay", ("on_time", "late"), groups=("origin",))
 
 
 def lines(path: Path) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = msgspec.json.Decoder().decode_lines(path.read_bytes())
-    return found
+    records: list[dict[str, object]] = msgspec.json.Decoder().decode_lines(path.read_bytes())
+    return records
 
 
 def decoded(path: Path) -> Chunk:

@@ -1,4 +1,4 @@
-"""What the demo says at its end: every metric's alarms, and the truth of both metrics."""
+"""The summary at the end of the demo: alarms of every metric, and the truth of both metrics."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def summary(**alarms: tuple[Alarm, ...]) -> ModelSummary:
 
 def test_alarms_are_told_of_every_metric() -> None:
     many = tuple(Alarm(25 + n, APRIL + n * DAY) for n in range(11))
-    (said,) = sentences([summary(accuracy=(Alarm(460, DECEMBER),), ece=many)])
-    assert said.endswith(
+    (sentence,) = sentences([summary(accuracy=(Alarm(460, DECEMBER),), ece=many)])
+    assert sentence.endswith(
         "1 accuracy alarm, the first on 15 December; 11 ECE alarms, the first on 12 April. The true accuracy "
         "charted alike: 12 alarms."
     )
     (quiet,) = sentences([summary()])
     assert quiet.endswith("No accuracy alarm; no ECE alarm. The true accuracy charted alike: 12 alarms.")
-    assert "Worst in April: estimated 92.0 %, turned out 88.0 % (4.0 points too high)." in said
+    assert "Worst in April: estimated 92.0 %, turned out 88.0 % (4.0 points too high)." in sentence
 
 
 def judged(realised: np.ndarray, alarmed: np.ndarray, reference: np.ndarray) -> str:
@@ -55,7 +55,7 @@ NONE, HALF = np.zeros(40, dtype=bool), np.arange(40) < 20
 
 
 @pytest.mark.parametrize(
-    ("realised", "alarmed", "reference", "said"),
+    ("realised", "alarmed", "reference", "ending"),
     [
         (spread(0.05, 40), NONE, 0.03, "No alarm, which missed the rise."),
         (spread(0.03, 40), NONE, 0.03, "No alarm, and no rise either."),
@@ -83,10 +83,10 @@ NONE, HALF = np.zeros(40, dtype=bool), np.arange(40) < 20
     ],
 )
 def test_alarms_are_held_against_what_turned_out(
-    realised: np.ndarray, alarmed: np.ndarray, reference: float, said: str
+    realised: np.ndarray, alarmed: np.ndarray, reference: float, ending: str
 ) -> None:
     sentence = judged(realised, alarmed, spread(reference, 20))
-    assert sentence.endswith(said)
+    assert sentence.endswith(ending)
     assert sentence.startswith(
         f"forest: estimated 1.2 %, turned out {100 * realised.mean():.1f} % a window; "
     )
@@ -105,7 +105,7 @@ def test_what_turned_out_is_of_the_windows_own_flights_with_a_known_outcome(data
     late = data.late.copy()
     late[rng.choice(3 * WINDOW_SIZE, 30, replace=False)] = -1
     changed = replace(data, late=late)
-    found = turned_out_calibration(changed, 1, 3)
+    errors = turned_out_calibration(changed, 1, 3)
     accuracy = turned_out(changed, 1, 3)
     for window in range(3):
         rows = np.arange(window * WINDOW_SIZE, (window + 1) * WINDOW_SIZE)
@@ -114,26 +114,26 @@ def test_what_turned_out_is_of_the_windows_own_flights_with_a_known_outcome(data
         right = (score > 0.5) == (late[rows] == 1)
         error = labelled_calibration_error(np.maximum(score, 1 - score), right).corrected.result
         assert isinstance(error, Estimate)
-        assert found[window] == error.value
+        assert errors[window] == error.value
         assert accuracy[window] == right.mean()
 
 
 def test_the_truth_charted_alike_alarms_once_for_each_time_that_it_falls(data: DemoData) -> None:
     """Windows at the reference's accuracy, then a stretch with every answer wrong, twice."""
     chart = chart_for(ChartConfig(kind="shewhart", arl0=370, rules=["we1"]), "accuracy")
-    said = data.scores[:, 0] > 0.5
+    predicted = data.scores[:, 0] > 0.5
     # Of every eleven answers one is wrong, in the reference too, with no chance in it.
-    wrong = np.arange(len(said)) % 11 == 0
+    wrong = np.arange(len(predicted)) % 11 == 0
     rows = np.arange(20 * WINDOW_SIZE)
     reference = {
         "reference_scores": np.full((len(rows), len(data.models)), 0.9),
         "reference_late": (rows % 11 > 0).astype(np.int64),
     }
-    calm = replace(data, late=(said ^ wrong).astype(np.int64), **reference)
+    calm = replace(data, late=(predicted ^ wrong).astype(np.int64), **reference)
     assert alarms_of_truth(calm, 0, chart) == 0
-    bad = np.isin(np.arange(len(said)) // WINDOW_SIZE, [2, 3, 15, 16])
-    falls = replace(calm, late=np.where(bad, ~said, said ^ wrong).astype(np.int64))
-    assert len(said) > 17 * WINDOW_SIZE
+    bad = np.isin(np.arange(len(predicted)) // WINDOW_SIZE, [2, 3, 15, 16])
+    falls = replace(calm, late=np.where(bad, ~predicted, predicted ^ wrong).astype(np.int64))
+    assert len(predicted) > 17 * WINDOW_SIZE
     assert alarms_of_truth(falls, 0, chart) == 2
 
 
@@ -167,7 +167,7 @@ def test_a_models_intervals_are_those_that_labels_had_corrected_when_its_windows
     first.add([*reports, *later])
     chart = Histories({TASK: "average_confidence"})
     chart.add(reports)
-    found = first.on("forest", chart.chart((TASK, "forest", ""), "accuracy"))
-    assert found.value.tolist() == [0.9, 0.85]
-    assert found.lower.tolist() == pytest.approx([0.8, 0.75])
-    assert found.upper.tolist() == pytest.approx([0.95, 0.9])
+    curve = first.on("forest", chart.chart((TASK, "forest", ""), "accuracy"))
+    assert curve.value.tolist() == [0.9, 0.85]
+    assert curve.lower.tolist() == pytest.approx([0.8, 0.75])
+    assert curve.upper.tolist() == pytest.approx([0.95, 0.9])

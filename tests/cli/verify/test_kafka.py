@@ -1,4 +1,4 @@
-"""blindsight verify of what was read from Kafka."""
+"""blindsight verify of records that were read from Kafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.services.process import PATIENCE_SECONDS
 
 
 def dump(broker: KafkaBroker, topic: str, messages: int, *more: str) -> bytes:
-    """What Kafka's own console consumer prints of a topic that has so many messages."""
+    """Return the output of Kafka's own console consumer on a topic that has `messages` messages."""
     words = ["--bootstrap-server", broker.address, "--topic", topic, "--from-beginning"]
     words += ["--max-messages", str(messages)]
     shown = [word for each in ("partition", "offset") for word in ("--property", f"print.{each}=true")]

@@ -35,23 +35,23 @@ def messages(n: int, seed: int = 3) -> list[bytes]:
 
 
 def used_in_turns(folder: Path, values: list[bytes], partition: str = "topic-0") -> list[WindowReport]:
-    """An engine that uses what no other member did, and the store of it."""
+    """Return an engine that uses what no other member did, and the store of it."""
     config = Config.model_validate(SETTINGS)
     decode = Decoder(layouts(config.tasks), "kafka").decode
     engine = EngineSettings(config.tasks, {}).build()
     store = Store(folder / "state")
-    found: list[WindowReport] = []
+    reports: list[WindowReport] = []
     edges = [0, *(edge for stretch in OTHERS for edge in stretch), len(values)]
     for start, stop in zip(edges[::2], edges[1::2], strict=True):
         raw = RawMessages(values[start:stop], partition, list(range(start, stop)), after_others=start > 0)
-        found += engine.absorb(decode([raw]), 1.8e9)
-    store.commit(engine.changes(), found)
+        reports += engine.absorb(decode([raw]), 1.8e9)
+    store.commit(engine.changes(), reports)
     store.close()
-    return found
+    return reports
 
 
 def dump(folder: Path, values: list[bytes], partition: int = 0) -> str:
-    """What Kafka's console consumer prints with the partition and the offset of each message."""
+    """Write messages as Kafka's console consumer prints them, with partition and offset."""
     lines = [b"Partition:%d\tOffset:%d\t%s\n" % (partition, i, value) for i, value in enumerate(values)]
     (folder / "dump.txt").write_bytes(b"".join(lines))
     return "topic=dump.txt"

@@ -35,16 +35,16 @@ MODELS = ("erm", "irm")
 
 
 def records(n: int, seed: int = 5) -> list[Record]:
-    """Two models with groups and late labels; every 40th answer comes twice, some lines are broken."""
+    """Return two models with groups and late labels; every 40th answer comes twice, some lines are broken."""
     rng = np.random.default_rng(seed)
     own = [answers(rng, n // 2, model, start=1.7e9 + seed * 1e6) for model in MODELS]
-    found: list[Any] = []
+    records: list[Any] = []
     for i, pair in enumerate(zip(*own, strict=True)):
         for record in pair:
-            found.append(record | {"groups": {"region": "eu" if i % 3 else "us"}})
+            records.append(record | {"groups": {"region": "eu" if i % 3 else "us"}})
         if i % 20 == 19:
-            found += [found[-7], b'{"broken', {"id": pair[0]["id"], "label": "ok", "time": 1.7e9}]
-    return found
+            records += [records[-7], b'{"broken', {"id": pair[0]["id"], "label": "ok", "time": 1.7e9}]
+    return records
 
 
 def reference(folder: Path) -> str:
@@ -92,7 +92,7 @@ def clean(windows: int) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """A folder with a whole run in it: nothing in there may be changed."""
+    """Return a folder with a whole run in it: nothing in there may be changed."""
     folder = tmp_path_factory.mktemp("verify")
     (folder / "in.ndjson").write_bytes(ndjson(records(3000)))
     return folder, run(folder, config(folder))
@@ -100,7 +100,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, 
 
 @pytest.fixture
 def copy(ran: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> Path:
-    """A copy of that folder, to be changed; its paths are those of the run."""
+    """Return a copy of that folder, to be changed; its paths are those of the run."""
     folder, _ = ran
     (tmp_path / "in.ndjson").write_bytes((folder / "in.ndjson").read_bytes())
     (tmp_path / "config.yaml").write_bytes((folder / "config.yaml").read_bytes())
@@ -151,10 +151,10 @@ def test_one_changed_digit_in_the_input_is_found(copy: Path) -> None:
     data = (copy / "in.ndjson").read_bytes()
     place = data.index(b'"scores":[', len(data) // 2) + len(b'"scores":[0.')
     score = re.compile(rb'"scores":\[([0-9.]+),([0-9.]+)\]')
-    found = score.search(data, place - 20)
-    assert found is not None
-    line = data[data.rindex(b"\n", 0, found.start()) + 1 : data.index(b"\n", found.start()) + 1]
-    swapped = line.replace(found[0], b'"scores":[%s,%s]' % (found[2], found[1]))
+    match = score.search(data, place - 20)
+    assert match is not None
+    line = data[data.rindex(b"\n", 0, match.start()) + 1 : data.index(b"\n", match.start()) + 1]
+    swapped = line.replace(match[0], b'"scores":[%s,%s]' % (match[2], match[1]))
     assert data.count(line) == 1
     (copy / "in.ndjson").write_bytes(data.replace(line, swapped.rstrip(b"\n").ljust(len(line) - 1) + b"\n"))
     done = verify(copy, "in.ndjson", store="backup.sqlite")
@@ -188,15 +188,15 @@ def change_line(store: Path, window: int, change: Callable[[dict[str, Any]], Non
     connection = sqlite3.connect(store)
     query = "SELECT id, line FROM report WHERE model = 'erm' AND grp = '' AND window = ?"
     [(number, line)] = connection.execute(query, (window,)).fetchall()
-    found = json.loads(line)
-    change(found)
-    connection.execute("UPDATE report SET line = ? WHERE id = ?", (json.dumps(found).encode(), number))
+    report = json.loads(line)
+    change(report)
+    connection.execute("UPDATE report SET line = ? WHERE id = ?", (json.dumps(report).encode(), number))
     connection.commit()
     connection.close()
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda w: w["estimates"][0].update(value=more(w["estimates"][0]["value"])), "accuracy.value"),
         (lambda w: w["estimates"][1].update(upper=more(w["estimates"][1]["upper"])), "ece.upper"),
@@ -205,12 +205,12 @@ def change_line(store: Path, window: int, change: Callable[[dict[str, Any]], Non
         (lambda w: next(iter(w["positions"].values())).__setitem__(1, last_of(w) + 1), "positions."),
     ],
 )
-def test_one_changed_digit_in_a_stored_line_is_found(copy: Path, change: Any, told: str) -> None:
+def test_one_changed_digit_in_a_stored_line_is_found(copy: Path, change: Any, message: str) -> None:
     change_line(copy / "backup.sqlite", 7, change)
     done = verify(copy, "in.ndjson", store="backup.sqlite")
     assert (counts(done)["different"], done.returncode) == (1, 1)
     assert "t, erm, window 7: " in done.stdout
-    assert told in done.stdout
+    assert message in done.stdout
 
 
 OLDER_PROCESSOR = {"NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4", "OPENBLAS_CORETYPE": "Nehalem"}
@@ -218,15 +218,16 @@ OLDER_PROCESSOR = {"NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4", "OPENBLAS_CORETY
 
 
 def overconfident(n: int, seed: int, labelled: bool = False) -> list[Record]:
-    """Scores of 0.8 to 1 of which 3 in 10 are right: calibration errors large enough for their last bits
-    to be seen in six decimals now and then."""
+    """Return scores of 0.8 to 1 of which 3 in 10 are right: calibration errors large enough for their last
+    bits to be seen in six decimals now and then.
+    """
     rng = np.random.default_rng(seed)
-    found = answers(rng, n, labelled=labelled)
-    for record, score in zip(found, rng.uniform(0.8, 1.0, n).tolist(), strict=True):
+    records = answers(rng, n, labelled=labelled)
+    for record, score in zip(records, rng.uniform(0.8, 1.0, n).tolist(), strict=True):
         record["scores"] = [score, 1 - score]
         if labelled:
             record["label"] = "ok" if rng.random() < 0.3 else "bad"
-    return found
+    return records
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the other arithmetic is an older x86-64's")
@@ -264,7 +265,7 @@ def test_a_store_written_on_another_kind_of_processor_is_not_accused(
 
 
 def window_of(scores: Floats, estimate: dict[str, Any], level: float) -> list[tuple[str, str, str]]:
-    """What differs in a window of these scores, one estimate of which was reported so."""
+    """Return the differences in a window of these scores with this reported estimate."""
     n, width = scores.shape
     rows = np.arange(n)
     line = WindowLine(
@@ -284,8 +285,8 @@ def window_of(scores: Floats, estimate: dict[str, Any], level: float) -> list[tu
 
 
 def estimated(metric: str, value: float, lower: float, upper: float, level: float, n: int) -> dict[str, Any]:
-    told = {"value": value, "lower": lower, "upper": upper, "level": level}
-    return {"metric": metric, "size": n} | {name: rounded(each) for name, each in told.items()}
+    values = {"value": value, "lower": lower, "upper": upper, "level": level}
+    return {"metric": metric, "size": n} | {name: rounded(each) for name, each in values.items()}
 
 
 def test_an_end_is_the_next_count_only_where_the_last_bits_decide_it() -> None:
@@ -296,8 +297,8 @@ def test_an_end_is_the_next_count_only_where_the_last_bits_decide_it() -> None:
     for level, allowed in ((at_the_edge, {low, low + 1}), (0.95, {exact.interval(0.95)[0]})):
         high = exact.interval(level)[1]
         for lower, upper in ((low + k, high + j) for k in (-1, 0, 1, 2) for j in (-1, 0, 1)):
-            told = estimated("accuracy", float(confidence.mean()), lower / 80, upper / 80, level, 80)
-            fields = {name for name, _, _ in window_of(confidence[:, None], told, level)}
+            estimate = estimated("accuracy", float(confidence.mean()), lower / 80, upper / 80, level, 80)
+            fields = {name for name, _, _ in window_of(confidence[:, None], estimate, level)}
             assert ("estimates.accuracy.lower" in fields) == (lower not in allowed)
             assert ("estimates.accuracy.upper" in fields) == (upper != high)
 
@@ -306,8 +307,8 @@ def test_an_end_is_the_next_count_only_where_the_last_bits_decide_it() -> None:
 def test_a_metric_is_known_or_not_where_the_last_bits_decide_it(chance: float, either: bool) -> None:
     scores = np.array([[1.0, 0.0]] * 29 + [[1 - chance, chance]])
     assert window_of(scores, {"metric": "recall", "unknown": "one class only"}, 0.95) == []
-    found = window_of(scores, estimated("recall", 0.0, 0.0, 0.0, 0.95, 30), 0.95)
-    assert (found == []) == either
+    differences = window_of(scores, estimated("recall", 0.0, 0.0, 0.0, 0.95, 30), 0.95)
+    assert (differences == []) == either
 
 
 def test_what_labels_correct_is_passed_over_and_so_are_ends_that_they_moved_in_older_windows(
@@ -350,22 +351,22 @@ def test_a_higher_revision_is_the_one_that_counts(copy: Path) -> None:
 def test_a_file_that_ends_early_lacks_rows_and_accuses_nobody(copy: Path) -> None:
     data = (copy / "in.ndjson").read_bytes()
     (copy / "in.ndjson").write_bytes(data[: data.index(b"\n", len(data) // 2) + 1])
-    found = counts(verify(copy, "in.ndjson", store="backup.sqlite"))
-    assert found["different"] == 0
-    assert 0 < found["rows missing"] < found["windows checked"] + found["rows missing"]
+    totals = counts(verify(copy, "in.ndjson", store="backup.sqlite"))
+    assert totals["different"] == 0
+    assert 0 < totals["rows missing"] < totals["windows checked"] + totals["rows missing"]
 
 
 def test_where_nothing_can_be_checked_that_is_no_success(copy: Path) -> None:
     (copy / "in.ndjson").write_bytes(b"")
     done = verify(copy, "in.ndjson", store="backup.sqlite")
-    found = counts(done)
-    assert (found["windows checked"], found["different"], done.returncode) == (0, 0, 1)
-    assert found["rows missing"] > 50
+    totals = counts(done)
+    assert (totals["windows checked"], totals["different"], done.returncode) == (0, 0, 1)
+    assert totals["rows missing"] > 50
     assert done.stdout.endswith("Nothing could be checked.\n")
 
 
 @pytest.mark.parametrize(
-    ("found", "ending"),
+    ("findings", "ending"),
     [
         (Findings(equal=1), "charts, objectives."),
         (Findings(equal=1, realised=1), "objectives, 1 estimate from labels."),
@@ -382,8 +383,8 @@ def test_where_nothing_can_be_checked_that_is_no_success(copy: Path) -> None:
         ),
     ],
 )
-def test_what_is_not_recomputed_is_said(found: Findings, ending: str) -> None:
-    assert findings_table(found).endswith(ending)
+def test_what_is_not_recomputed_is_said(findings: Findings, ending: str) -> None:
+    assert findings_table(findings).endswith(ending)
 
 
 def test_what_the_reference_taught_does_not_count_as_from_labels(tmp_path: Path) -> None:
@@ -435,9 +436,9 @@ def test_a_calibration_that_is_gone_is_no_accusation(tmp_path: Path) -> None:
 def test_windows_with_calibrations_of_their_own_are_checked_with_their_reference(tmp_path: Path) -> None:
     (tmp_path / "reference.ndjson").write_bytes(ndjson(flights(0, 2000, 0.3, start=1.6e9)))
     stream = [*flights(1, 1500, 0.3), *flights(2, 1500, 0.8, start=1.75e9)]
-    given = {"features": FEATURES, "calibration": {"method": "covariates"}, "window": {"size": 250}}
+    options = {"features": FEATURES, "calibration": {"method": "covariates"}, "window": {"size": 250}}
     follow = [{"kind": "file", "path": "in.ndjson", "follow": True}]
-    settings = config(tmp_path, follow, groups=[], reference={"path": "reference.ndjson"}, **given)
+    settings = config(tmp_path, follow, groups=[], reference={"path": "reference.ndjson"}, **options)
     for part, wanted in ((stream[:1600], 6), (stream, 12)):  # killed with 100 answers in the open window
         (tmp_path / "in.ndjson").write_bytes(ndjson(part))
         with DaemonProcess(tmp_path, settings) as daemon:

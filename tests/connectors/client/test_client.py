@@ -31,15 +31,15 @@ CLIENT = Path(__file__).parents[3] / "connectors" / "client"
 
 
 def client_of(posted: Posted, **settings: Any) -> Client:
-    given = {"model": "m", "task": "spam", "flush_seconds": 0.05, "timeout_seconds": PATIENCE_SECONDS}
-    return Client(f"http://127.0.0.1:{posted.source.port}", **(given | settings))
+    defaults = {"model": "m", "task": "spam", "flush_seconds": 0.05, "timeout_seconds": PATIENCE_SECONDS}
+    return Client(f"http://127.0.0.1:{posted.source.port}", **(defaults | settings))
 
 
 def assert_balanced(client: Client) -> dict[str, Counts]:
-    found = client.counts()
-    for each in found.values():
+    counts = client.counts()
+    for each in counts.values():
         assert each.logged == each.sent + each.rejected + each.dropped + each.pending
-    return found
+    return counts
 
 
 class Agent:
@@ -65,7 +65,7 @@ class Agent:
                 self.wfile.write(data)
 
             def log_message(self, *words: Any) -> None:
-                """Nothing: the test's output is not its log."""
+                """Write nothing: the test's output is not its log."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -95,7 +95,7 @@ def test_predictions_and_labels_arrive_as_they_were_logged(tmp_path: Path) -> No
         client.label("r-1", "yes", probability=0.5, time=1.7e9 + 60)
         client.label("r-2", "no", model="other")
         assert client.flush(PATIENCE_SECONDS)
-        records = posted.taken()
+        records = posted.read_rows()
         first = {"id": "r-1", "scores": [0.25, 0.75], "time": 1.7e9, "task": "spam", "model": "m"}
         assert first | {"version": "7", "prediction": "no", "groups": {"region": "eu"}} in records
         assert {
@@ -138,9 +138,9 @@ def test_what_the_agent_rejects_is_counted_and_told_once(
             client.log("worse", [0.5, 0.5], model=object())  # type: ignore[arg-type]
             assert client.flush(PATIENCE_SECONDS)
         assert assert_balanced(client)["predictions"] == Counts(logged=6, sent=2, rejected=4)
-    told = [record.getMessage() for record in caplog.records if record.name == "blindsight_client"]
-    assert len(told) == 1, told
-    assert re.match(r"A record cannot be written as JSON \(.*\); give text and numbers$", told[0])
+    messages = [record.getMessage() for record in caplog.records if record.name == "blindsight_client"]
+    assert len(messages) == 1, messages
+    assert re.match(r"A record cannot be written as JSON \(.*\); give text and numbers$", messages[0])
 
 
 def test_a_post_that_no_token_allows_is_refused_and_told(
@@ -164,13 +164,13 @@ def test_a_queue_that_is_full_drops_what_comes_and_counts_it() -> None:
         for i in range(20):
             client.log(f"r-{i}", [0.5, 0.5])
             client.label(f"r-{i}", "x" * 3000)
-        found = assert_balanced(client)
-        assert (found["predictions"].dropped, found["predictions"].pending) == (15, 5)
-        assert (found["labels"].dropped, found["labels"].pending) == (17, 3), (
+        counts = assert_balanced(client)
+        assert (counts["predictions"].dropped, counts["predictions"].pending) == (15, 5)
+        assert (counts["labels"].dropped, counts["labels"].pending) == (17, 3), (
             "10,000 bytes hold three of them"
         )
-    found = assert_balanced(client)
-    assert (found["predictions"].dropped, found["labels"].dropped) == (20, 20)
+    counts = assert_balanced(client)
+    assert (counts["predictions"].dropped, counts["labels"].dropped) == (20, 20)
     client.log("late", [0.5, 0.5])
     assert assert_balanced(client)["predictions"].dropped == 21
 
@@ -184,7 +184,7 @@ def test_what_waited_for_an_agent_arrives_when_it_comes(tmp_path: Path) -> None:
     assert assert_balanced(client)["predictions"].pending == 50
     with posting(tmp_path / "spool", listen=f"127.0.0.1:{port}") as posted:
         wait_until(lambda: client.counts()["predictions"].sent == 50, "all is sent")
-        assert {each["id"] for each in posted.taken()} == {f"r-{i}" for i in range(50)}
+        assert {each["id"] for each in posted.read_rows()} == {f"r-{i}" for i in range(50)}
         client.close()
 
 
@@ -280,7 +280,7 @@ def test_what_is_left_is_sent_as_a_process_ends_and_a_fork_sends_nothing_twice(t
         words = [sys.executable, "-W", "error", "-c", SCRIPT, url]
         environment = {**os.environ, "PYTHONPATH": str(CLIENT)}
         subprocess.run(words, env=environment, check=True, timeout=PATIENCE_SECONDS)
-        assert sorted(each["id"] for each in posted.taken()) == ["after", "child", "parent"]
+        assert sorted(each["id"] for each in posted.read_rows()) == ["after", "child", "parent"]
 
 
 def test_it_goes_to_another_process_with_its_settings_and_without_its_queue() -> None:
@@ -305,9 +305,9 @@ def test_many_threads_lose_no_count() -> None:
         while any(thread.is_alive() for thread in threads):
             assert_balanced(client)
         assert client.flush(PATIENCE_SECONDS)
-        found = assert_balanced(client)["predictions"]
-        assert found.logged == 4000
-        assert found.sent == sum(len(rows) for _, _, rows in agent.posts)
+        counts = assert_balanced(client)["predictions"]
+        assert counts.logged == 4000
+        assert counts.sent == sum(len(rows) for _, _, rows in agent.posts)
 
 
 @pytest.mark.parametrize(

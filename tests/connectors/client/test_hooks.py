@@ -1,4 +1,4 @@
-"""The middleware and the decorator: they log what is answered, and change, delay and break none of it."""
+"""The middleware and the decorator: they log answers, and change, delay and break none of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from blindsight_client import Client, Counts, Exchange, Middleware, observed
 
 @pytest.fixture
 def client() -> Any:
-    """One that sends nothing while a test looks at what waits."""
-    with Client("http://127.0.0.1:9", model="m", flush_seconds=600.0, close_seconds=0.0) as found:
-        yield found
+    """Return one that sends nothing while a test looks at what waits."""
+    with Client("http://127.0.0.1:9", model="m", flush_seconds=600.0, close_seconds=0.0) as client:
+        yield client
 
 
 def logged(client: Client) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in client._predictions.lines]
-    return [{key: value for key, value in record.items() if key != "time"} for record in found]
+    records = [json.loads(line) for line in client._predictions.lines]
+    return [{key: value for key, value in record.items() if key != "time"} for record in records]
 
 
 def serving(
@@ -40,8 +40,10 @@ def serving(
     return app
 
 
-def asked(app: Any, body: bytes = b"{}", path: str = "/predict", **headers: str) -> list[dict[str, Any]]:
-    """What is sent in answer to one request, whose body comes in two parts."""
+def send_request(
+    app: Any, body: bytes = b"{}", path: str = "/predict", **headers: str
+) -> list[dict[str, Any]]:
+    """Return the messages sent in answer to one request, whose body comes in two parts."""
     sent: list[dict[str, Any]] = []
     waiting = [{"type": "http.request", "body": body[:1], "more_body": True}]
     waiting.append({"type": "http.request", "body": body[1:]})
@@ -73,13 +75,15 @@ ANSWER = b'{"id": "r-1", "scores": [0.1, 0.9], "version": "7", "took_ms": 3}'
 )  # fmt: skip
 def test_answers_in_json_are_logged(client: Client, body: bytes, records: list[Any]) -> None:
     plain = serving(body[:5], body[5:], headers={"content-type": "application/json"})
-    assert asked(Middleware(plain, client), x_request_id="header") == asked(plain), "as without it"
+    assert send_request(Middleware(plain, client), x_request_id="header") == send_request(plain), (
+        "as without it"
+    )
     assert logged(client) == records
 
 
 def test_an_answer_takes_the_id_that_bentoml_gives_its_client(client: Client) -> None:
     app = serving(b'{"scores": 0.5}', headers={"X-BentoML-Request-ID": "399dc88b74578785"})
-    asked(Middleware(app, client))
+    send_request(Middleware(app, client))
     assert [record["id"] for record in logged(client)] == ["399dc88b74578785"]
 
 
@@ -93,7 +97,7 @@ def test_an_answer_takes_the_id_that_bentoml_gives_its_client(client: Client) ->
 )
 def test_others_are_passed_on_and_not_logged(client: Client, changes: Any, settings: Any, path: str) -> None:
     plain = serving(ANSWER, **changes)
-    assert asked(Middleware(plain, client, **settings), path=path) == asked(plain)
+    assert send_request(Middleware(plain, client, **settings), path=path) == send_request(plain)
     assert logged(client) == []
 
 
@@ -102,16 +106,19 @@ def test_what_cannot_be_read_is_told_once_and_answered_all_the_same(
 ) -> None:
     app = Middleware(serving(b"no JSON"), client)
     for _ in range(2):
-        assert [message["type"] for message in asked(app)] == ["http.response.start", "http.response.body"]
-    told = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [record.getMessage() for record in told] == [
+        assert [message["type"] for message in send_request(app)] == [
+            "http.response.start",
+            "http.response.body",
+        ]
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.getMessage() for record in warnings] == [
         "No record was made of a response of /predict. This is told once."
     ]
 
 
 def test_a_failure_of_the_service_stays_its_own(client: Client) -> None:
     with pytest.raises(RuntimeError, match="the app has failed"):
-        asked(Middleware(serving(ANSWER, fails=True), client))
+        send_request(Middleware(serving(ANSWER, fails=True), client))
     assert logged(client) == []
 
 
@@ -122,7 +129,7 @@ def test_own_records_come_from_the_whole_exchange(client: Client) -> None:
         return [{"id": exchange.response_headers["x-id"], "scores": 0.5, "groups": {"first": text[:1]}}]
 
     app = Middleware(serving(b"yes", headers={"X-Id": "r-1"}), client, records)
-    asked(app, b'{"text": "abc"}')
+    send_request(app, b'{"text": "abc"}')
     assert logged(client) == [{"id": "r-1", "scores": 0.5, "model": "m", "groups": {"first": "a"}}]
 
 
@@ -146,7 +153,7 @@ def test_methods_and_coroutines_are_observed_with_their_arguments(
     class Model:
         @observed(client, records)
         def plain(self, request: dict[str, Any]) -> list[float]:
-            """Says no."""
+            """Answer no."""
             return [0.1, 0.9]
 
         @observed(client, records)

@@ -1,4 +1,4 @@
-"""Comparisons and verdicts on the wire: what they become, and what is wrong with those not used."""
+"""Comparisons and verdicts on the wire: their columns, and the reasons of the rejected ones."""
 
 from __future__ import annotations
 

@@ -298,8 +298,8 @@ def test_a_value_has_the_same_outcome_in_every_format(name: str, tmp_path: Path)
             continue
         raws = FORMATS[name](case.rows, folder)
         chunk = Decoder([LAYOUTS[case.task]], "test").decode(raws)
-        found = _outcome(chunk)
-        assert found == case.outcome, f"{case.column}: {case.value!a}: {[r.message for r in chunk.rejects]}"
+        outcome = _outcome(chunk)
+        assert outcome == case.outcome, f"{case.column}: {case.value!a}: {[r.message for r in chunk.rejects]}"
 
 
 def test_every_column_is_tried() -> None:

@@ -66,9 +66,9 @@ def test_a_file_full_of_open_quotes_is_read_a_few_times_at_most() -> None:
     count = 5_000
     # Such a line opens a quote, and where one is open closes it and opens another.
     lines = Counted(io.StringIO(NAMES + '0"x,m,"\n' * count + rows(0, 3)), 1 << 20)
-    found = list(_rows(lines, 6))
-    assert sum(why is not None for _, why in found) == count
-    assert [cells[0] for cells, why in found[-3:] if why is None] == ["0", "1", "2"]
+    read_rows = list(_rows(lines, 6))
+    assert sum(why is not None for _, why in read_rows) == count
+    assert [cells[0] for cells, why in read_rows[-3:] if why is None] == ["0", "1", "2"]
     assert lines.read < 5 * count  # 200 times as many without a bound
 
 
@@ -141,8 +141,8 @@ def test_a_file_of_another_dialect_is_refused_with_the_remedy(tmp_path: Path, te
 )
 def test_a_number_of_a_spreadsheet_has_its_hint(tmp_path: Path, number: str, hint: str) -> None:
     chunk = read(tmp_path, f'{NAMES}0,m,fine,"{number}",0.05,ok\n')
-    told = f'$.scores.ok: expected a number from 0 to 1, got "{number}"{hint}'
-    assert faults(chunk) == [(told, 0)]
+    message = f'$.scores.ok: expected a number from 0 to 1, got "{number}"{hint}'
+    assert faults(chunk) == [(message, 0)]
 
 
 def test_ids_that_a_spreadsheet_rounded_join_nothing(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ moments = st.datetimes(
 
 @st.composite
 def predictions(draw):
-    """A good prediction, in any of the forms, and the row that it must become."""
+    """Return a good prediction, in any of the forms, and the row that it must become."""
     raw = np.array(draw(st.lists(st.floats(0, 1), min_size=3, max_size=3))) + 1e-6
     scores = (raw / raw.sum()).tolist()
     moment = draw(moments)
@@ -63,19 +63,19 @@ def lines_of(records) -> bytes:
 
 @examples(150)
 @given(st.lists(predictions(), min_size=1, max_size=8), st.booleans())
-def test_what_is_sent_is_what_is_read(drawn, as_messages):
-    records = [record for record, _, _ in drawn]
+def test_what_is_sent_is_what_is_read(generated, as_messages):
+    records = [record for record, _, _ in generated]
     data = lines_of(records)
     raw = RawMessages([data], "t-0", [0]) if as_messages else RawBlock(data, "p", 0)
     chunk = Decoder([LAYOUT], "test").decode([raw])
     check_chunk(chunk)
     assert chunk.rejects == ()
     [batch] = chunk.batches
-    np.testing.assert_array_equal(batch.scores, np.array([scores for _, scores, _ in drawn]))
-    np.testing.assert_allclose(batch.time, [time for _, _, time in drawn], rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(batch.scores, np.array([scores for _, scores, _ in generated]))
+    np.testing.assert_allclose(batch.time, [time for _, _, time in generated], rtol=0, atol=1e-5)
     assert [batch.models[i] for i in batch.model] == [r["model"] for r in records]
     assert [batch.versions[i] for i in batch.version] == [r.get("version", "") for r in records]
-    acted = [r.get("prediction", CLASSES[int(np.argmax(s))]) for r, s, _ in drawn]
+    acted = [r.get("prediction", CLASSES[int(np.argmax(s))]) for r, s, _ in generated]
     assert [CLASSES[i] for i in batch.predicted] == acted
     assert [CLASSES[i] if i >= 0 else None for i in batch.label] == [r.get("label") for r in records]
     assert batch.key.tolist() == id_keys([str(r.get("id", "")) for r in records]).tolist()
@@ -102,9 +102,9 @@ answers_of_a_record = st.lists(st.booleans(), min_size=1, max_size=4)
 
 @examples(200)
 @given(st.lists(st.tuples(answers_of_a_record, st.booleans(), st.sampled_from((None, *CLASSES))), max_size=6))
-def test_a_label_stands_on_the_first_kept_answer_of_its_record_and_without_an_id_on_each(drawn):
+def test_a_label_stands_on_the_first_kept_answer_of_its_record_and_without_an_id_on_each(generated):
     records, expected = [], []
-    for number, (good, with_id, label) in enumerate(drawn):
+    for number, (good, with_id, label) in enumerate(generated):
         models = {f"m{i}": [0.2, 0.3, 0.5] if fine else [9, 9, 9] for i, fine in enumerate(good)}
         record = {"id": f"r{number % 2}" if with_id else None, "models": models, "label": label}
         records.append({name: value for name, value in record.items() if value is not None})
@@ -165,8 +165,8 @@ def assert_same_rows(one: Batch, other: Batch) -> None:
 
 @examples(60)
 @given(st.lists(predictions(), min_size=2, max_size=12), st.data())
-def test_a_file_cut_at_any_line_gives_the_same_rows(drawn, data):
-    lines = [lines_of([record]) for record, _, _ in drawn]
+def test_a_file_cut_at_any_line_gives_the_same_rows(generated, data):
+    lines = [lines_of([record]) for record, _, _ in generated]
     whole = b"".join(lines)
     cuts = sorted(data.draw(st.sets(st.integers(1, len(lines) - 1))))
     decoder = Decoder([LAYOUT], "test")
@@ -223,14 +223,14 @@ def test_a_record_of_another_shape_than_its_many_neighbours_is_read_as_if_alone(
     chunk, pieces = decoder.decode([raw]), [decoder.decode([piece]) for piece in one_by_one(raw)]
     check_chunk(chunk)
     for kind in ("batches", "labels"):
-        whole = [row for found in getattr(chunk, kind) for row in rows_of(found)]
-        assert whole == [row for piece in pieces for found in getattr(piece, kind) for row in rows_of(found)]
+        whole = [row for batch in getattr(chunk, kind) for row in rows_of(batch)]
+        assert whole == [row for piece in pieces for batch in getattr(piece, kind) for row in rows_of(batch)]
     assert [r for piece in pieces for r in piece.rejects] == list(chunk.rejects)
     assert chunk.answers + chunk.labels_received >= 300
 
 
 def rows_of(batch: Batch | LabelBatch) -> list[tuple[object, ...]]:
-    """Each row as plain values, names in the place of codes."""
+    """Return each row as plain values, names in the place of codes."""
     models = [(*batch.models, None)[i] for i in batch.model]  # -1 for none
     columns = [batch.key, batch.label, models, batch.time]
     if isinstance(batch, Batch):

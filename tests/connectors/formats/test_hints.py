@@ -1,4 +1,4 @@
-"""What is said of records and tables that call a field otherwise than we do, or are packed in another way."""
+"""The hints on records and tables that name a field otherwise than we do, or are packed in another way."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from monitor.base.errors import ConfigError, SourceError
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.base.source import EndOfSource, Raw, RawDamaged
 from tests.bench.fuzz_decoder import check_chunk
+from tests.connectors.file_reading import drain
 from tests.records import answer, decode
 
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
@@ -31,12 +32,6 @@ def only_message(path, layout=LAYOUT) -> str:
     source.close()
     [reject] = chunk.rejects
     return reject.message
-
-
-def drain(source: FileSource, found: list[Raw]) -> None:
-    """Read until an error comes."""
-    while True:
-        found += source.read(0.0)
 
 
 @pytest.mark.parametrize(
@@ -113,10 +108,10 @@ def test_a_compressed_table_gives_the_rows_of_the_plain_one(tmp_path, pack, plai
     path.write_bytes(text if plain else pack(text))
     source = FileSource(path)
     source.open({str(path): 10})
-    found: list[Raw] = []
+    raws: list[Raw] = []
     with pytest.raises(EndOfSource):
-        drain(source, found)
-    chunk = Decoder([LAYOUT], "f").decode(found)
+        drain(source, raws)
+    chunk = Decoder([LAYOUT], "f").decode(raws)
     assert (len(chunk.batches[0]), chunk.positions) == (19_990, {str(path): 20_000})
 
 
@@ -133,9 +128,9 @@ def test_every_whole_row_before_the_damage_is_used(tmp_path):
         drain(source, tables)
     *tables, damaged = tables
     assert isinstance(damaged, RawDamaged)
-    found = sum(len(raw.columns["id"]) for raw in tables)
-    assert 8_000 < found < 12_000
-    assert str(caught.value).startswith(f"{path} is damaged after row {found}: ")
+    used = sum(len(raw.columns["id"]) for raw in tables)
+    assert 8_000 < used < 12_000
+    assert str(caught.value).startswith(f"{path} is damaged after row {used}: ")
 
 
 def test_a_compressed_parquet_file_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""What each wrong record is told, and that it takes no other with it."""
+"""The message of each wrong record; a wrong record costs no other."""
 
 from __future__ import annotations
 
@@ -151,15 +151,15 @@ def test_each_wrong_record_is_told_what_is_wrong_and_where(record, reason, messa
     assert (reject.partition, reject.position) == ("p.ndjson", len(json.dumps(answer(id="before"))) + 1)
 
 
-@pytest.mark.parametrize(("given", "got"), [(0, "0.0"), (1.5, "1.5"), (-0.25, "-0.25")])
+@pytest.mark.parametrize(("probability", "got"), [(0, "0.0"), (1.5, "1.5"), (-0.25, "-0.25")])
 @pytest.mark.parametrize("models", [1, 2])
-def test_a_wrong_probability_costs_the_label_and_not_its_prediction(given, got, models):
+def test_a_wrong_probability_costs_the_label_and_not_its_prediction(probability, got, models):
     several = {"model": None, "scores": None, "models": {"erm": 0.25, "irm": 0.75}}
-    record = answer(label="ok", probability=given, **(several if models == 2 else {}))
+    record = answer(label="ok", probability=probability, **(several if models == 2 else {}))
     chunk = decode(answer(id="before"), record, answer(id="after", label="ok", probability=1))
     message = f"$.probability: expected a number above 0 and at most 1, got {got}"
-    found = [(r.reason.value, r.message, r.answers, r.along) for r in chunk.rejects]
-    assert found == [("out_of_range", message, 0, True)]
+    rejects = [(r.reason.value, r.message, r.answers, r.along) for r in chunk.rejects]
+    assert rejects == [("out_of_range", message, 0, True)]
     [batch] = chunk.batches
     assert batch.key.tolist() == id_keys(["before", *["a"] * models, "after"]).tolist()
     np.testing.assert_array_equal(batch.label, [-1] * (1 + models) + [0])
@@ -193,8 +193,8 @@ LABELS_THAT_CANNOT_BE_USED = [
 @pytest.mark.parametrize(("label", "reason", "message"), LABELS_THAT_CANNOT_BE_USED)
 def test_a_label_that_cannot_be_used_costs_the_label_and_not_its_answer(label, reason, message):
     chunk = decode(answer(id="a"), answer(id="b", **label), answer(id="c", label="toxic"))
-    found = [(r.reason.value, r.message, r.answers, r.along, r.task) for r in chunk.rejects]
-    assert found == [(reason, message, 0, True, "toxicity")]
+    rejects = [(r.reason.value, r.message, r.answers, r.along, r.task) for r in chunk.rejects]
+    assert rejects == [(reason, message, 0, True, "toxicity")]
     [batch] = chunk.batches
     assert batch.key.tolist() == id_keys(["a", "b", "c"]).tolist()
     assert (batch.label.tolist(), chunk.answers, chunk.labels_received) == ([-1, -1, 1], 3, 0)
@@ -207,13 +207,13 @@ def test_a_bad_label_of_a_bad_answer_is_not_counted_beside_it():
 
 def test_a_class_is_known_by_its_number_and_its_characters_however_they_are_written():
     numbers = TaskLayout("numbers", ("0", "1"))
-    given = [1, 1.0, "1.0", True, "true", "TRUE", 0.0]
-    chunk = decode(*(answer(label=label) for label in given), layouts=(numbers,))
+    labels = [1, 1.0, "1.0", True, "true", "TRUE", 0.0]
+    chunk = decode(*(answer(label=label) for label in labels), layouts=(numbers,))
     assert chunk.batches[0].label.tolist() == [1, 1, 1, -1, -1, -1, 0]
     hint = "; send 1 for true and 0 for false, or translate them by label_values of a mapping"
     assert [reject.message.endswith(hint) for reject in chunk.rejects] == [True] * 3
     floats = TaskLayout("floats", ("0.0", "1.0"))
-    chunk = decode(*(answer(label=label) for label in given[:3]), layouts=(floats,))
+    chunk = decode(*(answer(label=label) for label in labels[:3]), layouts=(floats,))
     assert (chunk.batches[0].label.tolist(), chunk.rejects) == ([1, 1, 1], ())
     composed, parts = "d\u00e9grad\u00e9", "de\u0301grade\u0301"
     for names, name in ((("ok", composed), parts), (("ok", parts), composed)):
@@ -250,10 +250,10 @@ def test_what_nobody_reads_costs_nothing(record):
 
 
 @pytest.mark.parametrize(
-    "given", [{"label": "ok"}, {"label": "ok", "scores": None}, {"label": "ok", "scores": {}}]
+    "fields", [{"label": "ok"}, {"label": "ok", "scores": None}, {"label": "ok", "scores": {}}]
 )
-def test_a_record_of_a_model_without_scores_and_id_is_no_label(given):
-    chunk = decode({"model": "erm", **given}, {"model": "erm", "id": "a", "label": "ok"})
+def test_a_record_of_a_model_without_scores_and_id_is_no_label(fields):
+    chunk = decode({"model": "erm", **fields}, {"model": "erm", "id": "a", "label": "ok"})
     assert [(reject.reason.value, reject.answers) for reject in chunk.rejects] == [("no_scores", 1)]
     assert sum(map(len, chunk.labels)) == 1
 

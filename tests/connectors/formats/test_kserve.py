@@ -123,8 +123,8 @@ def test_the_first_row_names_its_request_and_a_label_its_first_row() -> None:
     assert labels.first_row.tolist() == [0, 0]  # no source numbers rows
     wire, numbered = KserveWire(FieldMapping(format="kserve")), replace(LAYOUT, numbered=True)
     data = b'{"id": "b", "label": "ok"}\n{"label": "ok"}\n{"id": 7, "label": "ok"}\n'
-    found = Decoder([numbered], "test", wire=wire).decode([RawBlock(data, "p", 0)])
-    assert found.labels[0].first_row.tolist() == id_keys(["b:0", "7:0"]).tolist()
+    decoded_chunk = Decoder([numbered], "test", wire=wire).decode([RawBlock(data, "p", 0)])
+    assert decoded_chunk.labels[0].first_row.tolist() == id_keys(["b:0", "7:0"]).tolist()
 
 
 @pytest.mark.parametrize("messages", [False, True])
@@ -146,8 +146,8 @@ def test_a_message_that_is_a_batch_of_events_is_read() -> None:
 def test_constants_come_before_the_event_and_the_event_before_the_body() -> None:
     body = {"model_name": "irm", "model_version": "3", "outputs": [output(TWO)]}
     unnamed = {key: value for key, value in EVENT.items() if key != "inferenceservicename"}
-    given = decoded({**EVENT, "data": body}, model="mine", version="7", task="toxicity").batches[0]
-    assert (given.models, given.versions) == (("mine",), ("7",))
+    batch = decoded({**EVENT, "data": body}, model="mine", version="7", task="toxicity").batches[0]
+    assert (batch.models, batch.versions) == (("mine",), ("7",))
     assert (decoded({**EVENT, "data": body}).batches[0].models) == ("erm",)
     alone = decoded({**unnamed, "data": body}).batches[0]
     assert (alone.models, alone.versions) == (("irm",), ("3",))
@@ -248,9 +248,9 @@ def test_the_doctor_and_a_replay_read_what_the_source_reads() -> None:
     wire = wire_for(Config(tasks={"toxicity": {}}, sources=[source]), "anything")
     assert isinstance(wire, KserveWire)
     block = b"\n".join(json.dumps(event).encode() for event in (EVENT, {**EVENT, "data": {}}))
-    found = examine([RawBlock(block, "p", 0)], [LAYOUT], "stdin", wire)
-    assert (found.answers, found.rejected) == (2, 1)
-    assert not any("mapping" in line for line in found.lines)
+    examined = examine([RawBlock(block, "p", 0)], [LAYOUT], "stdin", wire)
+    assert (examined.answers, examined.rejected) == (2, 1)
+    assert not any("mapping" in line for line in examined.lines)
 
 
 @pytest.mark.parametrize("field", ["inferenceservicename", "model_name", "model_version"])

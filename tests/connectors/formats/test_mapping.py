@@ -298,9 +298,9 @@ def test_what_a_record_has_instead_is_told_briefly_however_much_it_is() -> None:
     mapping = FieldMapping(model="m", scores="out.probs")
     wide = {f"key{i}": 1 for i in range(5000)} | {"prob": 0.5}
     chunk = decode(mapping, {"m": "erm", "out": wide}, {"m": "erm", "out": {"k" * 100_000: 1}})
-    told, long = (reject.message.partition("but out has ")[2] for reject in chunk.rejects)
-    assert told.startswith("only key0, key1, ")
-    assert told.endswith("key9, … (5001 in all)")  # which of thousands was meant is not searched for
+    fields, long = (reject.message.partition("but out has ")[2] for reject in chunk.rejects)
+    assert fields.startswith("only key0, key1, ")
+    assert fields.endswith("key9, … (5001 in all)")  # which of thousands was meant is not searched for
     assert long == f"only {'k' * 60}…"
 
 
@@ -370,17 +370,17 @@ def test_a_csv_file_with_other_names_gives_the_rows_of_the_one_with_ours(tmp_pat
     theirs.write_text("uuid,p1,net\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
     ours.write_text("id,scores,model\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
     mapping = FieldMapping(id="uuid", scores="p1", model="net")
-    found = []
+    batches = []
     for path, decoder in (
         (theirs, Decoder([LAYOUT], "f", wire=MappedWire(mapping))),
         (ours, Decoder([LAYOUT], "f")),
     ):
         source = FileSource(path, mapped={"uuid", "p1", "net"} if path == theirs else ())
         source.open({})
-        found.append(decoder.decode(source.read(0.0)).batches[0])
+        batches.append(decoder.decode(source.read(0.0)).batches[0])
         source.close()
-    np.testing.assert_array_equal(found[0].scores, found[1].scores)
-    np.testing.assert_array_equal(found[0].key, found[1].key)
+    np.testing.assert_array_equal(batches[0].scores, batches[1].scores)
+    np.testing.assert_array_equal(batches[0].key, batches[1].key)
 
 
 @pytest.mark.parametrize(
@@ -463,8 +463,8 @@ def test_decimal_ids_are_those_of_hexadecimal_labels(deep: bool) -> None:
     assert [each.reason.value for each in chunk.rejects] == ["bad_id"]
     table = RawTable({"id": ids[:4], "p": [0.5] * 4}, "t.csv", 0)
     flat = mapping.model_copy(update={"id": "id"})
-    found = Decoder([LAYOUT], "test", wire=MappedWire(flat)).decode([table])
-    assert found.batches[0].key.tolist() == id_keys(known[:4]).tolist()
+    decoded_chunk = Decoder([LAYOUT], "test", wire=MappedWire(flat)).decode([table])
+    assert decoded_chunk.batches[0].key.tolist() == id_keys(known[:4]).tolist()
 
 
 def test_a_field_of_the_record_may_have_the_name_of_what_stands_beside_messages() -> None:
@@ -518,10 +518,10 @@ def test_replay_writes_the_windows_of_records_with_our_names(tmp_path: Path) -> 
     ours = windows(tmp_path / "ours", {})
     names = {"id": "uid", "time": "at0", "model": "name0", "scores": "probs0"}
     theirs = windows(tmp_path / "them", names, mapping=names)
-    found, expected = ([json.loads(x) for x in text.splitlines()] for text in (theirs, ours))
-    for window in (*found, *expected):
+    actual, expected = ([json.loads(x) for x in text.splitlines()] for text in (theirs, ours))
+    for window in (*actual, *expected):
         window.pop("positions", None)
-    assert found == expected != []
+    assert actual == expected != []
 
 
 def test_the_example_of_the_page_is_read_as_it_says() -> None:

@@ -1,4 +1,4 @@
-"""Bodies as serving stacks send them are read without a mapping, each by its shape; what is ambiguous is not.
+"""Bodies of serving stacks are read without a mapping, each by its shape; ambiguous bodies are rejected.
 
 The payloads have the shape that the stacks' documentation or source code shows, with two classes: KServe's
 logger and its binary mode, MLServer's and Triton's answers, Seldon Core's answer with its `requestPath`,
@@ -91,10 +91,10 @@ SCHEMA = {"type": "struct", "name": "app.public.answers.Envelope", "fields": [],
 
 
 def captured(data: str, encoding: str = "CSV", kind: str = "text/csv", rows: str = "1\n") -> dict[str, Any]:
-    """A capture of so many rows with another output."""
+    """Return a capture of `rows` rows with another output."""
     output = {"observedContentType": kind, "mode": "OUTPUT", "data": data, "encoding": encoding}
-    given = {"observedContentType": "text/csv", "mode": "INPUT", "data": rows, "encoding": "CSV"}
-    return {**CAPTURE, "captureData": {"endpointInput": given, "endpointOutput": output}}
+    captured_input = {"observedContentType": "text/csv", "mode": "INPUT", "data": rows, "encoding": "CSV"}
+    return {**CAPTURE, "captureData": {"endpointInput": captured_input, "endpointOutput": output}}
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ CHOICES = {
 
 
 def read(chunk: Chunk, body: Body) -> None:
-    """Compare what was read with what the body holds."""
+    """Compare the columns with the content of the body."""
     check_chunk(chunk)
     assert chunk.rejects == ()
     assert (chunk.answers, chunk.labels_received) == (len(body.ids), body.labels)
@@ -283,11 +283,11 @@ def test_a_post_is_told_by_its_shape_and_its_headers(name: str) -> None:
     body = BODIES[name]
     lines = event_lines(body.headers, body.data, RECOGNISED)
     kind = PostKind.LABELS if body.labels else PostKind.PREDICTIONS
-    found = Intake([LAYOUT], RECOGNISED).judge(lines, kind)
-    assert (found.accepted, found.rejected, found.misplaced) == (len(body.ids) or body.labels, 0, 0)
-    assert found.ignored == body.ignored
+    judged = Intake([LAYOUT], RECOGNISED).judge(lines, kind)
+    assert (judged.accepted, judged.rejected, judged.misplaced) == (len(body.ids) or body.labels, 0, 0)
+    assert judged.ignored == body.ignored
     # What is kept of it is read again as it was judged; its headers are not kept.
-    read(Decoder([LAYOUT], "http", wire=RECOGNISED).decode([RawBlock(found.lines, "spool", 0)]), body)
+    read(Decoder([LAYOUT], "http", wire=RECOGNISED).decode([RawBlock(judged.lines, "spool", 0)]), body)
 
 
 @pytest.mark.parametrize("name", [name for name, body in BODIES.items() if not body.headers])
@@ -321,7 +321,7 @@ def test_one_block_of_all_formats_is_read_as_its_lines_are() -> None:
 
 @pytest.mark.parametrize("headers", [False, True])
 def test_messages_are_told_whether_others_beside_them_have_headers_or_not(headers: bool) -> None:
-    """Of a topic they may come in any company: what each is must not depend on it."""
+    """Messages of one topic may be mixed: the kind of each must not depend on the others."""
     stand = [("$key", None), ("$timestamp", b"1")]
     of = {
         "v2, binary tensors": (TENSORS, []),
@@ -330,9 +330,9 @@ def test_messages_are_told_whether_others_beside_them_have_headers_or_not(header
         "ours, as an event": (json.dumps({**ROW, "id": "o"}).encode(), CE),
         "kserve": (json.dumps({"predictions": TWO}).encode(), CE),
     }
-    values, given = [value for value, _ in of.values()], [[*head, *stand] for _, head in of.values()]
+    values, header_lists = [value for value, _ in of.values()], [[*head, *stand] for _, head in of.values()]
     wire = Decoder([LAYOUT], "test", wire=RECOGNISED)
-    beside = [wire.decode([RawMessages(values, "p", list(range(len(values))), headers=given)])]
+    beside = [wire.decode([RawMessages(values, "p", list(range(len(values))), headers=header_lists)])]
     alone = []
     for i, (value, (_, own)) in enumerate(zip(values, of.values(), strict=True)):
         head = [[*own, *stand]] if own or headers else None
@@ -348,12 +348,12 @@ def test_messages_are_told_whether_others_beside_them_have_headers_or_not(header
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_what_may_be_two_things_is_refused_with_the_choice(name: str) -> None:
-    content, told = CHOICES[name]
+    content, message = CHOICES[name]
     raw = RawBlock(json.dumps(content).encode() + b"\n", "p", 0)
     chunk = Decoder([LAYOUT], "test", wire=RECOGNISED).decode([raw])
     check_chunk(chunk)
     assert chunk.batches == ()
-    assert told in chunk.rejects[0].message
+    assert message in chunk.rejects[0].message
 
 
 def test_no_model_is_guessed_where_a_task_lists_none_or_several() -> None:

@@ -1,4 +1,4 @@
-"""What is kept of a rejected record: all of it, its structure or nothing, and that no value slips through."""
+"""The redaction of a rejected record: all of it, its structure or nothing; no value slips through."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rejects(keep: Keep, *lines: bytes) -> tuple[Reject, ...]:
 
 
 def values(tree: Any) -> Iterator[Any]:
-    """Every value of a record that may be a person's."""
+    """Yield every value of a record that may be a person's."""
     if isinstance(tree, dict):
         for name, value in tree.items():
             if name not in ("task", "model"):
@@ -113,10 +113,10 @@ def test_the_structure_stays_with_lengths_and_the_names_of_task_and_model() -> N
     "record", [b'{"id": "alice", ', b"\xff\xfe", b"", b"[" * 9_000, b'"' + b"x" * 20_000 + b'"']
 )
 def test_what_cannot_be_looked_through_is_reduced_to_its_length_and_a_hash(record: bytes) -> None:
-    found = json.loads(redact(record))["unreadable"]
-    assert found["bytes"] == len(record)
+    reduced = json.loads(redact(record))["unreadable"]
+    assert reduced["bytes"] == len(record)
     assert redact(record) == redact(record), "equal records can be told"
-    assert json.loads(redact(record + b" "))["unreadable"]["hash"] != found["hash"]
+    assert json.loads(redact(record + b" "))["unreadable"]["hash"] != reduced["hash"]
 
 
 @pytest.mark.parametrize("value", ["text", 5, -1.5, [1], {"model": "a"}])
@@ -143,10 +143,10 @@ def test_every_way_in_redacts(keep: Keep) -> None:
         RawSkipped(bad, 5_000_000, "p", 0),
     ]
     for raw in ways:
-        found = decoder.decode([raw]).rejects
-        assert found
-        assert not any(SECRET in r.message or SECRET.encode() in r.raw for r in found)
-        assert all(r.raw == b"" for r in found) == (keep == "none")
+        rejects = decoder.decode([raw]).rejects
+        assert rejects
+        assert not any(SECRET in r.message or SECRET.encode() in r.raw for r in rejects)
+        assert all(r.raw == b"" for r in rejects) == (keep == "none")
 
 
 def test_values_are_quoted_again_afterwards_even_after_an_error() -> None:

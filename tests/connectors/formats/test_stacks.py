@@ -43,7 +43,7 @@ def test_the_lines_of_a_python_service_post_an_answer(tmp_path: Path) -> None:
         names = {"request_id": "8231"}
         exec(here.replace('model="erm"', 'model="erm", task="spam"'), names)
         names["client"].close(PATIENCE_SECONDS)  # type: ignore[attr-defined]
-        (row,) = posted.taken()
+        (row,) = posted.read_rows()
     assert (row["id"], row["model"], row["scores"]) == ("8231", "erm", [0.12, 0.88])
 
 

@@ -34,7 +34,7 @@ BEGIN = datetime.datetime(2026, 11, 20, 10, tzinfo=datetime.UTC)
 
 @cache
 def rows() -> list[dict[str, object]]:
-    """20,000 rows as a table has them; gaps in some columns."""
+    """Return 20,000 rows as a table has them; gaps in some columns."""
     rng = np.random.default_rng(7)
     toxic = rng.random(20_000).round(4).tolist()
     return [
@@ -59,7 +59,7 @@ def test_columns_of_features_are_read_as_the_task_says(tmp_path, name) -> None:
     layout = TaskLayout(
         "toxicity", ("ok", "toxic"), features=(("hour", "number"), ("origin", "text"), ("gate", "text"))
     )
-    given = [
+    features = [
         {
             "features.hour": i + 0.5,
             "features.origin": ("JFK", "LGA")[i % 2],
@@ -67,7 +67,9 @@ def test_columns_of_features_are_read_as_the_task_says(tmp_path, name) -> None:
         }
         for i in range(4)
     ]
-    write(tmp_path / name, [row | {"label": "ok"} | more for row, more in zip(rows(), given, strict=False)])
+    write(
+        tmp_path / name, [row | {"label": "ok"} | more for row, more in zip(rows(), features, strict=False)]
+    )
     batch = read_reference(tmp_path / name, layout)
     jfk, lga, seven = text_codes(["JFK", "LGA", "7"]).tolist()
     wanted = [[0.5, jfk, seven], [1.5, lga, np.nan], [2.5, jfk, seven], [3.5, lga, np.nan]]
@@ -100,12 +102,12 @@ def chunks_of(path, positions=None, layout: TaskLayout = LAYOUT) -> list[Chunk]:
     source = FileSource(path)
     source.open(positions or {})
     decoder = Decoder([layout], source.name)
-    found = []
+    chunks = []
     with contextlib.closing(source), contextlib.suppress(EndOfSource):
         while True:
-            found.append(decoder.decode(source.read(0.0)))
-            check_chunk(found[-1])
-    return found
+            chunks.append(decoder.decode(source.read(0.0)))
+            check_chunk(chunks[-1])
+    return chunks
 
 
 def joined(chunks: list[Chunk]) -> Batch:
@@ -122,7 +124,7 @@ def assert_same(one: Batch, other: Batch) -> None:
 
 @pytest.fixture(scope="module")
 def lines_batch(tmp_path_factory) -> Batch:
-    """All rows out of lines."""
+    """Return all rows out of lines."""
     path = tmp_path_factory.mktemp("lines") / "p.ndjson"
     write(path, rows())
     return joined(chunks_of(path))
@@ -145,8 +147,8 @@ def test_a_table_is_read_on_from_any_row(tmp_path, kind):
     path = tmp_path / f"p{kind}"
     write(path, rows()[:10_000])
     for start in (1, 2999, 3000, 8192, 9999):
-        found = joined(chunks_of(path, {str(path): start}))
-        np.testing.assert_array_equal(found.position, np.arange(start, 10_000))
+        joined_rows = joined(chunks_of(path, {str(path): start}))
+        np.testing.assert_array_equal(joined_rows.position, np.arange(start, 10_000))
     assert chunks_of(path, {str(path): 10_000}) == []
     assert chunks_of(path)[-1].positions == {str(path): 10_000}
 

@@ -27,7 +27,7 @@ def column(tables: list[RawTable], name: str) -> list[object]:
 
 
 def repeated(path: Path, rows: int, size: int) -> Path:
-    """A file in which every row has the same long text, which stands in it once."""
+    """Return a file in which every row has the same long text, which stands in it once."""
     text = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * rows, pyarrow.int32()), ["x" * size])
     pyarrow.parquet.write_table(pyarrow.table({"id": text, "label": ["yes"] * rows}), path)
     return path
@@ -181,7 +181,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_read_in_bounded_memory(
 
 
 def write_shared(path: Path, rows: int, size: int, encoding: str) -> None:
-    """Texts that share all but their ends with the row before, or that stand in lists."""
+    """Write texts that share all but their ends with the row before, or that stand in lists."""
     options: dict[str, Any] = {"compression": "zstd", "row_group_size": rows}
     if encoding == "delta":
         options |= {"use_dictionary": False, "column_encoding": {"id": "DELTA_BYTE_ARRAY", "label": "PLAIN"}}

@@ -40,7 +40,9 @@ CLASSES = bytes.fromhex(
 
 
 def with_binary(*tensors: tuple[str, str, list[int], bytes], **body: Any) -> bytes:
-    """A response of the binary tensor data extension, as in the example of Triton's and KServe's pages."""
+    """Return a response of the binary tensor data extension, as in the example of Triton's and KServe's
+    pages.
+    """
     outputs = [
         {"name": name, "datatype": kind, "shape": shape, "parameters": {"binary_data_size": len(data)}}
         for name, kind, shape, data in tensors
@@ -107,20 +109,20 @@ def test_tritons_classification_extension_gives_scores_by_class_or_by_index(
     data: list[str], shape: list[int], expected: Any
 ) -> None:
     """The form `value:index:label` is that of Triton's page on the extension."""
-    found = row_scores({"outputs": [output(data, shape, "BYTES", "classes")]}, "$")
-    assert found == expected
+    scores = row_scores({"outputs": [output(data, shape, "BYTES", "classes")]}, "$")
+    assert scores == expected
     assert row_scores(read_body(CLASSES), "$") == [{"toxic": 0.75, "ok": 0.25}]
 
 
 def test_texts_that_are_no_classification_are_no_scores() -> None:
-    found = row_scores({"outputs": [output(["toxic", "ok"], [2], "BYTES", "t")]}, "$")
-    assert found[0] is RejectReason.NO_SCORES
+    scores = row_scores({"outputs": [output(["toxic", "ok"], [2], "BYTES", "t")]}, "$")
+    assert scores[0] is RejectReason.NO_SCORES
     odd = row_scores({"outputs": [output(["1.2.3:0:ok"], [1, 1], "BYTES", "t")]}, "$")
     assert odd == [[]]
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"\x00\x01", "is not a protobuf message"),
         (TYPED[:-1], "is incomplete"),
@@ -140,13 +142,13 @@ def test_texts_that_are_no_classification_are_no_scores() -> None:
         (b'{"a": 1} and more', "has 9 bytes after its JSON, where binary_data_size says 0"),
     ],
 )
-def test_what_is_no_response_is_said(data: bytes, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_is_no_response_is_said(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         read_body(data)
 
 
 def message(number: int, content: bytes) -> bytes:
-    """A field of protobuf that holds bytes."""
+    """Return a field of protobuf that holds bytes."""
     size, length = len(content), bytearray()
     while size >= 0x80:
         length.append(size & 0x7F | 0x80)

@@ -64,23 +64,23 @@ def test_slow_heads_and_slow_bodies_keep_nobody_out(tmp_path: Path, monkeypatch:
         assert posted.source._server is not None
         assert posted.source._server.view.waiting <= 4
         assert posted.source._server.view.lost >= 16
-        assert len(posted.taken()) == 20
+        assert len(posted.read_rows()) == 20
 
 
 def turns_of(posted: Posted, ended: threading.Event) -> list[float]:
-    """Has the server note the processor time that its loop takes to go round, each time."""
+    """Let the server note the processor time of each turn of its loop."""
     loop = posted.source._server._loop  # type: ignore[union-attr]
     assert loop is not None
-    found: list[float] = []
+    delays: list[float] = []
 
     def note(before: float) -> None:
         now = time.thread_time()  # of the loop's thread
-        found.append(now - before)
+        delays.append(now - before)
         if not ended.is_set():
             loop.call_soon(note, now)
 
     loop.call_soon_threadsafe(lambda: note(time.thread_time()))
-    return found
+    return delays
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_bodies_in_tiny_chunks_keep_nobody_waiting(tmp_path: Path) -> None:
         # Not the longest: the garbage collector may run in any of them.
         long = [turn for turn in turns if turn > 0.015]
         assert sum(long) < sum(turns) / 2, "turns in which nobody else is served for long"
-        assert len(posted.taken()) == 16
+        assert len(posted.read_rows()) == 16
 
 
 @pytest.mark.slow
@@ -179,7 +179,7 @@ def test_a_disk_that_does_not_take_it_is_told_and_recovered_from(
     )
     monkeypatch.setattr(spool_module, "_sync", real)
     assert posted.post(row(2)).status_code == 202
-    assert posted.taken() == [row(2)]
+    assert posted.read_rows() == [row(2)]
 
 
 def test_what_fails_here_is_counted_with_the_refused(posted: Posted) -> None:
@@ -200,7 +200,7 @@ def test_a_task_over_its_quota_waits_and_others_do_not(tmp_path: Path) -> None:
         assert answer.json() == {"error": "More than 10 rows a second of a task; nothing was taken"}
         assert posted.post(row(1, task="ham")).status_code == 202
         assert posted.source.refusals.shed == 1
-        assert len(posted.taken()) == 61
+        assert len(posted.read_rows()) == 61
 
 
 def test_labels_of_a_token_over_its_quota_wait_and_each_tokens_are_counted_by_its_name(
@@ -248,7 +248,7 @@ def test_a_token_may_write_its_tasks_and_no_others(tmp_path: Path, caplog: pytes
         assert posted.post(bad, authorization=bearer).status_code == 403
         assert posted.post(row(5, task="eggs"), authorization=bearer).status_code == 400
         wait_until(lambda: posted.source.lag == 2, "the rows are kept")
-        assert [each["id"] for each in posted.taken()] == ["1", "5"]
+        assert [each["id"] for each in posted.read_rows()] == ["1", "5"]
     assert "wrong-token" not in caplog.text
     assert SECRET not in caplog.text
     assert SECRET not in repr(posted.settings)

@@ -23,7 +23,7 @@ def gone(line: bytes) -> bool:
 
 
 def spooled(folder: Path) -> bytes:
-    """Return what is in a spool's files; one may be deleted while they are listed."""
+    """Return the content of a spool's files; one may be deleted while they are listed."""
     data = b""
     for segment in segments_in(folder):
         with suppress(FileNotFoundError):
@@ -33,7 +33,7 @@ def spooled(folder: Path) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A spool of a frame a row, in several files."""
+    """Return a spool of a frame a row, in several files."""
     spool = Spool(tmp_path / "spool", max_bytes=4_000)
     spool.open(None)
     for row in ROWS:

@@ -140,7 +140,7 @@ def test_labels_join_by_the_id_of_a_row(posted: Posted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "path", "told"),
+    ("body", "path", "message"),
     [
         (
             b"\x00\x01",
@@ -152,11 +152,11 @@ def test_labels_join_by_the_id_of_a_row(posted: Posted) -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused_with_a_sentence(
-    posted: Posted, body: bytes, path: str, told: str
+    posted: Posted, body: bytes, path: str, message: str
 ) -> None:
     answer = posted.post(body, path, **HEAD)
     assert answer.status_code == 400
-    assert told in answer.json()["error"]
+    assert message in answer.json()["error"]
 
 
 def test_a_structured_event_needs_its_content_type_and_no_page_of_another_site_sends_a_binary_one(
@@ -269,14 +269,14 @@ def test_a_source_that_was_observed_before_is_rejected_and_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("observe", "told"),
+    ("observe", "message"),
     [
         ({"a/b": {"id": "id"}}, "observe: expected names of at most 100 letters, digits, dots"),
         ({"a": {"id": "$key"}}, "observe.a.id: expected a path into the records, got $key: only messages of"),
     ],
 )
-def test_what_cannot_be_observed_is_refused_by_its_key(observe: Any, told: str) -> None:
+def test_what_cannot_be_observed_is_refused_by_its_key(observe: Any, message: str) -> None:
     source = {"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "x"}, "observe": observe}
     with pytest.raises(ConfigError) as caught:
         config_from({"tasks": {"t": {"classes": ["a", "b"]}}, "sources": [source]})
-    assert told in str(caught.value)
+    assert message in str(caught.value)

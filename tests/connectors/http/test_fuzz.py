@@ -14,16 +14,16 @@ from tests.bench.fuzz_http import PATHS, into_handler, over_the_socket
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_body_gets_a_500_and_what_was_accepted_is_kept(tmp_path: Path, seed: int) -> None:
-    found = into_handler(tmp_path, bodies=800, seed=seed)
-    assert {202, 400, 413, 415} <= found.statuses.keys()
-    assert found.accepted[PATHS[0]] > 50
+    tally = into_handler(tmp_path, bodies=800, seed=seed)
+    assert {202, 400, 413, 415} <= tally.statuses.keys()
+    assert tally.accepted[PATHS[0]] > 50
 
 
 @pytest.mark.slow
 def test_no_request_on_a_socket_gets_a_500_and_the_agent_stays_whole(tmp_path: Path) -> None:
-    found = over_the_socket(tmp_path, requests=150, seed=3)
-    assert sum(found.statuses.values()) == 150
-    assert {202, 400, 405} <= found.statuses.keys()
+    tally = over_the_socket(tmp_path, requests=150, seed=3)
+    assert sum(tally.statuses.values()) == 150
+    assert {202, 400, 405} <= tally.statuses.keys()
 
 
 def test_a_fault_that_quotes_a_lone_surrogate_is_told_all_the_same() -> None:

@@ -1,4 +1,4 @@
-"""Kill -9 of a real process in the middle of posts: what was acknowledged is used exactly once."""
+"""Kill -9 of a real process in the middle of posts: acknowledged records are used exactly once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def resumed(folder: Path, used: sqlite3.Connection, **settings: str) -> Posted:
 
 
 def serve(folder: Path) -> None:
-    """The process that is killed: takes posts and uses them until then."""
+    """Run the process that is killed: take posts and use them until then."""
     used = store(folder / "used.sqlite")
     posted = resumed(folder, used)
     draft = folder / "port.new"
@@ -69,7 +69,9 @@ def serve(folder: Path) -> None:
 
 
 class Client(threading.Thread):
-    """Posts rows one group after another; a group that was not answered is given up, not repeated."""
+    """A client that posts rows one group after another; it gives an unanswered group up, without a
+    repetition.
+    """
 
     def __init__(self, folder: Path, name: str, acknowledged: list[str], stopping: threading.Event) -> None:
         super().__init__(daemon=True)

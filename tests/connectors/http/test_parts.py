@@ -121,7 +121,7 @@ BODIES = st.one_of(
 @examples(300)
 @given(body=BODIES)
 def test_a_body_is_read_as_a_message_with_the_same_bytes_is(body: bytes) -> None:
-    """Kafka and HTTP share one rule for object, array and NDJSON; what is judged is what will be read."""
+    """Kafka and HTTP share one rule for object, array and NDJSON; the judged bytes are those read later."""
     lines = lines_of(body)
     assert all(line and b"\n" not in line for line in lines)
     decoder = Decoder([SPAM, HAM], "x")
@@ -147,43 +147,45 @@ def judge(rows: list[dict], kind: PostKind = PostKind.PREDICTIONS):
 
 
 def test_each_fault_is_told_by_its_row() -> None:
-    found = judge([row(1), row(2, scores=[0.5, 1.5]), row(3), row(4, task="eggs"), row(5, model=None)])
-    assert (found.rows, found.accepted, found.rejected) == (5, 2, 3)
-    assert [(each["row"], each["reason"]) for each in found.errors] == [
+    judged = judge([row(1), row(2, scores=[0.5, 1.5]), row(3), row(4, task="eggs"), row(5, model=None)])
+    assert (judged.rows, judged.accepted, judged.rejected) == (5, 2, 3)
+    assert [(each["row"], each["reason"]) for each in judged.errors] == [
         (1, "out_of_range"),
         (3, "unknown_task"),
         (4, "no_model"),
     ]
-    assert found.errors[0]["message"] == "$.scores[1]: expected a number from 0 to 1, got 1.5"
-    assert found.tasks == {"spam": 4, "": 1}
+    assert judged.errors[0]["message"] == "$.scores[1]: expected a number from 0 to 1, got 1.5"
+    assert judged.tasks == {"spam": 4, "": 1}
 
 
 def test_several_models_in_a_row_count_as_several_answers() -> None:
     several = {"id": "1", "task": "ham", "models": {"a": [0.5, 0.5], "b": [0.5, 0.7], "c": [1, 0]}}
-    found = judge([several])
-    assert (found.rows, found.accepted, found.rejected, found.answers) == (1, 2, 1, 3)
-    assert found.tasks == {"ham": 3}
+    judged = judge([several])
+    assert (judged.rows, judged.accepted, judged.rejected, judged.answers) == (1, 2, 1, 3)
+    assert judged.tasks == {"ham": 3}
 
 
 def test_more_faults_than_an_answer_names_are_counted() -> None:
-    found = judge([row(i, scores=[2, 2]) for i in range(MOST_ERRORS + 7)])
-    assert (len(found.errors), found.errors_omitted) == (MOST_ERRORS, 7)
-    assert found.errors[-1]["row"] == MOST_ERRORS - 1
+    judged = judge([row(i, scores=[2, 2]) for i in range(MOST_ERRORS + 7)])
+    assert (len(judged.errors), judged.errors_omitted) == (MOST_ERRORS, 7)
+    assert judged.errors[-1]["row"] == MOST_ERRORS - 1
 
 
 def test_rows_for_the_other_path_are_seen() -> None:
     assert judge([row(1), label(2), label(3, label="eggs")]).misplaced == 2
     assert judge([row(1), label(2)], PostKind.LABELS).misplaced == 1
-    found = judge([label(2), label(3), label(4, task="ham"), label(5, label="eggs")], PostKind.LABELS)
-    assert (found.misplaced, found.accepted, found.rejected, found.answers) == (0, 3, 1, 0)
-    assert found.labels == {"spam": 3, "ham": 1}
+    judged = judge([label(2), label(3), label(4, task="ham"), label(5, label="eggs")], PostKind.LABELS)
+    assert (judged.misplaced, judged.accepted, judged.rejected, judged.answers) == (0, 3, 1, 0)
+    assert judged.labels == {"spam": 3, "ham": 1}
 
 
 def test_a_label_without_a_label_is_told_so() -> None:
-    found = judge([{"id": "1", "task": "spam"}, {"id": "2", "task": "spam", "model": "erm"}], PostKind.LABELS)
+    judged = judge(
+        [{"id": "1", "task": "spam"}, {"id": "2", "task": "spam", "model": "erm"}], PostKind.LABELS
+    )
     message = "$.label: missing; give the true class, or `model` with `correct`: true or false"
-    assert [(each["reason"], each["message"]) for each in found.errors] == [("no_label", message)] * 2
-    assert (found.labels, found.answers, found.misplaced) == ({"spam": 2}, 0, 0)
+    assert [(each["reason"], each["message"]) for each in judged.errors] == [("no_label", message)] * 2
+    assert (judged.labels, judged.answers, judged.misplaced) == ({"spam": 2}, 0, 0)
 
 
 def test_a_label_under_another_name_is_told_where_it_was_looked_for() -> None:
@@ -256,11 +258,11 @@ def test_a_token_file_that_holds_none_is_told_without_showing_it(tmp_path: Path,
 def test_the_quota_holds_on_the_average_and_for_each_task() -> None:
     clock = HandClock(50.0)
     quota = Quota(100, clock=clock)
-    taken = 0
+    accepted = 0
     for _ in range(1000):
         clock.advance(0.01)
-        taken += 30 if quota.take({"spam": 30}) == 0.0 else 0
-    assert 1000 <= taken <= 1000 + 100 + 30
+        accepted += 30 if quota.take({"spam": 30}) == 0.0 else 0
+    assert 1000 <= accepted <= 1000 + 100 + 30
     assert quota.take({"ham": 1}) == 0.0
 
 

@@ -1,4 +1,4 @@
-"""Posts over real sockets: what each is answered, and that exactly what was acknowledged is handed out."""
+"""Posts over real sockets: the answer to each, and that exactly the acknowledged records are handed out."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def test_arrays_and_ndjson_are_taken(posted: Posted, content: bytes, type_: str,
     packed = gzip.compress(content) if encoding == "gzip" else content
     answer = posted.post(packed, content_type=type_, content_encoding=encoding)
     assert (answer.status_code, answer.json()) == (202, {"accepted": 2, "rejected": 0})
-    assert posted.taken() == [row(1), row(2)]
+    assert posted.read_rows() == [row(1), row(2)]
 
 
 def test_an_object_over_several_lines_is_one_record(posted: Posted) -> None:
     assert posted.post(json.dumps(row(1), indent=4).encode()).status_code == 202
-    assert posted.taken() == [row(1)]
+    assert posted.read_rows() == [row(1)]
 
 
 def test_labels_are_taken_on_their_own_path(posted: Posted) -> None:
     answer = posted.post([label(1), label(2)], "/v1/labels")
     assert (answer.status_code, answer.json()["accepted"]) == (202, 2)
-    assert posted.taken() == [label(1), label(2)]
+    assert posted.read_rows() == [label(1), label(2)]
 
 
 def test_a_chunked_body_and_expect_100_continue(posted: Posted) -> None:
@@ -59,7 +59,7 @@ def test_a_chunked_body_and_expect_100_continue(posted: Posted) -> None:
         assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
         connection.sendall(data)
         assert status_of(rest_of(connection)) == 202
-    assert len(posted.taken()) == 2
+    assert len(posted.read_rows()) == 2
 
 
 def test_requests_follow_each_other_on_one_connection_also_without_waiting(posted: Posted) -> None:
@@ -67,7 +67,7 @@ def test_requests_follow_each_other_on_one_connection_also_without_waiting(poste
     one = head(content_length=str(len(data))) + data
     answers = posted.raw(one + one + head(content_length=str(len(data)), connection="close") + data)
     assert answers.count(b"HTTP/1.1 202 ") == 3
-    assert len(posted.taken()) == 3
+    assert len(posted.read_rows()) == 3
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_many_connections_at_once_lose_and_double_nothing(posted: Posted) -> Non
     for thread in threads:
         thread.join()
     assert len(acknowledged) == 800
-    assert sorted(each["id"] for each in posted.taken()) == sorted(acknowledged)
+    assert sorted(each["id"] for each in posted.read_rows()) == sorted(acknowledged)
 
 
 def test_nothing_is_acknowledged_before_it_rests_on_the_disk(posted: Posted, held: threading.Event) -> None:
@@ -99,7 +99,7 @@ def test_nothing_is_acknowledged_before_it_rests_on_the_disk(posted: Posted, hel
     assert (answers, posted.lines()) == ([], [])
     held.set()
     thread.join(PATIENCE_SECONDS)
-    assert (answers, posted.taken()) == ([202], [row(1)])
+    assert (answers, posted.read_rows()) == ([202], [row(1)])
 
 
 # --- what is refused ------------------------------------------------------------------------------------
@@ -129,9 +129,13 @@ def test_a_time_more_than_a_day_ahead_of_the_clock_is_refused(posted: Posted) ->
 def test_where_none_is_good_all_are_told_and_the_engine_still_counts_them(posted: Posted) -> None:
     answer = posted.post(b'{"id": 1}\nnope\n')
     assert answer.status_code == 400
-    told = answer.json()
-    assert (told["error"], told["accepted"], told["rejected"]) == ("None of the rows can be used", 0, 2)
-    assert [each["reason"] for each in told["errors"]] == ["no_task", "malformed"]
+    content = answer.json()
+    assert (content["error"], content["accepted"], content["rejected"]) == (
+        "None of the rows can be used",
+        0,
+        2,
+    )
+    assert [each["reason"] for each in content["errors"]] == ["no_task", "malformed"]
     wait_until(lambda: posted.source.lag == 2, "the rows are kept")
     chunk = Decoder([SPAM, HAM], "http").decode(posted.source.read(1.0))
     assert (chunk.answers, [each.reason.value for each in chunk.rejects]) == (2, ["no_task", "malformed"])
@@ -165,7 +169,7 @@ def test_rows_for_the_other_path_are_refused_with_a_sentence(
 ) -> None:
     answer = posted.post(rows, path)
     assert (answer.status_code, answer.json()) == (400, {"error": sentence})
-    assert posted.taken() == []
+    assert posted.read_rows() == []
 
 
 @pytest.mark.parametrize(
@@ -256,7 +260,7 @@ def test_what_the_page_of_another_site_may_send_unasked_is_refused(
         posted.client.options("/v1/predictions", headers={"origin": "https://evil.example"}).status_code
         == 405
     )
-    assert posted.taken() == []
+    assert posted.read_rows() == []
 
 
 OTHERS_PAGE = "page of another {} may not write; post from a program"
@@ -298,7 +302,7 @@ def test_a_page_of_another_site_may_not_write(
     answer = posted.post(row(1), **headers)
     host = f"127.0.0.1:{posted.source.port}"
     assert (answer.status_code, answer.json()) == (403, {"error": sentence.format(host=host)})
-    assert posted.taken() == []
+    assert posted.read_rows() == []
     assert posted.source.refusals.requests["403"] == 1
     assert "was answered 403: " in caplog.text
 
@@ -384,7 +388,7 @@ def test_a_request_of_two_lengths_is_refused_and_what_follows_is_no_request(post
     assert answer.count(b"HTTP/1.1 ") == 1
     assert status_of(answer) == 400
     assert b"Send Content-Length or Transfer-Encoding, not both" in answer
-    assert posted.taken() == []
+    assert posted.read_rows() == []
 
 
 def test_a_broken_body_is_counted_as_what_it_is(posted: Posted) -> None:
@@ -406,7 +410,7 @@ def test_who_leaves_in_the_middle_of_a_body_leaves_nothing(posted: Posted) -> No
     with posted.connect() as connection:
         connection.sendall(head(content_length="1000") + b'{"id": "1"')
     assert posted.post(row(2)).status_code == 202
-    assert posted.taken() == [row(2)]
+    assert posted.read_rows() == [row(2)]
 
 
 @pytest.mark.parametrize(

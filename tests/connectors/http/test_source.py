@@ -38,7 +38,7 @@ def test_it_goes_on_where_the_engine_was_and_deletes_what_is_used(tmp_path: Path
         posted.post(row(3))
     again = Posted(tmp_path / "spool")
     again.open({"spool": position})
-    assert (again.source.lag, again.taken()) == (1, [row(3)])
+    assert (again.source.lag, again.read_rows()) == (1, [row(3)])
     again.close()
     assert not again.source.up
 
@@ -142,17 +142,17 @@ def test_whatever_is_posted_is_answered_and_handed_out_if_acknowledged(
     data = data[: len(data) - cut] if cut < len(data) else data
     answer = posted.post(data, path, content_encoding="gzip" if packed else "identity")
     assert answer.status_code in (202, 400)
-    told = answer.json()
-    if "accepted" not in told:
+    body = answer.json()
+    if "accepted" not in body:
         assert answer.status_code == 400
         assert posted.lines() == []
         return
-    assert (told["accepted"] > 0) == (answer.status_code == 202)
+    assert (body["accepted"] > 0) == (answer.status_code == 202)
     raws = posted.source.read(5.0)
     chunk = Decoder([SPAM, HAM], "http").decode(raws)
     good = chunk.labels if path == "/v1/labels" else chunk.batches
-    assert told["accepted"] == sum(map(len, good))
-    assert told["rejected"] == sum(max(each.answers, 1) for each in chunk.rejects)
+    assert body["accepted"] == sum(map(len, good))
+    assert body["rejected"] == sum(max(each.answers, 1) for each in chunk.rejects)
 
 
 def test_it_is_a_source_without_state_before_it_is_opened(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the folder promises beside `tests/base/test_spool.py`: crashes, full disks, files that are used."""
+"""The promises of the folder beyond `tests/base/test_spool.py`: crashes, full disks, used files."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def put(spool: Spool, *lines: bytes) -> int:
 
 
 def all_of(spool: Spool) -> bytes:
-    found = b""
+    lines = b""
     while parts := spool.read(0.0):
-        found += b"".join(part.lines for part in parts)
-    return found
+        lines += b"".join(part.lines for part in parts)
+    return lines
 
 
 def files(folder: Path) -> list[Path]:
@@ -65,18 +65,18 @@ def test_without_a_position_it_goes_on_after_what_was_absorbed(folder: Path, spo
     put(spool, b"one\n", b"two\n")
     spool.absorbed(4)
     spool.close()
-    found = again(folder)
-    assert (found.lag, all_of(found)) == (1, b"two\n")
-    found.close()
+    resumed_spool = again(folder)
+    assert (resumed_spool.lag, all_of(resumed_spool)) == (1, b"two\n")
+    resumed_spool.close()
 
 
 def test_the_lag_after_a_start_counts_what_was_not_read(folder: Path, spool: Spool) -> None:
     put(spool, *[b"x" * 50_000 + b"\n"] * 12)
     assert spool.read(0.0)
     spool.close()
-    found = again(folder, 50_001 * 7)
-    assert found.lag == 5
-    found.close()
+    resumed_spool = again(folder, 50_001 * 7)
+    assert resumed_spool.lag == 5
+    resumed_spool.close()
 
 
 def test_files_that_are_used_are_deleted_and_offsets_go_on(folder: Path, spool: Spool) -> None:
@@ -88,20 +88,20 @@ def test_files_that_are_used_are_deleted_and_offsets_go_on(folder: Path, spool: 
     assert len(files(folder)) <= 3
     assert spool.size <= 3 * (100_000 + FRAME_BYTES)
     spool.close()
-    found = again(folder)
-    assert put(found, b"next\n") == 3_900_005
-    found.close()
+    resumed_spool = again(folder)
+    assert put(resumed_spool, b"next\n") == 3_900_005
+    resumed_spool.close()
 
 
 def test_files_wholly_absorbed_before_a_start_go_at_the_start(folder: Path, spool: Spool) -> None:
     put(spool, *[b"x" * 99_999 + b"\n"] * 8)
     before = files(folder)
     spool.close()
-    found = again(folder, 800_000)
+    resumed_spool = again(folder, 800_000)
     assert len(before) > 2
     assert set(files(folder)) < set(before) | {folder / name_of(800_000)}
-    assert found.size < 300_000
-    found.close()
+    assert resumed_spool.size < 300_000
+    resumed_spool.close()
 
 
 def test_a_spool_in_one_large_file_is_given_back_too(folder: Path, spool: Spool) -> None:
@@ -165,13 +165,13 @@ def test_a_torn_end_is_cut_off_and_every_whole_frame_stays(
     expected = b"".join(frame[FRAME_BYTES:] for frame in frames[:count])
     if kept + junk == b"".join(frames[: count + 1]):  # the junk happened to complete the frame
         return
-    found = again(folder)
-    assert (all_of(found), found.lag) == (expected, 0)
-    assert put(found, b"next\n") == len(expected) + 5
-    found.close()
-    found = again(folder, 0)
-    assert all_of(found) == expected + b"next\n"
-    found.close()
+    spool = again(folder)
+    assert (all_of(spool), spool.lag) == (expected, 0)
+    assert put(spool, b"next\n") == len(expected) + 5
+    spool.close()
+    spool = again(folder, 0)
+    assert all_of(spool) == expected + b"next\n"
+    spool.close()
 
 
 def test_damage_before_the_end_is_told_and_nothing_is_cut(folder: Path, spool: Spool) -> None:
@@ -201,11 +201,11 @@ def test_a_torn_post_that_holds_the_bytes_of_frames_is_cut_off(
         return segment.unpack_head(data, offset, place) if place == 0 else None
 
     monkeypatch.setattr(segment, "unpack", unpack)
-    found = again(folder, 0)
+    resumed_spool = again(folder, 0)
     monkeypatch.undo()
-    assert all_of(found) == b"one\n"
-    assert put(found, b"next\n") == 9
-    found.close()
+    assert all_of(resumed_spool) == b"one\n"
+    assert put(resumed_spool, b"next\n") == 9
+    resumed_spool.close()
     assert checked == [0, FRAME_BYTES + 4]  # no checksum of what lies where no frame can
 
 
@@ -266,9 +266,9 @@ def test_a_full_disk_fails_the_request_and_the_next_goes_on(
     assert put(spool, b"three\n") == 10
     assert all_of(spool) == b"one\nthree\n"
     spool.close()
-    found = again(folder, 0)
-    assert all_of(found) == b"one\nthree\n"
-    found.close()
+    resumed_spool = again(folder, 0)
+    assert all_of(resumed_spool) == b"one\nthree\n"
+    resumed_spool.close()
 
 
 @pytest.mark.parametrize(
@@ -290,9 +290,9 @@ def test_posts_are_not_acknowledged_into_a_file_that_is_not_in_its_place(
     folder.mkdir(exist_ok=True)
     assert put(spool, b"four\n") == 9
     spool.close()
-    found = again(folder, 4)
-    assert all_of(found) == b"four\n"
-    found.close()
+    resumed_spool = again(folder, 4)
+    assert all_of(resumed_spool) == b"four\n"
+    resumed_spool.close()
 
 
 def _put_copies_in_place(folder: Path) -> None:
@@ -385,7 +385,7 @@ def test_a_used_file_that_cannot_be_deleted_is_told_and_stops_nothing(
 
 
 def resting(folder: Path) -> int:
-    """Bytes on the disk; the spool's thread may remove a file while they are counted."""
+    """Return bytes on the disk; the spool's thread may remove a file while they are counted."""
     total = 0
     for path in files(folder):
         with suppress(FileNotFoundError):

@@ -48,7 +48,7 @@ def post(posted: Posted, context: ssl.SSLContext) -> int:
 
 
 def name_shown(posted: Posted, context: ssl.SSLContext) -> str:
-    """The common name of the certificate that the server shows."""
+    """Return the common name of the certificate that the server shows."""
     with (
         socket.create_connection(("127.0.0.1", posted.source.port), timeout=PATIENCE_SECONDS) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
@@ -70,7 +70,7 @@ def test_posts_over_tls(tmp_path: Path, authority: Authority, other: Authority) 
         old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
         old.maximum_version = ssl.TLSVersion.TLSv1_2
         assert post(posted, old) == 202
-        assert len(posted.taken()) == 2
+        assert len(posted.read_rows()) == 2
 
 
 def test_with_client_ca_only_clients_that_it_signed_are_served(
@@ -84,7 +84,7 @@ def test_with_client_ca_only_clients_that_it_signed_are_served(
             with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError, httpx.ConnectError)):
                 post(posted, trusting(authority, client))
         assert post(posted, trusting(authority, authority.sign("client"))) == 202
-        assert len(posted.taken()) == 2
+        assert len(posted.read_rows()) == 2
 
 
 def test_a_new_certificate_is_shown_without_a_restart(tmp_path: Path, authority: Authority) -> None:

@@ -25,7 +25,7 @@ class MemoryDriver(Driver):
         self.ready: deque[str] = deque()
         self.committed: dict[str, int] = {}
         self.listener: RebalanceListener | None = None
-        self.asked = Counter[str]()
+        self.requests = Counter[str]()
 
     def connect(self, timeout_seconds: float) -> bool:
         """Return at once."""
@@ -80,14 +80,14 @@ class MemoryDriver(Driver):
 
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
         """Return the ends."""
-        self.asked["ends"] += 1
+        self.requests["ends"] += 1
         return dict.fromkeys(names, int(end == "latest"))
 
     def committed_positions(
         self, names: Collection[str], timeout_seconds: float
     ) -> dict[str, CommittedPosition]:
         """Return nothing: the group is new."""
-        self.asked["committed_positions"] += 1
+        self.requests["committed_positions"] += 1
         return {}
 
     def seek(self, name: str, position: int) -> None:

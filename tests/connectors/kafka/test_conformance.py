@@ -1,4 +1,4 @@
-"""What a topic can hold besides plain messages: by either library the same is read, rejected and told.
+"""Special records of a topic besides plain messages: both libraries read, reject and report the same.
 
 Topics that are created again have a file of their own, `test_recreated.py`.
 """
@@ -32,7 +32,9 @@ def numbers(first: int, after: int) -> list[bytes]:
 
 @contextmanager
 def open_transaction(broker: KafkaBroker, topic: str, values: list[bytes]) -> Iterator[Any]:
-    """A producer whose transaction the brokers hold these values of; it is to be committed or aborted."""
+    """Yield a producer whose transaction the brokers hold these values of; it is to be committed or
+    aborted.
+    """
     producer = KafkaProducer(bootstrap_servers=broker.address, transactional_id=uuid.uuid4().hex)
     try:
         producer.init_transactions()

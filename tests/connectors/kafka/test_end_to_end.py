@@ -46,7 +46,7 @@ def stream(n: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def label_of(record: dict[str, Any]) -> dict[str, Any]:
-    """An hour later: by the clock of today it would be years late, and expired."""
+    """Return an hour later: by the clock of today it would be years late, and expired."""
     return {"id": record["id"], "label": "ok", "time": record["time"] + 3600}
 
 
@@ -83,14 +83,15 @@ def test_each_of_100_000_messages_over_6_partitions_is_used_once(
 
 
 def covered(windows: Sequence[dict[str, Any]], topic: str, values: Sequence[bytes]) -> int:
-    """Hold that the windows' ranges cover each partition without a gap or an overlap; how many offsets.
+    """Check that the windows' ranges cover each partition without a gap or an overlap; return the offsets'
+    count.
 
-    What lies between two ranges, or at an end, may only be what is no answer: the label, the broken one.
+    Only records that are no answers, the label and the broken one, may lie between two ranges or at an end.
     """
     ranges: dict[str, list[list[int]]] = defaultdict(list)
     for window in windows:
-        for partition, found in window["positions"].items():
-            ranges[partition].append(found)
+        for partition, offsets in window["positions"].items():
+            ranges[partition].append(offsets)
     assert sorted(ranges) == [f"{topic}-{n}" for n in range(PARTITIONS)]
     for n in range(PARTITIONS):
         own = values[n::PARTITIONS]
@@ -206,7 +207,7 @@ def test_an_agent_ends_within_five_seconds_though_its_broker_never_came(
 def test_the_daemon_in_this_process_names_a_source_by_its_topics_only_where_nothing_else_does(
     kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    """What `Daemon` builds from a section is what metrics are labelled with."""
+    """Metrics have the label that `Daemon` builds from a section."""
     settings = resolve_paths(config_from(config(kafka_broker.address, "named")), tmp_path)
     assert [source.name for source in Daemon(settings).agent.view().sources] == [
         source.label for source in settings.sources

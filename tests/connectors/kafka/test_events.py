@@ -59,7 +59,7 @@ SettingsOf = Callable[[KafkaBroker, str, dict[str, Any]], KafkaSettings]
 
 @pytest.fixture
 def settings_of(kafka_driver: str) -> SettingsOf:
-    """Of a source by each driver: broker, topic and mapping."""
+    """Return the settings of a source by each driver: broker, topic and mapping."""
 
     def settings(broker: KafkaBroker, topic: str, mapping: dict[str, Any]) -> KafkaSettings:
         return KafkaSettings.model_validate(
@@ -87,15 +87,15 @@ def opened(settings: KafkaSettings) -> Iterator[KafkaSource]:
 
 
 def raws_of(settings: KafkaSettings, messages: int) -> list[RawMessages]:
-    found: list[RawMessages] = []
+    raws: list[RawMessages] = []
 
     def enough() -> bool:
-        found.extend(raw for raw in source.read(0.2) if isinstance(raw, RawMessages))
-        return sum(len(raw.values) for raw in found) >= messages
+        raws.extend(raw for raw in source.read(0.2) if isinstance(raw, RawMessages))
+        return sum(len(raw.values) for raw in raws) >= messages
 
     with opened(settings) as source:
         wait_until(enough, "the messages are there")
-    return found
+    return raws
 
 
 def decoded(settings: KafkaSettings, messages: int) -> Chunk:

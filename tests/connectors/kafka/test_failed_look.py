@@ -30,7 +30,7 @@ def test_messages_of_the_same_read_are_handed_out_before_the_error_is_raised(
 ) -> None:
     driver = Refusing(3)
     monkeypatch.setattr(health, "CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(source_module, "make_driver", lambda *given: driver)
+    monkeypatch.setattr(source_module, "make_driver", lambda *arguments: driver)
     source = make_source("unused:9092", "clicks")
     source.open({})
     while not (raws := source.read(0.0)):

@@ -135,7 +135,7 @@ def test_a_named_member_that_replaces_one_that_joined_before_the_topic_reads_it(
     kafka_broker: KafkaBroker,
     kafka_source: Sources,
 ) -> None:
-    """Brokers hand it the empty share of the one before it, and nobody divides anew."""
+    """Brokers hand it the empty share of its predecessor, and nobody divides the partitions again."""
     named = {"group": "named", "group_instance_id": "the-one"}
     before = kafka_source(kafka_broker.address, "late-for-named", **named)
     before.open({})

@@ -97,7 +97,7 @@ def test_a_topic_is_written_by_whom_the_brokers_know(
 
 
 def not_let_in(settings: KafkaSettings) -> str:
-    """What is said of a source that is not let in, by an error or by why it is down."""
+    """Return the message of a source that is not let in, from an error or from the reason why it is down."""
     source = KafkaSource(settings)
     try:
         source.open({})
@@ -117,9 +117,9 @@ def test_a_wrong_password_is_said(
     wrong.write_text("another", encoding="utf-8")
     for guard in ("SASL_SSL", "SASL_PLAINTEXT"):
         options = client_options(guard, authority, wrong)
-        told = not_let_in(settings(broker.guarded(guard), "any", kafka_driver, **options))
-        assert "the brokers refused the login; check options.sasl_mechanism" in told
-        assert "another" not in told
+        message = not_let_in(settings(broker.guarded(guard), "any", kafka_driver, **options))
+        assert "the brokers refused the login; check options.sasl_mechanism" in message
+        assert "another" not in message
         sink = KafkaSink(brokers=(broker.guarded(guard),), topic="any", options=options)
         with pytest.raises(SinkError, match="the brokers refused the login; check options"):
             make(KafkaProducer, producer_options(sink, "reports.kafka"), sink)
@@ -136,8 +136,8 @@ def test_brokers_that_are_not_trusted_are_not_talked_to(
     address = broker.guarded("SASL_SSL")
     options = client_options("SASL_SSL", other, password_file)
     assert not_let_in(settings(address, "any", kafka_driver, **options)) == "down"
-    told = f"{address} is not trusted: unable to get local issuer certificate; see options.ssl_cafile"
-    assert told in caplog.text
+    message = f"{address} is not trusted: unable to get local issuer certificate; see options.ssl_cafile"
+    assert message in caplog.text
     sink = KafkaSink(brokers=(address,), topic="any", options=options)
     with pytest.raises(SinkError, match=r"no Kafka broker answers .*is not trusted: unable to get"):
         make(KafkaProducer, producer_options(sink, "reports.kafka"), sink)
@@ -149,10 +149,10 @@ def test_brokers_that_ask_for_a_certificate_are_told_apart(
     address = broker.guarded("SSL")
     options = client_options("SASL_SSL", authority, password_file) | {"security_protocol": "SSL"}
     assert not_let_in(settings(address, "any", kafka_driver, **options)) == "down"
-    told = f"{address} takes connections, but not as Kafka with security_protocol SSL: "
-    assert why_away([address], options).startswith(told)
+    message = f"{address} takes connections, but not as Kafka with security_protocol SSL: "
+    assert why_away([address], options).startswith(message)
     known = client_options("SSL", authority, password_file)
-    assert why_away([address], known) == told.removesuffix(": ")
+    assert why_away([address], known) == message.removesuffix(": ")
 
 
 # ── passwords in files ──
@@ -161,32 +161,32 @@ def test_brokers_that_ask_for_a_certificate_are_told_apart(
 def test_files_are_read_when_a_client_is_made_and_not_before(tmp_path: Path, kafka_driver: str) -> None:
     path = tmp_path / "password"
     named = {"sasl_plain_username": USER, "sasl_plain_password_file": str(path)}
-    found = checked_options(settings("one:9092", "t", kafka_driver, **named))
+    options = checked_options(settings("one:9092", "t", kafka_driver, **named))
     with pytest.raises(SourceError) as caught:
-        with_secrets(found)
+        with_secrets(options)
     expected = f"options.sasl_plain_password_file: {path} cannot be used: No such file or directory; give a"
     assert str(caught.value).startswith(expected)
     path.write_text("one two\n", encoding="utf-8")
-    assert with_secrets(found)["sasl_plain_password"] == "one two"
+    assert with_secrets(options)["sasl_plain_password"] == "one two"
     path.write_text("three", encoding="utf-8")
-    assert with_secrets(found)["sasl_plain_password"] == "three"
+    assert with_secrets(options)["sasl_plain_password"] == "three"
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "problem"),
     [
         (b"\xff", "it is no text; give a file that holds it in UTF-8"),
         (b"\n", "it is empty, or more than one line; give a file that holds it alone"),
         (b"one\ntwo", "it is empty, or more than one line; give a file that holds it alone"),
     ],
 )
-def test_a_file_that_holds_no_password_is_named(tmp_path: Path, content: bytes, told: str) -> None:
+def test_a_file_that_holds_no_password_is_named(tmp_path: Path, content: bytes, problem: str) -> None:
     path = tmp_path / "password"
     path.write_bytes(content)
     source = KafkaSource(settings("127.0.0.1:1", "t", "kafka-python", ssl_password_file=str(path)))
     with pytest.raises(SourceError) as caught:
         source.open({})
-    assert str(caught.value) == f"options.ssl_password_file: {path} cannot be used: {told}"
+    assert str(caught.value) == f"options.ssl_password_file: {path} cannot be used: {problem}"
     sink = KafkaSink(brokers=("127.0.0.1:1",), topic="t", options={"ssl_password_file": str(path)})
     with pytest.raises(SinkError, match=r"options\.ssl_password_file: .* cannot be used: it is"):
         build_lines_topic(sink).open()
@@ -211,8 +211,8 @@ def test_files_are_taken_from_the_folder_of_the_configuration_and_read_by_the_ta
     config = Config(
         tasks={"t": {}}, reports={"kafka": {"brokers": ["one:9092"], "topic": "w", "options": options}}
     )
-    found = resolve_paths(config, "/etc").reports
-    assert found is not None
-    assert found.kafka is not None
-    assert found.kafka.options == {"sasl_plain_password_file": "/etc/p", "ssl_password_file": "/etc/q"}
-    assert tail_options(found.kafka)["sasl_plain_password_file"] == "/etc/p"
+    section = resolve_paths(config, "/etc").reports
+    assert section is not None
+    assert section.kafka is not None
+    assert section.kafka.options == {"sasl_plain_password_file": "/etc/p", "ssl_password_file": "/etc/q"}
+    assert tail_options(section.kafka)["sasl_plain_password_file"] == "/etc/p"

@@ -37,25 +37,25 @@ FEW_REQUESTS = 5
 
 
 def read_all(partitions: int, monkeypatch: pytest.MonkeyPatch) -> tuple[KafkaSource, MemoryDriver, float]:
-    """Read every message of so many partitions, and return the processor time that it took."""
+    """Read every message of `partitions` partitions, and return the processor time that it took."""
     driver = MemoryDriver(partitions)
-    monkeypatch.setattr(source_module, "make_driver", lambda *given: driver)
+    monkeypatch.setattr(source_module, "make_driver", lambda *arguments: driver)
     source, names = make_source("unused:9092", "clicks"), set[str]()
-    with processor_time() as took:
+    with processor_time() as seconds:
         source.open({})
         while len(names) < partitions:
             raws = source.read(0.0)
             names |= {raw.partition for raw in raws}
             source.acknowledge({raw.partition: raw.after for raw in raws})
         source.close()
-    return source, driver, took[0]
+    return source, driver, seconds[0]
 
 
 @contextmanager
 def processor_time() -> Iterator[list[float]]:
-    took, began = [0.0], time.thread_time()
-    yield took
-    took[0] = time.thread_time() - began
+    seconds, began = [0.0], time.thread_time()
+    yield seconds
+    seconds[0] = time.thread_time() - began
 
 
 @pytest.mark.slow
@@ -68,8 +68,8 @@ def test_a_hundred_thousand_partitions_take_ten_times_as_long_as_ten_thousand(
     assert driver.committed == dict.fromkeys(driver.names, 1)
     assert source.counts == SourceCounts()
     assert many < MOST_TIMES_AS_LONG * few
-    assert driver.asked["committed_positions"] == MANY / MAX_REQUESTED
-    assert driver.asked["ends"] <= 2 * MANY / MAX_REQUESTED, "where they begin, and a look at the lag"
+    assert driver.requests["committed_positions"] == MANY / MAX_REQUESTED
+    assert driver.requests["ends"] <= 2 * MANY / MAX_REQUESTED, "where they begin, and a look at the lag"
 
 
 def test_the_ends_of_all_logs_that_lost_their_positions_are_asked_for_at_once() -> None:
@@ -82,7 +82,7 @@ def test_the_ends_of_all_logs_that_lost_their_positions_are_asked_for_at_once() 
         placement.repair(driver, gone)
     assert driver.places == {**dict.fromkeys(driver.names, 10), "clicks-0": 1, "clicks-999": 3}
     assert placement.counts(0) == SourceCounts(gap_records=7 * 998)
-    assert driver.asked["ends"] == 2, "where they begin, and where one of them ends"
+    assert driver.requests["ends"] == 2, "where they begin, and where one of them ends"
 
 
 class Trimmed(MemoryDriver):
@@ -119,21 +119,21 @@ def count_requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     send, list_offsets = KafkaConnectionManager.send, AdminClient.list_offsets
 
     class Counting(Consumer):
-        def committed(self, *given: Any, **named: Any) -> Any:
+        def committed(self, *arguments: Any, **named: Any) -> Any:
             counts["OffsetFetch"] += 1
-            return super().committed(*given, **named)
+            return super().committed(*arguments, **named)
 
-        def get_watermark_offsets(self, *given: Any, **named: Any) -> Any:
+        def get_watermark_offsets(self, *arguments: Any, **named: Any) -> Any:
             counts["ListOffsets"] += not named.get("cached")
-            return super().get_watermark_offsets(*given, **named)
+            return super().get_watermark_offsets(*arguments, **named)
 
-    def sent(self: Any, request: Any, *given: Any, **named: Any) -> Any:
+    def sent(self: Any, request: Any, *arguments: Any, **named: Any) -> Any:
         counts[type(request).__name__.removesuffix("Request")] += 1
-        return send(self, request, *given, **named)
+        return send(self, request, *arguments, **named)
 
-    def listed(self: Any, *given: Any, **named: Any) -> Any:
+    def listed(self: Any, *arguments: Any, **named: Any) -> Any:
         counts["ListOffsets"] += 1
-        return list_offsets(self, *given, **named)
+        return list_offsets(self, *arguments, **named)
 
     monkeypatch.setattr(native, "Consumer", Counting)
     monkeypatch.setattr(KafkaConnectionManager, "send", sent)

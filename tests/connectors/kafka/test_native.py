@@ -40,12 +40,12 @@ def settings(**options: Any) -> KafkaSettings:
 
 
 def properties(**options: Any) -> dict[str, Any]:
-    given = settings(**options)
-    return native_options(given, checked_options(given))
+    section = settings(**options)
+    return native_options(section, checked_options(section))
 
 
 def test_options_are_written_alike_for_both_drivers() -> None:
-    found = properties(
+    written = properties(
         security_protocol="SASL_SSL",
         sasl_mechanism="SCRAM-SHA-256",
         sasl_plain_username="me",
@@ -55,7 +55,7 @@ def test_options_are_written_alike_for_both_drivers() -> None:
         metadata_max_age_ms=5000,
         auto_offset_reset="latest",
     )
-    assert found == {
+    assert written == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-256",
         "sasl.username": "me",
@@ -190,7 +190,7 @@ def test_what_ends_by_itself_passes_and_what_a_person_must_mend_does_not() -> No
 
 
 class Leaving(RebalanceListener):
-    """Has a last position to commit."""
+    """A source that has a last position to commit."""
 
     def __init__(self) -> None:
         self.errors: list[Exception | None] = []
@@ -289,9 +289,9 @@ def test_a_note_of_any_length_is_read_whatever_memory_held_behind_it(kafka_broke
     options = settings_at(kafka_broker.address)
     driver = NativeDriver(native_options(options, checked_options(options)), ["notes"])
     for n in [*range(8, 90)] * 3:
-        told = driver.committed_positions([f"notes-{n}"], PATIENCE_SECONDS).get(f"notes-{n}")
-        assert told is not None
-        assert (told.position, told.note[:n]) == (n, "a" * n)
+        committed = driver.committed_positions([f"notes-{n}"], PATIENCE_SECONDS).get(f"notes-{n}")
+        assert committed is not None
+        assert (committed.position, committed.note[:n]) == (n, "a" * n)
     driver.close(5)
 
 

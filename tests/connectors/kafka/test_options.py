@@ -1,4 +1,4 @@
-"""What a configuration may say of Kafka, and the sentence for what it may not."""
+"""The options that a configuration may set for Kafka, and the errors for those that it may not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def settings(**changes: Any) -> KafkaSettings:
 
 
 def test_what_is_configured_reaches_the_consumer() -> None:
-    found = consumer_options(
+    options = consumer_options(
         settings(
             brokers=("one:9092", "[::1]:9093", "two"),
             group="team",
@@ -30,7 +30,7 @@ def test_what_is_configured_reaches_the_consumer() -> None:
             },
         )
     )
-    assert found == {
+    assert options == {
         **DEFAULTS,
         "bootstrap_servers": ["one:9092", "[::1]:9093", "two"],
         "group_id": "team",

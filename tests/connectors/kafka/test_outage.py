@@ -160,14 +160,14 @@ def test_a_topic_that_does_not_exist_is_waited_for_and_not_made(
     source.open({})
     reader = Reader(source)
 
-    def told() -> list[str]:
-        found = [r for r in caplog.records if r.levelno >= logging.WARNING and "connectors" in r.name]
-        return [record.getMessage() for record in found]
+    def warnings_told() -> list[str]:
+        records = [r for r in caplog.records if r.levelno >= logging.WARNING and "connectors" in r.name]
+        return [record.getMessage() for record in records]
 
     # What is there is read meanwhile.
-    wait_until(lambda: reader.once() == 0 and source.up and told(), "it waits for the other topic")
+    wait_until(lambda: reader.once() == 0 and source.up and warnings_told(), "it waits for the other topic")
     reader.quiet(3.0)
-    assert told() == ["source kafka: topic not-yet does not exist yet; waiting for it"]
+    assert warnings_told() == ["source kafka: topic not-yet does not exist yet; waiting for it"]
     assert source.up
     assert "not-yet" not in kafka_broker.topics()
 
@@ -200,11 +200,11 @@ def test_a_deleted_topic_is_named_within_30_s_and_read_again_once_it_is_created(
     wait_until(lambda: _each_reads(readers) and both.up and alone.up, "both are up")
 
     kafka_broker.delete_topic(deleted)
-    began, told = (
+    began, message = (
         time.monotonic(),
         f"topic {deleted} was deleted; create it again, or take it out of `topics`",
     )
-    wait_until(lambda: _each_reads(readers) and both.trouble == alone.trouble == told, "it is told")
+    wait_until(lambda: _each_reads(readers) and both.trouble == alone.trouble == message, "it is told")
     assert time.monotonic() - began < SAYS_SECONDS
     assert not both.up
     assert not alone.up
@@ -213,7 +213,9 @@ def test_a_deleted_topic_is_named_within_30_s_and_read_again_once_it_is_created(
     position = readers[1].positions[f"{deleted}-0"] | {"end": 8}  # three more were known, and not read
     restarted.open({f"{deleted}-0": position})
     readers[1] = Reader(restarted)
-    wait_until(lambda: _each_reads(readers) and restarted.trouble == told, "it is told after a restart too")
+    wait_until(
+        lambda: _each_reads(readers) and restarted.trouble == message, "it is told after a restart too"
+    )
 
     kafka_broker.produce(kept, [b"more"])
     wait_until(
@@ -235,7 +237,7 @@ def test_a_deleted_topic_is_named_within_30_s_and_read_again_once_it_is_created(
         for each in caplog.records
         if each.levelno == logging.ERROR and "connectors" in each.name
     ]
-    assert errors == [f"source kafka: {told}"] * 3
+    assert errors == [f"source kafka: {message}"] * 3
 
 
 def _each_reads(readers: list[Reader]) -> bool:
@@ -261,8 +263,8 @@ def test_a_server_that_is_no_kafka_is_told_from_one_that_is_not_there(kafka_brok
         f"{kafka_broker.address} takes connections, but not as Kafka with security_protocol PLAINTEXT; "
         + why_away(["no-such-host.invalid:9092"], tls).replace(":9092", "")
     )
-    told = f"{kafka_broker.address} takes connections, but not as Kafka with security_protocol SSL: "
-    assert why_away([kafka_broker.address], tls).startswith(told)
+    message = f"{kafka_broker.address} takes connections, but not as Kafka with security_protocol SSL: "
+    assert why_away([kafka_broker.address], tls).startswith(message)
 
 
 def test_a_wrong_security_protocol_is_not_up_and_says_so(

@@ -1,4 +1,4 @@
-"""A topic that was deleted and created again: read from its start, what is lost of the old one counted."""
+"""A topic that was deleted and created again is read from its start, and its lost records are counted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def numbers(first: int, after: int) -> list[bytes]:
     return [b"%d" % i for i in range(first, after)]
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def messages_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if "created again" in r.getMessage()]
 
 
@@ -52,7 +52,7 @@ def test_while_nobody_reads(
     assert after.offsets[f"{topic}-0"] == [*range(8000)]
     assert after.values[f"{topic}-0"] == numbers(5000, 13_000)
     assert again.counts == SourceCounts()
-    assert said(caplog) == [
+    assert messages_of(caplog) == [
         f"source kafka: topic {topic}, partition 0: the topic was deleted and created again; reading "
         "continues at 0; of the old topic, 0 records are lost, as far as its end was known"
     ]
@@ -78,13 +78,13 @@ def test_while_the_agent_has_no_room(
     reader.until(5000)
     kafka_broker.recreate_topic("stalled", 2)
     kafka_broker.produce("stalled", numbers(5000, 13_000), partition=0)
-    wait_until(lambda: bool(source.keep_alive() or said(caplog)), "it is seen")
+    wait_until(lambda: bool(source.keep_alive() or messages_of(caplog)), "it is seen")
     reader.until(13_000)
     reader.quiet(0.5)
     assert reader.offsets["stalled-0"] == [*range(5000), *range(8000)]
     assert reader.values["stalled-0"] == numbers(0, 13_000)
     assert source.counts == SourceCounts()
-    assert any("stalled, partition 0" in line for line in said(caplog))
+    assert any("stalled, partition 0" in line for line in messages_of(caplog))
     source.close()
     assert kafka_broker.committed("stalled", "stalled", 2)["stalled-0"] == 8000
 
@@ -138,7 +138,7 @@ def test_what_of_the_old_log_was_not_read_is_counted_as_far_as_its_end_was_known
     after.quiet(0.5)
     assert after.offsets["lost-0"] == [*range(150)]
     assert again.counts == SourceCounts(gap_records=100 - at)
-    assert said(caplog)[0].endswith(f"{100 - at} records are lost, as far as its end was known")
+    assert messages_of(caplog)[0].endswith(f"{100 - at} records are lost, as far as its end was known")
 
 
 @pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "reading"])
@@ -179,7 +179,7 @@ def test_with_fewer_partitions_what_was_not_read_of_the_others_is_counted_and_th
     assert lost
     assert source.counts == SourceCounts(gap_records=len(lost))
     gone = {f"topic {topic} was deleted and created again without partition {n}" for n in (1, 2)}
-    assert gone == {line.split(": ")[1] for line in said(caplog) if "without" in line}
+    assert gone == {line.split(": ")[1] for line in messages_of(caplog) if "without" in line}
     # A partition that the topic gains later is a new one.
     kafka_broker.add_partitions(topic, 2)
     kafka_broker.produce(topic, numbers(0, 20), partition=1)
@@ -231,7 +231,7 @@ def test_who_wants_to_decide_alone_is_told(kafka_broker: KafkaBroker, kafka_sour
 
 @pytest.fixture
 def old_topic(old_kafka_broker: OldKafkaBroker, kafka_driver: str) -> str:
-    """A topic without an id, of this test and try alone."""
+    """Return a topic without an id, of this test and try alone."""
     name = f"old-{kafka_driver}-{uuid.uuid4().hex[:8]}"
     old_kafka_broker.create_topic(name)
     return name
@@ -258,7 +258,7 @@ def test_without_ids_while_nobody_reads(
     after.quiet(0.5)
     assert after.values[f"{old_topic}-0"] == numbers(5000, 13_000)
     assert again.counts == SourceCounts()
-    assert said(caplog) == [
+    assert messages_of(caplog) == [
         f"source kafka: topic {old_topic}, partition 0: the topic was deleted and created again; reading "
         "continues at 0; of the old topic, 0 records are lost, as far as its end was known"
     ]
@@ -322,4 +322,4 @@ def test_without_ids_a_last_record_that_retention_took_is_no_gap(
     after.quiet(0.5)
     assert after.values[f"{old_topic}-0"] == numbers(100, 150)
     assert again.counts == SourceCounts()
-    assert said(caplog) == []
+    assert messages_of(caplog) == []

@@ -1,4 +1,4 @@
-"""Logs that are not as they were: retention took records, a topic was made anew, one got more partitions."""
+"""Logs that have changed: retention took records, a topic was created again, one got more partitions."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_records_that_retention_took_before_they_were_read_are_counted_and_named
     reader.quiet(0.5)
     assert reader.offsets == {f"{topic}-0": list(range(70, 100)), f"{topic}-1": list(range(30, 100))}
     assert source.counts == SourceCounts(gap_records=40)
-    said = [r.getMessage() for r in caplog.records if "retention" in r.getMessage()]
-    assert said == [
+    messages = [r.getMessage() for r in caplog.records if "retention" in r.getMessage()]
+    assert messages == [
         f"source kafka: topic {topic}, partition 0: 40 records (30 to 69) were deleted by retention "
         "before the agent read them; reading continues at 70. Keep records longer (retention.ms, "
         "retention.bytes), or read faster"
@@ -137,13 +137,13 @@ def test_after_an_unclean_election_reading_goes_on_where_the_logs_part(kafka_bro
         driver.assign({"parted-0": 20})
         ledger = PositionLedger({"parted-0": 20})
         placement = Placement("kafka", ledger, "earliest")
-        said = LogTruncationError({})
-        placement.repair(driver, PositionGoneError({"parted-0": 12}, said, truncated=True))
+        error = LogTruncationError({})
+        placement.repair(driver, PositionGoneError({"parted-0": 12}, error, truncated=True))
         assert (driver.position("parted-0"), ledger.resume_position("parted-0")) == (12, 12)
         # What is said late of a log that had this topic's name before: this one holds the position.
         placement.repair(driver, PositionGoneError({"parted-0": None}, OffsetOutOfRangeError()))
         assert (driver.position("parted-0"), ledger.resume_position("parted-0")) == (12, 12)
-        placement.repair(driver, PositionGoneError({"parted-0": None}, said, truncated=True))
+        placement.repair(driver, PositionGoneError({"parted-0": None}, error, truncated=True))
         assert (driver.position("parted-0"), ledger.resume_position("parted-0")) == (0, 0)
         assert placement.counts(0) == SourceCounts()
     finally:

@@ -50,7 +50,7 @@ class Reports:
 
 @pytest.fixture
 def started() -> Iterator[Callable[[Sink], Sink]]:
-    """Starts sinks, and closes them whatever the test comes to."""
+    """Yield a function that starts a sink; close all of them after the test."""
     with ExitStack() as stack:
 
         def start(sink: Sink) -> Sink:
@@ -97,14 +97,14 @@ def test_each_window_is_a_message_with_its_series_as_key(kafka_broker: KafkaBrok
     sink = started(follower(kafka_broker, "sink-plain", reports))
     delivered(sink, 1200)
     assert sink.close(PATIENCE_SECONDS)
-    found = read_topic(kafka_broker, "sink-plain")
-    assert {each.headers["blindsight-store"] for each in found} == {b"s1"}
-    assert not any("blindsight-lease" in each.headers for each in found), "there is no lease on a folder"
-    by_id = {int(each.headers["blindsight-report"]): each.value for each in found}
+    messages = read_topic(kafka_broker, "sink-plain")
+    assert {each.headers["blindsight-store"] for each in messages} == {b"s1"}
+    assert not any("blindsight-lease" in each.headers for each in messages), "there is no lease on a folder"
+    by_id = {int(each.headers["blindsight-report"]): each.value for each in messages}
     assert by_id == dict(reports.rows)
-    assert len(found) == 1200
+    assert len(messages) == 1200
     for model in MODELS:
-        own = [each for each in found if each.key == f"t/{model}/".encode()]
+        own = [each for each in messages if each.key == f"t/{model}/".encode()]
         windows = [msgspec.json.decode(each.value)["window"] for each in own]
         assert windows == sorted(windows)
         assert len({each.partition for each in own}) == 1
@@ -127,8 +127,8 @@ def test_a_message_names_the_lease_that_it_was_sent_under(
     reports.add(2)
     second = started(follower(kafka_broker, "sink-lease", reports, saved, lease=8))
     delivered(second, 2)
-    found = read_topic(kafka_broker, "sink-lease")
-    assert [each.headers["blindsight-lease"] for each in found] == [b"7"] * 3 + [b"8"] * 2
+    messages = read_topic(kafka_broker, "sink-lease")
+    assert [each.headers["blindsight-lease"] for each in messages] == [b"7"] * 3 + [b"8"] * 2
     assert ids(kafka_broker, "sink-lease") == [1, 2, 3, 4, 5]
 
 
@@ -154,10 +154,10 @@ def test_what_was_sent_after_the_last_checkpoint_is_not_sent_again(
     second = started(follower(kafka_broker, topic, reports, saved))
     delivered(second, 760)
     assert second.close(PATIENCE_SECONDS)
-    found = [
+    messages = [
         each for each in read_topic(kafka_broker, topic) if each.headers.get("blindsight-store") == b"s1"
     ]
-    assert sorted(int(each.headers["blindsight-report"]) for each in found) == list(range(1, 801))
+    assert sorted(int(each.headers["blindsight-report"]) for each in messages) == list(range(1, 801))
     assert {last for last, _ in second.marks.values()} == {800}
     assert second.view.lost == 0
 
@@ -184,8 +184,8 @@ def test_an_unsaved_window_that_came_out_otherwise_is_sent(
     changed = Reports(3)
     changed.rows[2] = (3, msgspec.json.encode({"task": "t", "model": "erm", "group": "g", "window": 0}))
     delivered(started(follower(kafka_broker, "sink-backup", changed)), 3)
-    found = read_topic(kafka_broker, "sink-backup")
-    assert [each.key for each in found] == [b"t/irm/", b"t/coral/", b"t/erm/", b"t/erm/g"]
+    messages = read_topic(kafka_broker, "sink-backup")
+    assert [each.key for each in messages] == [b"t/irm/", b"t/coral/", b"t/erm/", b"t/erm/g"]
 
 
 def test_a_topic_that_was_made_anew_is_read_from_its_start(
@@ -220,9 +220,9 @@ def test_rejected_records_are_messages_too(kafka_broker: KafkaBroker, started: S
     started(sink)
     assert sink.write((Reject(RejectReason.ENCODING, "no UTF-8", b"\xff", "t-3", 7), "feed"))
     delivered(sink, 1)
-    (found,) = read_topic(kafka_broker, "sink-rejects")
-    assert found.key == b"feed"
-    assert msgspec.json.decode(found.value) == {
+    (message,) = read_topic(kafka_broker, "sink-rejects")
+    assert message.key == b"feed"
+    assert msgspec.json.decode(message.value) == {
         "reason": "encoding",
         "message": "no UTF-8",
         "source": "feed",
@@ -301,10 +301,10 @@ def test_without_a_store_the_oldest_windows_go_first_and_are_counted(
     broker.start()
     broker.create_topic("sink-queue")
     delivered(sink, 10)
-    found = [each.value for each in read_topic(broker, "sink-queue")]
-    assert len(found) == 10
-    assert set(found) >= set(lines[-5:])
-    assert found == [line for line in lines if line in found]
+    values = [each.value for each in read_topic(broker, "sink-queue")]
+    assert len(values) == 10
+    assert set(values) >= set(lines[-5:])
+    assert values == [line for line in lines if line in values]
 
 
 def test_closing_while_no_broker_answers_ends_soon(new_kafka_broker: Brokers) -> None:
@@ -356,9 +356,9 @@ def test_what_blindsight_sets_itself_is_refused_with_the_reason(key: str) -> Non
 
 def test_the_reader_of_the_tail_shares_the_login_and_nothing_of_the_producers() -> None:
     options = {"security_protocol": "SASL_SSL", "compression_type": "gzip", "sasl_plain_password": "x"}
-    found = tail_options(KafkaSink(brokers=("b",), topic="t", options=options))
-    assert (found["security_protocol"], found["sasl_plain_password"]) == ("SASL_SSL", "x")
-    assert {"compression_type", "linger_ms", "batch_size"} & set(found) == set()
+    tail = tail_options(KafkaSink(brokers=("b",), topic="t", options=options))
+    assert (tail["security_protocol"], tail["sasl_plain_password"]) == ("SASL_SSL", "x")
+    assert {"compression_type", "linger_ms", "batch_size"} & set(tail) == set()
 
 
 def test_a_certificate_that_is_not_there_is_told_at_the_start() -> None:
@@ -385,6 +385,6 @@ def test_a_certificate_that_is_not_there_is_told_at_the_start() -> None:
     ],
 )
 def test_errors_of_the_client_are_sentences(error: Exception, sentence: str) -> None:
-    found = str(explain_sink(error, KafkaSink(brokers=("b:1",), topic="t")))
-    assert found.startswith("topic t of Kafka at b:1: ")
-    assert sentence in found
+    message = str(explain_sink(error, KafkaSink(brokers=("b:1",), topic="t")))
+    assert message.startswith("topic t of Kafka at b:1: ")
+    assert sentence in message

@@ -22,7 +22,7 @@ Sources = Callable[..., KafkaSource]
 
 
 def looks(*seen: tuple[float, int, int], seconds: float = 60) -> list[list[Stall]]:
-    """What a watch finds at each (time, position, end) of one partition."""
+    """Return the stalls that a watch finds at each (time, position, end) of one partition."""
     watch = StallWatch(seconds)
     return [watch.find_stalls(now, {"t-0": (position, end)}) for now, position, end in seen]
 
@@ -69,7 +69,7 @@ class OpenTransaction(MemoryDriver):
         return self.last
 
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
-        """Return the ends of what is committed, if the brokers answer."""
+        """Return the ends of the committed records, if the brokers answer."""
         return super().ends(names, end, timeout_seconds) if self.answers or end == "earliest" else {}
 
 
@@ -79,7 +79,7 @@ def test_records_of_an_open_transaction_are_no_stall_if_the_brokers_do_not_answe
     driver = OpenTransaction(1)
     monkeypatch.setattr(health, "CHECK_SECONDS", 0.0)
     monkeypatch.setattr(pace, "PAUSE_FACTOR", 0.0)
-    monkeypatch.setattr(source_module, "make_driver", lambda *given: driver)
+    monkeypatch.setattr(source_module, "make_driver", lambda *arguments: driver)
     source = make_source("unused:9092", "clicks", stall_seconds=6)
     source.open({})
     while not source.read(0.0):
@@ -110,14 +110,14 @@ def test_a_stuck_partition_makes_the_source_not_up_and_is_read_on_by_a_new_consu
 
     sent = 10
 
-    def found() -> bool:
+    def is_seen() -> bool:
         nonlocal sent
         kafka_broker.produce("sticks", [b"x"] * 2, partitions=2)
         sent += 1
         reader.once(0.1)
         return source.trouble is not None  # the next read has another consumer, which may read all at once
 
-    wait_until(found, "the stuck partition is found", pause=0)
+    wait_until(is_seen, "the stuck partition is found", pause=0)
     assert not source.up
     assert source.trouble is not None
     assert source.trouble.startswith("sticks-0 has delivered nothing for 3 s, from position 10 on, while its")

@@ -1,4 +1,4 @@
-"""What two owners of a partition have both used is counted; what is handed over in order is used once."""
+"""Records that two owners of a partition have both used are counted; an orderly hand-over uses each once."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ def test_what_a_killed_owner_and_its_successor_both_used_is_counted_when_the_own
         assert owner.stdout is not None
         used = int(owner.stdout.readline())
         owner.kill()
-    told = kafka_broker.committed("owned", "owned", 1)["owned-0"]
-    assert (used, told) == (200, 100)
+    committed = kafka_broker.committed("owned", "owned", 1)["owned-0"]
+    assert (used, committed) == (200, 100)
 
     kafka_broker.produce("owned", [b"%d" % i for i in range(200, 300)])
     successor = kafka_source(kafka_broker.address, "owned", group="owned")
     successor.open({})
     reader = Reader(successor)
-    reader.until(300 - told)
+    reader.until(300 - committed)
     successor.close()
-    assert reader.offsets["owned-0"] == list(range(told, 300))
+    assert reader.offsets["owned-0"] == list(range(committed, 300))
     assert successor.counts == SourceCounts()
 
     again = kafka_source(kafka_broker.address, "owned", group="owned")
@@ -74,7 +74,7 @@ def test_what_a_killed_owner_and_its_successor_both_used_is_counted_when_the_own
     reader = Reader(again)
     reader.until_up()
     reader.quiet(0.5)
-    assert again.counts == SourceCounts(taken_over_records=300 - used, overlap_records=used - told)
+    assert again.counts == SourceCounts(taken_over_records=300 - used, overlap_records=used - committed)
     kafka_broker.produce("owned", [b"new"])
     reader.until(1)
     assert reader.offsets["owned-0"] == [300]
@@ -86,11 +86,11 @@ def test_the_overlap_is_counted_also_after_the_group_divided_its_partitions_anew
     """Each new division places a partition again with its owner, who commits from where it began."""
     kafka_broker.create_topic("divided")
     kafka_broker.produce("divided", [b"%d" % i for i in range(100)])
-    told = kafka_source(kafka_broker.address, "divided", group="divided")
-    told.open({"divided-0": 40})
-    reader = Reader(told)
+    source = kafka_source(kafka_broker.address, "divided", group="divided")
+    source.open({"divided-0": 40})
+    reader = Reader(source)
     reader.until(60)
-    told.close()
+    source.close()
     for count in (10, 20):
         kafka_broker.produce("divided", [b"more"] * 10)
         again = kafka_source(kafka_broker.address, "divided", group="divided")
@@ -112,8 +112,13 @@ def test_the_overlap_is_counted_also_after_the_successor_has_handed_the_partitio
 ) -> None:
     kafka_broker.create_topic("passed-on")
     kafka_broker.produce("passed-on", [b"%d" % i for i in range(100)])
-    told = 30
-    for count in (told, 100 - told, 20, 10):  # the first one's store is ahead of what it told: it has used 50
+    committed = 30
+    for count in (
+        committed,
+        100 - committed,
+        20,
+        10,
+    ):  # the first one's store is ahead of what it told: it has used 50
         source = kafka_source(kafka_broker.address, "passed-on", group="passed-on")
         source.open({})
         reader = Reader(source, absorb=False)
@@ -121,7 +126,7 @@ def test_the_overlap_is_counted_also_after_the_successor_has_handed_the_partitio
         source.acknowledge({"passed-on-0": reader.offsets["passed-on-0"][0] + count})
         source.close()
         kafka_broker.produce("passed-on", [b"more"] * 20)
-    for used, twice in ((50, 20), (100, 0), (told, 0)):
+    for used, twice in ((50, 20), (100, 0), (committed, 0)):
         back = kafka_source(kafka_broker.address, "passed-on", group="passed-on")
         back.open({"passed-on-0": used})
         Reader(back, absorb=False).until_up()
@@ -143,12 +148,12 @@ def test_a_read_says_that_another_member_used_what_lies_before_it(
     back.open({"between-0": 20})
     Reader(back).until_up()
     kafka_broker.produce("between", [b"new"] * 10)
-    found: list[bool] = []
+    flags: list[bool] = []
     wait_until(
-        lambda: bool(found.extend(raw.after_others for raw in back.read(0.1))) or len(found) >= 2,
+        lambda: bool(flags.extend(raw.after_others for raw in back.read(0.1))) or len(flags) >= 2,
         "both are read",
     )
-    assert found[:2] == [True, False]
+    assert flags[:2] == [True, False]
 
 
 def test_what_the_group_was_not_told_of_may_have_been_used_twice(

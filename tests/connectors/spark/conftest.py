@@ -1,4 +1,4 @@
-"""What tests on Spark share."""
+"""The fixtures that tests on Spark share."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.services.spark_cluster import SparkCluster
 
 @pytest.fixture(scope="package")
 def spark_cluster(spark_java: None) -> Iterator[SparkCluster]:
-    """A standalone master with two workers, for one driver at a time."""
+    """Yield a standalone master with two workers, for one driver at a time."""
     with SparkCluster() as cluster:
         yield cluster

@@ -30,21 +30,21 @@ class Message(NamedTuple):
 
 
 def messages(records: Iterable[Any], partitions: int) -> list[Message]:
-    """Records spread over partitions, their own times as those of their messages."""
-    found, last = [], 1
+    """Return records spread over partitions, their own times as those of their messages."""
+    messages, last = [], 1
     offsets: Counter[int] = Counter()
     for i, record in enumerate(records):
         value = record if isinstance(record, bytes) else json.dumps(record).encode()
         moment = record.get("time") if isinstance(record, dict) else None
         last = int(moment * 1000) if isinstance(moment, int | float) else last
         partition = i * 7 // 3 % partitions
-        found.append(Message(partition, offsets[partition], last, value))
+        messages.append(Message(partition, offsets[partition], last, value))
         offsets[partition] += 1
-    return found
+    return messages
 
 
 def send(broker: KafkaBroker, topic: str, sent: Sequence[Message]) -> None:
-    """Messages to a new topic, whose partitions give them the offsets that they have."""
+    """Send messages to a new topic, whose partitions give them the offsets that they have."""
     from kafka import KafkaProducer
 
     # Their times are long past: the broker would remove them.
@@ -58,32 +58,32 @@ def send(broker: KafkaBroker, topic: str, sent: Sequence[Message]) -> None:
 
 
 def cuts(checkpoint: Path, topic: str) -> list[dict[int, int]]:
-    """By batch, the offset in each partition at which it ends: as Spark's log of the stream has them."""
-    found = []
+    """Return, by batch, the offset in each partition at which it ends, from Spark's log of the stream."""
+    batch_ends = []
     folder = checkpoint / "spark" / "offsets"
     for number in sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit()):
         ends = json.loads((folder / str(number)).read_text().splitlines()[2])[topic]
-        found.append({int(partition): int(end) for partition, end in ends.items()})
-    return found
+        batch_ends.append({int(partition): int(end) for partition, end in ends.items()})
+    return batch_ends
 
 
 def in_batches(sent: Sequence[Message], ends: Sequence[dict[int, int]]) -> list[list[Message]]:
-    """Messages of each batch, by their times, which do not fall within a partition."""
+    """Return messages of each batch, by their times, which do not fall within a partition."""
     begins: dict[int, int] = defaultdict(int)
-    found = []
+    batches = []
     for end in ends:
         some, newest = [], dict[int, int]()
         for message in sorted(sent):
             if begins[message.partition] <= message.offset < end[message.partition]:
                 newest[message.partition] = max(newest.get(message.partition, 0), message.milliseconds)
                 some.append((newest[message.partition], message))
-        found.append([message for _, message in sorted(some)])
+        batches.append([message for _, message in sorted(some)])
         begins.update(end)
-    return found
+    return batches
 
 
 def stream_config(folder: Path, broker: str, topic: str = "p", **more: Any) -> Path:
-    """A configuration that reads a topic; windows of the task `t` close by their size alone."""
+    """Return a configuration that reads a topic; windows of the task `t` close by their size alone."""
     tasks = TASKS | {"t": TASKS["t"] | {"window": {"size": 100, "min_size": 20, "max_age_seconds": 1e6}}}
     text = {
         "tasks": tasks,
@@ -97,7 +97,7 @@ def stream_config(folder: Path, broker: str, topic: str = "p", **more: Any) -> P
 
 
 def one_engine(config: Path, batches: Sequence[Sequence[Message]], topic: str) -> dict[Any, list[Any]]:
-    """By task and model, the lines of one engine that takes the messages of batches one by one."""
+    """Return, by task and model, the lines of one engine that takes the messages of batches one by one."""
     loaded = load_config(str(config))
     engine = ReferenceTrial(loaded).engine_settings(event_time=True).build()
     decoder = Decoder(layouts(loaded.tasks), "kafka")
@@ -109,13 +109,13 @@ def one_engine(config: Path, batches: Sequence[Sequence[Message]], topic: str) -
 
 
 def by_model(lines: Iterable[Any]) -> dict[Any, list[Any]]:
-    """What lines say of their windows, in their order."""
-    found: dict[Any, list[Any]] = defaultdict(list)
+    """Return the windows' fields of the lines, by task and model, in their order."""
+    by_series: dict[Any, list[Any]] = defaultdict(list)
     for line in lines:
-        told = line["window"], line["revision"], line.get("group"), line["size"], line["closed_by"]
+        head = line["window"], line["revision"], line.get("group"), line["size"], line["closed_by"]
         estimates = [
             (one["metric"], one["estimator"], one.get("value"), one.get("lower"), one.get("labels"))
             for one in line.get("estimates") or line["models"]  # of an arena
         ]
-        found[line["task"], line.get("model")].append((*told, estimates))
-    return dict(found)
+        by_series[line["task"], line.get("model")].append((*head, estimates))
+    return dict(by_series)

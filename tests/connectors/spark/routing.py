@@ -1,4 +1,4 @@
-"""Which blocks Spark's shuffle brings to which unit, said once more in this process."""
+"""The blocks that Spark's shuffle brings to each unit, computed once more in this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from monitor.parallel.planning import Unit
 
 
 def wanted(block: Block, unit: Unit) -> bool:
-    """Whether a block goes to the task that computes a unit."""
+    """Return whether a block goes to the task that computes a unit."""
     if block.kind != BlockKind.SHARE or block.task != unit.task:
         return False
     if unit.model is None:

@@ -48,25 +48,27 @@ TASKS: dict[str, Any] = {
 
 
 def records(seed: int = 1, requests: int = 2000) -> list[Any]:
-    """Of all four tasks, in one order; verdicts of the arena come along, and late, some beyond its cap."""
+    """Return records of all four tasks, in one order; verdicts of the arena come along, and late, some beyond
+    its cap.
+    """
     rng = np.random.default_rng(seed)
-    found = stream(seed, requests)
+    records = stream(seed, requests)
     for i in range(requests // 6):
         scores = confidences(rng, 3)
         label = CLASSES[int(rng.random() < scores.mean())]
-        at = int(len(found) * i / (requests // 6))
+        at = int(len(records) * i / (requests // 6))
         one: dict[str, Any] = {"id": f"s{i}", "task": "s", "time": 1.7e9 + 6 * i}
         one["models"] = {name: [1 - p, p] for name, p in zip(MODELS, scores.tolist(), strict=True)}
-        found.insert(at, one | ({"label": label} if i % 3 == 0 else {}))
-    duels, others = comparisons(seed, requests // 2), len(found)
+        records.insert(at, one | ({"label": label} if i % 3 == 0 else {}))
+    duels, others = comparisons(seed, requests // 2), len(records)
     for i, one in enumerate(duels):
         one |= {"task": "duel", "time": 1.7e9 + 2 * (one["time"] - 1.7e9)}
-        found.insert(others * i // len(duels) + i, one)
-    return found
+        records.insert(others * i // len(duels) + i, one)
+    return records
 
 
 def write_input(folder: Path, tasks: dict[str, Any] | None = None, files: int = 4, **more: Any) -> Path:
-    """A configuration, and `parts/` with the records; the configuration's path."""
+    """Return a configuration, and `parts/` with the records; the configuration's path."""
     parts = folder / "parts"
     parts.mkdir(parents=True)
     write_parts(parts, records(**more), files)
@@ -80,8 +82,8 @@ def write_input(folder: Path, tasks: dict[str, Any] | None = None, files: int = 
     return config
 
 
-def write_parts(folder: Path, found: Sequence[Any], files: int) -> None:
-    """Records over so many files, in the order of their names."""
-    edges = np.linspace(0, len(found), files + 1).astype(int).tolist()
+def write_parts(folder: Path, records: Sequence[Any], files: int) -> None:
+    """Write records into `files` files, in the order of their names."""
+    edges = np.linspace(0, len(records), files + 1).astype(int).tolist()
     for number, (start, stop) in enumerate(itertools.pairwise(edges)):
-        (folder / f"part-{number:03d}.ndjson").write_bytes(ndjson(found[start:stop]))
+        (folder / f"part-{number:03d}.ndjson").write_bytes(ndjson(records[start:stop]))

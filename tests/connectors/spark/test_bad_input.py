@@ -1,4 +1,4 @@
-"""What `replay --engine spark` says where it is given what cannot work, and what it leaves behind."""
+"""The errors of `replay --engine spark` for unusable input, and the files that it leaves behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ VERSION = '[ "$1" = -version ] && {{ echo \'openjdk version "{}"\' >&2; exit 0; 
 
 
 def replayed(config: Path, *files: Path | str, **environment: str) -> tuple[int, str]:
-    """The command in a process of its own, with another environment: its exit code, and what it said."""
+    """Return the command in a process of its own, with another environment: its exit code, and what it
+    said.
+    """
     words: Sequence[str] = [
         *(sys.executable, "-m", "monitor.cli", "replay", str(config), *map(str, files)),
         *("--out", str(config.parent / "out"), "--engine", "spark", "--master", "local[1]"),
@@ -45,7 +47,7 @@ def replayed(config: Path, *files: Path | str, **environment: str) -> tuple[int,
 
 
 def fake(folder: Path, script: str) -> str:
-    """A PATH with a `java` of our own in front."""
+    """Return a PATH with a `java` of our own in front."""
     folder.mkdir(exist_ok=True)
     java = folder / "java"
     java.write_text(script)
@@ -54,7 +56,7 @@ def fake(folder: Path, script: str) -> str:
 
 
 def spark_of(folder: Path, version: str) -> str:
-    """A PYTHONPATH on which a pyspark stands that says that it is of this version."""
+    """Return a PYTHONPATH on which a pyspark stands that says that it is of this version."""
     (folder / "pyspark").mkdir(parents=True)
     (folder / "pyspark" / "__init__.py").write_text(f"__version__ = {version!r}\n")
     here = str(Path(__file__).parents[3])
@@ -89,20 +91,22 @@ def test_a_java_that_will_not_do_is_named_before_anything_starts(
 ) -> None:
     """Behind a Spark that is right: one that says so."""
     path = spark_of(config.parent / "new", "4.0.0")
-    found = replayed(config, config.parent / "parts", PYTHONPATH=path, PATH=fake(config.parent / "j", script))
+    outcome = replayed(
+        config, config.parent / "parts", PYTHONPATH=path, PATH=fake(config.parent / "j", script)
+    )
     java = config.parent / "j" / "java"
     gap = "" if says.startswith(":") else " "
-    assert found == (2, f"blindsight: --engine spark{gap}{says.format(java=java)}{ADVICE}")
+    assert outcome == (2, f"blindsight: --engine spark{gap}{says.format(java=java)}{ADVICE}")
     assert not (config.parent / "out").exists()
 
 
 @pytest.mark.usefixtures("spark")
 def test_a_java_that_ends_as_it_starts_is_told_with_what_it_said(config: Path) -> None:
     script = "#!/bin/sh\n" + VERSION.format("17.0.2") + "echo 'Could not reserve enough space' >&2\nexit 1\n"
-    code, said = replayed(config, config.parent / "parts", PATH=fake(config.parent / "j", script))
+    code, output = replayed(config, config.parent / "parts", PATH=fake(config.parent / "j", script))
     assert code == 1
-    assert "Could not reserve enough space\n" in said
-    last = said.splitlines()[-1]
+    assert "Could not reserve enough space\n" in output
+    last = output.splitlines()[-1]
     assert last.startswith("blindsight: Spark's Java ended as it was started; above stands what it said: ")
     assert "spark.driver.memory=1g" in last
     assert list((config.parent / "out").iterdir()) == []
@@ -116,9 +120,9 @@ def test_a_parquet_file_of_other_types_is_refused_among_good_ones(config: Path) 
     parquet.write_table(pyarrow.table(columns), parts / "part-001.parquet")
     columns["scores.bad"] = pyarrow.array([b"0.1"], pyarrow.binary())
     parquet.write_table(pyarrow.table(columns), parts / "part-002.parquet")
-    code, said = replayed(config, parts)
+    code, output = replayed(config, parts)
     assert code == 2
-    assert said == (
+    assert output == (
         f"blindsight: {parts}/part-002.parquet: its column scores.bad is of type binary, of which no row can "
         "be used; expected a number; cast it, or rename the column if it means something else\n"
     )
@@ -179,9 +183,9 @@ def test_a_full_disk_is_told_of_the_table_too(tmp_path: Path) -> None:
     ],
 )
 def test_what_else_spark_says_becomes_a_sentence(text: str, says: str) -> None:
-    found = meaning(f"Job aborted: {text}", "local[1]")
-    assert type(found) is ClusterError
-    assert says in str(found)
+    error = meaning(f"Job aborted: {text}", "local[1]")
+    assert type(error) is ClusterError
+    assert says in str(error)
 
 
 @pytest.mark.usefixtures("spark")

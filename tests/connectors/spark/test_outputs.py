@@ -34,14 +34,14 @@ NewTopic = Callable[[KafkaSink, dict[str, Mark]], OutTopic]
 
 @pytest.fixture
 def topic_of() -> Iterator[NewTopic]:
-    """Outputs of the stream `s`, as its drivers make them one after the other."""
+    """Yield outputs of the stream `s`, as its drivers make them one after the other."""
     with ExitStack() as stack:
 
         def new(settings: KafkaSink, saved: dict[str, Mark]) -> OutTopic:
-            found = OutTopic(build_reports_topic(settings, "s"), saved, threading.Event())
-            stack.callback(found.close)
-            found.open()
-            return found
+            topic = OutTopic(build_reports_topic(settings, "s"), saved, threading.Event())
+            stack.callback(topic.close)
+            topic.open()
+            return topic
 
         yield new
 
@@ -62,11 +62,11 @@ def test_a_batch_that_was_written_and_not_committed_comes_once(
     again.write(third)
     topic_of(settings, marks).write(third)
 
-    found = [each for each in read_topic(kafka_broker, "spark-out") if each.headers]
-    by_number = {int(each.headers["blindsight-report"]): each.value for each in found}
+    messages = [each for each in read_topic(kafka_broker, "spark-out") if each.headers]
+    by_number = {int(each.headers["blindsight-report"]): each.value for each in messages}
     assert by_number == dict(enumerate([*LINES, *third.lines], 1))
-    assert len(found) == len(by_number) == 1201
-    assert {each.headers["blindsight-store"] for each in found} == {b"s"}
+    assert len(messages) == len(by_number) == 1201
+    assert {each.headers["blindsight-store"] for each in messages} == {b"s"}
     assert again.view.delivered == 801
     assert (again.view.waiting, again.view.lost, again.view.trouble) == (0, 0, None)
 

@@ -1,4 +1,4 @@
-"""What a replay on Spark is made of, without Spark: splits, units, what executors run, tables, sentences."""
+"""The parts of a replay on Spark, without Spark: splits, units, work of executors, tables, sentences."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ from tests.services.process import PATIENCE_SECONDS  # noqa: E402
 
 
 def in_parts(config: Path, splits: Sequence[Split]) -> tuple[list[bytes], list[Unit]]:
-    """The stages of a replay in this process; units one after the other."""
+    """Return the stages of a replay in this process; units one after the other."""
     loaded = load_config(str(config))
     job = Job(loaded, ReferenceTrial(loaded).engine_settings(event_time=True), tuple(splits))
     blocks = [block for number in range(len(splits)) for block in blocks_of(job, number)]
@@ -94,9 +94,9 @@ def test_splits_and_units_give_the_lines_of_one_process(tmp_path: Path) -> None:
     files = files_of([tmp_path / "parts"])
     splits = [split for path in files for split in splits_of(path, size=60_000)]
 
-    found, units = in_parts(config, splits)
+    lines, units = in_parts(config, splits)
 
-    assert found == one_process(config, files, tmp_path / "out")
+    assert lines == one_process(config, files, tmp_path / "out")
     assert len(splits) > 6
     assert [unit.model for unit in units if unit.task == "s"] == [None], "`ssme` estimates models together"
     assert sorted(unit.model or "" for unit in units if unit.task == "t") == ["coral", "erm", "irm"]
@@ -111,10 +111,10 @@ def test_the_files_of_splits_are_counted_for_the_note_about_their_order(tmp_path
     job = Job(loaded, ReferenceTrial(loaded).engine_settings(event_time=True), tuple(splits))
 
     blocks = [block for number in range(len(splits)) for block in blocks_of(job, number)]
-    found = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
+    facts = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
 
-    assert sum(each.files.get(str(labels), [0, 0])[1] for each in found) == 300
-    assert f"the labels of {labels} came after all answers of" in notes_of_order(found)[0]
+    assert sum(each.files.get(str(labels), [0, 0])[1] for each in facts) == 300
+    assert f"the labels of {labels} came after all answers of" in notes_of_order(facts)[0]
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,19 @@ def test_the_files_of_splits_are_counted_for_the_note_about_their_order(tmp_path
 )
 def test_arrays_are_packed_in_few_bytes_and_come_out_bit_for_bit(values: Any, least: int) -> None:
     data = packed([values, values])
-    found, again = unpacked(data)
-    assert (found.dtype, found.shape, found.tobytes()) == (values.dtype, values.shape, values.tobytes())
-    assert found.flags.writeable
-    assert again is found, "what stands there twice is packed once"
+    unpacked_values, again = unpacked(data)
+    assert (unpacked_values.dtype, unpacked_values.shape, unpacked_values.tobytes()) == (
+        values.dtype,
+        values.shape,
+        values.tobytes(),
+    )
+    assert unpacked_values.flags.writeable
+    assert again is unpacked_values, "what stands there twice is packed once"
     assert len(data) <= values.nbytes + 300 - least
 
 
 def test_a_task_makes_python_read_no_archive_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark has Python look for modules anew before each task; an archive can be imported from still."""
+    """Spark has Python look for modules again before each task; an archive can still be imported from."""
     archive = tmp_path / "modules.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for name in ("of_an_archive_a", "of_an_archive_b"):
@@ -184,17 +188,17 @@ def test_splits_of_lines_hold_each_line_once(tmp_path: Path, size: int) -> None:
 
 
 def test_a_split_of_a_block_of_lines_is_one_read(tmp_path: Path) -> None:
-    """What is read beyond a split is read for nothing."""
+    """Reading beyond a split wastes the work."""
     path = tmp_path / "p.ndjson"
     sizes = np.random.default_rng(0).integers(1, 2000, 4000)
     path.write_bytes(b"".join(b"x" * int(n) + b"\n" for n in sizes))
     splits = splits_of(path, BLOCK_BYTES)
 
-    found = [list(read_split(FileSource(path), split, 1)) for split in splits]
+    splits_read = [list(read_split(FileSource(path), split, 1)) for split in splits]
 
     assert len(splits) == 4
-    assert [len(raws) for reads in found for raws in reads] == [1] * len(splits)
-    assert b"".join(raws[0].data for (raws,) in found) == path.read_bytes()
+    assert [len(raws) for reads in splits_read for raws in reads] == [1] * len(splits)
+    assert b"".join(raws[0].data for (raws,) in splits_read) == path.read_bytes()
 
 
 def test_parquet_is_split_between_row_groups_and_read_from_there(tmp_path: Path) -> None:
@@ -216,11 +220,11 @@ def test_parquet_is_split_between_row_groups_and_read_from_there(tmp_path: Path)
     parquet.write_table(table, path, row_group_size=700)
 
     splits = splits_of(path, size=40_000)
-    found, _ = in_parts(config, splits)
+    lines, _ = in_parts(config, splits)
 
     assert [split.start for split in splits] == list(range(0, rows, ROWS)), "where one reader cuts, too"
-    assert found == one_process(config, [path], tmp_path / "out")
-    assert len(found) > 100
+    assert lines == one_process(config, [path], tmp_path / "out")
+    assert len(lines) > 100
 
 
 def test_files_without_a_record_give_no_line(tmp_path: Path) -> None:
@@ -260,9 +264,9 @@ def test_a_file_that_shrank_meanwhile_is_not_begun_anew(tmp_path: Path) -> None:
 
 
 def facts(models: dict[tuple[str, str], int], labels: int = 0, task: str = "t") -> Facts:
-    found = Facts(labels=Counter({task: labels}))
-    found.models = {name: [i, rows] for i, (name, rows) in enumerate(models.items())}
-    return found
+    facts = Facts(labels=Counter({task: labels}))
+    facts.models = {name: [i, rows] for i, (name, rows) in enumerate(models.items())}
+    return facts
 
 
 def settings(tmp_path: Path, **task: Any) -> Any:
@@ -274,10 +278,10 @@ def settings(tmp_path: Path, **task: Any) -> Any:
 
 def test_models_go_side_by_side_unless_they_share_what_is_full(tmp_path: Path) -> None:
     many = {("t", "a"): 900_000, ("t", "b"): 900_000}
-    asked = settings(tmp_path, window={"size": 500})
-    assert why_whole(asked, [facts(many)]) == {}
-    assert why_whole(asked, [facts({("t", "a"): 400_000, ("t", "b"): 500_000}, labels=9)]) == {}
-    why = why_whole(asked, [facts(many, labels=9)])["t"]
+    job_settings = settings(tmp_path, window={"size": 500})
+    assert why_whole(job_settings, [facts(many)]) == {}
+    assert why_whole(job_settings, [facts({("t", "a"): 400_000, ("t", "b"): 500_000}, labels=9)]) == {}
+    why = why_whole(job_settings, [facts(many, labels=9)])["t"]
     assert "labels.max_answers, 1,000,000, keeps" in why
     assert "with 1,800,000 or more its models go side by side" in why
     larger = settings(tmp_path, window={"size": 500}, labels={"max_answers": 1_800_000})
@@ -287,10 +291,10 @@ def test_models_go_side_by_side_unless_they_share_what_is_full(tmp_path: Path) -
 
 
 def test_a_whole_task_is_one_unit_and_others_have_one_a_model() -> None:
-    found = [facts({("t", "b"): 3, ("t", "a"): 5}), facts({("t", "c"): 1, ("u", "a"): 7, ("t", "a"): 1})]
-    assert rows_of(found) == {("t", "b"): 3, ("t", "a"): 6, ("t", "c"): 1, ("u", "a"): 7}
-    assert units_of(found, {"t"}) == [Unit("t", None, 10), Unit("u", "a", 7)]
-    assert len(units_of(found, ())) == 4
+    all_facts = [facts({("t", "b"): 3, ("t", "a"): 5}), facts({("t", "c"): 1, ("u", "a"): 7, ("t", "a"): 1})]
+    assert rows_of(all_facts) == {("t", "b"): 3, ("t", "a"): 6, ("t", "c"): 1, ("u", "a"): 7}
+    assert units_of(all_facts, {"t"}) == [Unit("t", None, 10), Unit("u", "a", 7)]
+    assert len(units_of(all_facts, ())) == 4
 
 
 def test_units_are_spread_by_their_rows_and_a_skewed_one_is_told() -> None:
@@ -380,10 +384,10 @@ def test_the_table_has_a_column_for_all_that_a_line_may_say(line: type[msgspec.S
     """But what estimates of a kind leave out: those of a series name no model and no class."""
     never = {"estimates": {"model", "class"}, "classes": {"model"}, "models": {"class"}}
 
-    def missing(told: Any, fields: Any, where: str) -> list[str]:
-        types: list[Any] = list(told.types) if isinstance(told, UnionType) else [told]
+    def missing(field_type: Any, fields: Any, where: str) -> list[str]:
+        types: list[Any] = list(field_type.types) if isinstance(field_type, UnionType) else [field_type]
         types = [one.item_type if isinstance(one, VarTupleType) else one for one in types]
-        found = []
+        lacking = []
         for struct in (one for one in types if isinstance(one, StructType)):
             if pyarrow.types.is_list(fields):
                 fields = fields.value_type
@@ -392,10 +396,10 @@ def test_the_table_has_a_column_for_all_that_a_line_may_say(line: type[msgspec.S
                 path = f"{where}.{each.encode_name}"
                 if each.encode_name in never.get(where.rpartition(".")[2], ()):
                     continue
-                found += (
+                lacking += (
                     missing(each.type, names[each.encode_name], path) if each.encode_name in names else [path]
                 )
-        return found
+        return lacking
 
     assert missing(type_info(line), pyarrow.struct(list(SCHEMA)), line.__name__) == []
     assert len(SCHEMA.field("calibration").type) == 7
@@ -489,8 +493,8 @@ def test_java_that_is_missing_or_too_old_is_named(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     for version, says in (("11.0.2", "is of version 11"), ("", "does not tell its version")):
-        told = f"echo 'openjdk version \"{version}\"' >&2" if version else "exit 1"
-        java.write_text(f"#!/bin/sh\n{told}\n")
+        command = f"echo 'openjdk version \"{version}\"' >&2" if version else "exit 1"
+        java.write_text(f"#!/bin/sh\n{command}\n")
         java.chmod(java.stat().st_mode | stat.S_IXUSR)
         with pytest.raises(ConfigError, match=f"needs Java 17 or later, but .*bin/java {says}"):
             refuse_java({"JAVA_HOME": str(tmp_path)})
@@ -531,9 +535,9 @@ def test_java_that_is_missing_or_too_old_is_named(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_spark_says_becomes_a_sentence(text: str, kind: type[Exception], says: str) -> None:
-    found = meaning(text, "spark://h:1")
-    assert type(found) is kind
-    assert says in str(found)
+    error = meaning(text, "spark://h:1")
+    assert type(error) is kind
+    assert says in str(error)
 
 
 def test_settings_of_spark_are_key_and_value() -> None:
@@ -547,12 +551,12 @@ def test_settings_of_spark_are_key_and_value() -> None:
 
 def test_a_time_that_leaps_between_splits_is_found(tmp_path: Path) -> None:
     config = write_input(tmp_path, {"u": TASKS["u"]}, files=1)
-    found = [r for r in records() if isinstance(r, dict) and r.get("task") == "u"]
-    for i, record in enumerate(found):
-        record["time"] = 1.7e9 + i + (40 * 86_400 if i > len(found) // 2 else 0)
-    found[9]["time"] = 9e9
+    of_task = [r for r in records() if isinstance(r, dict) and r.get("task") == "u"]
+    for i, record in enumerate(of_task):
+        record["time"] = 1.7e9 + i + (40 * 86_400 if i > len(of_task) // 2 else 0)
+    of_task[9]["time"] = 9e9
     path = tmp_path / "leap.ndjson"
-    path.write_bytes(ndjson(found))
+    path.write_bytes(ndjson(of_task))
 
     lines, _ = in_parts(config, splits_of(path, size=path.stat().st_size // 4))
 
@@ -561,7 +565,7 @@ def test_a_time_that_leaps_between_splits_is_found(tmp_path: Path) -> None:
 
 
 def test_replaced_units_name_their_own_model_only(tmp_path: Path) -> None:
-    asked = replace(settings(tmp_path, models={"a": {}, "b": {}}))
+    job_settings = replace(settings(tmp_path, models={"a": {}, "b": {}}))
     computing = Computing((Unit("t", "a", 0),), ())
-    *_, ended = lines_of(Job(load_config(str(tmp_path / "config.yaml")), asked, ()), computing, 0, [])
+    *_, ended = lines_of(Job(load_config(str(tmp_path / "config.yaml")), job_settings, ()), computing, 0, [])
     assert [series.model for series in unpacked(ended.line).view.series] == ["a"]

@@ -33,12 +33,12 @@ TASK = {
 def windows(folder: Path) -> list[Any]:
     parquet = pytest.importorskip("pyarrow.parquet")
     files = sorted((folder / "out").glob("windows-*.parquet"))
-    found = [row for file in files for row in parquet.read_table(file).to_pylist()]
-    return [(row["model"], row["window"], row["closed_by"], row["size"]) for row in found]
+    rows = [row for file in files for row in parquet.read_table(file).to_pylist()]
+    return [(row["model"], row["window"], row["closed_by"], row["size"]) for row in rows]
 
 
 def answers(models: tuple[str, ...], start: int) -> list[bytes]:
-    """Thirty of each model, at this time."""
+    """Return thirty of each model, at this time."""
     now = time.time()
     scores = {name: [0.8, 0.2] for name in models}
     return [

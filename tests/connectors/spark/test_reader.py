@@ -1,4 +1,4 @@
-"""What Spark's reader of Kafka is told of a source: logins, certificates, headers; tried at real brokers."""
+"""The options of Spark's reader of Kafka: logins, certificates, headers; tried at real brokers."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def source(**more: Any) -> KafkaSourceConfig:
 def session(spark: None) -> Iterator[Any]:
     from connectors.spark.session import started
 
-    with started("local[1]", {"spark.jars": kafka_jars()}, "tests") as found:
-        yield found
+    with started("local[1]", {"spark.jars": kafka_jars()}, "tests") as session:
+        yield session
 
 
 def loaded(session: Any, settings: KafkaSourceConfig) -> Any:
-    """All that is in the topics, read once with what a stream is told."""
+    """Return all that is in the topics, read once with what a stream is told."""
     return session.read.format("kafka").options(**reader_options(settings)).load()
 
 
@@ -82,9 +82,9 @@ def test_events_in_binary_mode_come_with_their_headers(
     )
     config = load_config(str(path))
     stream = Stream(config, ReferenceTrial(config).engine_settings(event_time=True), only_source(config))
-    told = session.sparkContext.broadcast(stream)
+    broadcast = session.sparkContext.broadcast(stream)
     messages = loaded(session, stream.source).selectExpr(*MESSAGES).coalesce(1)
-    rows = messages.mapInArrow(partial(read_messages, told), BLOCKS).collect()
+    rows = messages.mapInArrow(partial(read_messages, broadcast), BLOCKS).collect()
     (share,) = [unpacked(bytes(row.data)).share for row in rows if row.kind == BlockKind.SHARE]
     (facts,) = [unpacked(bytes(row.data)) for row in rows if row.kind == BlockKind.FACTS]
     assert share.model == "erm ü"
@@ -111,9 +111,9 @@ def test_key_header_and_timestamp_of_a_message_are_mapped(
     )
     config = load_config(str(path))
     stream = Stream(config, ReferenceTrial(config).engine_settings(event_time=True), only_source(config))
-    told = session.sparkContext.broadcast(stream)
+    broadcast = session.sparkContext.broadcast(stream)
     messages = loaded(session, stream.source).selectExpr(*MESSAGES).coalesce(1)
-    rows = messages.mapInArrow(partial(read_messages, told), BLOCKS).collect()
+    rows = messages.mapInArrow(partial(read_messages, broadcast), BLOCKS).collect()
     (share,) = [unpacked(bytes(row.data)).share for row in rows if row.kind == BlockKind.SHARE]
     assert share.model == "erm"
     assert share.records.key.tolist() == id_keys(["r-1"]).tolist()
@@ -123,7 +123,9 @@ def test_key_header_and_timestamp_of_a_message_are_mapped(
 def test_each_batch_is_decoded_in_pieces_as_large_as_the_first_ones(
     session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How many blocks of a batch its engines get at a time is nothing to the messages of the next batch."""
+    """The engines of a batch get any number of its blocks at a time; the messages of the next batch do not
+    depend on it.
+    """
     from connectors.spark import streaming
 
     config = load_config(str(stream_config(tmp_path, "b:1")))
@@ -157,10 +159,10 @@ def test_each_batch_is_decoded_in_pieces_as_large_as_the_first_ones(
 
 
 def test_options_are_said_in_the_words_of_kafkas_client(tmp_path: Path) -> None:
-    found = reader_options(
+    spark_options = reader_options(
         source(options={"auto_offset_reset": "latest", "check_crcs": False, "fetch_min_bytes": 1000})
     )
-    assert found == {
+    assert spark_options == {
         "kafka.bootstrap.servers": "b:1",
         "subscribe": "p",
         "startingOffsets": "latest",
@@ -168,10 +170,10 @@ def test_options_are_said_in_the_words_of_kafkas_client(tmp_path: Path) -> None:
         "kafka.fetch.min.bytes": "1000",
     }
     login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-512"}
-    found = reader_options(
+    spark_options = reader_options(
         source(options=login | {"sasl_plain_username": USER, "sasl_plain_password": 'a"\\b'})
     )
-    assert found["kafka.sasl.jaas.config"] == (
+    assert spark_options["kafka.sasl.jaas.config"] == (
         "org.apache.kafka.common.security.scram.ScramLoginModule required "
         f'username="{USER}" password="a\\"\\\\b";'
     )
@@ -191,8 +193,8 @@ def test_certificates_are_handed_on_as_texts(tmp_path: Path) -> None:
         "ssl_password": "secret",
         "ssl_check_hostname": False,
     }
-    found = reader_options(source(options=options))
-    assert {name: value for name, value in found.items() if ".ssl." in name} == {
+    spark_options = reader_options(source(options=options))
+    assert {name: value for name, value in spark_options.items() if ".ssl." in name} == {
         "kafka.ssl.truststore.type": "PEM",
         "kafka.ssl.truststore.certificates": authority.cert.read_text(),
         "kafka.ssl.keystore.type": "PEM",
@@ -210,7 +212,7 @@ def test_certificates_are_handed_on_as_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             {"ssl_ciphers": "A"},
@@ -228,8 +230,8 @@ def test_certificates_are_handed_on_as_texts(tmp_path: Path) -> None:
         ({"sasl_plain_password_file": "/absent"}, r"sources.kafka.options.sasl_plain_password_file: /absent"),
     ],
 )
-def test_options_that_spark_cannot_be_told_are_a_sentence(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_options_that_spark_cannot_be_told_are_a_sentence(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         reader_options(source(options=options))
 
 

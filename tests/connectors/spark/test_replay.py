@@ -138,9 +138,9 @@ def test_killed_executors_change_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     def around(inner: Callable[..., Any], session_of: Callable[..., Any]) -> Callable[..., Any]:
         def with_a_kill(*arguments: Any) -> Any:
             thread = kill_once_tasks_are_done(session_of(*arguments))
-            found = inner(*arguments)
+            result = inner(*arguments)
             thread.join(PATIENCE_SECONDS)
-            return found
+            return result
 
         return with_a_kill
 
@@ -182,7 +182,7 @@ def test_what_fails_midway_leaves_nothing_that_looks_whole(tmp_path: Path) -> No
 
 
 def test_a_python_that_is_killed_for_its_memory_is_told_with_what_helps(tmp_path: Path) -> None:
-    """As the kernel does it; where Spark tries no task twice, which `local` does not."""
+    """The kernel kills it; Spark tries no task twice here, as `local` does not."""
     config = write_input(tmp_path, {"u": TASKS["u"]})
     enough = threading.Event()
     thread = threading.Thread(target=kill_pythons, args=(enough,))

@@ -52,7 +52,7 @@ def committed(folder: Path) -> int:
 
 
 def written(folder: Path, last: int = 10**9) -> list[Any]:
-    """The windows in files up to that of a batch."""
+    """Return the windows in files up to that of a batch."""
     parquet = pytest.importorskip("pyarrow.parquet")
     files = sorted((folder / "out").glob("windows-*.parquet"))
     until = f"windows-{last:09d}.parquet"

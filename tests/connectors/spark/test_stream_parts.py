@@ -1,4 +1,4 @@
-"""What a stream on Spark is made of, without Spark: batches in order, units from their states, the ledger."""
+"""The parts of a stream on Spark, without Spark: batches in order, units from their states, the ledger."""
 
 from __future__ import annotations
 
@@ -53,8 +53,10 @@ def stream_of(config: Path) -> Stream:
 
 
 def blocks_in(stream: Stream, batch: Sequence[Message], each: int) -> list[Block]:
-    """Each partition in pieces of so many messages, by a task of its own, the last partition first."""
-    found: list[Block] = []
+    """Return the blocks of each partition in pieces of `each` messages, by its own task, the last partition
+    first.
+    """
+    blocks: list[Block] = []
     for partition in sorted({message.partition for message in batch}, reverse=True):
         mine = sorted(message for message in batch if message.partition == partition)
         pieces = [
@@ -64,8 +66,8 @@ def blocks_in(stream: Stream, batch: Sequence[Message], each: int) -> list[Block
             )
             for some in (mine[i : i + each] for i in range(0, len(mine), each))
         ]
-        found += blocks_of(stream, iter(pieces))
-    return found
+        blocks += blocks_of(stream, iter(pieces))
+    return blocks
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -96,22 +98,24 @@ def test_messages_come_out_of_arrow_as_their_rows_say(beside: bool) -> None:
     schema = pyarrow.schema(list(kinds.items())[: None if beside else 4])
     batches = [pyarrow.RecordBatch.from_pylist(some, schema) for some in (rows[:7], [], rows[7:])]
 
-    found = list(pieces_of(iter(batches)))
+    pieces = list(pieces_of(iter(batches)))
 
-    assert [(raw.partition, len(raw.values)) for raw, _ in found] == [
+    assert [(raw.partition, len(raw.values)) for raw, _ in pieces] == [
         ("p-0", 5), ("p-1", 2), ("p-1", 1), ("p-0", 2),
     ]  # fmt: skip
-    assert [value for raw, _ in found for value in raw.values] == [row["value"] or b"" for row in rows]
-    offsets = [offset for raw, _ in found for offset in raw.offsets]
+    assert [value for raw, _ in pieces for value in raw.values] == [row["value"] or b"" for row in rows]
+    offsets = [offset for raw, _ in pieces for offset in raw.offsets]
     assert offsets == [row["offset"] for row in rows]
     assert {type(offset) for offset in offsets} == {int}, "rejects are written as JSON"
-    assert [t for _, times in found for t in times.tolist()] == [row["milliseconds"] for row in rows]
+    assert [t for _, times in pieces for t in times.tolist()] == [row["milliseconds"] for row in rows]
     if beside:
-        told = [dict(headers) for raw, _ in found for headers in raw.headers or ()]
-        assert [headers.get("model") for headers in told] == [b"erm" if i % 2 else None for i in range(10)]
-        assert len(told) == 10
+        all_headers = [dict(headers) for raw, _ in pieces for headers in raw.headers or ()]
+        assert [headers.get("model") for headers in all_headers] == [
+            b"erm" if i % 2 else None for i in range(10)
+        ]
+        assert len(all_headers) == 10
     else:
-        assert all(raw.headers is None for raw, _ in found)
+        assert all(raw.headers is None for raw, _ in pieces)
 
 
 def test_units_from_state_to_state_give_the_windows_of_one_engine(tmp_path: Path) -> None:
@@ -128,7 +132,7 @@ def test_units_from_state_to_state_give_the_windows_of_one_engine(tmp_path: Path
 
 
 def in_units(stream: Stream, batches: Sequence[Sequence[Message]], each: int, states: Path) -> list[Any]:
-    """The lines of units that go from state to state, partitions in pieces of so many messages."""
+    """Return the lines of units that go from state to state, partitions in pieces of `each` messages."""
     states.mkdir()
     units = (
         Unit("s", None, 0),
@@ -199,7 +203,7 @@ def test_a_batch_counts_once_and_only_after_the_one_before(tmp_path: Path) -> No
 
 
 def stepped(stream: Stream, stepping: Stepping, parts: list[Any], unit: int = 0) -> tuple[list[Any], Any]:
-    """Lines of a unit, and where it stands."""
+    """Return lines of a unit, and where it stands."""
     rows = list(lines_of(stream, stepping, unit, parts))
     assert rows[-1].stage == ENDED_UNIT
     return [json.loads(row.line) for row in rows[:-1]], unpacked(rows[-1].line)
@@ -278,7 +282,7 @@ def test_a_turn_is_written_down_before_anything_rests_on_it(tmp_path: Path) -> N
 
 @contextmanager
 def full_disk(size: int) -> Iterator[None]:
-    """No file of this process can grow further."""
+    """Let no file of this process grow beyond this size."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -294,12 +298,12 @@ def test_a_full_disk_leaves_what_is_committed_whole(tmp_path: Path) -> None:
     name = write_state(ledger.states, unit, "0-0", {"a": 1})
     ledger.commit(replace(ledger.committed, batch=0, units=[UnitState("t", "erm", name)]))
     before = ledger.committed
-    said = (
+    message = (
         r"--checkpoint: cannot write .*: File too large; make room .*Everything committed is whole: the next"
     )
-    with full_disk(100), pytest.raises(ClusterError, match=said):
+    with full_disk(100), pytest.raises(ClusterError, match=message):
         write_state(ledger.states, unit, "1-0", {"a": list(range(1000))})
-    with full_disk(100), pytest.raises(ClusterError, match=said):
+    with full_disk(100), pytest.raises(ClusterError, match=message):
         ledger.commit(replace(before, batch=1))
     again = CheckpointLedger(tmp_path / "state", config)
     assert again.committed == before
@@ -457,8 +461,8 @@ def test_right_or_wrong_along_with_answers_without_classes_are_labels_received(t
     late = [{"id": "55", "model": "m", "correct": True}]
     blocks = blocks_in(stream_of(config), messages([*along, *sent[50:], *late], partitions=1), 100)
     facts = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
-    found = counted(Committed(), facts)
-    assert (found["received"], found["labels_received"]) == (60, 51)
+    counts = counted(Committed(), facts)
+    assert (counts["received"], counts["labels_received"]) == (60, 51)
     assert sum(each.labels["v"] for each in facts) == 1, "no other model needs what came along"
 
 
@@ -474,17 +478,17 @@ def test_what_cannot_be_done_on_spark_is_a_sentence(tmp_path: Path) -> None:
 
 def test_flags_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     path = stream_config(tmp_path, "b:1")
-    found = command("run", path, "--engine", "spark")
-    assert found.returncode == 2
-    assert "--engine spark needs --checkpoint FOLDER, for its state" in found.stderr
+    done = command("run", path, "--engine", "spark")
+    assert done.returncode == 2
+    assert "--engine spark needs --checkpoint FOLDER, for its state" in done.stderr
     words = ("--engine", "spark", "--checkpoint", str(tmp_path / "state"))
-    found = command("run", path, *words)
-    assert found.returncode == 2
-    assert "--engine spark needs --out FOLDER or a topic in reports.kafka for its windows" in found.stderr
+    done = command("run", path, *words)
+    assert done.returncode == 2
+    assert "--engine spark needs --out FOLDER or a topic in reports.kafka for its windows" in done.stderr
     reports = {"kafka": {"brokers": ["b:1"], "topic": "w"}}
-    found = command("run", stream_config(tmp_path, "b:1", reports=reports), *words)
-    assert found.returncode == 2
-    assert "--engine spark needs --out FOLDER for rejects; give it, or leave rejects out" in found.stderr
-    found = command("run", path, "--once")
-    assert found.returncode == 2
-    assert "--once are Spark's; add --engine spark" in found.stderr
+    done = command("run", stream_config(tmp_path, "b:1", reports=reports), *words)
+    assert done.returncode == 2
+    assert "--engine spark needs --out FOLDER for rejects; give it, or leave rejects out" in done.stderr
+    done = command("run", path, "--once")
+    assert done.returncode == 2
+    assert "--once are Spark's; add --engine spark" in done.stderr

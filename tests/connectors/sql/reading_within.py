@@ -2,7 +2,7 @@
 
     python -m tests.connectors.sql.reading_within SECTION ROWS MIB
 
-SECTION is the section of the source as JSON. So many MiB of addresses are added to what the process has after
+SECTION is the section of the source as JSON. MIB of addresses are added to those that the process has after
 its imports and its first connection. It prints as JSON how many rows came, how many of them were broken, and
 the peak of its resident memory above the start, in MiB.
 """
@@ -24,7 +24,7 @@ from monitor.config.sql import SqlSourceConfig
 
 
 def memory(name: str) -> int:
-    """A figure of the process, in bytes."""
+    """Return a figure of the process, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name):
             return int(line.split()[1]) << 10
@@ -44,15 +44,15 @@ def main() -> None:
     before = memory("VmRSS")
     source = SqlSource(settings)
     source.open({})
-    found = broken = 0
+    rows_read = broken = 0
     deadline = time.monotonic() + 120
-    while found < int(rows) and time.monotonic() < deadline:
+    while rows_read < int(rows) and time.monotonic() < deadline:
         for raw in source.read(1.0):
             assert isinstance(raw, RawTable)
             decode([raw])
-            found, broken = found + len(raw), broken + len(raw.broken)
+            rows_read, broken = rows_read + len(raw), broken + len(raw.broken)
     source.close()
-    print(json.dumps({"rows": found, "broken": broken, "peak": (memory("VmHWM") - before) >> 20}))
+    print(json.dumps({"rows": rows_read, "broken": broken, "peak": (memory("VmHWM") - before) >> 20}))
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def test_an_integer_too_large_for_the_store_is_kept_exactly(
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Late rows are counted after each look."""
+    """Count late rows after each look."""
     monkeypatch.setattr(sql, "COUNT_SECONDS", 0.0)
 
 
@@ -221,8 +221,8 @@ def read_within(mib: int, rows: int, **section: Any) -> dict[str, int]:
     section = {"kind": "sql", "cursor": "updated", "poll_seconds": 0.05} | section
     done = run_module("tests.connectors.sql.reading_within", json.dumps(section), str(rows), str(mib))
     assert done.returncode == 0, done.stderr
-    found: dict[str, int] = json.loads(done.stdout)
-    return found
+    figures: dict[str, int] = json.loads(done.stdout)
+    return figures
 
 
 LARGE = {
@@ -243,9 +243,9 @@ def test_memory_of_postgresql_rows_is_bounded_by_bytes(postgres_server: Postgres
         f"INSERT INTO {name} SELECT {columns}, repeat('x', {size}) "
         f"FROM generate_series({small + 1}, {small + large}) id"
     )
-    found = read_within(100, small + large, dsn=postgres_server.dsn, table=name)
-    assert (found["rows"], found["broken"]) == (small + large, broken)
-    assert found["peak"] < 64
+    figures = read_within(100, small + large, dsn=postgres_server.dsn, table=name)
+    assert (figures["rows"], figures["broken"]) == (small + large, broken)
+    assert figures["peak"] < 64
 
 
 def test_memory_of_json_that_was_compressed_and_of_a_thousand_columns_is_bounded(
@@ -284,8 +284,8 @@ def test_memory_of_sqlite_rows_is_bounded_by_bytes(table: Table, case: str) -> N
     )
     # Before 3.43 SQLite itself holds a cell to measure it.
     room = 100 if sqlite3.sqlite_version_info >= (3, 43) else 100 + 2 * size // 10**6
-    found = read_within(room, small + large, driver="sqlite3", dsn=str(table.path), table="labels")
-    assert (found["rows"], found["broken"]) == (small + large, broken)
+    figures = read_within(room, small + large, driver="sqlite3", dsn=str(table.path), table="labels")
+    assert (figures["rows"], figures["broken"]) == (small + large, broken)
 
 
 # ── an exception of the driver at any call ──
@@ -302,7 +302,7 @@ ERRORS: tuple[Callable[[], Exception], ...] = (
 
 
 class Faults:
-    """Raises an exception at one call of the driver, counted from 1."""
+    """A driver that raises an exception at one call, counted from 1."""
 
     def __init__(self) -> None:
         self.calls, self.at, self.error = 0, 0, ERRORS[0]
@@ -360,7 +360,7 @@ def faulty_driver(name: str, faults: Faults) -> ModuleType:
 
 @pytest.fixture(params=["sqlite3", "psycopg"])
 def faulty(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Faults of a driver, the section of a source that uses it, and a way to write to its table."""
+    """Return faults of a driver, the section of a source that uses it, and a way to write to its table."""
     faults, name = Faults(), f"faulty_{token_hex(4)}"
     create = f"CREATE TABLE {name} (id TEXT, label TEXT, updated BIGINT)"
     if request.param == "sqlite3":
@@ -426,7 +426,7 @@ def test_an_exception_of_any_type_at_any_call_loses_and_doubles_nothing(faulty: 
 
 
 def read_in_spite(reader: Reader, count: int) -> int:
-    """Read until so many rows came; how many errors there were."""
+    """Read until `count` rows came; return how many errors there were."""
     raised = 0
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(reader.ids) < count and time.monotonic() < deadline:
@@ -438,7 +438,7 @@ def read_in_spite(reader: Reader, count: int) -> int:
 
 
 def settle(reader: Reader) -> int:
-    """Two whole looks more; how many errors there were."""
+    """Return two whole looks more; how many errors there were."""
     with suppress(SourceError):
         reader.look()
         return 0
@@ -469,7 +469,7 @@ def test_limits_of_waiting_give_way_to_those_of_the_dsn_alone(monkeypatch: pytes
 
 @contextmanager
 def stopped(server: PostgresServer) -> Iterator[None]:
-    """All processes of a server stand still."""
+    """Yield all processes of a server stand still."""
     processes = [server.pid, *(each.pid for each in psutil.Process(server.pid).children(recursive=True))]
     for process in processes:
         with suppress(ProcessLookupError):
@@ -502,7 +502,7 @@ def test_a_server_that_stops_in_the_middle_is_left_after_a_while_and_read_on_whe
 
 
 class HalfOpen:
-    """Passes connections on to a server, until it stands still without closing any."""
+    """A proxy that passes connections on to a server, until it stands still without closing any."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -607,8 +607,8 @@ def test_the_agent_is_not_ready_within_half_a_minute_after_the_server_stopped(
             began = time.monotonic()
             wait_until(lambda: daemon.get("/-/ready")[0] == 503, "it is not ready")
             assert time.monotonic() - began < 30
-            said = daemon.get("/-/ready")[1]
-            assert f"Source {name} is stuck: the database has not answered for " in said
+            reason = daemon.get("/-/ready")[1]
+            assert f"Source {name} is stuck: the database has not answered for " in reason
         daemon.until(lambda: daemon.get("/-/ready")[0] == 200, "it is ready again")
         assert daemon.metrics().value("source_gap_records_total", source=name) == 0
         assert daemon.end()[0] == 0

@@ -75,7 +75,7 @@ class Witness:
 
 
 class Reading(RuleBasedStateMachine):
-    """A table that changes, and a source that looks at it, is killed, and goes on from what was saved."""
+    """A table that changes, and a source that looks at it, is killed, and goes on from its saved state."""
 
     bounds: dict[str, int] = {}  # noqa: RUF012 - of a subclass
 
@@ -131,7 +131,7 @@ class Reading(RuleBasedStateMachine):
 
     @rule(name=IDS, value=VALUES)
     def put(self, name: str, value: int) -> None:
-        """Insert a row, or change one; what is unusable is looked at last, and stays as it was till then."""
+        """Insert a row, or change one; an unusable one is looked at last, and stays as before till then."""
         if self.is_looking and not isinstance(self.table.get(name, 0), int):
             return
         self.writer.execute("INSERT OR REPLACE INTO labels VALUES (?, 'yes', ?)", (name, value))
@@ -196,7 +196,7 @@ class Reading(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """The state goes back to what was saved, and the position with it."""
+        """The state goes back to the saved one, and the position with it."""
         assert self.source is not None
         self.source.close()
         self.position, handed, self.gap_before, witness = self.saved
@@ -205,7 +205,7 @@ class Reading(RuleBasedStateMachine):
 
     @rule()
     def fail(self) -> None:
-        """The driver raises whatever it likes: what was handed out stays, and the look begins again."""
+        """The driver raises any error: rows handed out stay, and the look begins again."""
         assert self.source is not None
         with pytest.raises(Exception, match="whatever"):
             self.source._run_guarded(lambda: _raise("whatever"))

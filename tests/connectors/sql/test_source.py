@@ -33,7 +33,7 @@ New = Callable[..., SqlSource]
 
 
 class Reader:
-    """Reads a source, and keeps what came with the newest position, as a store would have it."""
+    """A reader of a source that keeps rows and the newest position, as a store would have it."""
 
     def __init__(self, source: SqlSource) -> None:
         self.source = source
@@ -54,14 +54,14 @@ class Reader:
         return len(raws)
 
     def until(self, count: int) -> list[Any]:
-        """Read until so many rows came in all, and no more."""
+        """Read until `count` rows came in all, and no more."""
         wait_until(lambda: self.once() >= 0 and len(self.ids) >= count, f"{count} came", pause=0.005)
         self.look()
         assert len(self.ids) == count, self.ids
         return self.ids
 
     def look(self) -> None:
-        """One whole look at least, from its beginning."""
+        """Wait for one whole look at least, from its beginning."""
         for _ in range(2):
             before = self.source._next_poll
             wait_until(partial(self._is_past, before), "it has looked", pause=0.005)
@@ -84,7 +84,7 @@ class Table:
             connection.commit()
 
     def add(self, *rows: tuple[Any, Any]) -> None:
-        """Rows of an id and a value of the rising column."""
+        """Add rows of an id and a value of the rising column."""
         self.do("INSERT INTO labels VALUES (?, 'yes', ?)", *rows)
 
 
@@ -95,14 +95,14 @@ def table(tmp_path: Path) -> Table:
 
 @pytest.fixture
 def new(tmp_path: Path) -> Iterator[New]:
-    """Makes sources of SQLite's table unless told otherwise, open, and closes them in the end."""
+    """Yield a function that makes open sources of SQLite's table by default; close them in the end."""
     with ExitStack() as stack:
 
         def make(at: dict[str, Any] | None = None, **more: Any) -> SqlSource:
             place = {"driver": "sqlite3", "dsn": str(tmp_path / "labels.db"), "table": "labels"}
             rest = {"cursor": "updated", "poll_seconds": 0.05, "overlap_seconds": 10}
-            given = {"kind": "sql", **place, **rest} | more
-            source = SqlSource(SqlSourceConfig(**{k: v for k, v in given.items() if v is not None}))
+            section = {"kind": "sql", **place, **rest} | more
+            source = SqlSource(SqlSourceConfig(**{k: v for k, v in section.items() if v is not None}))
             stack.callback(source.close)
             source.open(at or {})
             return source
@@ -117,7 +117,7 @@ def numbered(server: PostgresServer, name: str, rows: int, label: str = "'yes'")
 
 
 def decoded(raws: list[Raw], source: SqlSource) -> list[tuple[str, str]]:
-    """Reason and message of each reject."""
+    """Return reason and message of each reject."""
     chunk = Decoder([LAYOUT], "labels", wire=wire_of(source._settings)).decode(raws)
     return [(reject.reason.value, reject.message) for reject in chunk.rejects]
 
@@ -141,13 +141,13 @@ def test_rows_come_by_the_rising_column_each_once_and_again_when_it_has_risen(ta
 def test_rows_of_one_value_are_each_used_once_over_batches_and_restarts(table: Table, new: New) -> None:
     names = [f"{i:02}" for i in range(20)]
     table.add(*[(name, 7) for name in names])
-    reader, found = Reader(new(batch_rows=3, overlap_seconds=0)), []
-    while len(found) < 20:
+    reader, ids = Reader(new(batch_rows=3, overlap_seconds=0)), []
+    while len(ids) < 20:
         reader.once()
-        found += reader.ids
+        ids += reader.ids
         reader.source.close()
         reader = Reader(new(reader.position, batch_rows=3, overlap_seconds=0))
-    assert found == names
+    assert ids == names
     assert reader.until(0) == []
 
 
@@ -279,8 +279,8 @@ def test_a_time_far_ahead_is_rejected_and_does_not_hide_what_comes_after(table: 
     assert reader.until(2) == ["a", "wrong"]
     table.add(("b", "2026-01-01 00:01:00"))
     assert reader.until(3)[2:] == ["b"]
-    told = "$: updated: more than a day ahead of this machine's clock; correct the clock that set it"
-    assert decoded(list(reader.raws), reader.source) == [("malformed", told)]
+    message = "$: updated: more than a day ahead of this machine's clock; correct the clock that set it"
+    assert decoded(list(reader.raws), reader.source) == [("malformed", message)]
 
 
 def test_rows_that_come_below_the_look_back_are_counted_as_lost(
@@ -314,19 +314,19 @@ def test_where_the_look_back_holds_too_many_rows_it_is_said_and_each_row_is_stil
     monkeypatch.setattr(progress, "TIED", 3)
     names = [f"{i:02}" for i in range(50)]
     table.add(*[(name, 7) for name in names])
-    reader, found = Reader(new(batch_rows=5)), []
-    while len(found) < 50:
+    reader, ids = Reader(new(batch_rows=5)), []
+    while len(ids) < 50:
         reader.once()
-        found += reader.ids
+        ids += reader.ids
         assert len(reader.source._progress._rows) <= 8
         reader.source.close()
         reader = Reader(new(reader.position, batch_rows=5))
-    assert found == names
+    assert ids == names
     table.add(("later", 8), ("new", 30))
     assert reader.until(2) == ["later", "new"]
     assert Reader(new(reader.position)).until(0) == []
-    told = "source labels: more than 8 rows within overlap_seconds: rows that come late before 7"
-    assert told in caplog.text
+    message = "source labels: more than 8 rows within overlap_seconds: rows that come late before 7"
+    assert message in caplog.text
 
 
 def test_rows_without_a_value_are_counted_up_to_a_bound(
@@ -391,8 +391,8 @@ def test_a_look_that_nobody_goes_on_with_ends_and_no_transaction_stays_open(
 
     def has_transaction() -> bool:
         with postgres_server.connection() as connection:
-            asked = b"SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND xact_start IS NOT NULL"
-            return connection.execute(asked, [name]).fetchone() is not None
+            query = b"SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND xact_start IS NOT NULL"
+            return connection.execute(query, [name]).fetchone() is not None
 
     reader.source.keep_alive()
     assert has_transaction()
@@ -445,8 +445,8 @@ def test_what_is_no_time_in_python_costs_its_row_at_most(postgres_server: Postgr
     more = {"driver": "psycopg", "dsn": postgres_server.dsn, "table": name}
     reader = Reader(new(**more))
     reader.until(6)
-    told = "$: updated: expected a time or a number, got str"
-    assert decoded(list(reader.raws), reader.source) == [("malformed", told)] * 4
+    message = "$: updated: expected a time or a number, got str"
+    assert decoded(list(reader.raws), reader.source) == [("malformed", message)] * 4
     assert [*reader.raws[0].columns["until"]] == ["infinity"] * 6
     assert Reader(new(reader.position, **more)).until(0) == []
     for zone in ("Asia/Kolkata", "America/St_Johns"):
@@ -480,10 +480,10 @@ def test_sqlite_is_opened_to_read_and_a_wrong_path_makes_no_file(
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         source._database._connection.execute("DELETE FROM labels")
     wrong = tmp_path / "no#such file.db"
-    told = "Database by sqlite3, table labels: unable to open database file; correct dsn"
+    message = "Database by sqlite3, table labels: unable to open database file; correct dsn"
     with pytest.raises(SourceError) as error:
         new(dsn=str(wrong)).read(0.0)
-    assert (str(error.value), wrong.exists()) == (told, False)
+    assert (str(error.value), wrong.exists()) == (message, False)
 
 
 @pytest.mark.parametrize(
@@ -614,9 +614,9 @@ def test_a_sample_takes_the_first_rows(table: Table, new: New) -> None:
     ],
 )
 def test_a_wrong_section_is_refused_with_what_to_do(more: dict[str, Any], text: str) -> None:
-    given = {"kind": "sql", "dsn": "host=db", "table": "labels", "cursor": "updated"} | more
+    section = {"kind": "sql", "dsn": "host=db", "table": "labels", "cursor": "updated"} | more
     with pytest.raises(ValidationError) as error:
-        SqlSourceConfig(**{key: value for key, value in given.items() if value is not None})
+        SqlSourceConfig(**{key: value for key, value in section.items() if value is not None})
     assert text in str(error.value)
 
 

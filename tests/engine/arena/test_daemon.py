@@ -18,16 +18,16 @@ from tests.streams import Record, compared
 
 
 def stream(n: int = 1200) -> list[Record]:
-    """Comparisons whose verdicts come a hundred records later; every 20th comes twice."""
+    """Return comparisons whose verdicts come a hundred records later; every 20th comes twice."""
     rng = np.random.default_rng(0)
     records = compared(rng, n, models=("alpha", "beta", "gamma"))
-    found: list[tuple[float, Record]] = []
+    timed: list[tuple[float, Record]] = []
     for i, record in enumerate(records):
         if "winner" in record:
             verdict = {"id": record["id"], "winner": record.pop("winner"), "time": record["time"] + 100}
-            found.append((i + 100.5, verdict))
-        found += [(i, record)] + ([(i + 7.5, record)] if i % 20 == 0 else [])
-    return [record for _, record in sorted(found, key=lambda row: row[0])]
+            timed.append((i + 100.5, verdict))
+        timed += [(i, record)] + ([(i + 7.5, record)] if i % 20 == 0 else [])
+    return [record for _, record in sorted(timed, key=lambda row: row[0])]
 
 
 def config(**rest: Any) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_metrics_and_the_page_say_how_the_models_stand_also_after_a_restart(tmp_
     records = stream(500)
     (tmp_path / "in.ndjson").write_bytes(ndjson(records))
     count = sum("model_a" in record for record in records)
-    said = []
+    scrapes = []
     for _ in range(2):
         with DaemonProcess(tmp_path, config()) as daemon:
             until_used(daemon, count)
@@ -96,17 +96,17 @@ def test_metrics_and_the_page_say_how_the_models_stand_also_after_a_restart(tmp_
             page = daemon.get("/")[1]
             ranks = tuple(f"rank{by}_{end}" for by in ("", "_chi_square") for end in ("best", "worst"))
             names = ("arena_coefficient", *ranks, "arena_comparisons", "comparisons_total")
-            said.append({name: metrics.all(name, task="chat") for name in names})
+            scrapes.append({name: metrics.all(name, task="chat") for name in names})
             assert metrics.value("arena_coefficient", task="chat", model="alpha") == 0.0
             assert "Arena chat" in page
             assert "0, the reference" in page
             assert page.index(">gamma<") < page.index(">alpha<"), "the best first"
-    assert said[0]["comparisons_total"] == {(("task", "chat"),): 400.0}
-    assert len(said[0]["rank_best"]) == len(said[0]["rank_chi_square_worst"]) == 3
-    first, second = ({k: list(v) for k, v in each.items()} for each in said)
+    assert scrapes[0]["comparisons_total"] == {(("task", "chat"),): 400.0}
+    assert len(scrapes[0]["rank_best"]) == len(scrapes[0]["rank_chi_square_worst"]) == 3
+    first, second = ({k: list(v) for k, v in each.items()} for each in scrapes)
     assert first == second
-    for name, values in said[0].items():
-        assert list(said[1][name].values()) == pytest.approx(list(values.values()), abs=1e-6)
+    for name, values in scrapes[0].items():
+        assert list(scrapes[1][name].values()) == pytest.approx(list(values.values()), abs=1e-6)
 
 
 def test_replays_of_every_format_write_the_same_windows(tmp_path: Path) -> None:
@@ -120,16 +120,16 @@ def test_replays_of_every_format_write_the_same_windows(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     columns = {name: [record.get(name) for record in records] for name in names}
     parquet.write_table(arrow.table(columns), tmp_path / "a.parquet")
-    found = []
+    replays = []
     for name in ("a.ndjson", "a.csv", "a.parquet"):
         done = command("replay", "config.yaml", name, "--out", name + ".out", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "Arena chat" in (tmp_path / f"{name}.out" / "report.html").read_text()
         lines = read_windows(tmp_path / f"{name}.out" / "windows.ndjson")
-        found.append([{k: v for k, v in line.items() if k != "positions"} for line in lines])
-    assert found[0] == found[1] == found[2]
-    assert [line["size"] for line in found[0]] == [200, 200, 200]
-    assert {m["model"] for m in found[0][-1]["models"]} == {"alpha", "beta", "gamma"}
+        replays.append([{k: v for k, v in line.items() if k != "positions"} for line in lines])
+    assert replays[0] == replays[1] == replays[2]
+    assert [line["size"] for line in replays[0]] == [200, 200, 200]
+    assert {m["model"] for m in replays[0][-1]["models"]} == {"alpha", "beta", "gamma"}
 
 
 def test_comparisons_and_verdicts_are_posted_over_http(tmp_path: Path) -> None:

@@ -19,28 +19,30 @@ from tests.streams import Record, Rig, answers, compared, lines, task
 
 
 def arena(**settings: object) -> Arena:
-    found = Config(tasks={"chat": {"kind": "arena", "window": {"size": 100}, **settings}}).tasks["chat"]
-    assert isinstance(found, Arena)
-    return found
+    section = Config(tasks={"chat": {"kind": "arena", "window": {"size": 100}, **settings}}).tasks["chat"]
+    assert isinstance(section, Arena)
+    return section
 
 
 def stream(seed: int, n: int, late: float = 0.3) -> list[Record]:
-    """Comparisons with verdicts, some along with them and some up to 150 records later; some come twice."""
+    """Return comparisons with verdicts, some along with them and some up to 150 records later; some come
+    twice.
+    """
     rng = np.random.default_rng(seed)
-    placed: list[tuple[float, Record]] = []
+    timed: list[tuple[float, Record]] = []
     for i, record in enumerate(compared(rng, n, models=("m0", "m1", "m2", "m3"), human=0.6)):
         if "winner" in record and rng.random() < late:
             verdict = {"id": record["id"], "winner": record.pop("winner"), "time": record["time"] + 5}
-            placed.append((i + rng.uniform(0.5, 150), verdict))
-        placed.append((i, record))
+            timed.append((i + rng.uniform(0.5, 150), verdict))
+        timed.append((i, record))
         if rng.random() < 0.05:
-            placed.append((i + 3.5, dict(record)))
-    return [record for _, record in sorted(placed, key=lambda row: row[0])]
+            timed.append((i + 3.5, dict(record)))
+    return [record for _, record in sorted(timed, key=lambda row: row[0])]
 
 
 def test_a_window_closes_after_so_many_comparisons_and_says_how_the_models_stand() -> None:
-    found = Rig({"chat": arena(windows=3, reference_model="m0")})
-    reports = found.feed(compared(np.random.default_rng(0), 450))
+    rig = Rig({"chat": arena(windows=3, reference_model="m0")})
+    reports = rig.feed(compared(np.random.default_rng(0), 450))
     assert [(r.task, r.model, r.window, r.size, r.closed_by) for r in reports] == [
         ("chat", "", k, 100, "size") for k in range(4)
     ]
@@ -48,7 +50,7 @@ def test_a_window_closes_after_so_many_comparisons_and_says_how_the_models_stand
     assert isinstance(last, ArenaReport)
     assert [r.pooled for r in reports if isinstance(r, ArenaReport)] == [100, 200, 300, 300]
     assert {m.model for m in last.standing.models} == {"m0", "m1", "m2"}
-    view = found.engine.view().tasks[0]
+    view = rig.engine.view().tasks[0]
     assert (view.windows_closed, view.comparisons, view.pending) == (4, 400, 50)
     assert view.standing == last.standing
 
@@ -64,9 +66,9 @@ def test_coefficients_lie_in_their_intervals_as_often_as_they_say() -> None:
         assert isinstance(report, ArenaReport)
         by_name = {m.model: m.coefficient for m in report.standing.models}
         for name, true in (("m1", 0.5), ("m2", 1.0)):
-            found = by_name[name]
-            assert isinstance(found, Estimate)
-            inside[name] += found.lower <= true <= found.upper
+            estimate = by_name[name]
+            assert isinstance(estimate, Estimate)
+            inside[name] += estimate.lower <= true <= estimate.upper
     assert all(count / 120 >= 0.95 - 0.06 for count in inside.values()), inside
 
 
@@ -111,7 +113,7 @@ def test_a_verdict_counts_from_the_window_that_closes_after_it() -> None:
 
 def test_verdicts_before_their_comparison_wait_and_those_without_one_keep_waiting() -> None:
     rng = np.random.default_rng(5)
-    [report] = (found := Rig({"chat": arena()})).feed(
+    [report] = (rig := Rig({"chat": arena()})).feed(
         [
             {"id": "c-1700000000-7", "winner": "tie", "time": 1.7e9},
             {"id": "nobody", "winner": "tie", "time": 1.7e9},
@@ -120,7 +122,7 @@ def test_verdicts_before_their_comparison_wait_and_those_without_one_keep_waitin
     )
     assert isinstance(report, ArenaReport)
     assert report.standing.comparisons["both"] == 1
-    assert found.engine.view().labels_waiting == {"chat": 1}
+    assert rig.engine.view().labels_waiting == {"chat": 1}
 
 
 def test_everything_that_came_stands_somewhere() -> None:
@@ -128,9 +130,9 @@ def test_everything_that_came_stands_somewhere() -> None:
     broken = [b"{", {"model_a": "m0", "model_b": "m0"}, {"id": "x", "winner": "m0"}]
     beyond = [{"model_a": "m0", "model_b": f"new-{k}"} for k in range(5)]
     beyond = [record | ({"winner": "tie"} if k < 3 else {}) for k, record in enumerate(beyond)]
-    found = Rig({"chat": arena(max_models=4)})
-    found.feed([*records, *broken, *beyond])
-    view = found.engine.view()
+    rig = Rig({"chat": arena(max_models=4)})
+    rig.feed([*records, *broken, *beyond])
+    view = rig.engine.view()
     [one] = view.tasks
     parts = [one.comparisons, one.pending, one.duplicates]
     parts += [sum(view.rejected.values()), sum(view.shed.values())]
@@ -151,44 +153,44 @@ def test_comparisons_without_an_id_count_and_are_no_duplicates() -> None:
 
 
 def test_older_comparisons_than_the_horizon_are_not_pooled() -> None:
-    found = Rig({"chat": arena(labels={"horizon_days": 1})})
+    rig = Rig({"chat": arena(labels={"horizon_days": 1})})
     rng = np.random.default_rng(8)
-    found.feed(compared(rng, 100))
-    [report] = found.feed(compared(rng, 100, start=1.7e9 + 2 * 86_400))
+    rig.feed(compared(rng, 100))
+    [report] = rig.feed(compared(rng, 100, start=1.7e9 + 2 * 86_400))
     assert isinstance(report, ArenaReport)
     assert report.pooled == 100
 
 
 def test_a_window_that_grew_old_closes_before_the_comparison_that_came_too_late() -> None:
     window = {"size": 100, "min_size": 20, "max_age_seconds": 60}
-    found = Rig({"chat": arena(window=window)})
+    rig = Rig({"chat": arena(window=window)})
     rng = np.random.default_rng(9)
     records = [*compared(rng, 30), *compared(rng, 1, start=1.7e9 + 500)]
-    [report] = found.feed(records)
+    [report] = rig.feed(records)
     assert (report.size, report.closed_by) == (30, "age")
     assert isinstance(report, ArenaReport)
     assert report.pooled == 30
-    assert found.engine.view().tasks[0].pending == 1
+    assert rig.engine.view().tasks[0].pending == 1
 
 
 def test_what_is_forgotten_is_not_pooled_any_more() -> None:
-    found = Rig({"chat": arena()})
+    rig = Rig({"chat": arena()})
     rng = np.random.default_rng(10)
     records = compared(rng, 100)
-    found.feed(records)
-    gone = found.engine.forget(id_keys([r["id"] for r in records[:30]]), "chat")
+    rig.feed(records)
+    gone = rig.engine.forget(id_keys([r["id"] for r in records[:30]]), "chat")
     assert gone.answers == 30
-    [report] = found.feed(compared(rng, 100, "d"))
+    [report] = rig.feed(compared(rng, 100, "d"))
     assert isinstance(report, ArenaReport)
     assert report.pooled == 170
 
 
 def test_a_smaller_window_at_a_restart_closes_what_is_more_than_full() -> None:
-    found = Rig({"chat": arena()})
+    rig = Rig({"chat": arena()})
     rng = np.random.default_rng(11)
-    found.feed(compared(rng, 80))
+    rig.feed(compared(rng, 80))
     smaller = Rig({"chat": arena(window={"size": 50})})
-    smaller.engine = smaller.settings.build(found.engine.snapshot())
+    smaller.engine = smaller.settings.build(rig.engine.snapshot())
     assert [r.size for r in smaller.feed(compared(rng, 60, "d"))] == [80, 50]
 
 
@@ -202,9 +204,9 @@ def test_a_line_can_be_read_back_and_gives_the_same_bytes() -> None:
 
 
 def test_a_stream_that_ends_closes_its_window() -> None:
-    found = Rig({"chat": arena()})
-    found.feed(compared(np.random.default_rng(13), 30))
-    assert [(r.size, r.closed_by) for r in found.engine.finish()] == [(30, "end")]
+    rig = Rig({"chat": arena()})
+    rig.feed(compared(np.random.default_rng(13), 30))
+    assert [(r.size, r.closed_by) for r in rig.engine.finish()] == [(30, "end")]
 
 
 def test_models_that_are_known_show_before_they_are_compared() -> None:
@@ -228,8 +230,14 @@ def test_arenas_by_themselves_give_the_lines_of_one_engine_in_its_order(
         [one | {"task": "a"} for one in stream(17, 530)],
     ]
     records = sorted((one for part in parts for one in part), key=lambda one: one["time"])
-    asked = arena(windows=2, max_models=3, window={"size": 100, "min_size": 20, "max_age_seconds": 90})
-    tasks = {"z": asked, "t": task(estimators=["average_confidence", "realised"]), "a": asked}
+    arena_settings = arena(
+        windows=2, max_models=3, window={"size": 100, "min_size": 20, "max_age_seconds": 90}
+    )
+    tasks = {
+        "z": arena_settings,
+        "t": task(estimators=["average_confidence", "realised"]),
+        "a": arena_settings,
+    }
     settings = Rig(dict(tasks)).settings
     stretches = chunks(records, dict(tasks), files, each)
 
@@ -249,11 +257,11 @@ def test_an_arena_is_one_share_of_a_stream() -> None:
         [share for chunk in chunked for share in sharing.share(chunk)]
         for sharing, chunked in zip(sharings, stretches, strict=True)
     ]
-    assert {share.model for found in shared for share in found} == {""}
+    assert {share.model for shares in shared for share in shares} == {""}
     places = begins([sharing.stretch for sharing in sharings], lambda k: sharings[k].times())
     whole = joined(
-        [(share, begin) for found, begin in zip(shared, places, strict=True) for share in found], "test"
+        [(share, begin) for shares, begin in zip(shared, places, strict=True) for share in shares], "test"
     )
     engine = settings.build()
-    taken = [line.report.line for line in [*engine.take(whole, 0.0), *engine.end()]]
-    assert taken == in_one(settings, stretches)
+    lines = [line.report.line for line in [*engine.take(whole, 0.0), *engine.end()]]
+    assert lines == in_one(settings, stretches)

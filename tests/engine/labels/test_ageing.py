@@ -48,12 +48,12 @@ def rings(engine: Engine) -> dict[str, RingState]:
 
 
 def alive(engine: Engine) -> dict[str, int]:
-    """By ring, how many rows can be found."""
+    """Return, by ring, how many rows can be found."""
     return {kind: int((ring.keys != 0).sum()) for kind, ring in rings(engine).items()}
 
 
 def days(rig: Rig, start: float, stop: float) -> None:
-    """The clock's ticks, some a day."""
+    """Let the clock tick some times a day."""
     for now in np.arange(start, stop, DAY / 3):
         rig.engine.tick(float(now))
 
@@ -137,15 +137,15 @@ def test_a_feed_up_to_a_horizon_behind_gives_the_same_windows_and_labels(seed):
     ]
     records = sorted([*first, *later], key=lambda record: record["time"])
     ticking, still = live(), live()
-    found: list[list[bytes]] = [[], []]
+    written: list[list[bytes]] = [[], []]
     for start in range(0, len(records), 50):
         batch = records[start : start + 50]
         now = max(r["time"] for r in batch) + (HORIZON - DAY) * (start // 500 % 2)
         now = max(now, ticking.engine._now)
         ticking.engine.tick(now)
-        for rig, lines_found in zip((ticking, still), found, strict=True):
+        for rig, lines_found in zip((ticking, still), written, strict=True):
             lines_found += lines(rig.feed(batch, now))
-    assert found[0] == found[1]
+    assert written[0] == written[1]
     assert ticking.engine.view().labels == still.engine.view().labels
     assert alive(ticking.engine)["answers"] < 0.5 * alive(still.engine)["answers"]
 
@@ -226,23 +226,23 @@ def test_they_go_from_the_file_too(tmp_path: Path, every: int) -> None:
 
 def test_without_a_store_nothing_is_kept_of_what_went():
     ring = BoundedTable({"label": np.int32}, capacity=1000)
-    found = Ageing({"labels": ring}, 10.0)
+    ageing = Ageing({"labels": ring}, 10.0)
     for second in range(200):
         ring.add(np.arange(1 + 20 * second, 21 + 20 * second, dtype=np.uint64), {"label": np.ones(20)})
-        list(found.step(float(second)))
+        list(ageing.step(float(second)))
     change = ring.changes("labels/t")
     assert change is not None
     assert change.wiped is None
-    assert len(found.snapshot()) <= 22
+    assert len(ageing.snapshot()) <= 22
 
 
 def test_a_ring_that_was_begun_anew_is_not_held_to_the_marks_of_the_old_one():
     old = BoundedTable({"label": np.int32}, capacity=1000)
-    found = Ageing({"labels": old}, 10.0)
+    ageing = Ageing({"labels": old}, 10.0)
     old.add(np.arange(1, 501, dtype=np.uint64), {"label": np.ones(500)})
-    list(found.step(0.0))
+    list(ageing.step(0.0))
     new = BoundedTable({"label": np.int32}, capacity=1000)
-    again = Ageing({"labels": new}, 10.0, found.snapshot())
+    again = Ageing({"labels": new}, 10.0, ageing.snapshot())
     new.add(np.arange(1, 101, dtype=np.uint64), {"label": np.ones(100)})
     list(again.step(20.0))
     assert (new.find(np.arange(1, 101, dtype=np.uint64)) >= 0).all()

@@ -51,9 +51,9 @@ def test_nothing_is_said_before_the_first_batch_is_full():
 def test_the_share_rests_on_the_newest_two_hundred_batches():
     audit = audited(*rows(30 * 150))
     audit.add(np.zeros(30 * 100, dtype=np.int64), np.full(30 * 100, 0.9), np.zeros(30 * 100, dtype=bool))
-    found = audit.coverage()
-    assert found.rows == 30 * BATCHES_KEPT
-    assert 0.45 < found.ratio <= 0.5  # the hundred newest are all wrong, a hundred older ones are left
+    coverage = audit.coverage()
+    assert coverage.rows == 30 * BATCHES_KEPT
+    assert 0.45 < coverage.ratio <= 0.5  # the hundred newest are all wrong, a hundred older ones are left
 
 
 @examples(50)
@@ -109,9 +109,9 @@ def matches(sequence, labelled, correct, confidence):
 def test_a_row_counts_once_with_its_first_label_as_it_stood_in_the_end_at_that_place():
     audit = IntervalAudit(0.95).build()
     # At 5 a label that is changed at once, to right; at 6 a wrong one, changed later, which is too late.
-    found = matches([5, 5, 6, 8], [1, 0, 1, 0], [0, 1, 0, 1], [0.9, 0.9, 0.7, 0.7])
-    first, right = first_labelled(found)
-    audit.add(found.window[first], found.confidence[first], right)
+    matched = matches([5, 5, 6, 8], [1, 0, 1, 0], [0, 1, 0, 1], [0.9, 0.9, 0.7, 0.7])
+    first, right = first_labelled(matched)
+    audit.add(matched.window[first], matched.confidence[first], right)
     state = audit.snapshot()
     assert (state.confidence.tolist(), state.right.tolist()) == ([0.9, 0.7], [True, False])
 

@@ -11,7 +11,7 @@ from tests.streams import Rig, answers, confidences, task
 
 
 def reference(seed: int) -> Reference:
-    """Scores that are overconfident, in time order."""
+    """Return scores that are overconfident, in time order."""
     rng = np.random.default_rng(seed)
     positive = confidences(rng, 2000)
     labels = (rng.random(2000) < 0.25 + 0.5 * positive).astype(np.int64)
@@ -20,13 +20,15 @@ def reference(seed: int) -> Reference:
 
 
 def kept(rig: Rig) -> np.ndarray:
-    """The column of the ring of answers, in the order in which they came."""
+    """Return the column of the ring of answers, in the order in which they came."""
     column: np.ndarray = rig.engine.snapshot().tasks["t"].join.answers.columns["confidence"]
     return column
 
 
 def records() -> list[dict]:
-    """Two models in turn, one of them in groups too; some act on the class that is not the likelier one."""
+    """Return two models in turn, one of them in groups too; some act on the class that is not the likelier
+    one.
+    """
     rng = np.random.default_rng(1)
     both = [answers(rng, 60, "erm", groups={"region": "eu"}), answers(rng, 60, "irm")]
     mixed = [record for pair in zip(*both, strict=True) for record in pair]

@@ -1,4 +1,4 @@
-"""The accuracy corrected by labels, in the engine: which labels, whose accuracy, what begins anew."""
+"""The accuracy corrected by labels, in the engine: which labels, whose accuracy, and its new beginnings."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def settings(**more: Any) -> Any:
 
 
 def rig(**more: Any) -> Rig:
-    asked = settings(**more)
-    return Rig(asked, reference(settings(), 1000, seed=5))
+    task_settings = settings(**more)
+    return Rig(task_settings, reference(settings(), 1000, seed=5))
 
 
 def stream(n: int = REQUESTS, good: int = GOOD, start: float = 1.7e9, **more: Any) -> list[Record]:
-    """Answers, each followed by its label: right as the confidences say at first, later in 60 %."""
+    """Return answers, each followed by its label: right as the confidences say at first, later in 60 %."""
     records = [one | more for one in answers(np.random.default_rng(3), n, start=start)]
     rng = np.random.default_rng(4)
     right = [rng.random() < (max(r["scores"]) if i < good else 0.6) for i, r in enumerate(records)]
@@ -44,13 +44,13 @@ def stream(n: int = REQUESTS, good: int = GOOD, start: float = 1.7e9, **more: An
 
 
 def some(records: list[Record], share: float) -> list[Record]:
-    """The answers with labels of a share of them."""
+    """Return the answers with labels of a share of them."""
     rng = np.random.default_rng(11)
     return [one for one in records if "scores" in one or rng.random() < share]
 
 
 def estimates(reports: list[WindowReport], tag: str, group: str = "") -> list[dict[str, Any] | None]:
-    """What each window's first line says of the accuracy by one estimator; None where it says nothing."""
+    """Return the accuracy by one estimator in each window's first line; None where the line has none."""
     first = [msgspec.json.decode(to_json(r)) for r in reports if not r.revision and r.group == group]
     return [next((e for e in line["estimates"] if e["estimator"] == tag), None) for line in first]
 
@@ -61,8 +61,8 @@ def corrected(reports: list[WindowReport], group: str = "") -> list[dict[str, An
 
 @pytest.fixture(scope="module")
 def whole() -> tuple[Rig, list[WindowReport]]:
-    found = rig()
-    return found, found.feed(some(stream(), 0.5))
+    engine_rig = rig()
+    return engine_rig, engine_rig.feed(some(stream(), 0.5))
 
 
 def test_labels_correct_the_accuracy_and_leave_that_of_the_confidences(
@@ -76,19 +76,19 @@ def test_labels_correct_the_accuracy_and_leave_that_of_the_confidences(
     for window, one in enumerate(corrected(reports)[4:], 4):
         assert one is not None
         assert one["lower"] < 0.6 < one["upper"] < 0.8, window
-    found, expected = (
+    actual, expected = (
         [[replace(c.verdict, out_of_control=False) for c in r.charts] for r in many if not r.revision]
         for many in (reports, alone)
     )
-    assert found == expected, "limits and rules are those of the confidences"
+    assert actual == expected, "limits and rules are those of the confidences"
 
 
 def test_it_is_the_one_of_the_labels_known_when_the_window_closed(
     whole: tuple[Rig, list[WindowReport]],
 ) -> None:
     """Witness: the correction fed by hand with all rows whose label came before the window's last answer."""
-    found, reports = whole
-    (series,) = found.engine.series["t"]
+    rig, reports = whole
+    (series,) = rig.engine.series["t"]
     known = reference(settings(), 1000, seed=5)["t"]["erm"]
     logic = known.correction("isotonic", 100).build()
     records, sent = stream(), some(stream(), 0.5)
@@ -98,34 +98,34 @@ def test_it_is_the_one_of_the_labels_known_when_the_window_closed(
     right = np.array([label["label"] for label in records[1::2]]) == np.array(["ok", "bad"])[predicted]
     labelled = {one["id"] for one in sent if "scores" not in one}
     picked = np.array([one["id"] in labelled for one in records[::2]])
-    taken = 0
-    for window, told in enumerate(corrected(reports)):
+    start = 0
+    for window, estimate in enumerate(corrected(reports)):
         rows = slice(100 * window, 100 * window + 100)
         blocks = logic.close(window, confidence[rows])
         assert blocks[::BLOCK].tolist() == list(range(rows.start, rows.stop, BLOCK))
-        before = np.arange(taken, rows.stop - 1)[picked[taken : rows.stop - 1]]
-        taken = rows.stop - 1
+        before = np.arange(start, rows.stop - 1)[picked[start : rows.stop - 1]]
+        start = rows.stop - 1
         logic.push(before // BLOCK * BLOCK, confidence[before], right[before])
         by_hand = logic.estimate(window)
         assert isinstance(by_hand, Estimate)
-        assert told is not None
-        assert told["labels"] == logic.labelled
-        ends = told["value"], told["lower"], told["upper"]
+        assert estimate is not None
+        assert estimate["labels"] == logic.labelled
+        ends = estimate["value"], estimate["lower"], estimate["upper"]
         assert ends == pytest.approx((by_hand.value, by_hand.lower, by_hand.upper), abs=1e-6)
 
 
 def test_an_objective_reads_it() -> None:
     """The confidences go on promising 93 %; from row 200 on labels say that 60 % are right."""
     records = stream(1500)
-    told, alone = (
+    labelled, alone = (
         [report for report in rig().feed(each) if not report.revision]
         for each in (records, [one for one in records if "scores" in one])
     )
-    states = [[report.objectives[0].state for report in each] for each in (told, alone)]
+    states = [[report.objectives[0].state for report in each] for each in (labelled, alone)]
     assert states[1] == [ObjectiveState.MET] * 15
     assert states[0][1] == ObjectiveState.MET
     assert states[0][-8:] == [ObjectiveState.BREACHED] * 8
-    last = told[-1].objectives[0]
+    last = labelled[-1].objectives[0]
     assert last.pooled is not None
     pairs = list(zip(records[::2], records[1::2], strict=True))[-500:]
     truth = np.mean([label["label"] == CLASSES[int(one["scores"][1] > 0.5)] for one, label in pairs])
@@ -156,23 +156,25 @@ def test_it_is_reported_only_beside_the_accuracy_of_the_confidences() -> None:
 
 
 def of_groups(shifts: dict[str, float], share: dict[str, float], windows: int = 8) -> list[Record]:
-    """Answers of groups in turn, windows of 100 each, with labels of a share; odds are shifted by group."""
+    """Return answers of groups in turn, windows of 100 each, with labels of a share; odds are shifted by
+    group.
+    """
     names = list(shifts)
     records = answers(np.random.default_rng(3), 100 * windows * len(names))
-    rng, found = np.random.default_rng(4), []
+    rng, labelled = np.random.default_rng(4), []
     for i, one in enumerate(records):
         name = names[i % len(names)]
         odds = np.exp(shifts[name]) / (1 / min(max(one["scores"]), 1 - 1e-9) - 1)
         right = rng.random() < odds / (1 + odds)
-        found.append(one | {"groups": {"region": name}})
+        labelled.append(one | {"groups": {"region": name}})
         if rng.random() < share[name]:
-            found += labels_of([one], [right])
-    return found
+            labelled += labels_of([one], [right])
+    return labelled
 
 
 @pytest.mark.slow
 def test_a_group_is_corrected_by_its_own_labels() -> None:
-    """Of four groups one is off by a logit, ten points: its neighbours and one without labels stay."""
+    """One of four groups is off by a logit, ten points: its neighbours and one without labels stay."""
     shifts = dict.fromkeys("abc", 0.0) | {"h": -1.0}
     reports = rig(groups=["region"]).feed(of_groups(shifts, dict.fromkeys("ab", 0.5) | {"c": 0.0, "h": 0.5}))
     off, right, unlabelled = (corrected(reports, f"region={name}") for name in "hac")
@@ -189,10 +191,10 @@ def test_a_group_is_corrected_by_its_own_labels() -> None:
 def test_neither_cuts_nor_restarts_can_be_seen(
     whole: tuple[Rig, list[WindowReport]], cuts: list[int], restart: bool
 ) -> None:
-    found = rig()
-    assert lines(found.feed_in_pieces(some(stream(), 0.5), cuts, restart)) == lines(whole[1])
-    assert found.engine.view() == whole[0].engine.view()
-    (one,), (other,) = (each.engine.series["t"] for each in (found, whole[0]))
+    engine_rig = rig()
+    assert lines(engine_rig.feed_in_pieces(some(stream(), 0.5), cuts, restart)) == lines(whole[1])
+    assert engine_rig.engine.view() == whole[0].engine.view()
+    (one,), (other,) = (each.engine.series["t"] for each in (engine_rig, whole[0]))
     assert pack(one.checks.correction.snapshot()) == pack(other.checks.correction.snapshot())
 
 
@@ -203,10 +205,10 @@ def test_a_line_reads_back_to_itself() -> None:
 
 
 def test_another_version_of_the_model_begins_anew() -> None:
-    found = rig()
+    engine_rig = rig()
     old, new = stream(400, version="1"), stream(300, good=300, start=1.7e9 + 9000, version="2")
-    before = corrected(found.feed(old))[-1]
-    first, *later = corrected(found.feed(new))
+    before = corrected(engine_rig.feed(old))[-1]
+    first, *later = corrected(engine_rig.feed(new))
     assert before is not None
     assert first is not None
     assert first["labels"] == 99, "of its own rows"
@@ -217,19 +219,19 @@ def test_another_version_of_the_model_begins_anew() -> None:
 def test_another_calibration_moves_it_by_what_it_changes_and_no_label_counts_twice() -> None:
     """All confidences become a logit lower, as labels of half the rows have said all along."""
     records = of_groups({"a": -1.0}, {"a": 0.5}, windows=10)
-    found, unchanged = rig(), rig()
+    engine_rig, unchanged = rig(), rig()
     place = [i for i, one in enumerate(records) if "scores" in one][600]
-    found.feed(records[:place])
+    engine_rig.feed(records[:place])
     unchanged.feed(records[:place])
-    (series,) = found.engine.series["t"]
+    (series,) = engine_rig.engine.series["t"]
     known = reference(settings(), 1000, seed=5)["t"]["erm"]
     odds = np.random.default_rng(1).random(len(known.labels)) < 0.88
     worse = np.where(odds, known.labels, 1 - known.labels)
     calibration = CALIBRATORS["isotonic"]().fit(known.scores, known.predicted, worse)
     series.recalibrate(calibration, 1.7e9, None)
-    found.restart()
-    said, expected = (corrected(each.feed(records[place:])) for each in (found, unchanged))
-    for one, other in zip(said, expected, strict=True):
+    engine_rig.restart()
+    values, expected = (corrected(each.feed(records[place:])) for each in (engine_rig, unchanged))
+    for one, other in zip(values, expected, strict=True):
         assert one is not None
         assert other is not None
         assert one["labels"] == other["labels"]
@@ -253,30 +255,30 @@ def test_the_calibration_of_before_the_open_window_is_read_as_an_older_version_w
     saved["former"] = [saved["former"], 0.0]
     older.engine = older.settings.build(restored(state, type(snapshot)))
     present.restart()
-    found, expected = (lines(each.feed(stream(150, start=1.7e9 + 250))) for each in both)
-    assert found == expected
-    assert len(found) >= 1
+    actual, expected = (lines(each.feed(stream(150, start=1.7e9 + 250))) for each in both)
+    assert actual == expected
+    assert len(actual) >= 1
 
 
 def test_what_labels_said_of_another_baseline_is_forgotten() -> None:
-    found = rig()
-    found.feed(stream())
-    state = found.engine.snapshot()
+    engine_rig = rig()
+    engine_rig.feed(stream())
+    state = engine_rig.engine.snapshot()
     state.tasks["t"] = state.tasks["t"].without_baseline()
-    found.engine = found.settings.build(state)
+    engine_rig.engine = engine_rig.settings.build(state)
     more = answers(np.random.default_rng(9), 100, start=1.7e9 + 9000)
-    assert corrected(found.feed(more)) == [None]
+    assert corrected(engine_rig.feed(more)) == [None]
 
 
 def test_the_view_shows_it_with_its_labels_also_after_a_restart(
     whole: tuple[Rig, list[WindowReport]],
 ) -> None:
-    found, _ = whole
+    rig, _ = whole
     for _ in range(2):
-        [accuracy] = [one for one in found.engine.view().series[0].estimates if one.estimator == "corrected"]
+        [accuracy] = [one for one in rig.engine.view().series[0].estimates if one.estimator == "corrected"]
         assert isinstance(accuracy.result, Estimate)
         assert 350 < accuracy.labels < 450
-        found.restart()
+        rig.restart()
 
 
 def test_answers_of_several_series_and_windows_have_the_blocks_that_closing_gives() -> None:

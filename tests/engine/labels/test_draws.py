@@ -25,7 +25,7 @@ from tests.streams import Record, Rig, task
 
 
 def drawing(**more: Any) -> Task:
-    """A task that refits nothing but `active_testing`, and nothing before it is asked."""
+    """Return a task that refits nothing but `active_testing`, and nothing before it is asked."""
     settings: dict[str, Any] = {
         "estimators": ["average_confidence", "active_testing"],
         "calibration": {"refit_labels": None},
@@ -34,10 +34,10 @@ def drawing(**more: Any) -> Task:
     return task(**(settings | more))
 
 
-def asked(
+def draw_labels(
     rng: np.random.Generator, records: list[Record], truth: dict[str, str], n: int, name: str = "first"
 ) -> list[Record]:
-    """Labels of n rows, drawn by the errors that the scores expect."""
+    """Return labels of n rows, drawn by the errors that the scores expect."""
     scores = np.array([[r["models"][m] for m in MODELS] for r in records])
     mean = scores.mean(axis=1)
     chance = sum(expected_error(mean, scores[:, m].argmax(axis=1)) for m in range(2))
@@ -62,31 +62,31 @@ def job_of(rig: Rig) -> RefitJob:
 
 
 def estimate(job: RefitJob, model: str = "erm") -> Any:
-    found = refit(job)
-    return found.refused or found.models[model].estimates[0].result
+    outcome = refit(job)
+    return outcome.refused or outcome.models[model].estimates[0].result
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_labels_with_their_draws_become_the_papers_estimate_of_every_model(model: str) -> None:
     rng = np.random.default_rng(1)
     records, truth = requests(rng)
-    labels = asked(rng, records, truth, 40)
+    labels = draw_labels(rng, records, truth, 40)
     rig = Rig(drawing())
     rig.feed([*records, *labels])
     job = job_of(rig)
-    found = estimate(job, model)
-    assert isinstance(found, Estimate)
-    assert found.value == pytest.approx(lure(labels, wrong(records, truth, model), records), abs=1e-9)
-    assert found.n == 40
+    result = estimate(job, model)
+    assert isinstance(result, Estimate)
+    assert result.value == pytest.approx(lure(labels, wrong(records, truth, model), records), abs=1e-9)
+    assert result.n == 40
     assert (refit(job).labelled_draws, refit(job).missing_draws) == (40, 0)
 
 
 def test_labels_that_were_not_drawn_are_counted_and_left_alone() -> None:
     rng = np.random.default_rng(2)
     records, truth = requests(rng)
-    labels = asked(rng, records, truth, 40)
-    drawn = {label["id"] for label in labels}
-    others = [{"id": i, "label": t, "time": BEGIN} for i, t in truth.items() if i not in drawn][:100]
+    labels = draw_labels(rng, records, truth, 40)
+    drawn_ids = {label["id"] for label in labels}
+    others = [{"id": i, "label": t, "time": BEGIN} for i, t in truth.items() if i not in drawn_ids][:100]
     alone, mixed = Rig(drawing()), Rig(drawing())
     alone.feed([*records, *labels])
     mixed.feed([*records, *others[:50], *labels, *others[50:]])
@@ -104,7 +104,7 @@ def test_labels_that_were_not_drawn_are_counted_and_left_alone() -> None:
 def test_neither_cuts_nor_restarts_nor_the_order_of_arrival_change_what_is_drawn(cuts: Any) -> None:
     rng = np.random.default_rng(3)
     records, truth = requests(rng)
-    labels = asked(rng, records, truth, 40)
+    labels = draw_labels(rng, records, truth, 40)
     whole, other = Rig(drawing()), Rig(drawing())
     whole.feed([*records, *labels])
     other.feed_in_pieces([*labels[:20], *records, *labels[20:]], list(cuts))
@@ -115,7 +115,7 @@ def test_neither_cuts_nor_restarts_nor_the_order_of_arrival_change_what_is_drawn
 def test_draws_rest_in_the_store_and_a_store_that_has_none_is_gone_on_with(tmp_path: Any) -> None:
     rng = np.random.default_rng(4)
     records, truth = requests(rng)
-    labels = asked(rng, records, truth, 40)
+    labels = draw_labels(rng, records, truth, 40)
     rig = Rig(drawing())
     store = Store(tmp_path)
     for piece in (records, labels[:25], labels[25:]):
@@ -135,9 +135,9 @@ def test_draws_rest_in_the_store_and_a_store_that_has_none_is_gone_on_with(tmp_p
 def test_a_newer_round_takes_over_once_it_has_as_many_labels_as_an_estimate_needs() -> None:
     rng = np.random.default_rng(5)
     records, truth = requests(rng)
-    first = asked(rng, records, truth, 50)
+    first = draw_labels(rng, records, truth, 50)
     left = [r for r in records if r["id"] not in {label["id"] for label in first}]
-    second = asked(rng, left, truth, 50, "second")
+    second = draw_labels(rng, left, truth, 50, "second")
     rig = Rig(drawing())
     rig.feed([*records, *first, *second[: FEWEST_DRAWS - 1]])
     assert job_of(rig).draw_pool == N
@@ -153,8 +153,10 @@ def test_a_newer_round_takes_over_once_it_has_as_many_labels_as_an_estimate_need
 def test_numbers_of_two_pools_are_of_two_rounds_and_a_number_counts_once() -> None:
     rng = np.random.default_rng(6)
     records, truth = requests(rng)
-    labels = asked(rng, records, truth, 40)
-    other = [label | {"draw": label["draw"] | {"pool": N + 1}} for label in asked(rng, records, truth, 35)]
+    labels = draw_labels(rng, records, truth, 40)
+    other = [
+        label | {"draw": label["draw"] | {"pool": N + 1}} for label in draw_labels(rng, records, truth, 35)
+    ]
     twice = {
         "id": records[-1]["id"],
         "label": "ok",
@@ -172,7 +174,7 @@ def test_numbers_of_two_pools_are_of_two_rounds_and_a_number_counts_once() -> No
 def test_a_drawn_row_that_had_a_label_already_counts_as_drawn() -> None:
     rng = np.random.default_rng(7)
     records, truth = requests(rng)
-    labels = asked(rng, records, truth, 40)
+    labels = draw_labels(rng, records, truth, 40)
     rig = Rig(drawing())
     before = [{"id": label["id"], "label": label["label"], "time": BEGIN} for label in labels[:5]]
     rig.feed([*records, *before, *labels])
@@ -182,7 +184,7 @@ def test_a_drawn_row_that_had_a_label_already_counts_as_drawn() -> None:
 def test_an_id_that_is_used_again_is_drawn_no_more_and_a_wiped_one_neither() -> None:
     rng = np.random.default_rng(8)
     records, truth = requests(rng)
-    labels = asked(rng, records, truth, 40)
+    labels = draw_labels(rng, records, truth, 40)
     rig = Rig(drawing(labels={"horizon_days": 1}))
     rig.feed([*records, *labels])
     late = BEGIN + 9e5
@@ -205,11 +207,11 @@ def test_draws_in_turn_have_the_chances_that_one_draw_after_another_has() -> Non
     for _ in range(trials):
         turns = draw_in_turn(chance, 3, rng)
         seen[tuple(turns.row.tolist())].append(turns.probability)
-    for order, told in seen.items():
+    for order, chances in seen.items():
         left = [chance[row] / (1 - chance[list(order[:m])].sum()) for m, row in enumerate(order)]
-        np.testing.assert_allclose(told, np.tile(left, (len(told), 1)))
+        np.testing.assert_allclose(chances, np.tile(left, (len(chances), 1)))
         p = np.prod(left)
-        assert len(told) / trials == pytest.approx(p, abs=5 * np.sqrt(p * (1 - p) / trials))
+        assert len(chances) / trials == pytest.approx(p, abs=5 * np.sqrt(p * (1 - p) / trials))
 
 
 def test_more_draws_begin_with_the_same_ones_and_end_with_all() -> None:
@@ -241,19 +243,21 @@ TRIALS = 100
 
 
 def trial(seed: int, unanswered: float) -> tuple[list[float], list[bool]]:
-    """By model the estimate's error, and whether its interval holds the truth of rows that get labels."""
+    """Return, by model, the estimate's error, and whether its interval holds the truth of rows that get
+    labels.
+    """
     rng = np.random.default_rng([44, seed])
     records, truth = requests(rng)
     answered = rng.random(N) >= unanswered  # of every row, whether its label would ever come
     known = {r["id"] for r, yes in zip(records, answered.tolist(), strict=True) if yes}
     rig = Rig(drawing())
-    rig.feed([*records, *(each for each in asked(rng, records, truth, 60) if each["id"] in known)])
+    rig.feed([*records, *(each for each in draw_labels(rng, records, truth, 60) if each["id"] in known)])
     job, errors, held = job_of(rig), [], []
     for model in MODELS:
-        found, right = estimate(job, model), 1 - wrong(records, truth, model)[answered].mean()
-        assert isinstance(found, Estimate)
-        errors.append(found.value - right)
-        held.append(found.lower <= right <= found.upper)
+        result, right = estimate(job, model), 1 - wrong(records, truth, model)[answered].mean()
+        assert isinstance(result, Estimate)
+        errors.append(result.value - right)
+        held.append(result.lower <= right <= result.upper)
     return errors, held
 
 
@@ -278,13 +282,13 @@ def test_estimators_that_know_of_no_draws_are_right_by_the_probability_beside() 
     for seed in range(150):
         rng = np.random.default_rng([45, seed])
         records, truth = requests(rng)
-        labels = asked(rng, records, truth, 60)
+        labels = draw_labels(rng, records, truth, 60)
         off = wrong(records, truth, "erm")
         right = ~off[[int(label["id"][1:]) for label in labels]]
         weight = 1 / np.array([label["probability"] for label in labels])
-        found = hajek(weighted_counts(right, weight))
-        assert isinstance(found, Estimate)
-        errors.append(found.value - (1 - off.mean()))
+        estimate = hajek(weighted_counts(right, weight))
+        assert isinstance(estimate, Estimate)
+        errors.append(estimate.value - (1 - off.mean()))
         unweighted.append(right.mean() - (1 - off.mean()))
     assert abs(np.mean(errors)) <= 4 * np.std(errors) / np.sqrt(150)
     assert np.mean(unweighted) < -0.05, "the weights do count"
@@ -293,25 +297,27 @@ def test_estimators_that_know_of_no_draws_are_right_by_the_probability_beside() 
 def test_gaps_make_it_the_ratio_of_those_that_came() -> None:
     rng = np.random.default_rng(12)
     records, truth = requests(rng)
-    labels = [label for label in asked(rng, records, truth, 40) if label["draw"]["number"] not in (2, 17)]
+    labels = [
+        label for label in draw_labels(rng, records, truth, 40) if label["draw"]["number"] not in (2, 17)
+    ]
     rig = Rig(drawing())
     rig.feed([*records, *labels])
     job = job_of(rig)
-    found, off = estimate(job), wrong(records, truth, "erm")
-    assert isinstance(found, Estimate)
+    result, off = estimate(job), wrong(records, truth, "erm")
+    assert isinstance(result, Estimate)
     errors = 1 - lure(labels, off, records)
     share = 1 - lure(labels, np.ones(N), records)
-    assert found.value == pytest.approx(1 - errors / share, abs=1e-9)
-    assert (found.n, refit(job).missing_draws) == (38, 2)
+    assert result.value == pytest.approx(1 - errors / share, abs=1e-9)
+    assert (result.n, refit(job).missing_draws) == (38, 2)
 
 
 def test_a_number_out_of_turn_or_a_pool_too_small_is_told() -> None:
     scores = np.full((3, 1, 2), 0.5)
-    given = {"weights": np.ones(3), "acquisition": [2, 2, -1]}
+    inputs = {"weights": np.ones(3), "acquisition": [2, 2, -1]}
     with pytest.raises(
         ValueError, match=r"numbers must rise from 1 or more, one for each of 2 draws, got \[2, 2\]"
     ):
-        ActiveTesting(pool=9).fit(scores, [0, 1, -1], **given)
+        ActiveTesting(pool=9).fit(scores, [0, 1, -1], **inputs)
     with pytest.raises(ValueError, match="pool must be a number of rows, at least 1, got 0"):
         ActiveTesting(pool=0)
     with pytest.raises(ValueError, match="rows must be at least the number of draws, 7, got 5"):

@@ -49,19 +49,19 @@ _within = st.integers(0, 800)
 
 @st.composite
 def _streams(draw: st.DrawFn) -> list[Record]:
-    """Requests 1,500 seconds apart, each answered and labelled within 800: no id is used again.
+    """Return requests 1,500 seconds apart, each answered and labelled within 800: no id is used again.
 
     Labels of one request may all be early or late by up to three horizons.
     """
     late = draw(st.lists(st.integers(-2000, 2500), min_size=5, max_size=5))
-    found: list[Record] = []
+    records: list[Record] = []
     for after, (kind, name, value, model, more) in draw(st.lists(st.tuples(_within, _kinds), max_size=40)):
         time = name * 1500.0 + after
         if kind is Answer:
-            found.append(Answer(f"request-{name}" if name else "", model, time, value, int(more)))
+            records.append(Answer(f"request-{name}" if name else "", model, time, value, int(more)))
         else:
-            found.append(Label(f"request-{name}", value, time + late[name], model, more))
-    return found
+            records.append(Label(f"request-{name}", value, time + late[name], model, more))
+    return records
 
 
 _cuts = st.sets(st.integers(0, 40))
@@ -147,8 +147,8 @@ def test_a_label_may_name_the_request_of_an_answer_that_is_its_only_row(
     join = run(records, cuts, resume_at=0)
     assert no_zeros(join.outcomes) == ({} if outcome is None else {outcome: 1})
     assert join.waiting == int(outcome is None)
-    given = join.rings["answers"]
-    assert [i for i in range(len(given)) if given["label"][i] >= 0] == [
+    answers = join.rings["answers"]
+    assert [i for i in range(len(answers)) if answers["label"][i] >= 0] == [
         sum(isinstance(record, Answer) for record in records[:place]) for place in joined
     ]
 
@@ -243,9 +243,9 @@ def test_a_match_carries_the_confidence_of_its_answer_whichever_came_first() -> 
 
 
 def test_a_weight_stays_finite_however_small_the_probability() -> None:
-    given = np.array([1.0, 0.25, math.nan, 5e-324])
-    assert weights(given).tolist() == [1.0, 4.0, 1.0, 1e12]
-    assert weights(given.astype(np.float32)).tolist() == [1.0, 4.0, 1.0, 1e12]
+    probabilities = np.array([1.0, 0.25, math.nan, 5e-324])
+    assert weights(probabilities).tolist() == [1.0, 4.0, 1.0, 1e12]
+    assert weights(probabilities.astype(np.float32)).tolist() == [1.0, 4.0, 1.0, 1e12]
 
 
 def test_an_early_label_waits_and_counts_when_its_answer_comes() -> None:
@@ -358,7 +358,7 @@ def test_answer_keys_tell_models_apart_and_keep_no_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("changes", "message"),
     [
         ({"horizon_days": 0.0}, "horizon_days must be above 0, got 0.0"),
         ({"horizon_days": math.nan}, "horizon_days must be above 0, got nan"),
@@ -368,8 +368,8 @@ def test_answer_keys_tell_models_apart_and_keep_no_id() -> None:
         ({"series_per_answer": 0}, "series_per_answer must be at least 1, got 0"),
     ],
 )
-def test_settings_out_of_range_are_refused_by_name(given: dict[str, Any], message: str) -> None:
+def test_settings_out_of_range_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
     usual = {"horizon_days": 30.0, "max_answers": 10, "max_waiting": 10}
     with pytest.raises(ValueError) as refused:
-        LabelJoin(**{**usual, **given})
+        LabelJoin(**{**usual, **changes})
     assert str(refused.value) == message

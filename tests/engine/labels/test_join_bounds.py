@@ -27,8 +27,8 @@ from tests.slow_join import (
 def test_more_answers_than_the_ring_holds_keep_the_newest() -> None:
     join = LabelJoin(HORIZON_DAYS, max_answers=3, max_waiting=0, series_per_answer=2).build()
     step(join, [(i, Answer(f"r{i}", 0, 0.0)) for i in range(8)])
-    found = rows_counted(step(join, [(8 + i, Label(f"r{i}", 0, 0.0)) for i in range(8)]))
-    assert found == {(13, 0, 1): (1, 1), (14, 0, 2): (1, 1), (15, 0, 2): (1, 1)}
+    counted = rows_counted(step(join, [(8 + i, Label(f"r{i}", 0, 0.0)) for i in range(8)]))
+    assert counted == {(13, 0, 1): (1, 1), (14, 0, 2): (1, 1), (15, 0, 2): (1, 1)}
     assert (no_zeros(join.outcomes), join.waiting) == ({LabelOutcome.MATCHED: 3}, 5)
 
 
@@ -85,14 +85,14 @@ def test_full_rings_take_no_more_than_max_bytes_and_most_of_it(max_bytes: int, g
         join.add_answers(Answers(ids, zeros, zeros, ones, zeros + start, cells, cells, ones, scores))
         batch = LabelBatch("t", ids, zeros, zeros - 1, (), ones, ones, np.arange(1000))
         join.add_labels(batch, zeros - 1, np.array([7]), zeros + start)
-    taken = sum(ring.nbytes for ring in join.rings.values())
-    assert taken <= max_bytes
+    used = sum(ring.nbytes for ring in join.rings.values())
+    assert used <= max_bytes
     answers, labels = settings.rows
     assert (len(join.rings["answers"]), len(join.rings["labels"])) == (answers, labels)
     if max_bytes == 10**9:
         assert (answers, labels) == (20_000, 5000)
     else:
-        assert taken >= 0.6 * max_bytes  # the tables are rounded up to a power of two, at most twofold
+        assert used >= 0.6 * max_bytes  # the tables are rounded up to a power of two, at most twofold
         assert answers < 20_000
 
 
@@ -117,5 +117,5 @@ def test_resuming_with_smaller_rings_keeps_the_newest() -> None:
     step(join, [(i, Answer(f"r{i}", 0, 0.0)) for i in range(8)])
     small = LabelJoin(HORIZON_DAYS, max_answers=2, max_waiting=0, series_per_answer=2)
     resumed = small.build(through_msgpack(join.snapshot()))
-    found = rows_counted(step(resumed, [(8 + i, Label(f"r{i}", 0, 0.0)) for i in range(8)]))
-    assert [sequence for sequence, _, _ in found] == [14, 15]
+    counted = rows_counted(step(resumed, [(8 + i, Label(f"r{i}", 0, 0.0)) for i in range(8)]))
+    assert [sequence for sequence, _, _ in counted] == [14, 15]

@@ -19,7 +19,7 @@ FOR_GOOD = {"refit_labels": None}  # a calibration that labels never move: nothi
 
 
 def pooled(max_rows: int = 5000, max_labelled: int = 5000, fit_rows: int = 20_000, **more: object) -> Task:
-    """A task that refits nothing before it is asked."""
+    """Return a task that refits nothing before it is asked."""
     ssme = {"models": MODELS, "every_windows": 1, "max_rows": max_rows, "max_labelled": max_labelled}
     return task(
         estimators=["average_confidence", "ensemble"],
@@ -79,21 +79,21 @@ def job_rows(engine: Engine) -> list[tuple[int, list[float | None]]]:
 
 
 def stream(seed: int, n: int = 300) -> list[Record]:
-    """Some models answer some requests, now or later; labels before, between and after; one changes."""
+    """Return answers of some models to some requests, now or later, with labels at any time; one changes."""
     rng = np.random.default_rng(seed)
-    found: list[tuple[float, Record]] = []
+    timed: list[tuple[float, Record]] = []
     for i, score in enumerate(np.float32(confidences(rng, n)).astype(float).tolist()):
         head = {"id": f"r{i}", "time": 1.7e9 + i}
         for model in [*MODELS, "stranger"]:
             if rng.random() < 0.7:
                 at = i + float(rng.exponential(5))
-                found.append((at, head | {"models": {model: [1 - score, score]}}))
+                timed.append((at, head | {"models": {model: [1 - score, score]}}))
         if rng.random() < 0.4:
             label = head | {"label": CLASSES[int(rng.random() < score)]}
-            found.append((i + float(rng.normal(5, 10)), label))
+            timed.append((i + float(rng.normal(5, 10)), label))
             if rng.random() < 0.1:
-                found.append((i + 40.0, label | {"label": CLASSES[0]}))
-    return [record for _, record in sorted(found, key=lambda one: one[0])]
+                timed.append((i + 40.0, label | {"label": CLASSES[0]}))
+    return [record for _, record in sorted(timed, key=lambda one: one[0])]
 
 
 def expected(records: list[Record], max_rows: int, max_labelled: int) -> list[tuple[int, list[float | None]]]:
@@ -103,18 +103,18 @@ def expected(records: list[Record], max_rows: int, max_labelled: int) -> list[tu
     return [(label, scores) for _, label, scores in witness.rows(max_rows, max_labelled)]
 
 
-def near(found: list[tuple[int, list[float | None]]]) -> list[tuple[int, list[float | None]]]:
-    return [(label, [score and round(score, 5) for score in scores]) for label, scores in found]
+def near(rows: list[tuple[int, list[float | None]]]) -> list[tuple[int, list[float | None]]]:
+    return [(label, [score and round(score, 5) for score in scores]) for label, scores in rows]
 
 
 def replaced_labels(records: list[Record]) -> int:
-    """Requests with a label and an answer, of which a label replaced another class."""
+    """Return requests with a label and an answer, of which a label replaced another class."""
     classes: dict[str, set[str]] = {}
     for record in records:
         if "label" in record:
             classes.setdefault(record["id"], set()).add(record["label"])
     answered = {record["id"] for record in records if set(record.get("models", ())) & set(MODELS)}
-    return sum(len(found) > 1 for name, found in classes.items() if name in answered)
+    return sum(len(values) > 1 for name, values in classes.items() if name in answered)
 
 
 @pytest.mark.slow
@@ -254,7 +254,7 @@ def test_scores_that_the_decoder_takes_are_none_that_a_fit_refuses() -> None:
 
 
 def flood(n: int, models: list[str]) -> list[Record]:
-    """Requests in turn, each answered by all of these models."""
+    """Return requests in turn, each answered by all of these models."""
     score = confidences(np.random.default_rng(7), n)
     return [
         {"id": f"q{i}", "time": 1.7e9 + i, "models": {m: [1 - s, s] for m in models}}
@@ -273,8 +273,8 @@ def test_of_a_large_pool_a_sample_is_fitted_on_that_is_spread_over_all_of_it(oth
     share = 1 / (len(MODELS) + len(others))
     assert job.pool_rows == pytest.approx(3000, abs=50 + 4 * 3000 * np.sqrt((1 / share - 1) / 600))
     score = confidences(np.random.default_rng(7), 3000).astype(np.float32)
-    drawn = np.flatnonzero(np.isin(score, job.scores[job.labels < 0, 0, 1]))
-    assert abs((drawn < 1500).mean() - 0.5) < 4 * np.sqrt(0.25 / len(drawn))
+    sampled = np.flatnonzero(np.isin(score, job.scores[job.labels < 0, 0, 1]))
+    assert abs((sampled < 1500).mean() - 0.5) < 4 * np.sqrt(0.25 / len(sampled))
     assert not np.isnan(job.scores[:, : len(MODELS)]).any(), "requests are put together whole"
 
 

@@ -1,4 +1,4 @@
-"""What labels say, through the whole engine: of a window, of the newest cohort, and of the horizon."""
+"""The realised estimates, through the whole engine: of a window, of the newest cohort, and of the horizon."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ RIGHT, WRONG = 0.05, 0.5
 
 
 def stream(n: int = 1500) -> list[Record]:
-    """Answers a second apart; the label of one that is picked comes some windows later, a few come twice."""
+    """Return answers a second apart; the label of one that is picked comes some windows later, a few come
+    twice.
+    """
     rng = np.random.default_rng(5)
     records: list[tuple[float, Record]] = []
     for place, answer in enumerate(answers(rng, n, groups={"region": "eu"})):
@@ -41,14 +43,14 @@ def stream(n: int = 1500) -> list[Record]:
 
 
 def of(report: WindowReport, estimator: str) -> dict[str, Any]:
-    """An estimate as the report's line has it."""
-    found = msgspec.json.decode(lines([report])[0])["estimates"]
-    (one,) = [entry for entry in found if entry["estimator"] == estimator]
+    """Return an estimate as the report's line has it."""
+    entries = msgspec.json.decode(lines([report])[0])["estimates"]
+    (one,) = [entry for entry in entries if entry["estimator"] == estimator]
     return dict(one)
 
 
 def known(records: list[Record], windows: set[int]) -> WeightedCounts:
-    """The labelled rows of these windows, by a walk through the records."""
+    """Return the labelled rows of these windows, by a walk through the records."""
     place = {r["id"]: i for i, r in enumerate(r for r in records if "scores" in r)}
     scores = {r["id"]: r["scores"][1] for r in records if "scores" in r}
     truth: dict[str, tuple[str, float]] = {}
@@ -64,15 +66,15 @@ def known(records: list[Record], windows: set[int]) -> WeightedCounts:
     return weighted_counts(np.array([row[0] for row in rows], bool), np.array([row[1] for row in rows]))
 
 
-def said(counts: WeightedCounts) -> dict[str, Any]:
-    found = hajek(counts, 0.95)
-    assert isinstance(found, Estimate)
-    numbers = {name: round(getattr(found, name), 6) for name in ("value", "lower", "upper", "level")}
-    return {**numbers, "size": found.n}
+def entry_of(counts: WeightedCounts) -> dict[str, Any]:
+    estimate = hajek(counts, 0.95)
+    assert isinstance(estimate, Estimate)
+    numbers = {name: round(getattr(estimate, name), 6) for name in ("value", "lower", "upper", "level")}
+    return {**numbers, "size": estimate.n}
 
 
 def cut_before_window_closes(records: list[Record], window: int) -> list[Record]:
-    """The records up to the answer that closes this window."""
+    """Return the records up to the answer that closes this window."""
     seen = np.cumsum(["scores" in record for record in records])
     return records[: int(np.searchsorted(seen, 100 * (window + 1))) + 1]
 
@@ -85,7 +87,7 @@ def test_a_report_says_what_was_known_when_its_window_closed(window: int) -> Non
     past = cut_before_window_closes(records, window)
     horizon = {w for w in range(window + 1) if w >= window - 6}  # ends are 100 seconds apart
     head = {"metric": "accuracy", "estimator": "realised_horizon"}
-    assert of(reports[window], "realised_horizon") == head | said(known(past, horizon))
+    assert of(reports[window], "realised_horizon") == head | entry_of(known(past, horizon))
     cohort = next(
         (set(range(first, window + 1)) for first in range(window, -1, -1)
          if known(past, set(range(first, window + 1))).n >= 200),
@@ -96,7 +98,7 @@ def test_a_report_says_what_was_known_when_its_window_closed(window: int) -> Non
         few = {"unknown": "too few labels", "size": known(past, set(range(window + 1))).n}
         assert of(reports[window], "realised_cohort") == head | few
     else:
-        assert of(reports[window], "realised_cohort") == head | said(known(past, cohort))
+        assert of(reports[window], "realised_cohort") == head | entry_of(known(past, cohort))
     assert (cohort is None) == (window < 14)
 
 
@@ -106,12 +108,12 @@ def test_cuts_and_restarts_change_nothing(seed: int) -> None:
     records = stream()
     whole, pieces = Rig(SETTINGS), Rig(SETTINGS)
     expected = whole.feed(records)
-    found = []
+    reports = []
     cuts = np.sort(np.random.default_rng(seed).integers(0, len(records), size=6)).tolist()
     for start, stop in zip([0, *cuts], [*cuts, len(records)], strict=True):
-        found += pieces.feed(records[start:stop])
+        reports += pieces.feed(records[start:stop])
         pieces.restart()
-    assert lines(found) == lines(expected)
+    assert lines(reports) == lines(expected)
     assert pieces.engine.view() == whole.engine.view()
     weighted = whole.engine.labelled()["t", "erm", ""]
     assert all(counts.excess != Excess() for counts in weighted.values())
@@ -128,7 +130,9 @@ def test_the_view_says_what_is_known_now() -> None:
 
 
 def ways_to_send(labels: list[Record]) -> dict[str, list[Record]]:
-    """The same answers and labels: along, along without ids, before their answers, and with others after."""
+    """Return the same answers and labels: along, along without ids, before their answers, and with others
+    after.
+    """
     along = [r for r in labels if "scores" in r]
     truths = {r["id"]: r for r in labels if "label" in r}
     whole = [
@@ -153,12 +157,12 @@ def ways_to_send(labels: list[Record]) -> dict[str, list[Record]]:
 @pytest.mark.parametrize("way", ["along", "without ids", "mixed"])
 def test_labels_along_and_labels_of_their_own_make_the_same_estimates(way: str) -> None:
     ways = ways_to_send(stream())
-    expected, found = Rig(SETTINGS), Rig(SETTINGS)
+    expected, actual = Rig(SETTINGS), Rig(SETTINGS)
     reports = [r for r in expected.feed(ways["own"]) if not r.revision]
-    same = [r for r in found.feed_in_pieces(ways[way], [150, 777]) if not r.revision]
+    same = [r for r in actual.feed_in_pieces(ways[way], [150, 777]) if not r.revision]
     for estimator in ("realised", "realised_cohort", "realised_horizon"):
         assert [of(r, estimator) for r in same] == [of(r, estimator) for r in reports]
-    weighted = found.engine.labelled()["t", "erm", ""]
+    weighted = actual.engine.labelled()["t", "erm", ""]
     assert weighted == expected.engine.labelled()["t", "erm", ""]
     assert len(weighted) == 15
     assert all(counts.excess != Excess() for counts in weighted.values())

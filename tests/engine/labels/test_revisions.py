@@ -28,11 +28,11 @@ DAY = 86_400.0
 
 
 def label(record, right=True, time=None):
-    """The true class of an answer, such that the answer was right or wrong."""
-    said = int(record["scores"][1] > 0.5)
+    """Return the true class of an answer, such that the answer was right or wrong."""
+    answer = int(record["scores"][1] > 0.5)
     return {
         "id": record["id"],
-        "label": CLASSES[said if right else 1 - said],
+        "label": CLASSES[answer if right else 1 - answer],
         "time": record["time"] + 60 if time is None else time,
     }
 
@@ -42,7 +42,7 @@ def realised(report):
 
 
 def shown(reports):
-    """Window, revision, and how many labelled rows the line tells of."""
+    """Return the window, the revision, and the number of labelled rows of each line."""
     results = [realised(report) for report in reports]
     rows = [result.n if isinstance(result, Estimate) else 0 for result in results]
     return [(r.window, r.revision, n) for r, n in zip(reports, rows, strict=True)]
@@ -107,13 +107,13 @@ def test_what_changed_after_the_last_doubling_is_told_when_the_horizon_has_passe
     assert shown(rig.engine.finish()) == []
 
 
-@pytest.mark.parametrize(("again", "told"), [(True, [(2, 0, 0)]), (False, [(2, 0, 0), (0, 3, 2)])])
-def test_a_label_that_was_changed_and_changed_back_is_no_news(again, told):
+@pytest.mark.parametrize(("again", "expected"), [(True, [(2, 0, 0)]), (False, [(2, 0, 0), (0, 3, 2)])])
+def test_a_label_that_was_changed_and_changed_back_is_no_news(again, expected):
     rig, records, _ = rig_with_a_window(labels={"horizon_days": 1})
     rig.feed([label(record) for record in records[:2]])
     rig.feed([label(records[0], right=False), *([label(records[0])] if again else [])])
     rig.feed(answers(np.random.default_rng(1), 100, start=1.7e9 + DAY / 2))
-    assert shown(rig.feed(answers(np.random.default_rng(2), 100, start=1.7e9 + 1.2 * DAY))) == told
+    assert shown(rig.feed(answers(np.random.default_rng(2), 100, start=1.7e9 + 1.2 * DAY))) == expected
 
 
 def test_at_the_end_of_the_input_every_change_is_told_once():
@@ -130,7 +130,9 @@ def test_without_the_realised_accuracy_there_is_nothing_to_revise():
 
 
 def mixed(seed, n=400):
-    """Two models and a group, labels early, late, along, changed and changed back; a version in between."""
+    """Return two models and a group, labels early, late, along, changed and changed back; a version in
+    between.
+    """
     rng = np.random.default_rng(seed)
     records = []
     for i, score in enumerate(rng.random(n).round(4).tolist()):
@@ -162,7 +164,7 @@ def audits_of(rig):
 
 @cache
 def uncut(seed):
-    """The records, and what they come to in one piece."""
+    """Return the records, and what they come to in one piece."""
     records, whole = mixed(seed), small_rig()
     reports = whole.feed(records) + whole.engine.finish()
     audited = [s for s in whole.engine.view().series if s.coverage is not None]
@@ -182,15 +184,15 @@ def test_the_same_records_give_the_same_lines_and_audits_however_they_are_cut(se
     (records, expected, view, audits), pieces = uncut(seed), small_rig()
     assert max(report.revision for report in expected) >= 3
     edges = [0, *sorted(min(cut, len(records)) for cut in cuts), len(records)]
-    found = []
+    reports = []
     for start, stop in itertools.pairwise(edges):
-        found += pieces.feed(records[start:stop])
+        reports += pieces.feed(records[start:stop])
         if restart:
             pieces.engine = pieces.settings.build(through_msgpack(pieces.engine.snapshot()))
         elif at_once:
             pieces.engine, closed = pieces.engine.reconfigured(pieces.settings, fresh=())
             assert closed == []
-    assert lines(found + pieces.engine.finish()) == lines(expected)
+    assert lines(reports + pieces.engine.finish()) == lines(expected)
     assert pieces.engine.view() == view
     np.testing.assert_equal(audits_of(pieces), audits)
 
@@ -199,22 +201,22 @@ def test_the_same_records_give_the_same_lines_and_audits_however_they_are_cut(se
 def test_lines_come_when_a_plain_count_after_each_record_says_so():
     """The slow witness: one record at a time, doublings read off the counts themselves."""
     records, rig = mixed(5), Rig(task(window={"size": 40, "min_size": 5}))
-    told: dict[tuple[str, int], int] = {}
+    reported: dict[tuple[str, int], int] = {}
     for record in records:
         reports = rig.feed([record])
         counts = {model: windows for (_, model, _), windows in rig.engine.labelled().items()}
         due = [
             (model, window)
-            for (model, window), before in told.items()
+            for (model, window), before in reported.items()
             if counts[model].get(window, (0, 0))[0] >= max(1, 2 * before)
         ]
         assert sorted(due) == [(r.model, r.window) for r in reports if r.revision]
         for report in reports:
             rows, right = counts[report.model].get(report.window, (0, 0))[:2]
-            told[report.model, report.window] = rows
+            reported[report.model, report.window] = rows
             if rows:
                 assert realised(report).value == pytest.approx(right / rows)
-    assert sum(told.values()) > 100
+    assert sum(reported.values()) > 100
 
 
 @pytest.mark.slow
@@ -251,8 +253,8 @@ def logic(keep=100, keep_each=100, resume=None):
 
 def report(window, model="erm"):
     rig = Rig()
-    (found,) = rig.feed(answers(np.random.default_rng(0), 100, model=model))
-    return from_json(to_json(found).replace(b'"window":0', b'"window":%d' % window))
+    (window_report,) = rig.feed(answers(np.random.default_rng(0), 100, model=model))
+    return from_json(to_json(window_report).replace(b'"window":0', b'"window":%d' % window))
 
 
 def test_memory_is_bounded_for_a_task_and_for_each_series_and_the_oldest_is_told_last():

@@ -107,12 +107,12 @@ class RingBesideDict(RuleBasedStateMachine):
             return
         assert len(self.ring) == len(self.slots)
         expected = self.present
-        asked = [*list(expected)[-200:], *list(expected)[:200], *self.keys([self.next_key]), 0]
+        wanted = [*list(expected)[-200:], *list(expected)[:200], *self.keys([self.next_key]), 0]
         gone = self.keys(range(max(1, self.next_key - 60), self.next_key))
-        asked += [key for key in gone if key not in expected]
-        rows = self.ring.find(keys_of(asked))
-        assert (rows >= 0).tolist() == [key in expected for key in asked]
-        values = [expected[key] for key in asked if key in expected]
+        wanted += [key for key in gone if key not in expected]
+        rows = self.ring.find(keys_of(wanted))
+        assert (rows >= 0).tolist() == [key in expected for key in wanted]
+        values = [expected[key] for key in wanted if key in expected]
         assert self.ring["value"][rows[rows >= 0]].tolist() == values
         assert self.ring["pair"][rows[rows >= 0]].tolist() == [[value, -value] for value in values]
 
@@ -132,11 +132,11 @@ def test_repeats_are_those_that_a_loop_finds(numbers: list[int], spread: bool) -
             expected.append((row, seen[number][-1], seen[number][0]))
         seen.setdefault(number, []).append(row)
     rows, previous, first = repeats(keys)
-    found = list(zip(rows.tolist(), previous.tolist(), first.tolist(), strict=True))
-    assert sorted(found) == expected
+    pairs = list(zip(rows.tolist(), previous.tolist(), first.tolist(), strict=True))
+    assert sorted(pairs) == expected
     together = [int(one) for one in first]
-    assert sorted(range(len(found)), key=lambda i: (together.index(together[i]), found[i][0])) == list(
-        range(len(found))
+    assert sorted(range(len(pairs)), key=lambda i: (together.index(together[i]), pairs[i][0])) == list(
+        range(len(pairs))
     ), "rows of one key stand together, in their order"
 
 
@@ -153,9 +153,9 @@ def test_a_ring_that_is_filled_many_times_over_finds_the_newest_rows_only() -> N
     keys = mix(np.arange(1, 40_001, dtype=np.uint64))
     for start in range(0, 40_000, 700):
         add(ring, keys[start : start + 700].tolist(), start)
-    found = ring.find(keys)
-    assert np.flatnonzero(found >= 0).tolist() == list(range(37_000, 40_000))
-    assert ring["value"][found[37_000:]].tolist() == list(range(37_000, 40_000))
+    rows = ring.find(keys)
+    assert np.flatnonzero(rows >= 0).tolist() == list(range(37_000, 40_000))
+    assert ring["value"][rows[37_000:]].tolist() == list(range(37_000, 40_000))
 
 
 def test_the_reserved_key_is_never_found_not_even_after_rows_were_forgotten() -> None:
@@ -261,7 +261,7 @@ def test_while_the_table_is_moved_into_a_larger_one_every_row_is_found_and_no_fo
         forgotten = rng.integers(oldest, stop, 2)
         ring.forget(ring.find(keys[forgotten][~gone[forgotten]]))
         gone[forgotten] = True
-        found = ring.find(keys[:stop])
+        rows = ring.find(keys[:stop])
         expected = np.where(gone[:stop] | (np.arange(stop) < oldest), -1, np.arange(stop) % 30_000)
-        assert found.tolist() == expected.tolist()
+        assert rows.tolist() == expected.tolist()
     assert moving > 10, "it is looked at while a table is moved"

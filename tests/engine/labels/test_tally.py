@@ -1,4 +1,4 @@
-"""The tally of labelled rows against a list of rows that is summed afresh each time."""
+"""The tally of labelled rows against a list of rows that is summed each time."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_cohort_is_of_at_least_200_rows_and_says_how_many_there_are_before()
 
 
 def tally_of_newest(open_window: int) -> object:
-    """What 30 labelled rows a window say while this one is open: its own do not count yet."""
+    """Return the tally of 30 labelled rows a window while this one is open: its own do not count yet."""
     if not open_window:
         return Unknown(Reason.NO_LABELS)
     if open_window < 7:

@@ -35,7 +35,7 @@ EPSILON = 0.1
 
 
 def rows(n, seed=0, shift=0.0):
-    """Answers that are right with their confidence, shifted by so many logits."""
+    """Return answers that are right with their confidence, shifted by `shift` logits."""
     rng = np.random.default_rng(seed)
     confidence = confidences(rng, ORIGINAL, (n,))
     return np.zeros(n, dtype=np.int64), confidence, rng.random(n) < expit(logit(confidence) + shift)
@@ -48,14 +48,14 @@ def examined(*columns, epsilon=EPSILON):
 
 
 def lost(seed=1):
-    """A test that has lost trust to a shift of -1.2 logits."""
+    """Return a test that has lost trust to a shift of -1.2 logits."""
     test = examined(*rows(600, seed, shift=-1.2))
     assert not test.trusted
     return test
 
 
 def slow_evidence(confidence, right, epsilon, planned):
-    """E after each row as the docstring of the module has it: a sum over every start, row by row."""
+    """Return E after each row by the module's docstring: a sum over every start, row by row."""
     weights = [0.2 * planned / ((planned + s) * (planned + s + 1)) for s in range(len(right))]
     weights[0] += 0.8  # a bias from the first row on
     stakes = (0.1, 0.2, 0.3, 0.2, *[0.05] * 4)
@@ -76,11 +76,11 @@ def slow_evidence(confidence, right, epsilon, planned):
 
 def test_the_evidence_is_the_sum_over_all_bets_and_starts():
     window, confidence, right = rows(25, seed=3, shift=-0.5)
-    test, found = TrustTest(EPSILON, planned=10).build(), []
+    test, evidence = TrustTest(EPSILON, planned=10).build(), []
     for i in range(25):
         test.add(window[i : i + 1], confidence[i : i + 1], right[i : i + 1])
-        found.append(test.evidence)
-    assert found == pytest.approx(slow_evidence(confidence, right, EPSILON, 10), rel=1e-9)
+        evidence.append(test.evidence)
+    assert evidence == pytest.approx(slow_evidence(confidence, right, EPSILON, 10), rel=1e-9)
 
 
 @pytest.mark.parametrize("b", [-EPSILON, 0.0, EPSILON])
@@ -114,28 +114,28 @@ def test_a_change_after_a_long_good_life_is_found_all_the_same():
     assert test.trusted
     test.add(*rows(500, seed=5, shift=-0.9))
     assert not test.trusted
-    found = test.trust().bias
-    assert 100 < found.rows <= 600  # the bias is that of the rows since the change, not of all those kept
+    bias = test.trust().bias
+    assert 100 < bias.rows <= 600  # the bias is that of the rows since the change, not of all those kept
     _, confidence, _ = rows(100_000, seed=6)
     truth = float((expit(logit(confidence) - 0.9) - confidence).mean())
-    assert found.lower < truth < found.upper < 0
+    assert bias.lower < truth < bias.upper < 0
 
 
 @examples(40)
-@given(cuts=st.lists(st.integers(0, 1500), max_size=8), restart=st.booleans(), anew=st.booleans())
-def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart, anew):
+@given(cuts=st.lists(st.integers(0, 1500), max_size=8), restart=st.booleans(), recalibrated=st.booleans())
+def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart, recalibrated):
     bad, good = rows(700, seed=1, shift=-0.7), rows(800, seed=2)
     columns = tuple(np.concatenate(pair) for pair in zip(bad, good, strict=True))
     whole, pieces = TrustTest(EPSILON).build(), TrustTest(EPSILON).build()
     for test, edges in ((whole, [0, 700, 1500]), (pieces, sorted({0, 700, 1500, *cuts}))):
         for start, stop in itertools.pairwise(edges):
-            if start == 700 and anew:
+            if start == 700 and recalibrated:
                 test.recalibrated(0)
             test.add(*(column[start:stop] for column in columns))
             if restart and test is pieces:
                 pieces = test = TrustTest(EPSILON).build(through_msgpack(test.snapshot()))
     assert pieces.trust() == whole.trust()
-    assert whole.trusted is anew  # 800 good labels, but only a recalibration makes them count
+    assert whole.trusted is recalibrated  # 800 good labels, but only a recalibration makes them count
     assert same(through_msgpack(pieces.snapshot()), through_msgpack(whole.snapshot()))
 
 
@@ -218,9 +218,9 @@ def test_certain_answers_that_are_wrong_are_evidence_and_nothing_becomes_infinit
     n = 3000
     window, sure = np.zeros(n, dtype=np.int64), np.ones(n)
     right = np.arange(n) % 2 == 0
-    found = examined(window, sure, right).trust()
-    assert (found.trusted, math.isfinite(found.evidence)) == (False, True)
-    assert found.bias.value == pytest.approx(-0.5, abs=0.01)
+    trust = examined(window, sure, right).trust()
+    assert (trust.trusted, math.isfinite(trust.evidence)) == (False, True)
+    assert trust.bias.value == pytest.approx(-0.5, abs=0.01)
     assert examined(window, sure, np.ones(n, dtype=bool)).trusted
 
 
@@ -239,7 +239,7 @@ def test_epsilon_is_the_standard_error_of_a_shift_and_certain_references_excuse_
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"epsilon": -0.1}, "epsilon must be 0 or more logits, got -0.1; see epsilon_of"),
         ({"epsilon": math.nan}, "epsilon must be 0 or more logits, got nan; see epsilon_of"),
@@ -247,10 +247,10 @@ def test_epsilon_is_the_standard_error_of_a_shift_and_certain_references_excuse_
         ({"planned": 0}, "planned must be 1 label or more, got 0"),
     ],
 )
-def test_impossible_settings_are_refused(wrong, said):
+def test_impossible_settings_are_refused(wrong, message):
     with pytest.raises(ConfigError) as error:
         TrustTest(**wrong)
-    assert str(error.value) == said
+    assert str(error.value) == message
 
 
 class TestBias:
@@ -260,10 +260,10 @@ class TestBias:
         held, widths = 0, []
         for seed in range(1000):
             _, confidence, right = rows(200, [seed, 5], shift=-0.6)
-            found = bias(confidence, right)
+            estimate = bias(confidence, right)
             truth = float((expit(logit(confidence) - 0.6) - confidence).mean())
-            held += found.lower <= truth <= found.upper
-            widths.append(found.upper - found.lower)
+            held += estimate.lower <= truth <= estimate.upper
+            widths.append(estimate.upper - estimate.lower)
         assert 930 <= held <= 970
         share = (expit(logit(confidence) - 0.6)).mean()
         assert np.mean(widths) < 0.85 * 2 * 1.96 * math.sqrt(share * (1 - share) / 200)
@@ -271,15 +271,17 @@ class TestBias:
     def test_it_is_wilsons_where_all_confidences_are_equal(self):
         from monitor.stats.estimate.proportion import wilson
 
-        found, share = bias(np.full(50, 0.9), np.arange(50) < 41), wilson(41, 50)
-        assert (found.lower + 0.9, found.upper + 0.9) == pytest.approx((share.lower, share.upper), abs=1e-9)
+        estimate, share = bias(np.full(50, 0.9), np.arange(50) < 41), wilson(41, 50)
+        assert (estimate.lower + 0.9, estimate.upper + 0.9) == pytest.approx(
+            (share.lower, share.upper), abs=1e-9
+        )
 
     @pytest.mark.parametrize("c", [0.0, 1.0, 0.5])
     @pytest.mark.parametrize("hit", [True, False])
     def test_certain_confidences_and_single_rows_stay_within_bounds(self, c, hit):
-        found = bias(np.array([c]), np.array([hit]))
-        assert -1 <= found.lower <= found.value <= found.upper <= 1
-        assert found.value == nearly(hit - c)
+        estimate = bias(np.array([c]), np.array([hit]))
+        assert -1 <= estimate.lower <= estimate.value <= estimate.upper <= 1
+        assert estimate.value == nearly(hit - c)
 
     def test_it_widens_with_the_level_and_refuses_nothing_and_nonsense(self):
         _, confidence, right = rows(100)
@@ -298,11 +300,11 @@ def test_many_tests_at_once_are_what_each_is_alone(seed):
     rng = np.random.default_rng([seed, 11])
 
     def of_all():
-        found = [TrustTest(epsilon).build() for epsilon in (0.0, 0.1, 0.1, 0.3, 0.1)]
-        found.append(lost())
-        found.append(lost())
-        found[-1].recalibrated(0)
-        return found
+        tests = [TrustTest(epsilon).build() for epsilon in (0.0, 0.1, 0.1, 0.3, 0.1)]
+        tests.append(lost())
+        tests.append(lost())
+        tests[-1].recalibrated(0)
+        return tests
 
     together, alone = of_all(), of_all()
     for _ in range(5):
@@ -365,7 +367,7 @@ def test_trust_comes_back_where_a_bias_is_left_that_is_excused():
 
 
 def test_the_slow_form_of_what_brings_trust_back():
-    """Witness: odds of the edge of what is excused now to the shift beyond it, row by row."""
+    """Witness: odds of the edge of the excused shifts now to the shift beyond it, row by row."""
     test = lost()
     beyond = test.snapshot().beyond
     assert -beyond in SHIFTS
@@ -381,11 +383,11 @@ def test_the_slow_form_of_what_brings_trust_back():
 
 
 @pytest.mark.parametrize(
-    ("excused", "found", "beyond"), [(0.1, -1.3, -1.2), (2.0, -1.3, -0.15), (0.1, 0.4, 0.3)]
+    ("excused", "whole_shift", "beyond"), [(0.1, -1.3, -1.2), (2.0, -1.3, -0.15), (0.1, 0.4, 0.3)]
 )
-def test_a_state_of_an_older_version_that_has_lost_trust_goes_on(excused, found, beyond):
-    """It kept the whole shift, and what was excused may have changed since."""
-    old = TrustState(epsilon=excused, whole_shift=found, regained=1.0)
+def test_a_state_of_an_older_version_that_has_lost_trust_goes_on(excused, whole_shift, beyond):
+    """The state keeps the whole shift, and the excused shift may have changed since."""
+    old = TrustState(epsilon=excused, whole_shift=whole_shift, regained=1.0)
     test = TrustTest(EPSILON).build(through_msgpack(old))
     assert (test.trusted, test.snapshot().beyond) == (False, beyond)
     test.add(*rows(3000, seed=2))

@@ -9,7 +9,7 @@ from monitor.engine.refit.job import RefitJob
 
 
 def simulated(rows: int, models: int, classes: int = 2) -> tuple[Floats, Ints]:
-    """Scores (rows, models, classes) of models that see the truth through noise, and the truth."""
+    """Return scores (rows, models, classes) of models that see the truth through noise, and the truth."""
     rng = np.random.default_rng([rows, classes])
     truth = rng.integers(0, classes, rows)
     logits = 2.0 * np.eye(classes)[truth][:, None] + rng.normal(size=(rows, models, classes))
@@ -28,7 +28,7 @@ def job(
     metrics: tuple[str, ...] = ("accuracy",),
     calibrate: bool = True,
 ) -> RefitJob:
-    """A job whose first rows have labels."""
+    """Return a job whose first rows have labels."""
     scores, truth = simulated(rows, models, classes)
     return RefitJob(
         task=task,

@@ -16,7 +16,7 @@ from tests.streams import Rig, task
 
 
 def chunk() -> Chunk:
-    """Answers of one and of several models, labels, a broken line between, and one at the end."""
+    """Return answers of one and of several models, labels, a broken line between, and one at the end."""
     two = b'{"id": "a%d", "time": %d, "models": {"erm": [0.4, 0.6], "irm": [0.3, 0.7]}}'
     lines = [two % (i, 1000 + i) for i in range(5)]
     lines[2:2] = [b'{"id": "a0", "label": "ok", "time": 2000}', b"broken"]
@@ -46,13 +46,13 @@ def test_the_parts_of_a_chunk_are_the_chunk(stop: int) -> None:
 
 
 def test_the_latest_clock_never_falls_and_a_record_without_a_time_does_not_move_it() -> None:
-    found = latest_arrivals(chunk(), -np.inf, event_time=True)
-    assert found.tolist() == [1000.0, 1000.0, 1001.0, 1001.0, *[2000.0] * 10][: len(found)]
+    arrivals = latest_arrivals(chunk(), -np.inf, event_time=True)
+    assert arrivals.tolist() == [1000.0, 1000.0, 1001.0, 1001.0, *[2000.0] * 10][: len(arrivals)]
     assert set(latest_arrivals(chunk(), 7.0, event_time=False)) == {7.0}
 
 
 def pushed(window: WindowLogic, arrival: np.ndarray) -> int:
-    """The row at which the first window closes, the rows' number where none does."""
+    """Return the row at which the first window closes, the rows' number where none does."""
     for i, time in enumerate(arrival.tolist()):
         zero = np.zeros(1, dtype=np.int64)
         rows = AnswerRows(np.full((1, 2), 0.5), zero, np.array([time]), np.array([time]), zero, zero, zero)

@@ -24,12 +24,12 @@ BELIEVE_AGREEMENT = {"dawid_skene", "majority_vote"}
 
 
 def requests(first: int, count: int, labelled: int) -> tuple[list[Record], Bools]:
-    """Two models' scores of the same requests, as bold as they should be; which of them are right."""
+    """Return two models' scores of the same requests, as bold as they should be; which of them are right."""
     rng = np.random.default_rng(first)
     logit = rng.normal(0.0, 2.5, count)
     bad = rng.random(count) < 1 / (1 + np.exp(-logit))
     scores = (1 / (1 + np.exp(-(logit[:, None] + rng.normal(0.0, 0.4, (count, 2)))))).round(6)
-    found: list[Record] = [
+    records: list[Record] = [
         {
             "id": f"r{first + i}",
             "time": 1.7e9 + first + i,
@@ -37,7 +37,7 @@ def requests(first: int, count: int, labelled: int) -> tuple[list[Record], Bools
         }
         for i, row in enumerate(scores.tolist())
     ]
-    drawn = rng.permutation(count - 1)[:labelled]
+    chosen = rng.permutation(count - 1)[:labelled]
     labels: list[Record] = [
         {
             "id": f"r{first + i}",
@@ -46,10 +46,10 @@ def requests(first: int, count: int, labelled: int) -> tuple[list[Record], Bools
             "probability": labelled / count,
             "draw": {"round": f"of-{first}", "number": m + 1, "pool": count, "probability": 1 / (count - m)},
         }
-        for m, i in enumerate(drawn.tolist())
+        for m, i in enumerate(chosen.tolist())
     ]
     # The last request closes the windows and so begins the refit: the labels are there by then.
-    return [*found[:-1], *labels, found[-1]], (scores > 0.5) == bad[:, None]
+    return [*records[:-1], *labels, records[-1]], (scores > 0.5) == bad[:, None]
 
 
 def config(folder: Path) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def append(folder: Path, records: list[Record]) -> None:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Metrics, tuple[float, float], str]]:
-    """What is served once a refit has ended and the next window has closed; between which times it ended."""
+    """Yield the scrape after a refit has ended and the next window has closed, and when the refit ended."""
     folder = tmp_path_factory.mktemp("every_estimator")
     append(folder, requests(0, ROWS, LABELLED)[0])
     began = time.time()

@@ -32,7 +32,7 @@ from tests.nearly import nearly
 
 @cache
 def usual() -> RefitResult:
-    """The refit of the usual job, for the tests that only look at it."""
+    """Return the refit of the usual job, for the tests that only look at it."""
     return refit(job())
 
 
@@ -41,23 +41,25 @@ def by_name(done: RefitResult, model: str) -> dict[tuple[str, str], Any]:
 
 
 def test_it_answers_for_every_model_metric_and_estimator() -> None:
-    asked = job(metrics=("accuracy", "ece"))
-    done = refit(asked)
+    refit_job = job(metrics=("accuracy", "ece"))
+    done = refit(refit_job)
     assert done.refused is None
     assert (done.task, done.number, done.sequence, done.time) == ("t", 7, 900, 1.7e9)
     assert (done.rows, done.labelled, done.effective_labels) == nearly((600, 60, 60.0))
     assert list(done.models) == ["a", "b", "c"]
     tags = ("ssme", "ensemble", "labelled")
     for model in done.models:
-        found = by_name(done, model)
-        assert list(found) == [(metric, tag) for metric in ("accuracy", "ece") for tag in tags]
-        assert all(isinstance(result, Estimate) for result in found.values())
+        results = by_name(done, model)
+        assert list(results) == [(metric, tag) for metric in ("accuracy", "ece") for tag in tags]
+        assert all(isinstance(result, Estimate) for result in results.values())
     assert sum(done.prevalence) == pytest.approx(1.0)
 
 
 def test_the_estimates_are_those_of_the_estimator_itself() -> None:
-    asked = job()
-    own = ESTIMATORS["ssme"](seed=3, positive=1).fit(asked.scores, asked.labels, predicted=asked.predicted)
+    refit_job = job()
+    own = ESTIMATORS["ssme"](seed=3, positive=1).fit(
+        refit_job.scores, refit_job.labels, predicted=refit_job.predicted
+    )
     assert by_name(usual(), "b")["accuracy", "ssme"] == nearly(own.estimate("accuracy", 1))
 
 
@@ -67,49 +69,51 @@ def test_every_estimator_is_refitted_by_its_name() -> None:
     done = refit(job(rows=200, estimators=tags, calibrate=False))
     assert done.refused is None
     for model in done.models:
-        found = {tag: result for (_, tag), result in by_name(done, model).items()}
-        assert set(found) == set(tags)
-        unknown = {tag for tag, result in found.items() if not isinstance(result, Estimate)}
+        results = {tag: result for (_, tag), result in by_name(done, model).items()}
+        assert set(results) == set(tags)
+        unknown = {tag for tag, result in results.items() if not isinstance(result, Estimate)}
         assert unknown == {tag for tag in tags if ESTIMATORS[tag].needs}  # numbered draws, not on the wire
 
 
 def test_the_same_job_gives_the_same_answer_and_is_left_alone() -> None:
-    asked = job()
-    before = [array.copy() for array in (asked.scores, asked.labels, asked.predicted, asked.weights)]
-    assert refit(asked) == usual()
-    after = (asked.scores, asked.labels, asked.predicted, asked.weights)
+    refit_job = job()
+    before = [
+        array.copy() for array in (refit_job.scores, refit_job.labels, refit_job.predicted, refit_job.weights)
+    ]
+    assert refit(refit_job) == usual()
+    after = (refit_job.scores, refit_job.labels, refit_job.predicted, refit_job.weights)
     for left, right in zip(before, after, strict=True):
         np.testing.assert_array_equal(left, right)
 
 
 def test_a_calibration_of_each_model_reads_back_and_gives_the_fits_accuracy() -> None:
-    asked = job(rows=2000, labelled=300)
-    done = refit(asked)
-    for at, model in enumerate(asked.models):
+    refit_job = job(rows=2000, labelled=300)
+    done = refit(refit_job)
+    for at, model in enumerate(refit_job.models):
         snapshot = done.models[model].calibration
         assert snapshot is not None
         calibration = calibration_from_snapshot(snapshot)
         assert isinstance(calibration, SSMECalibration)
-        scores = asked.scores[:, at].astype(np.float64)
-        mean = confidence_of(calibration.apply(scores), asked.predicted[:, at]).mean()
+        scores = refit_job.scores[:, at].astype(np.float64)
+        mean = confidence_of(calibration.apply(scores), refit_job.predicted[:, at]).mean()
         assert mean == pytest.approx(by_name(done, model)["accuracy", "ssme"].value, abs=0.02)
 
 
 def test_no_calibration_where_none_is_asked_for_or_no_row_has_scores_of_the_model() -> None:
     assert {m.calibration for m in refit(job(calibrate=False)).models.values()} == {None}
-    asked = job()
-    asked.scores[:, 1], asked.predicted[:, 1] = np.nan, -1
-    done = refit(asked)
+    refit_job = job()
+    refit_job.scores[:, 1], refit_job.predicted[:, 1] = np.nan, -1
+    done = refit(refit_job)
     assert [m.calibration is None for m in done.models.values()] == [False, True, False]
     assert by_name(done, "b")["accuracy", "ssme"] == Unknown(Reason.NO_ROWS)
 
 
 def test_every_metric_of_the_configuration_is_defined_and_another_says_that_it_is_not() -> None:
     done = refit(job(metrics=("specificity", "nonsense"), rows=400))
-    found = by_name(done, "a")
+    results = by_name(done, "a")
     for tag in ("ssme", "ensemble", "labelled"):
-        assert isinstance(found["specificity", tag], Estimate)
-        assert found["nonsense", tag] == Unknown(Reason.NOT_DEFINED)
+        assert isinstance(results["specificity", tag], Estimate)
+        assert results["nonsense", tag] == Unknown(Reason.NOT_DEFINED)
 
 
 def test_a_calibration_alone_is_fitted_without_estimates() -> None:
@@ -119,32 +123,32 @@ def test_a_calibration_alone_is_fitted_without_estimates() -> None:
 
 
 def test_answers_that_are_missing_and_acted_classes_other_than_the_argmax_take_part() -> None:
-    asked = job()
-    asked.scores[::3, 2], asked.predicted[::3, 2] = np.nan, -1
-    asked.predicted[:, 0] = 1
-    done = refit(asked)
+    refit_job = job()
+    refit_job.scores[::3, 2], refit_job.predicted[::3, 2] = np.nan, -1
+    refit_job.predicted[:, 0] = 1
+    done = refit(refit_job)
     assert by_name(done, "c")["accuracy", "ssme"].n == 400
     flipped = by_name(done, "a")["accuracy", "labelled"].value
-    assert flipped == pytest.approx((asked.labels[:60] == 1).mean())
+    assert flipped == pytest.approx((refit_job.labels[:60] == 1).mean())
 
 
 def test_weights_of_labels_reach_the_estimators() -> None:
-    asked = job()
-    weighted = replace(asked, weights=np.where(np.arange(600) < 30, 10.0, 1.0))
+    refit_job = job()
+    weighted = replace(refit_job, weights=np.where(np.arange(600) < 30, 10.0, 1.0))
     done = refit(weighted)
     assert done.effective_labels == pytest.approx(330**2 / (30 * 100 + 30))
     assert by_name(done, "a")["accuracy", "labelled"] != by_name(usual(), "a")["accuracy", "labelled"]
 
 
 def test_a_broken_model_among_good_ones_neither_breaks_the_fit_nor_hides() -> None:
-    asked = job(rows=2000, labelled=200)
+    refit_job = job(rows=2000, labelled=200)
     noise = np.random.default_rng(5).random(2000).astype(np.float32)
-    asked.scores[:, 2] = np.stack([1 - noise, noise], axis=1)
-    asked.predicted[:, 2] = noise > 0.5
-    done = refit(asked)
+    refit_job.scores[:, 2] = np.stack([1 - noise, noise], axis=1)
+    refit_job.predicted[:, 2] = noise > 0.5
+    done = refit(refit_job)
     _, truth = simulated(2000, 3)
-    for at, model in enumerate(asked.models):
-        real = (asked.predicted[:, at] == truth).mean()
+    for at, model in enumerate(refit_job.models):
+        real = (refit_job.predicted[:, at] == truth).mean()
         assert by_name(done, model)["accuracy", "ssme"].value == pytest.approx(real, abs=0.06), model
 
 
@@ -165,21 +169,21 @@ def test_too_few_rows_are_refused(rows: int, reason: str) -> None:
 
 
 def test_a_bad_score_is_refused_with_its_place() -> None:
-    asked = job()
-    asked.scores[17, 1] = [0.5, 1.5]
-    refused = refit(asked).refused
+    refit_job = job()
+    refit_job.scores[17, 1] = [0.5, 1.5]
+    refused = refit(refit_job).refused
     assert refused is not None
     assert refused.startswith(f"ssme: {FAILED} (ValueError: scores[17, 1, 1] must be a probability")
 
 
 def test_a_fit_that_has_collapsed_onto_one_class_is_refused() -> None:
-    asked = job(labelled=600)
-    asked.labels[:] = 0
-    assert refit(asked).refused == "ssme: fit collapsed"
+    refit_job = job(labelled=600)
+    refit_job.labels[:] = 0
+    assert refit(refit_job).refused == "ssme: fit collapsed"
 
 
 class Failing(LabelEstimator):
-    """Raises what it is told to."""
+    """An estimator that raises a set exception."""
 
     tag = "labelled"
     error: Exception = ZeroDivisionError("0 of 0")
@@ -220,12 +224,12 @@ def test_want_of_memory_is_for_the_caller_to_tell(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_unknown_estimator_is_refused_by_name() -> None:
-    asked = replace(job(calibrate=False), estimators=("nonsense",))
-    assert "is no estimator that uses labels (ssme, " in str(refit(asked).refused)
+    refit_job = replace(job(calibrate=False), estimators=("nonsense",))
+    assert "is no estimator that uses labels (ssme, " in str(refit(refit_job).refused)
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("estimators", "expected"),
     [
         (("ssme",), ("ssme", "ensemble", "labelled")),
         (("ssme_paper", "ensemble"), ("ssme_paper", "ensemble", "labelled")),
@@ -233,15 +237,15 @@ def test_an_unknown_estimator_is_refused_by_name() -> None:
         (("average_confidence", "realised"), ()),
     ],
 )
-def test_what_stands_beside_ssme(asked: tuple[str, ...], found: tuple[str, ...]) -> None:
-    assert reported(asked) == found
+def test_what_stands_beside_ssme(estimators: tuple[str, ...], expected: tuple[str, ...]) -> None:
+    assert reported(estimators) == expected
 
 
 @pytest.mark.parametrize("classes", [2, 3, 9])
 @pytest.mark.parametrize("models", [1, 3])
 def test_any_number_of_models_and_classes(models: int, classes: int) -> None:
-    asked = job(rows=200, models=models, classes=classes)
-    done = refit(asked)
+    refit_job = job(rows=200, models=models, classes=classes)
+    done = refit(refit_job)
     assert done.refused is None
     assert len(done.models) == models
     assert len(done.prevalence) == classes
@@ -274,23 +278,26 @@ def test_a_sample_says_what_it_stands_for_and_what_that_costs_in_width() -> None
 
 @pytest.mark.slow
 def test_models_are_ranked_by_the_estimators_that_rest_on_labels() -> None:
-    """By intervals that hold all at once with 90 %: model c answers at random, and is surely the last."""
-    asked = job(rows=1200, labelled=300, estimators=("autoeval", "rectified", "labelled", "ssme", "ensemble"))
-    asked.scores[:, 2] = np.random.default_rng(0).dirichlet([1, 1], 1200)
-    asked = replace(asked, predicted=asked.scores.argmax(axis=2))
-    done = refit(asked)
+    """Intervals that all hold at once with 90 % rank them: model c answers at random, and is the last."""
+    refit_job = job(
+        rows=1200, labelled=300, estimators=("autoeval", "rectified", "labelled", "ssme", "ensemble")
+    )
+    refit_job.scores[:, 2] = np.random.default_rng(0).dirichlet([1, 1], 1200)
+    refit_job = replace(refit_job, predicted=refit_job.scores.argmax(axis=2))
+    done = refit(refit_job)
     ranks = {
         tag: [
-            next(e.rank for e in done.models[model].estimates if e.estimator == tag) for model in asked.models
+            next(e.rank for e in done.models[model].estimates if e.estimator == tag)
+            for model in refit_job.models
         ]
-        for tag in asked.estimators
+        for tag in refit_job.estimators
     }
     for tag in ("autoeval", "rectified", "labelled"):
         assert ranks[tag] == [RankInterval(1, 2), RankInterval(1, 2), RankInterval(3, 3)], tag
     assert ranks["ssme"] == ranks["ensemble"] == [None] * 3
     wide = [
         ESTIMATORS["autoeval"](seed=3, positive=1)
-        .fit(asked.scores, asked.labels, predicted=asked.predicted)
+        .fit(refit_job.scores, refit_job.labels, predicted=refit_job.predicted)
         .estimate("accuracy", m, level=1 - 0.1 / 3)
         for m in range(3)
     ]
@@ -301,31 +308,31 @@ def test_models_are_ranked_by_the_estimators_that_rest_on_labels() -> None:
 def test_the_set_that_knows_how_errors_go_together_tells_apart_what_intervals_do_not() -> None:
     """Model b is a, but wrong where a is right and right where it is wrong in every twentieth answer."""
     tags = ("autoeval", "rectified", "labelled")
-    asked = job(models=2, rows=1500, labelled=300, estimators=tags, metrics=("accuracy", "auroc"))
-    asked.scores[:, 1] = asked.scores[:, 0]
-    asked.scores[::20, 1] = asked.scores[::20, 1, ::-1]
-    asked = replace(asked, predicted=asked.scores.argmax(axis=2), calibrate=False)
-    done = refit(asked)
-    found = {(m, e.metric, e.estimator): e for m in asked.models for e in done.models[m].estimates}
+    refit_job = job(models=2, rows=1500, labelled=300, estimators=tags, metrics=("accuracy", "auroc"))
+    refit_job.scores[:, 1] = refit_job.scores[:, 0]
+    refit_job.scores[::20, 1] = refit_job.scores[::20, 1, ::-1]
+    refit_job = replace(refit_job, predicted=refit_job.scores.argmax(axis=2), calibrate=False)
+    done = refit(refit_job)
+    estimates = {(m, e.metric, e.estimator): e for m in refit_job.models for e in done.models[m].estimates}
     for tag in tags:
-        of_both = [found[m, "accuracy", tag] for m in asked.models]
-        fit = ESTIMATORS[tag](seed=asked.seed, positive=1)
-        fit.fit(asked.scores, asked.labels, predicted=asked.predicted)
+        of_both = [estimates[m, "accuracy", tag] for m in refit_job.models]
+        fit = ESTIMATORS[tag](seed=refit_job.seed, positive=1)
+        fit.fit(refit_job.scores, refit_job.labels, predicted=refit_job.predicted)
         value, covariance = [e.result.value for e in of_both], fit.covariance("accuracy")
         expected = simultaneous_ranks(value, covariance, 0.9, "chi_square")
         assert tuple(e.rank_chi_square for e in of_both) == expected
         if tag != "rectified":  # whose intervals are narrower
             assert [e.rank for e in of_both] == [RankInterval(1, 2)] * 2
         assert expected == (RankInterval(1, 1), RankInterval(2, 2))
-        assert all(found[m, "auroc", tag].rank_chi_square is None for m in asked.models)
+        assert all(estimates[m, "auroc", tag].rank_chi_square is None for m in refit_job.models)
 
 
 def test_a_smaller_calibration_error_ranks_higher_and_one_model_alone_is_not_ranked() -> None:
-    asked = job(rows=1500, labelled=1500, estimators=("labelled",), metrics=("ece",), calibrate=False)
-    far = asked.scores.copy()
+    refit_job = job(rows=1500, labelled=1500, estimators=("labelled",), metrics=("ece",), calibrate=False)
+    far = refit_job.scores.copy()
     far[:, 1] = np.where(far[:, 1] > 0.5, 0.999, 0.001)  # as bold as it is wrong
-    done = refit(replace(asked, scores=far, predicted=far.argmax(axis=2)))
-    best = {m: done.models[m].estimates[0].rank for m in asked.models}
+    done = refit(replace(refit_job, scores=far, predicted=far.argmax(axis=2)))
+    best = {m: done.models[m].estimates[0].rank for m in refit_job.models}
     assert best["b"] == RankInterval(3, 3)
     assert best["a"].worst == best["c"].worst == 2
     alone = refit(job(models=1, estimators=("labelled",), calibrate=False))
@@ -346,13 +353,13 @@ def test_ranks_hold_all_models_at_once() -> None:
         picked = np.random.default_rng(trial).choice(3000, 100, replace=False)
         labels = np.full(3000, -1)
         labels[picked] = truth[picked]
-        asked = replace(
+        refit_job = replace(
             job(rows=3000, estimators=("autoeval",), calibrate=False),
             scores=scores, labels=labels, predicted=scores.argmax(axis=2),
         )  # fmt: skip
-        done = refit(asked)
-        found = [done.models[m].estimates[0] for m in asked.models]
-        ends = [(truly[k], e.rank, e.rank_chi_square) for k, e in enumerate(found)]
+        done = refit(refit_job)
+        estimates = [done.models[m].estimates[0] for m in refit_job.models]
+        ends = [(truly[k], e.rank, e.rank_chi_square) for k, e in enumerate(estimates)]
         held += all(r.best <= true[0] and r.worst >= true[1] for true, r, _ in ends)
         by_set += all(r.best <= true[0] and r.worst >= true[1] for true, _, r in ends)
     assert held / 150 >= 0.9 - 0.073

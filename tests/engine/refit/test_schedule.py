@@ -1,4 +1,4 @@
-"""When a refit is due: by windows, by labels, by time, and never while one is under way."""
+"""The times at which a refit is due: by windows, by labels, by time, and never while one is under way."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,11 @@ from monitor.engine.refit.schedule import RefitSchedule, RefitScheduleLogic
 
 
 def closed(schedule: RefitScheduleLogic, times: int) -> list[bool]:
-    found = []
+    due = []
     for _ in range(times):
         schedule.window_closed(now=0.0)
-        found.append(schedule.due)
-    return found
+        due.append(schedule.due)
+    return due
 
 
 def test_it_is_due_with_the_window_that_is_one_too_many() -> None:

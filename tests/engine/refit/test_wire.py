@@ -18,12 +18,12 @@ from tests.engine.refit.jobs import job
 
 
 def test_a_job_comes_back_to_the_last_bit() -> None:
-    asked = job()
-    asked.scores[3, 1] = np.nan
-    back, memory_bytes = job_from_bytes(job_to_bytes(asked, 1e9))
+    refit_job = job()
+    refit_job.scores[3, 1] = np.nan
+    back, memory_bytes = job_from_bytes(job_to_bytes(refit_job, 1e9))
     assert memory_bytes == 1e9
     for each in fields(RefitJob):
-        left, right = getattr(asked, each.name), getattr(back, each.name)
+        left, right = getattr(refit_job, each.name), getattr(back, each.name)
         if isinstance(left, np.ndarray):
             assert left.dtype == right.dtype
             np.testing.assert_array_equal(left, right)
@@ -47,18 +47,18 @@ def test_a_result_comes_back_equal() -> None:
     ],
 )
 def test_an_estimate_comes_back_equal(result: Estimate | Unknown) -> None:
-    found = MetricEstimate("f1", "ssme", result)
-    assert through_the_pipe(found) == found
+    estimate = MetricEstimate("f1", "ssme", result)
+    assert through_the_pipe(estimate) == estimate
 
 
 @pytest.mark.parametrize("ranks", [(RankInterval(1, 3), None), (RankInterval(1, 3), RankInterval(2, 2))])
 def test_its_ranks_come_with_it(ranks: tuple[RankInterval, RankInterval | None]) -> None:
-    found = MetricEstimate("accuracy", "autoeval", Estimate(0.5, 0.4, 0.6, 0.95, 12), 0, *ranks)
-    assert through_the_pipe(found) == found
+    estimate = MetricEstimate("accuracy", "autoeval", Estimate(0.5, 0.4, 0.6, 0.95, 12), 0, *ranks)
+    assert through_the_pipe(estimate) == estimate
 
 
-def through_the_pipe(found: MetricEstimate) -> MetricEstimate:
-    return restored(unpack(pack(WrittenEstimate.from_estimate(found))), WrittenEstimate).read()
+def through_the_pipe(estimate: MetricEstimate) -> MetricEstimate:
+    return restored(unpack(pack(WrittenEstimate.from_estimate(estimate))), WrittenEstimate).read()
 
 
 @pytest.mark.parametrize("content", [b"", b"\xc1", b"\x80", b"hello", pack([1, 2]), pack({"job": {}})])

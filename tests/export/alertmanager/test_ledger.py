@@ -1,4 +1,4 @@
-"""When an alert that holds is told to Alertmanager, and for how long."""
+"""The times at which Alertmanager is sent an alert that holds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Talk:
         due = self.ledger.due(now)
         if due:
             self.ledger.delivered(due, now)
-        return [(told.starts, told.ends) for told in due]
+        return [(alert.starts, alert.ends) for alert in due]
 
 
 def test_one_window_is_a_blip() -> None:
@@ -74,8 +74,8 @@ def test_an_alert_that_flaps_stays_one() -> None:
     talk = Talk()
     talk.look([breach(7)], 7, 1.0)
     talk.look([breach(8)], 8, 2.0)
-    told = [talk.look([breach(n)] if n % 2 else [], n, float(n)) for n in range(9, 40)]
-    assert [each for each in told if each] == []
+    looks = [talk.look([breach(n)] if n % 2 else [], n, float(n)) for n in range(9, 40)]
+    assert [each for each in looks if each] == []
 
 
 def test_what_needs_no_patience_is_told_at_once() -> None:
@@ -95,7 +95,7 @@ def test_a_series_that_is_gone_ends_its_alerts() -> None:
     talk.look([breach(7)], 7, 1.0)
     talk.look([breach(8)], 8, 2.0)
     talk.ledger.update([], {}, 3.0)
-    assert [told.ends for told in talk.ledger.due(3.0)] == [3.0]
+    assert [alert.ends for alert in talk.ledger.due(3.0)] == [3.0]
 
 
 def test_what_was_not_taken_stays_due_and_is_told_as_it_stands_then() -> None:
@@ -103,7 +103,7 @@ def test_what_was_not_taken_stays_due_and_is_told_as_it_stands_then() -> None:
     ledger.update([breach(7)], {("t", "m", ""): 7}, 1.0)
     assert ledger.waiting == 1
     ledger.update([], {("t", "m", ""): 9}, 5.0)
-    assert [(told.starts, told.ends) for told in ledger.due(1000.0)] == [(1.0, 5.0)]
+    assert [(alert.starts, alert.ends) for alert in ledger.due(1000.0)] == [(1.0, 5.0)]
     ledger.update([], {("t", "m", ""): 9}, 1000.0)
     assert len(ledger.due(1000.0)) == 1, "an end is not forgotten before it was told"
     ledger.delivered(ledger.due(1000.0), 1000.0)

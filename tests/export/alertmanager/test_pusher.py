@@ -109,8 +109,8 @@ def test_a_models_lost_trust_stands_for_that_of_its_groups() -> None:
     lost = dataclasses.replace(CALM, trust=Trust(False, 23.5, 1200))
     group = dataclasses.replace(lost, group="region=eu")
     other = dataclasses.replace(group, model="other")
-    found = [dict(each.labels) for each in active_conditions(view(group, lost, other))]
-    assert [(labels["model"], labels.get("group")) for labels in found] == [
+    conditions = [dict(each.labels) for each in active_conditions(view(group, lost, other))]
+    assert [(labels["model"], labels.get("group")) for labels in conditions] == [
         ("erm", None),
         ("other", "region=eu"),
     ]
@@ -126,8 +126,8 @@ def test_an_alarm_says_where_the_change_is() -> None:
 
 
 def test_a_refit_that_does_not_begin_is_told_by_its_task() -> None:
-    found = AgentView(engine=EngineView(refits={"t": RefitView(refused="6 of 100 labels …", held=True)}))
-    (conflict,) = active_conditions(found)
+    agent_view = AgentView(engine=EngineView(refits={"t": RefitView(refused="6 of 100 labels …", held=True)}))
+    (conflict,) = active_conditions(agent_view)
     assert dict(conflict.identity) == {
         "alertname": "BlindsightLabelsConflict",
         "severity": "warning",
@@ -181,7 +181,7 @@ def test_alertmanager_hears_of_an_alert_and_of_its_end(
     )
     push.start()
     try:
-        wait_until(lambda: bool(webhook.told("/pager", "firing")), "it pages")
+        wait_until(lambda: bool(webhook.matching("/pager", "firing")), "it pages")
         [alert] = receiver.alerts(alertname=BREACHED)
         assert (alert["labels"]["job"], alert["labels"]["cluster"]) == ("b", "eu")
         assert alert["annotations"]["summary"] == "A model does not meet its objective."
@@ -197,10 +197,10 @@ def test_alertmanager_hears_of_an_alert_and_of_its_end(
         )
         assert receiver.alerts(alertname=BREACHED)[0]["startsAt"] == alert["startsAt"]
         agent.series = (dataclasses.replace(CALM, windows_closed=LOW.windows_closed + 2),)
-        wait_until(lambda: bool(webhook.told("/pager", "resolved")), "its end is told")
+        wait_until(lambda: bool(webhook.matching("/pager", "resolved")), "its end is told")
     finally:
         push.stop()
-    assert len(webhook.told("/pager", "firing")) == 1
+    assert len(webhook.matching("/pager", "firing")) == 1
     assert push.view.trouble is None
     assert push.view.delivered >= 3
 
@@ -270,7 +270,7 @@ def test_an_alertmanager_that_refuses_is_quoted(alertmanager: NewAlertmanager, w
 
 
 def degrade(stream: Stream, done: Callable[[], bool]) -> None:
-    """Bad answers, a window each half second, until it shows."""
+    """Send bad answers, a window each half second, until the alert shows."""
 
     def shows() -> bool:
         stream.add(100, "m", weights=DEGRADED)
@@ -312,7 +312,7 @@ def test_a_restart_neither_ends_an_alert_nor_pages_again(
     stream.add(800, "m")
     with DaemonProcess(tmp_path, config) as daemon:
         daemon.until_value(8.0, "windows_closed_total", model="m")
-        degrade(stream, lambda: bool(webhook.told("/pager", "firing", model="m")))
+        degrade(stream, lambda: bool(webhook.matching("/pager", "firing", model="m")))
         [before] = receiver.alerts(alertname=BREACHED)
         daemon.end(signal.SIGKILL)
     with DaemonProcess(tmp_path, config) as daemon:
@@ -322,8 +322,8 @@ def test_a_restart_neither_ends_an_alert_nor_pages_again(
         )
         assert receiver.alerts(alertname=BREACHED)[0]["startsAt"] == before["startsAt"]
         stream.add(1200, "m")
-        wait_until(lambda: bool(webhook.told("/pager", "resolved", model="m")), "its end is told")
-    assert len(webhook.told("/pager", "firing", alertname=BREACHED)) == 1
+        wait_until(lambda: bool(webhook.matching("/pager", "resolved", model="m")), "its end is told")
+    assert len(webhook.matching("/pager", "firing", alertname=BREACHED)) == 1
 
 
 # ── the configuration ──
@@ -372,5 +372,5 @@ def test_an_alertmanager_behind_a_path_is_allowed() -> None:
 
 
 def test_the_name_of_the_alert_on_silence_is_the_rule_of_windows() -> None:
-    [found] = active_conditions(view(dataclasses.replace(CALM, state=SeriesState.SILENT)))
-    assert (found.name, found.patient) == (NO_WINDOW, False)
+    [condition] = active_conditions(view(dataclasses.replace(CALM, state=SeriesState.SILENT)))
+    assert (condition.name, condition.patient) == (NO_WINDOW, False)

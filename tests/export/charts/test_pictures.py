@@ -1,4 +1,4 @@
-"""What is drawn at the end of a replay is what the reports say, window by window."""
+"""The chart at the end of a replay shows its reports, window by window."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERIES = ("t", "erm", "")
 
 
 def shifted(labelled: bool = True) -> tuple[Rig, list[WindowReport]]:
-    """Ten windows as in the reference, then ten worse ones: the engine and its reports."""
+    """Return ten windows as in the reference, then ten worse ones: the engine and its reports."""
     settings = task(
         reference={"first_windows": 5},
         chart={"sigmas": 3},
@@ -54,11 +54,11 @@ def reports(both: tuple[Rig, list[WindowReport]]) -> list[WindowReport]:
 
 @pytest.fixture(scope="module")
 def chart(rig: Rig, reports: list[WindowReport]) -> ControlChartData:
-    """The chart of the whole model's accuracy."""
+    """Return the chart of the whole model's accuracy."""
     histories = Histories()
     histories.add(reports)
-    (found,) = histories.charts(rig.engine.labelled())[SERIES]
-    return found
+    (chart,) = histories.charts(rig.engine.labelled())[SERIES]
+    return chart
 
 
 def own(reports: list[WindowReport]) -> list[WindowReport]:
@@ -107,27 +107,27 @@ def test_realised_is_the_share_of_right_labels_with_wilsons_interval(
     counted = rig.engine.labelled()[SERIES]
     assert sorted(counted) == list(range(20))
     for window, (n, k, _) in counted.items():
-        found = wilson(k, n, 0.95)
-        assert isinstance(found, Estimate)
-        assert chart.realised[window] == found.value == k / n
-        assert (chart.realised_lower[window], chart.realised_upper[window]) == (found.lower, found.upper)
+        share = wilson(k, n, 0.95)
+        assert isinstance(share, Estimate)
+        assert chart.realised[window] == share.value == k / n
+        assert (chart.realised_lower[window], chart.realised_upper[window]) == (share.lower, share.upper)
 
 
 def test_without_labels_nothing_realised_is_drawn() -> None:
     rig, reports = shifted(labelled=False)
     histories = Histories()
     histories.add(reports)
-    (found,) = histories.charts(rig.engine.labelled())[SERIES]
-    assert np.isnan(found.realised).all()
-    assert np.isfinite(found.value).all()
+    (chart,) = histories.charts(rig.engine.labelled())[SERIES]
+    assert np.isnan(chart.realised).all()
+    assert np.isfinite(chart.value).all()
 
 
 def test_a_group_has_charts_of_its_own(rig: Rig, reports: list[WindowReport]) -> None:
     histories = Histories()
     histories.add(reports)
-    found = histories.charts(rig.engine.labelled())
-    assert list(found) == [SERIES, ("t", "erm", "region=eu")]
-    assert found["t", "erm", "region=eu"][0].title == "erm · region=eu: accuracy"
+    charts = histories.charts(rig.engine.labelled())
+    assert list(charts) == [SERIES, ("t", "erm", "region=eu")]
+    assert charts["t", "erm", "region=eu"][0].title == "erm · region=eu: accuracy"
 
 
 def test_a_window_that_says_nothing_of_a_metric_is_a_gap_in_its_place(
@@ -137,9 +137,9 @@ def test_a_window_that_says_nothing_of_a_metric_is_a_gap_in_its_place(
     whole[3] = replace(whole[3], estimates=())
     histories = Histories()
     histories.add(whole)
-    (found,) = histories.charts(rig.engine.labelled())[SERIES]
-    assert np.flatnonzero(np.isnan(found.value)).tolist() == [3]
-    assert np.isfinite(found.realised).all()
+    (chart,) = histories.charts(rig.engine.labelled())[SERIES]
+    assert np.flatnonzero(np.isnan(chart.value)).tolist() == [3]
+    assert np.isfinite(chart.realised).all()
 
 
 def test_a_picture_that_begins_late_has_its_labels_in_the_right_windows(
@@ -147,18 +147,18 @@ def test_a_picture_that_begins_late_has_its_labels_in_the_right_windows(
 ) -> None:
     histories = Histories()
     histories.add(own(reports)[12:])
-    (found,) = histories.charts(rig.engine.labelled())[SERIES]
+    (chart,) = histories.charts(rig.engine.labelled())[SERIES]
     counted = rig.engine.labelled()[SERIES]
-    assert found.realised.tolist() == [counted[w][1] / counted[w][0] for w in range(12, 20)]
+    assert chart.realised.tolist() == [counted[w][1] / counted[w][0] for w in range(12, 20)]
 
 
 def test_a_later_revision_takes_the_place_of_its_window(reports: list[WindowReport]) -> None:
     whole = own(reports)
     histories = Histories()
     histories.add([*whole, replace(whole[2], revision=1, estimates=whole[15].estimates)])
-    (found,) = histories.charts({})[SERIES]
-    assert len(found.value) == 20
-    assert found.value[2] == found.value[15]
+    (chart,) = histories.charts({})[SERIES]
+    assert len(chart.value) == 20
+    assert chart.value[2] == chart.value[15]
 
 
 def test_windows_stand_in_the_order_of_their_numbers_however_they_come(
@@ -167,34 +167,34 @@ def test_windows_stand_in_the_order_of_their_numbers_however_they_come(
     whole = own(reports)
     histories = Histories()
     histories.add([whole[i] for i in np.random.default_rng(3).permutation(20)])
-    (found,) = histories.charts(rig.engine.labelled())[SERIES]
+    (chart,) = histories.charts(rig.engine.labelled())[SERIES]
     histories = Histories()
     histories.add(whole)
     (expected,) = histories.charts(rig.engine.labelled())[SERIES]
     for name in ("x", "value", "center", "limit_upper", "out_of_control", "realised"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+        np.testing.assert_array_equal(getattr(chart, name), getattr(expected, name), err_msg=name)
 
 
 def long_history(
     reports: list[WindowReport], windows: int
 ) -> tuple[ChartHistory, list[WindowReport], np.ndarray]:
-    """Quiet windows with an alarm of nine windows every thousand; a version changes in the middle."""
+    """Return quiet windows with an alarm of nine windows every thousand; a version changes in the middle."""
     sample, alarmed = own(reports)[7], own(reports)[15]
     value = np.random.default_rng(5).uniform(0.85, 0.95, windows)
-    history, given = ChartHistory(), []
+    history, history_windows = ChartHistory(), []
     for window in range(windows):
         base = alarmed if window % 1000 < 9 else sample
         estimate = base.estimates[0]
         assert isinstance(estimate.result, Estimate)
-        drawn = replace(estimate, result=replace(estimate.result, value=float(value[window])))
+        moved = replace(estimate, result=replace(estimate.result, value=float(value[window])))
         version = "a" if window < windows // 2 else "b"
-        given.append(
+        history_windows.append(
             replace(
-                base, window=window, end_time=window * 1.5, estimates=(drawn,), version=version, revision=0
+                base, window=window, end_time=window * 1.5, estimates=(moved,), version=version, revision=0
             )
         )
-        history.add("accuracy", given[-1])
-    return history, given, value
+        history.add("accuracy", history_windows[-1])
+    return history, history_windows, value
 
 
 @pytest.mark.slow
@@ -211,13 +211,13 @@ def test_a_long_history_is_thinned_and_bounded(reports: list[WindowReport]) -> N
 
 @pytest.mark.slow
 def test_a_thinned_history_has_every_alarm_and_version(reports: list[WindowReport]) -> None:
-    history, given, _ = long_history(reports, 10_500)
+    history, windows, _ = long_history(reports, 10_500)
     assert len(history) < 4096
     expected = list(range(0, 10_500, 1000))
     assert [alarm.window for alarm in history.alarms()] == expected
     ((place, name),) = history.versions()
     assert (history.columns()[0][place], name) == (5250, "b")
-    broken = [w.window for w in given if w.charts and w.charts[0].verdict.rules]
+    broken = [w.window for w in windows if w.charts and w.charts[0].verdict.rules]
     assert set(broken) <= set(history.columns()[0].astype(int).tolist())
 
 
@@ -233,14 +233,14 @@ def test_a_thinned_history_keeps_the_ends_of_what_it_leaves_out(reports: list[Wi
 
 
 def test_a_revision_of_a_window_that_was_left_out_changes_nothing(reports: list[WindowReport]) -> None:
-    history, given, _ = long_history(reports, 5000)
+    history, windows, _ = long_history(reports, 5000)
     number = history.columns()[0].astype(int)
     absent = int(np.setdiff1d(np.arange(4000), number)[0])
     before = history.columns()
-    history.add("accuracy", replace(given[absent], revision=1))
+    history.add("accuracy", replace(windows[absent], revision=1))
     np.testing.assert_array_equal(history.columns(), before)
-    history.add("accuracy", replace(given[int(number[5])], revision=1, estimates=given[7].estimates))
-    assert history.columns()[2][5] == given[7].estimates[0].result.value
+    history.add("accuracy", replace(windows[int(number[5])], revision=1, estimates=windows[7].estimates))
+    assert history.columns()[2][5] == windows[7].estimates[0].result.value
     assert history.windows == 5000
 
 
@@ -278,9 +278,9 @@ def test_time_never_runs_back_in_a_picture(reports: list[WindowReport]) -> None:
     whole[7] = replace(whole[7], end_time=whole[7].end_time - 5000)
     histories = Histories()
     histories.add(whole)
-    (found,) = histories.charts({})[SERIES]
-    assert (np.diff(found.x) >= 0).all()
-    assert math.isclose(found.x[-1], whole[-1].end_time)
+    (chart,) = histories.charts({})[SERIES]
+    assert (np.diff(chart.x) >= 0).all()
+    assert math.isclose(chart.x[-1], whole[-1].end_time)
 
 
 def test_the_alarms_are_the_windows_at_which_the_latch_closed(
@@ -316,9 +316,9 @@ def test_versions_are_marked_where_they_begin(reports: list[WindowReport]) -> No
     whole[4:9] = [replace(report, version="7") for report in whole[4:9]]
     histories = Histories()
     histories.add([whole[i] for i in np.random.default_rng(4).permutation(20)])
-    found = histories.chart(SERIES, "accuracy")
-    assert found.versions == ((4, "7"), (9, ""))
-    root = ElementTree.fromstring(stacked_svg([found]))
+    chart = histories.chart(SERIES, "accuracy")
+    assert chart.versions == ((4, "7"), (9, ""))
+    root = ElementTree.fromstring(stacked_svg([chart]))
     assert [text.text for text in root.iter() if text.get("class") == "version-name"][:1] == ["version 7"]
 
 
@@ -330,16 +330,16 @@ def test_a_chart_of_which_nothing_is_known_is_a_key_error(reports: list[WindowRe
 
 
 def test_what_comes_out_is_well_formed_and_holds_no_value_that_is_none(chart: ControlChartData) -> None:
-    drawn = stacked_svg([chart, chart])
-    ElementTree.fromstring(drawn)
-    assert "nan" not in drawn.lower()
+    svg = stacked_svg([chart, chart])
+    ElementTree.fromstring(svg)
+    assert "nan" not in svg.lower()
 
 
 def test_windows_without_times_are_drawn_by_their_number(reports: list[WindowReport]) -> None:
     histories = Histories()
     histories.add([replace(report, start_time=0.0, end_time=0.0) for report in own(reports)])
-    found = histories.chart(SERIES, "accuracy")
-    assert (found.x.tolist(), found.x_is_time) == (list(range(20)), False)
+    chart = histories.chart(SERIES, "accuracy")
+    assert (chart.x.tolist(), chart.x_is_time) == (list(range(20)), False)
     alone = Histories()
     alone.add(reports[:1])
     assert alone.chart(SERIES, "accuracy").x_is_time

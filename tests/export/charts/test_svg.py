@@ -21,7 +21,7 @@ NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
 def chart(n: int, **changes: Any) -> ControlChartData:
-    """A chart of n windows at 90 %, within limits from 87 to 93 %."""
+    """Return a chart of n windows at 90 %, within limits from 87 to 93 %."""
     value = changes.pop("value", np.full(n, 0.9))
     settings: dict[str, Any] = {
         "title": "erm: accuracy",
@@ -315,9 +315,9 @@ def test_time_ticks_are_few_and_inside(low: float, width: float, most: int) -> N
 
 @given(st.lists(st.floats(0, 100), max_size=6))
 def test_side_labels_keep_apart(wanted: list[float]) -> None:
-    placed = svg_marks.spread(wanted, 14.0, 100.0)
-    assert all(b - a >= 14 - 1e-9 for a, b in zip(sorted(placed), sorted(placed)[1:], strict=False))
-    assert all(-1e-9 <= y <= 100 for y in placed)
+    places = svg_marks.spread(wanted, 14.0, 100.0)
+    assert all(b - a >= 14 - 1e-9 for a, b in zip(sorted(places), sorted(places)[1:], strict=False))
+    assert all(-1e-9 <= y <= 100 for y in places)
 
 
 def test_another_version_is_a_line_with_its_name_where_its_windows_begin() -> None:

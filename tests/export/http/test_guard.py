@@ -55,10 +55,10 @@ def guarded(*tokens: BearerToken, tls: HttpTls | None = None) -> Export:
     return Export(listen="127.0.0.1:0", tokens=tokens or (BearerToken(token=TOKEN),), tls=tls)
 
 
-def asked(
+def ask(
     server: HttpServer, path: str, authorization: str = "", context: ssl.SSLContext | None = None
 ) -> tuple[int, str, str]:
-    """The status, the challenges and the text."""
+    """Return the status, the challenges and the text."""
     scheme = "https" if context else "http"
     request = urllib.request.Request(f"{scheme}://127.0.0.1:{server.port}{path}")
     if authorization:
@@ -78,32 +78,30 @@ def basic(password: str) -> str:
 def test_a_reader_needs_a_token(path: str) -> None:
     with served(guarded()) as server:
         for wrong in ("", f"Bearer {OTHER}", basic(OTHER), "Basic ???", f"Digest {TOKEN}", "Bearer"):
-            status, challenges, said = asked(server, path, wrong)
+            status, challenges, body = ask(server, path, wrong)
             assert (status, challenges) == (401, 'Basic realm="Blindsight", Bearer realm="Blindsight"')
-            assert said == (
+            assert body == (
                 "Give a token of export.tokens: Authorization: Bearer …, or as the password of a login.\n"
             )
         for right in (f"Bearer {TOKEN}", basic(TOKEN)):
-            assert asked(server, path, right)[0] == (404 if path == "/nothing" else 200)
+            assert ask(server, path, right)[0] == (404 if path == "/nothing" else 200)
 
 
 @pytest.mark.parametrize("path", ["/-/healthy", "/-/ready"])
 def test_probes_need_no_token(path: str) -> None:
     with served(guarded()) as server:
-        assert asked(server, path)[0] != 401
-        assert asked(server, path + "/../../metrics")[0] == 401
+        assert ask(server, path)[0] != 401
+        assert ask(server, path + "/../../metrics")[0] == 401
 
 
 def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "scrape.token"
     path.write_text(TOKEN + "\n")
     with served(guarded(BearerToken(token_file=str(path)))) as server:
-        assert asked(server, "/metrics", f"Bearer {TOKEN}")[0] == 200
+        assert ask(server, "/metrics", f"Bearer {TOKEN}")[0] == 200
         path.write_text(OTHER + "-new\n")
-        wait_until(
-            lambda: asked(server, "/metrics", f"Bearer {OTHER}-new")[0] == 200, "the new token is known"
-        )
-        assert asked(server, "/metrics", f"Bearer {TOKEN}")[0] == 401
+        wait_until(lambda: ask(server, "/metrics", f"Bearer {OTHER}-new")[0] == 200, "the new token is known")
+        assert ask(server, "/metrics", f"Bearer {TOKEN}")[0] == 401
 
 
 def test_files_that_cannot_be_used_refuse_the_start(tmp_path: Path) -> None:
@@ -150,13 +148,13 @@ def test_prometheus_scrapes_by_the_snippet_of_the_docs(tmp_path: Path) -> None:
     token = tmp_path / "scrape.token"
     token.write_text(TOKEN)
     export = guarded(BearerToken(token_file=str(token)), tls=HttpTls(cert=str(cert), key=str(key)))
-    found = re.search(r"```yaml\n(scrape_configs:.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-    assert found
+    match = re.search(r"```yaml\n(scrape_configs:.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    assert match
     with served(export, registry(AgentView, 1000)) as server:
         trusting = ssl.create_default_context(cafile=str(authority.cert))
-        assert asked(server, "/-/healthy", context=trusting)[0] != 401
-        assert asked(server, "/metrics", context=trusting)[0] == 401
-        snippet = found[1]
+        assert ask(server, "/-/healthy", context=trusting)[0] != 401
+        assert ask(server, "/metrics", context=trusting)[0] == 401
+        snippet = match[1]
         for written, here in (
             ("agent:9109", f"127.0.0.1:{server.port}"),
             ("/etc/prometheus/scrape.token", str(token)),
@@ -169,7 +167,7 @@ def test_prometheus_scrapes_by_the_snippet_of_the_docs(tmp_path: Path) -> None:
 
 
 def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
-    """Of all that it is told, and of all that goes wrong: servers that are away, and wrong requests."""
+    """The agent is configured with secrets, and all goes wrong: servers that are away, and wrong requests."""
     secrets = {
         name: f"{name}-hunter2-0123456789" for name in ("redis", "sql", "login", "topic", "kafka", "intake")
     }
@@ -219,7 +217,7 @@ def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
         for token in (secrets["intake"], OTHER):
             for body in (b'[{"id": "a", "label": "ok"}, {"id": "b", "label": "ok"}]', b"{", b"[{}]"):
                 asked_of(f"http://127.0.0.1:{port}/v1/labels", token, body)
-        told = [
+        pages = [
             asked_of(f"http://127.0.0.1:{daemon.port}{path}", token)
             for path in ("/", "/metrics", "/api/v1/models", "/models/t/m", "/nothing", "/-/ready")
             for token in (TOKEN, OTHER, "")
@@ -237,12 +235,12 @@ def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
             assert "The configuration was not reloaded" in daemon.reload(config | section)
         assert daemon.end()[0] == 0
     for secret in (*secrets.values(), TOKEN, OTHER):
-        assert not any(secret in text for text in (daemon.log, *told)), secret
-    assert any("blindsight_build_info" in text for text in told)
+        assert not any(secret in text for text in (daemon.log, *pages)), secret
+    assert any("blindsight_build_info" in text for text in pages)
 
 
 def asked_of(address: str, token: str, body: bytes | None = None) -> str:
-    """What an answer says, whatever it is: a POST where there is a body."""
+    """Return the text of an answer, whatever its status: to a POST where there is a body."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     headers |= {"Content-Type": "application/json"} if body else {}
     try:

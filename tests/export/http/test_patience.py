@@ -32,16 +32,16 @@ BOUNDS = Bounds(
 
 @contextmanager
 def serving(bounds: Bounds = BOUNDS) -> Iterator[HttpServer]:
-    """With a page of 16 MiB."""
+    """Run a server with a page of 16 MiB."""
     app = build_app(
         lambda: AgentView(ready=True), CollectorRegistry(), lambda view, query: "x" * LARGE, {"/slow": slow}
     )
-    found = HttpServer(app, "127.0.0.1:0", bounds)
-    found.start()
+    server = HttpServer(app, "127.0.0.1:0", bounds)
+    server.start()
     try:
-        yield found
+        yield server
     finally:
-        found.stop()
+        server.stop()
 
 
 async def slow(request: HttpRequest) -> Response:
@@ -51,17 +51,17 @@ async def slow(request: HttpRequest) -> Response:
 
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
-    with serving() as found:
-        yield found
+    with serving() as server:
+        yield server
 
 
 def connected(server: HttpServer) -> socket.socket:
-    """With a small buffer of its own, so that what it does not read stays with the server."""
-    found = socket.socket()
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    found.settimeout(PATIENCE_SECONDS)
-    found.connect(("127.0.0.1", server.port))
-    return found
+    """Return a connection with a small buffer of its own, so that unread bytes stay with the server."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(PATIENCE_SECONDS)
+    connection.connect(("127.0.0.1", server.port))
+    return connection
 
 
 def healthy(server: HttpServer) -> bool:
@@ -69,7 +69,7 @@ def healthy(server: HttpServer) -> bool:
 
 
 def is_cut(connection: socket.socket) -> bool:
-    """Whether the other side has let go; reads what there is."""
+    """Return whether the other side has let go; reads what there is."""
     try:
         while connection.recv(1 << 20):
             pass

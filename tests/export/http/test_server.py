@@ -61,12 +61,12 @@ class Agent:
 
 @pytest.fixture
 def agent() -> Iterator[Agent]:
-    found = Agent()
-    found.server.start()
+    agent = Agent()
+    agent.server.start()
     try:
-        yield found
+        yield agent
     finally:
-        found.server.stop()
+        agent.server.stop()
 
 
 class Slow(Collector):
@@ -278,8 +278,8 @@ def test_an_unknown_host_name_is_a_sentence() -> None:
 
 
 def test_a_port_that_is_not_allowed_is_a_sentence() -> None:
-    said = cannot_listen("127.0.0.1:80", PermissionError(errno.EACCES, "Permission denied"))
-    assert said.endswith(
+    message = cannot_listen("127.0.0.1:80", PermissionError(errno.EACCES, "Permission denied"))
+    assert message.endswith(
         "cannot listen on 127.0.0.1:80: this user may not use the port; take one from 1024 on"
     )
     assert "Too many open files; give another" in cannot_listen(

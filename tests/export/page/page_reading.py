@@ -1,4 +1,4 @@
-"""Reads a rendered page as a person does, and serves the pages of a rig as an agent does."""
+"""The reading of a rendered page as text, and a server of the pages of a rig like an agent's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VOID = {"meta", "link", "br", "img"}
 
 
 class Reader(HTMLParser):
-    """Reads a page into its visible text, one line a block, and fails on a tag left open."""
+    """A parser of a page into its visible text, one line a block; it fails on a tag left open."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def reading(page: str) -> Reader:
 
 @contextmanager
 def serving(rig: Rig, windows: Windows) -> Iterator[httpx.Client]:
-    """The agent's HTTP side over these windows."""
+    """Yield the agent's HTTP side over these windows."""
     view = AgentView(engine=rig.engine.view())
     app = build_app(lambda: view, CollectorRegistry(), shown_page, page_routes(lambda: view, windows))
     server = HttpServer(app, "127.0.0.1:0")

@@ -41,20 +41,22 @@ INKS = """() => {
 
 
 def records(n: int, start: float, weights: tuple[float, ...], seed: int) -> list[dict[str, Any]]:
-    """Answers of `erm` by these weights and of `irm` by the ordinary ones; every second one has its label."""
+    """Return answers of `erm` by these weights and of `irm` by the ordinary ones; every second one has its
+    label.
+    """
     rng = np.random.default_rng(seed)
-    found = answers(rng, n, weights=weights, start=start, labelled=True)
-    found += answers(rng, n, model="irm", start=start, labelled=True)
-    for place, record in enumerate(found):
+    records = answers(rng, n, weights=weights, start=start, labelled=True)
+    records += answers(rng, n, model="irm", start=start, labelled=True)
+    for place, record in enumerate(records):
         record["groups"] = {"region": "eu" if place % 3 else "us"}
         if place % 2:
             del record["label"]
-    return sorted(found, key=lambda record: record["time"])
+    return sorted(records, key=lambda record: record["time"])
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    """25 windows as in the baseline, then ten in which `erm` is worse: its alarm is latched."""
+    """Yield 25 windows as in the baseline, then ten in which `erm` is worse: its alarm is latched."""
     folder = tmp_path_factory.mktemp("page")
     stream = records(2500, 1.79e9, (0.9, 0.08, 0.02), 5) + records(1000, 1.79e9 + 2500, WORSE, 6)
     (folder / "in.ndjson").write_bytes(ndjson([*stream, b"not JSON"]))
@@ -84,8 +86,8 @@ def origin(daemon: DaemonProcess) -> str:
     return f"http://127.0.0.1:{daemon.port}"
 
 
-def drawn(tab: Tab, origin: str) -> Any:
-    """The page once every figure in sight has its chart."""
+def open_page(tab: Tab, origin: str) -> Any:
+    """Return the page once every figure in sight has its chart."""
     tab.page.goto(origin + "/")
     tab.page.locator("figure").first.scroll_into_view_if_needed()  # charts are drawn as they come into sight
     tab.page.wait_for_selector("figure .plot canvas")
@@ -96,15 +98,15 @@ def test_states_alarms_and_charts_are_shown_with_no_error_and_no_request_to_anyw
     browser: Browser, origin: str
 ) -> None:
     with browser.tab(origin) as tab:
-        page = drawn(tab, origin)
+        page = open_page(tab, origin)
         assert page.locator("h3").all_inner_texts() == ["erm objective breached", "irm in control"]
         assert page.inner_text(".glance") == "1 model misses its objective. 1 in control."
         first = page.inner_text(".overview tbody tr >> nth=0")
         assert re.match(r"erm\s+objective breached, out of control since \d+ (s|min|h|d)\s", first)
         page.wait_for_selector(".overview svg.trend path.value", state="attached")
-        said = page.inner_text("figure:has-text('erm: accuracy') .readout")
-        assert said.startswith("Window 34, 2026-")
-        assert said.endswith("out of control")
+        readout = page.inner_text("figure:has-text('erm: accuracy') .readout")
+        assert readout.startswith("Window 34, 2026-")
+        assert readout.endswith("out of control")
         assert "floor 90.0 %" in page.inner_text("figure:has-text('erm: accuracy') .keys")
         assert "unknown" in page.inner_text("table:has-text('ece')"), "and why, as nothing is calibrated"
         assert page.locator("#rejects td").all_inner_texts() == ["malformed", "1"]
@@ -117,7 +119,7 @@ def test_confidences_and_the_calibration_curve_are_unfolded_and_agree_with_the_m
 ) -> None:
     metrics = daemon.metrics()
     with browser.tab(origin, viewport=PHONE) as tab:
-        page = drawn(tab, origin)
+        page = open_page(tab, origin)
         folded = page.locator("details:has-text('Confidences of erm')")
         picture = folded.locator("svg.curve")
         assert not picture.is_visible()
@@ -126,8 +128,8 @@ def test_confidences_and_the_calibration_curve_are_unfolded_and_agree_with_the_m
         assert picture.bounding_box()["width"] <= PHONE["width"]
         cells = folded.locator("tbody td:nth-child(2)").all_inner_texts()
         answers = [int(cell.replace(",", "")) for cell in cells]
-        told = [metrics.value("confidence_ratio_bucket", model="erm", le=end) for end in ("0.9", "+Inf")]
-        assert [sum(answers[:7]), sum(answers)] == told == [told[0], 3500]
+        buckets = [metrics.value("confidence_ratio_bucket", model="erm", le=end) for end in ("0.9", "+Inf")]
+        assert [sum(answers[:7]), sum(answers)] == buckets == [buckets[0], 3500]
         labelled = folded.locator("tbody td:nth-child(4)").all_inner_texts()
         counted = metrics.all("calibration_curve_labelled_total", model="erm").values()
         assert [int(cell.replace(",", "") or 0) for cell in labelled] == list(counted)
@@ -139,7 +141,7 @@ def test_confidences_and_the_calibration_curve_are_unfolded_and_agree_with_the_m
 
 def test_the_chart_draws_the_alarm_the_estimate_and_the_floor(browser: Browser, origin: str) -> None:
     with browser.tab(origin, color_scheme="light") as tab:
-        page = drawn(tab, origin)
+        page = open_page(tab, origin)
         colours = page.evaluate(INKS)
         assert colours.get("230,159,0", 0) > 100, "the bar over the windows whose alarm stands"
         assert colours.get("0,114,178", 0) > 200, "the estimate"
@@ -150,7 +152,7 @@ def test_everything_is_reached_by_the_keyboard_and_a_chart_is_walked_through(
     browser: Browser, origin: str
 ) -> None:
     with browser.tab(origin) as tab:
-        page = drawn(tab, origin)
+        page = open_page(tab, origin)
         reached = []
         for _ in range(24):
             page.keyboard.press("Tab")
@@ -179,7 +181,7 @@ def test_everything_is_reached_by_the_keyboard_and_a_chart_is_walked_through(
 
 def test_what_a_screen_reader_needs_is_there(browser: Browser, origin: str) -> None:
     with browser.tab(origin) as tab:
-        page = drawn(tab, origin)
+        page = open_page(tab, origin)
         assert page.get_attribute("html", "lang") == "en"
         assert page.locator("main").count() == page.locator("h1").count() == 1
         levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => +h.tagName[1])")
@@ -312,7 +314,7 @@ def test_the_page_of_a_model_of_any_name_draws_its_chart_and_its_window(browser:
 def test_text_stands_out_from_its_background(browser: Browser, origin: str, scheme: Any) -> None:
     """WCAG 2.2, success criterion 1.4.3: 4.5 to 1 for every text, whatever its size."""
     with browser.tab(origin, color_scheme=scheme) as tab:
-        page = drawn(tab, origin)
+        page = open_page(tab, origin)
         pairs = page.evaluate(
             """() => {
               const back = getComputedStyle(document.body).backgroundColor;
@@ -333,13 +335,13 @@ def test_axe_finds_nothing(browser: Browser, origin: str, viewport: Any, address
     with browser.tab(origin, color_scheme=scheme, viewport=viewport) as tab:
         tab.page.goto(origin + address)
         tab.page.wait_for_selector(".plot canvas")
-        found = Axe().run(tab.page)
-    assert found.violations_count == 0, found.generate_report()
-    assert len(found.response["passes"]) > 20, "it looked"
+        results = Axe().run(tab.page)
+    assert results.violations_count == 0, results.generate_report()
+    assert len(results.response["passes"]) > 20, "it looked"
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two colours ``rgb(1, 2, 3)``, as WCAG defines it."""
+    """Return the contrast of two colours ``rgb(1, 2, 3)``, as WCAG defines it."""
     high, low = sorted((luminance(one), luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
@@ -352,7 +354,7 @@ def luminance(color: str) -> float:
 
 def test_on_paper_charts_are_drawn_in_light_colours_and_fit_the_sheet(browser: Browser, origin: str) -> None:
     with browser.tab(origin, color_scheme="dark", viewport={"width": 1400, "height": 900}) as tab:
-        page = drawn(tab, origin)
+        page = open_page(tab, origin)
         height = page.evaluate("document.querySelector('figure[data-history]').clientHeight")
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         page.emulate_media(media="print")
@@ -372,7 +374,7 @@ def test_on_paper_charts_are_drawn_in_light_colours_and_fit_the_sheet(browser: B
 
 
 def test_the_whole_page_with_seven_models_weighs_less_than_200_kib(browser: Browser) -> None:
-    """As it comes over the wire: the page, its files, and the windows that its rows draw."""
+    """The weight is that over the wire: the page, its files, and the windows that its rows draw."""
     rig, windows = Rig(task()), RecentWindows()
     for seed in range(7):
         windows.add(rig.feed(answers(np.random.default_rng(seed), 6000, f"m{seed}")))
@@ -381,8 +383,8 @@ def test_the_whole_page_with_seven_models_weighs_less_than_200_kib(browser: Brow
         with browser.tab(origin) as tab:
             tab.page.goto(origin + "/")
             for row in range(1, 8):
-                drawn = f".overview tbody tr:nth-child({row}) .trend path.value"
-                tab.page.wait_for_selector(drawn, state="attached")
+                selector = f".overview tbody tr:nth-child({row}) .trend path.value"
+                tab.page.wait_for_selector(selector, state="attached")
             came = tab.page.evaluate(
                 """() => ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
                     .map((one) => [one.name, one.encodedBodySize, one.decodedBodySize])"""
@@ -429,7 +431,7 @@ def test_nothing_of_an_untrusted_model_is_green(browser: Browser, scheme: Any) -
 
 def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, origin: str) -> None:
     with browser.tab(origin, viewport=PHONE) as tab:
-        page = drawn(tab, origin)
+        page = open_page(tab, origin)
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         card = page.locator(".overview tbody tr").first
         assert card.evaluate("(one) => getComputedStyle(one).display") == "block"
@@ -465,7 +467,7 @@ def test_it_brings_itself_up_to_date_and_says_when_the_agent_is_gone(
         daemon.until_value(5, "windows_closed_total", task="t", model="erm")
         with browser.tab(f"http://127.0.0.1:{daemon.port}") as tab:
             tab.page.route("**/", hurried)
-            page = drawn(tab, f"http://127.0.0.1:{daemon.port}")
+            page = open_page(tab, f"http://127.0.0.1:{daemon.port}")
             page.click("summary")
             with (tmp_path / "in.ndjson").open("ab") as more:
                 more.write(ndjson(records(300, 1.79e9 + 500, WORSE, 8)))
@@ -480,7 +482,7 @@ def test_it_brings_itself_up_to_date_and_says_when_the_agent_is_gone(
 
 
 def hurried(route: Any) -> None:
-    """The page as the agent serves it, asking again after one second instead of fifteen."""
+    """Serve the page as the agent does, but let it ask again after one second instead of fifteen."""
     try:
         answer = route.fetch()
     except Exception:  # noqa: BLE001 - the agent has ended

@@ -1,4 +1,4 @@
-"""A model's confidences on the page: the table, the picture of the curve, and what is left out."""
+"""A model's confidences on the page: the table, the picture of the curve, and the omissions."""
 
 from __future__ import annotations
 

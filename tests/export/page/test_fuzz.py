@@ -30,19 +30,19 @@ NAMES = {"task": "t", "model": "erm", "metric": "accuracy"}
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """The API over the windows of a store, in which numbers become those of SQL."""
+    """Yield the API over the windows of a store, in which numbers become those of SQL."""
     rig = Rig(task(reference={"first_windows": 5}))
     folder = tmp_path_factory.mktemp("store")
     store = Store(folder)
     store.commit(Changes({}, []), rig.feed(answers(np.random.default_rng(3), 1500)))
     store.close()
-    with serving(rig, StoredWindows(folder / FILE)) as found:
-        yield found
+    with serving(rig, StoredWindows(folder / FILE)) as client:
+        yield client
 
 
 def operations() -> list[Any]:
     schema = schemathesis.openapi.from_dict(json.loads(json.dumps(document())))
-    return [found.ok() for found in schema.get_all_operations()]
+    return [operation.ok() for operation in schema.get_all_operations()]
 
 
 @pytest.mark.slow
@@ -56,8 +56,8 @@ def test_no_question_is_answered_with_a_fault_of_ours(
     @examples(60)
     @given(operation.as_strategy(generation_mode=mode), st.booleans())
     def ask(case: Any, by_name: bool) -> None:
-        asked = {**(case.query or {}), **(known if by_name else {})}
-        answer = client.get(operation.path, params=asked)
+        query = {**(case.query or {}), **(known if by_name else {})}
+        answer = client.get(operation.path, params=query)
         assert answer.status_code in (200, 400, 404), (answer.url, answer.text)
         assert answer.status_code == 200 or answer.json()["error"]
 

@@ -48,7 +48,7 @@ def rig() -> Rig:
 
 @pytest.fixture(scope="module")
 def reports(rig: Rig) -> list[WindowReport]:
-    """Ten windows as in the baseline, then five worse ones."""
+    """Return ten windows as in the baseline, then five worse ones."""
     rng = np.random.default_rng(3)
     good = rig.feed(answers(rng, 1000, labelled=True))
     return good + rig.feed(answers(rng, 500, weights=(0.5, 0.4, 0.1), start=1.8e9))
@@ -72,13 +72,13 @@ def test_the_newest_windows_come_oldest_first_each_in_its_newest_revision(
     revised = [*reports, replace(reports[12], revision=1), replace(reports[1], revision=1)]
     windows = RecentWindows()
     windows.add(revised)
-    found = windows if kind == "memory" else StoredWindows(stored(tmp_path, revised))
-    assert numbers(found.newest(ERM, 4)) == [(11, 0), (12, 1), (13, 0), (14, 0)]
-    assert numbers(found.newest(ERM, 99))[:3] == [(0, 0), (1, 1), (2, 0)]
-    assert numbers(found.newest(ERM, 2, before=13)) == [(11, 0), (12, 1)]
-    assert numbers(found.newest(ERM, 99, before=2)) == [(0, 0), (1, 1)]
-    assert found.newest(ERM, 99, before=0) == []
-    assert found.newest(("t", "irm", ""), 4) == found.newest(("t", "erm", "region=eu"), 4) == []
+    source = windows if kind == "memory" else StoredWindows(stored(tmp_path, revised))
+    assert numbers(source.newest(ERM, 4)) == [(11, 0), (12, 1), (13, 0), (14, 0)]
+    assert numbers(source.newest(ERM, 99))[:3] == [(0, 0), (1, 1), (2, 0)]
+    assert numbers(source.newest(ERM, 2, before=13)) == [(11, 0), (12, 1)]
+    assert numbers(source.newest(ERM, 99, before=2)) == [(0, 0), (1, 1)]
+    assert source.newest(ERM, 99, before=0) == []
+    assert source.newest(("t", "irm", ""), 4) == source.newest(("t", "erm", "region=eu"), 4) == []
 
 
 @pytest.mark.parametrize("kind", ["store", "memory"])
@@ -88,8 +88,8 @@ def test_windows_from_before_a_new_beginning_are_not_mixed_with_those_after_it(
     again = [*reports, *(replace(report, version="2") for report in reports[:2])]
     windows = RecentWindows()
     windows.add(again)
-    found = windows if kind == "memory" else StoredWindows(stored(tmp_path, again))
-    lines = found.newest(ERM, 99)
+    source = windows if kind == "memory" else StoredWindows(stored(tmp_path, again))
+    lines = source.newest(ERM, 99)
     assert [(line["window"], line["version"]) for line in map(json.loads, lines)] == [(0, "2"), (1, "2")]
 
 
@@ -110,36 +110,38 @@ def test_the_columns_are_those_of_the_reports_and_unknown_is_null(reports: list[
         reports[7], estimates=(MetricEstimate("accuracy", "average_confidence", Unknown("no scores")),)
     )
     with_ssme = (*reports[8].estimates, MetricEstimate("accuracy", "ssme", Estimate(0.9, 0.8, 1.0, 0.95, 9)))
-    told = [*reports[:7], lost, replace(reports[8], estimates=with_ssme), *reports[9:]]
-    columns = chart_columns([from_json(to_json(report)) for report in told], "accuracy", "average_confidence")
-    found = msgspec.to_builtins(columns)
-    assert found["window"] == list(range(15))
-    assert found["time"] == [report.end_time for report in reports]
+    shown = [*reports[:7], lost, replace(reports[8], estimates=with_ssme), *reports[9:]]
+    columns = chart_columns(
+        [from_json(to_json(report)) for report in shown], "accuracy", "average_confidence"
+    )
+    plain = msgspec.to_builtins(columns)
+    assert plain["window"] == list(range(15))
+    assert plain["time"] == [report.end_time for report in reports]
     first = reports[0].estimates[0].result
     assert isinstance(first, Estimate)
-    assert [found[name][0] for name in ("value", "lower", "upper")] == pytest.approx(
+    assert [plain[name][0] for name in ("value", "lower", "upper")] == pytest.approx(
         [first.value, first.lower, first.upper], abs=1e-6
     )
-    assert found["value"][7] is found["limit_lower"][0] is None
-    assert found["ssme"] == [None] * 8 + [0.9] + [None] * 6
-    assert sum(value is not None for value in found["realised"]) == 9, "ten labelled windows, one unknown"
-    assert found["out_of_control"] == [0] * 11 + [1] * 4
-    assert (found["objective"], found["is_floor"], found["estimator"]) == (0.9, True, "average confidence")
-    assert "NaN" not in json.dumps(found)
+    assert plain["value"][7] is plain["limit_lower"][0] is None
+    assert plain["ssme"] == [None] * 8 + [0.9] + [None] * 6
+    assert sum(value is not None for value in plain["realised"]) == 9, "ten labelled windows, one unknown"
+    assert plain["out_of_control"] == [0] * 11 + [1] * 4
+    assert (plain["objective"], plain["is_floor"], plain["estimator"]) == (0.9, True, "average confidence")
+    assert "NaN" not in json.dumps(plain)
 
 
 def test_the_chart_is_of_the_estimator_that_is_judged(reports: list[WindowReport]) -> None:
-    found = chart_columns([from_json(to_json(report)) for report in reports], "accuracy", "realised")
-    assert found.estimator == "realised"
-    assert found.value[:10] == found.realised[:10]
+    columns = chart_columns([from_json(to_json(report)) for report in reports], "accuracy", "realised")
+    assert columns.estimator == "realised"
+    assert columns.value[:10] == columns.realised[:10]
 
 
 @pytest.fixture(scope="module")
 def client(rig: Rig, reports: list[WindowReport]) -> Iterator[httpx.Client]:
     windows = RecentWindows()
     windows.add(reports)
-    with serving(rig, windows) as found:
-        yield found
+    with serving(rig, windows) as client:
+        yield client
 
 
 def test_a_chart_is_served_as_columns_and_as_a_picture(client: httpx.Client) -> None:

@@ -51,23 +51,25 @@ def rig() -> Rig:
 
 @pytest.fixture(scope="module")
 def reports(rig: Rig) -> list[WindowReport]:
-    """`erm`: ten windows as in the baseline, then five worse ones; `irm`: fifteen good ones; others: one."""
+    """Return `erm`: ten windows as in the baseline, then five worse ones; `irm`: fifteen good ones;
+    others: one.
+    """
     rng = np.random.default_rng(3)
     more = {"labelled": True, "groups": {"region": "eu"}}
-    found = rig.feed(answers(rng, 1000, **more))
-    found += rig.feed(answers(rng, 500, weights=WORSE, start=1.7e9 + 1000, **more))
-    found += rig.feed(answers(rng, 1500, "irm", start=1.7e9))
+    reports = rig.feed(answers(rng, 1000, **more))
+    reports += rig.feed(answers(rng, 500, weights=WORSE, start=1.7e9 + 1000, **more))
+    reports += rig.feed(answers(rng, 1500, "irm", start=1.7e9))
     for name in ODD:
-        found += rig.feed(answers(rng, 100, name, start=1.7e9))
-    return found
+        reports += rig.feed(answers(rng, 100, name, start=1.7e9))
+    return reports
 
 
 @pytest.fixture(scope="module")
 def client(rig: Rig, reports: list[WindowReport]) -> Iterator[httpx.Client]:
     windows = RecentWindows()
     windows.add(reports)
-    with serving(rig, windows) as found:
-        yield found
+    with serving(rig, windows) as client:
+        yield client
 
 
 def of(reports: list[WindowReport], model: str = "erm", group: str = "") -> list[WindowReport]:
@@ -82,10 +84,10 @@ def page(client: httpx.Client, address: str) -> Reader:
     return reading(answer.text)
 
 
-def asks(found: Reader, address: str) -> set[str]:
-    """Every address in a page, as a browser would ask for it."""
+def asks(reader: Reader, address: str) -> set[str]:
+    """Return every address in a page, as a browser would ask for it."""
     names = {"href", "src", "data-history"}
-    links = (str(value) for _, attrs in found.tags for name, value in attrs.items() if name in names)
+    links = (str(value) for _, attrs in reader.tags for name, value in attrs.items() if name in names)
     return {
         urljoin(f"http://agent/{address.lstrip('/')}", link).removeprefix("http://agent") for link in links
     }
@@ -95,8 +97,8 @@ def asks(found: Reader, address: str) -> set[str]:
 
 
 def test_a_model_has_a_page_with_all_that_is_known_of_it(client: httpx.Client) -> None:
-    found = page(client, "/models/t/erm")
-    headings = [line for line in found.text.split("\n") if line]
+    reader = page(client, "/models/t/erm")
+    headings = [line for line in reader.text.split("\n") if line]
     for words in (
         "erm objective breached",
         "Other metrics",
@@ -107,39 +109,39 @@ def test_a_model_has_a_page_with_all_that_is_known_of_it(client: httpx.Client) -
         "Groups",
     ):
         assert any(line.startswith(words) for line in headings), words
-    figures = [attrs for tag, attrs in found.tags if tag == "figure"]
-    asked = [parse_qs(urlsplit(str(attrs["data-history"])).query) for attrs in figures]
+    figures = [attrs for tag, attrs in reader.tags if tag == "figure"]
+    queries = [parse_qs(urlsplit(str(attrs["data-history"])).query) for attrs in figures]
     assert [attrs.get("class") for attrs in figures] == ["large", "small"]
-    assert [each["metric"] for each in asked] == [["accuracy"], ["f1"]]
+    assert [each["metric"] for each in queries] == [["accuracy"], ["f1"]]
     assert "data-select" in figures[0]
-    assert "|erm|1,500|1,500|" in found.text
-    assert "Runbook BlindsightObjectiveBreached" in found.text
-    ids = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
+    assert "|erm|1,500|1,500|" in reader.text
+    assert "Runbook BlindsightObjectiveBreached" in reader.text
+    ids = [attrs["id"] for _, attrs in reader.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
-    labels = [attrs["aria-label"] for _, attrs in found.tags if "aria-label" in attrs]
+    labels = [attrs["aria-label"] for _, attrs in reader.tags if "aria-label" in attrs]
     assert len(labels) == len(set(labels))
-    levels = [int(tag[1]) for tag, _ in found.tags if re.fullmatch("h[1-6]", tag)]
+    levels = [int(tag[1]) for tag, _ in reader.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[:2] == [1, 2]
     assert set(levels) == {1, 2}
 
 
 def test_the_metric_that_is_asked_for_is_the_large_one(client: httpx.Client) -> None:
-    found = page(client, "/models/t/erm?metric=f1")
-    figures = [(attrs["class"], str(attrs["data-history"])) for tag, attrs in found.tags if tag == "figure"]
-    assert [(kind, "metric=f1" in asked) for kind, asked in figures] == [("large", True), ("small", False)]
+    reader = page(client, "/models/t/erm?metric=f1")
+    figures = [(attrs["class"], str(attrs["data-history"])) for tag, attrs in reader.tags if tag == "figure"]
+    assert [(kind, "metric=f1" in query) for kind, query in figures] == [("large", True), ("small", False)]
 
 
 def test_a_window_is_shown_as_its_report_says(client: httpx.Client, reports: list[WindowReport]) -> None:
     report = of(reports)[12]
-    found = page(client, "/models/t/erm?window=12")
-    (line,) = [line for line in found.text.split("\n") if line.startswith("Window 12 ")]
+    reader = page(client, "/models/t/erm?window=12")
+    (line,) = [line for line in reader.text.split("\n") if line.startswith("Window 12 ")]
     assert line.startswith("Window 12 ")
     estimate = report.estimates[0].result
-    said = f"average confidence: {100 * estimate.value:.1f} %"  # type: ignore[union-attr]
-    assert said in found.text.partition("Metrics of window 12")[2]
-    assert f"100 answers, closed by {report.closed_by}" in found.text
-    assert "Positions in the source: part-0 " in found.text
-    links = asks(found, "/models/t/erm")
+    sentence = f"average confidence: {100 * estimate.value:.1f} %"  # type: ignore[union-attr]
+    assert sentence in reader.text.partition("Metrics of window 12")[2]
+    assert f"100 answers, closed by {report.closed_by}" in reader.text
+    assert "Positions in the source: part-0 " in reader.text
+    links = asks(reader, "/models/t/erm")
     assert {"/models/t/erm?window=11", "/models/t/erm?window=13", "/models/t/erm"} <= links
 
 
@@ -148,39 +150,39 @@ def test_alarms_are_a_timeline_and_a_list_that_leads_to_their_windows(
 ) -> None:
     raised = alarms_of(of(reports))
     assert {alarm.metric for alarm in raised} == {"accuracy", "f1"}
-    found = page(client, "/models/t/erm")
+    reader = page(client, "/models/t/erm")
     (label,) = [
         attrs["aria-label"]
-        for tag, attrs in found.tags
+        for tag, attrs in reader.tags
         if tag == "svg" and str(attrs.get("aria-label")).startswith("Alarms of accuracy")
     ]
     first = next(alarm for alarm in raised if alarm.metric == "accuracy")
     assert label == f"Alarms of accuracy: window {first.raised_window} to now"
-    assert "|still on|" in found.text
-    assert f"/models/t/erm?metric=accuracy&window={first.raised_window}" in asks(found, "/models/t/erm")
+    assert "|still on|" in reader.text
+    assert f"/models/t/erm?metric=accuracy&window={first.raised_window}" in asks(reader, "/models/t/erm")
 
 
 def test_the_alarms_are_those_of_the_pictures(reports: list[WindowReport]) -> None:
-    """As `ChartHistory` finds them, with a version that changes and an alarm that ends."""
+    """`ChartHistory` finds the same alarms, with a version that changes and an alarm that ends."""
     own = of(reports)
     calm = [
         replace(report, window=15 + i, end_time=report.end_time + 1e4) for i, report in enumerate(own[6:9])
     ]
     renewed = [replace(report, window=18 + i, version="2") for i, report in enumerate(own[11:14])]
-    told = [*own, *calm, *own_again(own, 18), *[replace(r, window=r.window + 3) for r in renewed]]
+    lines = [*own, *calm, *own_again(own, 18), *[replace(r, window=r.window + 3) for r in renewed]]
     histories = Histories({})
-    histories.add(told)
+    histories.add(lines)
     starts = histories.alarms()["t", "erm", ""]
-    found = alarms_of(told)
+    alarms = alarms_of(lines)
     for metric, raised in starts.items():
-        mine = [(a.raised_window, a.raised_time, a.ended_window) for a in found if a.metric == metric]
+        mine = [(a.raised_window, a.raised_time, a.ended_window) for a in alarms if a.metric == metric]
         assert mine == [(one.window, rfc3339(one.time), one.ended_window) for one in raised]
-    accuracy = [alarm for alarm in found if alarm.metric == "accuracy"]
+    accuracy = [alarm for alarm in alarms if alarm.metric == "accuracy"]
     assert [alarm.ended_window for alarm in accuracy] == [15, 21, None]
 
 
 def own_again(own: list[WindowReport], window: int) -> list[WindowReport]:
-    """Three windows out of control."""
+    """Return three windows out of control."""
     return [replace(report, window=window + i) for i, report in enumerate(own[11:14])]
 
 
@@ -203,15 +205,15 @@ def test_a_model_is_compared_with_another_one_and_with_its_own_past(
     assert {"/models/t/erm?compare=irm", "/models/t/erm?limit=7&former=7"} <= links
 
 
-@pytest.mark.parametrize("asked", ["compare=irm", "limit=7&former=7"])
-def test_without_a_script_the_comparison_is_in_the_picture_too(client: httpx.Client, asked: str) -> None:
-    found = page(client, f"/models/t/erm?{asked}")
-    pictures = {str(attrs["src"]) for tag, attrs in found.tags if tag == "img"}
+@pytest.mark.parametrize("query", ["compare=irm", "limit=7&former=7"])
+def test_without_a_script_the_comparison_is_in_the_picture_too(client: httpx.Client, query: str) -> None:
+    reader = page(client, f"/models/t/erm?{query}")
+    pictures = {str(attrs["src"]) for tag, attrs in reader.tags if tag == "img"}
     (picture,) = {urljoin("/models/t/erm", each) for each in pictures if "metric=accuracy" in each}
-    drawn = client.get(picture).text
-    columns = client.get(f"/api/v1/chart?task=t&model=erm&metric=accuracy&{asked}").json()
-    assert f">{columns['other_name']}</text>" in drawn, "its name is in the legend"
-    (line,) = re.findall(r'<path class="other"[^>]* d="([^"]+)"', drawn)
+    svg = client.get(picture).text
+    columns = client.get(f"/api/v1/chart?task=t&model=erm&metric=accuracy&{query}").json()
+    assert f">{columns['other_name']}</text>" in svg, "its name is in the legend"
+    (line,) = re.findall(r'<path class="other"[^>]* d="([^"]+)"', svg)
     assert line.count("L") == len(columns["other"]) - 1
     alone = client.get("/chart.svg?task=t&model=erm&metric=accuracy")
     assert 'class="other"' not in alone.text
@@ -225,17 +227,17 @@ def test_windows_of_another_model_stand_beside_those_that_had_ended_by_then() ->
     windows = RecentWindows()
     windows.add(reports)
     with serving(rig, windows) as client:
-        found = client.get("/api/v1/chart?task=t&model=erm&metric=accuracy&compare=irm").json()
+        chart = client.get("/api/v1/chart?task=t&model=erm&metric=accuracy&compare=irm").json()
     other = chart_columns(of(reports, "irm"), "accuracy", "average_confidence").value
-    assert found["other"][:2] == [None, None]
-    assert found["other"][2:] == pytest.approx(other, abs=1e-6)
-    assert found["other_name"] == "irm"
+    assert chart["other"][:2] == [None, None]
+    assert chart["other"][2:] == pytest.approx(other, abs=1e-6)
+    assert chart["other_name"] == "irm"
 
 
 def test_a_group_has_a_page_and_leads_back(client: httpx.Client) -> None:
-    found = page(client, "/models/t/erm?group=region%3Deu")
-    assert any(line.startswith("erm region=eu ") for line in found.text.split("\n"))
-    assert "/models/t/erm" in asks(found, "/models/t/erm")
+    reader = page(client, "/models/t/erm?group=region%3Deu")
+    assert any(line.startswith("erm region=eu ") for line in reader.text.split("\n"))
+    assert "/models/t/erm" in asks(reader, "/models/t/erm")
     assert "/models/t/erm?group=region%3Deu" in asks(page(client, "/models/t/erm"), "/models/t/erm")
 
 
@@ -244,9 +246,9 @@ def test_a_model_of_an_arena_leads_to_the_table_of_its_arena() -> None:
     rig = Rig({"chat": Arena(kind="arena", window={"size": 50, "max_age_seconds": 1e9})})
     rig.feed(compared(np.random.default_rng(2), 60))
     with serving(rig, RecentWindows()) as client:
-        found = page(client, external_address("", "chat", "m1"))
-    assert "Arena chat" in found.text
-    assert "|m1|" in found.text
+        reader = page(client, external_address("", "chat", "m1"))
+    assert "Arena chat" in reader.text
+    assert "|m1|" in reader.text
 
 
 # ── addresses ──
@@ -265,9 +267,9 @@ def test_every_name_has_an_address_and_is_escaped_on_its_page(
     if form == "path" and name == "..":
         assert "?" in model_address("t", name), "a browser drops it from a path, so the page asks by a query"
         return
-    found = page(client, address)
-    assert any(line.startswith(f"{name} ") for line in found.text.split("\n"))
-    assert "b" not in {tag for tag, attrs in found.tags if tag == "b" and "100" in str(attrs)}
+    reader = page(client, address)
+    assert any(line.startswith(f"{name} ") for line in reader.text.split("\n"))
+    assert "b" not in {tag for tag, attrs in reader.tags if tag == "b" and "100" in str(attrs)}
 
 
 @pytest.mark.parametrize("name", ["erm", *ODD])
@@ -290,8 +292,8 @@ def test_behind_a_proxy_every_link_stays_below_its_path(client: httpx.Client, na
 
 
 def test_the_first_page_links_every_model_and_each_link_opens_it(client: httpx.Client) -> None:
-    found = page(client, "/")
-    links = {link for link in asks(found, "/") if link.startswith("/models") and "group" not in link}
+    reader = page(client, "/")
+    links = {link for link in asks(reader, "/") if link.startswith("/models") and "group" not in link}
     assert links == {"/" + model_address("t", name) for name in ("erm", "irm", *ODD)}
     for link in links:
         assert client.get(link).status_code == 200
@@ -326,10 +328,10 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(
 def test_the_security_policy_holds_for_the_pages_of_models(client: httpx.Client) -> None:
     answer = client.get("/models/t/erm")
     assert "script-src 'self'" in answer.headers["content-security-policy"]
-    found = reading(answer.text)
-    assert not any(name.startswith("on") or name == "style" for _, attrs in found.tags for name in attrs)
-    assert all(attrs.get("src") for tag, attrs in found.tags if tag == "script")
-    assert {tag for tag, _ in found.tags} & {"iframe", "form", "object", "style"} == set()
+    reader = reading(answer.text)
+    assert not any(name.startswith("on") or name == "style" for _, attrs in reader.tags for name in attrs)
+    assert all(attrs.get("src") for tag, attrs in reader.tags if tag == "script")
+    assert {tag for tag, _ in reader.tags} & {"iframe", "form", "object", "style"} == set()
 
 
 def test_the_runbook_of_each_state_is_served(client: httpx.Client) -> None:
@@ -342,7 +344,7 @@ def test_the_runbook_of_each_state_is_served(client: httpx.Client) -> None:
 # ── the API ──
 
 ERM = {"task": "t", "model": "erm"}
-ASKED: list[tuple[str, dict[str, Any]]] = [
+QUERIES: list[tuple[str, dict[str, Any]]] = [
     ("models", {}),
     ("models", {"state": "breached", "groups": "include", "limit": 1}),
     ("models", {"name": "nothing"}),
@@ -358,18 +360,18 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture(scope="module")
 def openapi(client: httpx.Client) -> dict[str, Any]:
-    found: dict[str, Any] = client.get("/api/v1/openapi.json").json()
-    return found
+    document: dict[str, Any] = client.get("/api/v1/openapi.json").json()
+    return document
 
 
 def strictly(schema: Any) -> Any:
-    """The same schema, in which nothing may come that it does not name."""
+    """Return the same schema without additional properties."""
     if isinstance(schema, list):
         return [strictly(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: strictly(value) for name, value in schema.items()}
-    return found | ({"additionalProperties": False} if "properties" in found else {})
+    strict = {name: strictly(value) for name, value in schema.items()}
+    return strict | ({"additionalProperties": False} if "properties" in strict else {})
 
 
 def validate(value: Any, schema: dict[str, Any], openapi: dict[str, Any]) -> None:
@@ -378,7 +380,7 @@ def validate(value: Any, schema: dict[str, Any], openapi: dict[str, Any]) -> Non
     jsonschema.validate(value, whole, jsonschema.Draft202012Validator)
 
 
-@pytest.mark.parametrize(("name", "query"), ASKED)
+@pytest.mark.parametrize(("name", "query"), QUERIES)
 def test_answers_are_as_the_document_says(
     client: httpx.Client, openapi: dict[str, Any], name: str, query: dict[str, Any]
 ) -> None:
@@ -386,16 +388,16 @@ def test_answers_are_as_the_document_says(
     assert answer.status_code == 200, answer.text
     operation = openapi["paths"][f"/api/v1/{name}"]["get"]
     validate(answer.json(), operation["responses"]["200"]["content"]["application/json"]["schema"], openapi)
-    given = {each["name"]: each for each in operation["parameters"]}
-    assert set(query) <= set(given)
-    assert {each for each, one in given.items() if one["required"]} <= set(query)
+    parameters = {each["name"]: each for each in operation["parameters"]}
+    assert set(query) <= set(parameters)
+    assert {each for each, one in parameters.items() if one["required"]} <= set(query)
     for parameter, value in query.items():
-        validate(value, given[parameter]["schema"], openapi)
+        validate(value, parameters[parameter]["schema"], openapi)
 
 
 def test_the_document_is_one_of_openapi_and_a_wrong_answer_does_not_fit_it(openapi: dict[str, Any]) -> None:
     assert openapi["openapi"] == "3.1.0"
-    assert {path.rpartition("/")[2] for path in openapi["paths"]} == {name for name, _ in ASKED}
+    assert {path.rpartition("/")[2] for path in openapi["paths"]} == {name for name, _ in QUERIES}
     operations = [each["get"] for each in openapi["paths"].values()]
     assert all(
         each["summary"] and each["responses"].keys() == {"200", "400", "404", "503"} for each in operations
@@ -413,14 +415,14 @@ def test_the_document_is_one_of_openapi_and_a_wrong_answer_does_not_fit_it(opena
 def test_the_api_has_a_page_for_people_that_names_every_parameter(
     client: httpx.Client, openapi: dict[str, Any]
 ) -> None:
-    found = page(client, "/api/v1/")
+    document = page(client, "/api/v1/")
     for path, item in openapi["paths"].items():
-        assert path in found.text
+        assert path in document.text
         for one in item["get"]["parameters"]:
-            assert f"\n|{one['name']}|" in found.text
-            assert one["description"] in found.text
-    assert "/api/v1/openapi.json" in asks(found, "/api/v1/")
-    assert "/" in asks(found, "/api/v1/")
+            assert f"\n|{one['name']}|" in document.text
+            assert one["description"] in document.text
+    assert "/api/v1/openapi.json" in asks(document, "/api/v1/")
+    assert "/" in asks(document, "/api/v1/")
 
 
 def test_models_come_worst_first_and_by_parts(client: httpx.Client) -> None:
@@ -478,8 +480,8 @@ def test_a_version_from_outside_is_no_formula_of_a_spreadsheet(rig: Rig, reports
 @pytest.mark.parametrize("name", ODD)
 def test_the_name_of_a_file_cannot_break_its_header(client: httpx.Client, name: str) -> None:
     answer = client.get("/api/v1/windows", params={"task": "t", "model": name, "format": "csv"})
-    said = answer.headers["content-disposition"]
-    assert re.fullmatch(r'attachment; filename="[A-Za-z0-9][A-Za-z0-9_.-]*\.csv"', said)
+    header = answer.headers["content-disposition"]
+    assert re.fullmatch(r'attachment; filename="[A-Za-z0-9][A-Za-z0-9_.-]*\.csv"', header)
 
 
 @pytest.mark.parametrize(

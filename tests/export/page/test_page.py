@@ -82,15 +82,15 @@ def test_an_alarm_that_lasts_is_told_from_a_window_that_breaks_a_rule() -> None:
 
 def test_what_labels_decide_stands_beside_the_limits() -> None:
     [chart] = MODEL.charts
-    said = "by 1,200 labels the accuracy of the newest five windows is 90.0%, below the "
-    said += "92.0% to 96.0% of the baseline"
+    sentence = "by 1,200 labels the accuracy of the newest five windows is 90.0%, below the "
+    sentence += "92.0% to 96.0% of the baseline"
     below = dataclasses.replace(
         chart,
         verdict=dataclasses.replace(chart.verdict, rules=()),
         by_labels=AlarmByLabels(0.9, 0.92, 0.96, 1200, False),
     )
     text = read(of(dataclasses.replace(MODEL, charts=(below,)))).text
-    assert f"|92.0 to 96.0 %\nout of control\n{said}|" in text
+    assert f"|92.0 to 96.0 %\nout of control\n{sentence}|" in text
     assert "confidences moved" not in text
     both = dataclasses.replace(below, by_labels=AlarmByLabels(0.9, 0.92, 0.96, 1200, True))
     assert "confidences moved" not in read(of(dataclasses.replace(MODEL, charts=(both,)))).text, (
@@ -241,12 +241,12 @@ def test_sources_rejects_and_labels_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "expected"),
     [(0.25, "0.2 s"), (119.0, "119.0 s"), (120.0, "2.0 min"), (7200, "2.0 h"), (259200, "3.0 days")],
 )
-def test_delays_have_a_fitting_unit(seconds: float, said: str) -> None:
+def test_delays_have_a_fitting_unit(seconds: float, expected: str) -> None:
     engine = EngineView(labels_waiting={"toxicity": 0}, label_lag_seconds={"toxicity": seconds})
-    assert f"|{said}" in read(AgentView(engine=engine)).text
+    assert f"|{expected}" in read(AgentView(engine=engine)).text
 
 
 def test_the_audit_of_the_intervals_stands_beside_the_model_with_the_labels_it_rests_on() -> None:
@@ -270,10 +270,10 @@ def test_refits_tell_what_the_last_good_one_rests_on_and_why_the_newest_was_refu
         ),
         "spam": RefitView(),
     }
-    said = read(AgentView(engine=EngineView(refits=refits))).text
-    assert "published 2026-11-20 10:07:31 UTC" in said
-    assert "the newest refit was refused: took <too> long; another is running" in said
-    assert "none yet" in said
+    text = read(AgentView(engine=EngineView(refits=refits))).text
+    assert "published 2026-11-20 10:07:31 UTC" in text
+    assert "the newest refit was refused: took <too> long; another is running" in text
+    assert "none yet" in text
     assert "Refits" not in read(AgentView()).text
 
 
@@ -284,11 +284,11 @@ def test_recalibrations_are_counted_by_model_with_the_reason_of_the_last_refusal
         dataclasses.replace(MODEL, model=name, recalibrations=view)
         for name, view in (("a", refused), ("b", under_way), ("c", None))
     ]
-    said = read(of(*models)).text
-    assert "|Model|Newest|Taken|Kept|Refused" in said
-    assert "|toxicity a|the newest refit was refused: all of <one> class|1,234|7|2" in said
-    assert "|toxicity b|one is running|0|0|0" in said
-    assert "toxicity c" not in said.partition("Calibrations refitted on labels")[2]
+    text = read(of(*models)).text
+    assert "|Model|Newest|Taken|Kept|Refused" in text
+    assert "|toxicity a|the newest refit was refused: all of <one> class|1,234|7|2" in text
+    assert "|toxicity b|one is running|0|0|0" in text
+    assert "toxicity c" not in text.partition("Calibrations refitted on labels")[2]
     assert "refitted" not in read(of(models[2])).text
 
 
@@ -369,7 +369,7 @@ def test_nothing_is_asked_for_from_elsewhere_and_no_script_or_style_stands_in_th
 
 
 def rows_of(text: str) -> list[str]:
-    """The rows of the table of models, each with its cells."""
+    """Return the rows of the table of models, each with its cells."""
     table = text.partition("Models, the worst first")[2].partition("\nTask ")[0]
     return [row for row in table.split("\n|") if row][1:]
 
@@ -462,7 +462,7 @@ def test_each_thing_that_wants_looking_at_leads_to_its_page() -> None:
 
 
 def fleet() -> AgentView:
-    """Seven models of two tasks: one breached, one silent."""
+    """Return seven models of two tasks: one breached, one silent."""
     fine = dataclasses.replace(MODEL, state=SeriesState.IN_CONTROL, charts=(), objectives=())
     models = [
         dataclasses.replace(fine, model=f"m{i}", task="spam" if i % 2 else "ham & eggs") for i in range(7)
@@ -474,8 +474,8 @@ def fleet() -> AgentView:
 
 
 def test_models_are_filtered_by_task_state_and_name_and_the_headline_stays_that_of_all() -> None:
-    def shown(**asked: Any) -> tuple[list[str], str]:
-        page = render_page(fleet(), Shown(**asked))
+    def shown(**options: Any) -> tuple[list[str], str]:
+        page = render_page(fleet(), Shown(**options))
         return re.findall(r'scope="row"><a href="([^"]+)">[^<]+</a></th>', page), page
 
     links, page = shown(task="spam", state="breached")

@@ -29,7 +29,9 @@ WORSE = (0.5, 0.4, 0.1)
 
 
 def shifted() -> list[WindowReport]:
-    """Ten windows as in the baseline from 2023-11-14 22:13 on, then ten worse ones, each also of a group."""
+    """Return ten windows as in the baseline from 2023-11-14 22:13 on, then ten worse ones, each also of a
+    group.
+    """
     settings = task(
         reference={"first_windows": 5},
         chart={"sigmas": 3},
@@ -57,9 +59,9 @@ def store(tmp_path_factory: pytest.TempPathFactory, reports: list[WindowReport])
 
 
 def page_of(reports: list[WindowReport], **period: float) -> str:
-    found = Period({}, **period)
-    found.add(reports)
-    return found.html({})
+    report = Period({}, **period)
+    report.add(reports)
+    return report.html({})
 
 
 @pytest.mark.slow
@@ -84,23 +86,23 @@ def test_the_names_lead_to_the_pages_of_the_models_where_the_address_is_known(
 
 
 def words(page: str) -> str:
-    """Its text, without the charts and the style."""
+    """Return the text of a page, without the charts and the style."""
     page = re.sub(r"<svg xmlns.*?</figure>|<style>.*?</style>", "", page, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())
 
 
 def test_a_report_says_how_the_models_stood_at_the_end(reports: list[WindowReport]) -> None:
-    said = words(page_of(reports))
-    assert "40 windows from 2023-11-14 22:13:20 UTC until 2023-11-14 22:46:39 UTC." in said
-    assert "1 model misses its objective." in said
-    assert "erm objective breached , out of control since 2023-11-14 22:34:59 UTC" in said
-    assert "20 windows, 2023-11-14 22:13:20 UTC to 2023-11-14 22:46:39 UTC · alarms of accuracy: 1 · " in said
-    assert "Groups of erm: 1, 1 out of control" in said
-    assert "not answer" not in said
+    text = words(page_of(reports))
+    assert "40 windows from 2023-11-14 22:13:20 UTC until 2023-11-14 22:46:39 UTC." in text
+    assert "1 model misses its objective." in text
+    assert "erm objective breached , out of control since 2023-11-14 22:34:59 UTC" in text
+    assert "20 windows, 2023-11-14 22:13:20 UTC to 2023-11-14 22:46:39 UTC · alarms of accuracy: 1 · " in text
+    assert "Groups of erm: 1, 1 out of control" in text
+    assert "not answer" not in text
 
 
 def of_models(reports: list[WindowReport], *models: str, apart: float = 0.0) -> list[WindowReport]:
-    """The same windows of several models, each ended so much later than the one before."""
+    """Return the same windows of several models, each ended `apart` later than the one before."""
     return [
         replace(each, model=model, end_time=each.end_time + place * apart, start_time=each.start_time)
         for place, each in enumerate(reports)
@@ -109,15 +111,15 @@ def of_models(reports: list[WindowReport], *models: str, apart: float = 0.0) -> 
 
 
 def raised(reports: list[WindowReport]) -> WindowReport:
-    """The first window of the model at which the alarm was on."""
+    """Return the first window of the model at which the alarm was on."""
     return next(r for r in reports if not r.group and any(c.verdict.out_of_control for c in r.charts))
 
 
 def test_alarms_are_a_timeline_the_newest_first(reports: list[WindowReport]) -> None:
-    said = words(page_of(reports)).partition("Alarms, the newest first")[2]
+    text = words(page_of(reports)).partition("Alarms, the newest first")[2]
     where = sentence(raised(reports).attributions[0])
     standing = "erm accuracy 2023-11-14 22:34:59 UTC still on "
-    assert f"{standing}{where}" in said, "and where the change is"
+    assert f"{standing}{where}" in text, "and where the change is"
     whole = [report for report in reports if not report.group]
     calm = [
         replace(
@@ -162,8 +164,8 @@ def test_labels_stand_beside_the_estimates_of_the_same_windows(reports: list[Win
     ]
     own, labels = np.mean(pairs, axis=0)
     assert len(pairs) == 20
-    said = words(page_of(reports)).partition("what labels said")[2]
-    shown = re.search(r"erm accuracy 20 ([\d.]+) % ([\d.]+) % ([+-][\d.]+) ", said)
+    text = words(page_of(reports)).partition("what labels said")[2]
+    shown = re.search(r"erm accuracy 20 ([\d.]+) % ([\d.]+) % ([+-][\d.]+) ", text)
     assert shown
     assert [float(each) for each in shown.groups()] == pytest.approx(
         [100 * own, 100 * labels, 100 * (own - labels)], abs=0.051
@@ -180,16 +182,16 @@ def test_of_many_models_tables_have_the_worst_and_say_how_many_more_there_are(
 ) -> None:
     good, whole = reports[:20], [report for report in reports if not report.group]
     names = [f"m{n:02}" for n in range(59)]
-    found = of_models([report for report in good if not report.group], *names)
-    page = page_of([*found, *(replace(each, model="bad") for each in whole)])
-    said = words(page)
+    renamed = of_models([report for report in good if not report.group], *names)
+    page = page_of([*renamed, *(replace(each, model="bad") for each in whole)])
+    text = words(page)
     rows = re.findall(r'<tr><th scope="row"><a href="#m[0-9a-f]+">(\w+)</a>', page)
     assert rows == ["bad", *names]
     assert page.index("m48</a>") < page.index("<summary>10 more models</summary>") < page.index("m49</a>")
-    assert "Mean accuracy of bad Mean accuracy of m00" in said
-    assert said.count("52 more models in the charts.") == 2, "of eight there are months and worst windows"
-    assert "36 more models with smaller differences." in said
-    table = said.partition("what labels said")[2].partition("more models")[0]
+    assert "Mean accuracy of bad Mean accuracy of m00" in text
+    assert text.count("52 more models in the charts.") == 2, "of eight there are months and worst windows"
+    assert "36 more models with smaller differences." in text
+    table = text.partition("what labels said")[2].partition("more models")[0]
     points = [abs(float(each)) for each in re.findall(r"% ([+-]?[\d.]+) (?:m|bad|36)", table)]
     assert len(points) == 24
     assert points == sorted(points, reverse=True)
@@ -208,42 +210,42 @@ def test_of_an_untrusted_model_the_chart_says_that_it_means_nothing() -> None:
 
 def test_models_of_one_name_in_two_tasks_are_told_apart(reports: list[WindowReport]) -> None:
     both = [replace(each, task=name) for each in reports for name in ("spam", "toxicity")]
-    said = words(page_of(both))
+    text = words(page_of(both))
     for caption in ("Models, the worst first", "Alarms over the period", "Alarms, the newest first",
                     "The worst windows", "what labels said"):  # fmt: skip
-        table = said.partition(caption)[2]
+        table = text.partition(caption)[2]
         assert 0 < table.find("spam erm") < 1200, caption
         assert 0 < table.find("toxicity erm") < 1200, caption
-    assert "Mean accuracy of spam erm Mean accuracy of toxicity erm" in said
+    assert "Mean accuracy of spam erm Mean accuracy of toxicity erm" in text
     assert "spam" not in words(page_of(reports))
 
 
 def test_a_name_keeps_its_number_sign(reports: list[WindowReport]) -> None:
-    said = words(page_of([replace(each, model="#1") for each in reports]))
-    assert "Mean accuracy of #1" in said
-    assert said.count("#1") > 5
+    text = words(page_of([replace(each, model="#1") for each in reports]))
+    assert "Mean accuracy of #1" in text
+    assert text.count("#1") > 5
 
 
 def test_of_windows_of_groups_alone_the_groups_are_shown(reports: list[WindowReport]) -> None:
-    said = words(page_of([report for report in reports if report.group]))
-    assert "Groups of erm: 1, 1 out of control" in said
-    assert "No window closed in this period." not in said
+    text = words(page_of([report for report in reports if report.group]))
+    assert "Groups of erm: 1, 1 out of control" in text
+    assert "No window closed in this period." not in text
 
 
 def first_shown(report: WindowReport) -> Estimate:
-    """The accuracy that labels correct, once there are any."""
-    found = leading_estimate(report.estimates, "accuracy")
-    assert found is not None
-    assert isinstance(found.result, Estimate)
-    return found.result
+    """Return the accuracy that labels correct, once there are any."""
+    estimate = leading_estimate(report.estimates, "accuracy")
+    assert estimate is not None
+    assert isinstance(estimate.result, Estimate)
+    return estimate.result
 
 
 def test_the_worst_windows_are_named(reports: list[WindowReport]) -> None:
     whole = [report for report in reports if not report.group]
     worst = sorted(whole, key=lambda report: (first_shown(report).value, -report.window))[:3]
-    said = words(page_of(reports)).partition("The worst windows")[2]
+    text = words(page_of(reports)).partition("The worst windows")[2]
     places = [
-        said.index(f"to {100 * first_shown(report).upper:.1f}) {report.window} 2023-") for report in worst
+        text.index(f"to {100 * first_shown(report).upper:.1f}) {report.window} 2023-") for report in worst
     ]
     assert places == sorted(places)
 
@@ -290,7 +292,7 @@ def test_a_period_is_cut_by_the_ends_of_its_windows(reports: list[WindowReport])
 
 
 def test_periods_by_series_together_are_the_period_of_all(reports: list[WindowReport]) -> None:
-    """As the processes of a replay keep them; the model begins anew, so that its group comes first then."""
+    """The processes of a replay keep them so; the model begins again, so that its group comes first then."""
     again = [replace(r, window=r.window - 15) for r in reports if r.window >= 15 and not r.group]
     written = [*reports, *again]
     apart = [Period({}) for _ in range(2)]
@@ -306,15 +308,15 @@ def test_periods_by_series_together_are_the_period_of_all(reports: list[WindowRe
 
 def test_windows_from_before_a_new_beginning_are_left_out_and_counted(reports: list[WindowReport]) -> None:
     again = [*reports, *(replace(report, version="2") for report in reports[:6])]
-    said = words(page_of(again))
-    assert "version 2 · 3 windows," in said
-    assert "20 from before a new start of the numbers are left out" in said
+    text = words(page_of(again))
+    assert "version 2 · 3 windows," in text
+    assert "20 from before a new start of the numbers are left out" in text
 
 
 def test_a_revision_counts_instead_of_its_window(reports: list[WindowReport]) -> None:
     last = [report for report in reports if not report.group][-1]
-    said = words(page_of([*reports, replace(last, revision=1, version="late")]))
-    assert "version late · 20 windows" in said
+    text = words(page_of([*reports, replace(last, revision=1, version="late")]))
+    assert "version late · 20 windows" in text
 
 
 @pytest.mark.slow
@@ -322,9 +324,9 @@ def test_a_long_history_is_thinned_and_says_so(reports: list[WindowReport]) -> N
     sample = next(report for report in reports if not report.group)
     few = page_of([replace(sample, window=n, end_time=sample.end_time + n) for n in range(MOST_KEPT)])
     many = page_of([replace(sample, window=n, end_time=sample.end_time + n) for n in range(3 * MOST_KEPT)])
-    said = "There are more windows than pixels: the chart shows the lowest and the highest of each"
-    assert said in many
-    assert said not in few
+    sentence = "There are more windows than pixels: the chart shows the lowest and the highest of each"
+    assert sentence in many
+    assert sentence not in few
     assert len(many) < 1.5 * len(few)
 
 
@@ -354,18 +356,18 @@ def test_the_command_writes_it_from_a_store_that_is_in_use(store: Path, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["--since", "yesterday"], 2, "--since: expected a date or a time such as 2026-11-20 or"),
         (["--since", "2026-11-20", "--until", "2026-11-20"], 2, "--until: '2026-11-20' is not after --since"),
     ],
 )
 def test_a_period_that_is_none_is_refused(
-    store: Path, tmp_path: Path, arguments: list[str], code: int, said: str
+    store: Path, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     done = command_here("report", store, "--out", tmp_path / "report.html", *arguments)
     assert done.returncode == code
-    assert said in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "report.html").exists()
 
 
@@ -400,9 +402,9 @@ def test_axe_finds_nothing_in_a_report(
         tab.page.goto((tmp_path / "report.html").as_uri())
         folded = Axe().run(tab.page)
         tab.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-        found = Axe().run(tab.page)
-    assert (folded.violations_count, found.violations_count) == (0, 0), found.generate_report()
-    assert len(found.response["passes"]) > 15, "it looked"
+        results = Axe().run(tab.page)
+    assert (folded.violations_count, results.violations_count) == (0, 0), results.generate_report()
+    assert len(results.response["passes"]) > 15, "it looked"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -238,35 +238,37 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def exposed(view: AgentView, max_series: int = 10_000) -> CollectorRegistry:
-    found = CollectorRegistry()
-    found.register(BlindsightCollector(lambda: view, max_series))
-    return found
+    registry = CollectorRegistry()
+    registry.register(BlindsightCollector(lambda: view, max_series))
+    return registry
 
 
 def samples(view: AgentView, max_series: int = 10_000) -> Samples:
     return samples_of(exposed(view, max_series))
 
 
-def samples_of(found: CollectorRegistry) -> Samples:
-    families = found.collect()
+def samples_of(registry: CollectorRegistry) -> Samples:
+    families = registry.collect()
     rows = [(s.name, frozenset(s.labels.items()), s.value) for f in families for s in f.samples]
     assert len({row[:2] for row in rows}) == len(rows), "one series twice in one scrape"
     return {(name, labels): value for name, labels, value in rows}
 
 
-def named(found: Samples, name: str) -> list[float]:
-    return [value for (key, _), value in found.items() if key == name]
+def named(samples: Samples, name: str) -> list[float]:
+    return [value for (key, _), value in samples.items() if key == name]
 
 
-def value(found: Samples, name: str, **labels: str) -> float | None:
-    return found.get((name, frozenset(labels.items())))
+def value(samples: Samples, name: str, **labels: str) -> float | None:
+    return samples.get((name, frozenset(labels.items())))
 
 
 # --- the cap -------------------------------------------------------------------------------------------
 
 
 def crowd(models: int, groups: int) -> AgentView:
-    """Models m0…, each with groups region=0…, the groups first: their order of appearance is the worst."""
+    """Return models m0…, each with groups region=0…, the groups first: their order of appearance is the
+    worst.
+    """
     series = []
     for m in range(models):
         series += [dataclasses.replace(WATCHED, model=f"m{m}", group=f"region={g}") for g in range(groups)]

@@ -1,4 +1,4 @@
-"""The exposition: golden text, what promtool says, what is left out, what is cut, and the accounting."""
+"""The exposition: golden text, the check of promtool, omissions, cuts, and the accounting."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def test_both_formats_say_the_same() -> None:
 
 
 def test_a_scrape_of_the_same_view_is_the_same_text() -> None:
-    found = exposed(RICH)
-    assert generate_latest(found) == generate_latest(found)
+    registry = exposed(RICH)
+    assert generate_latest(registry) == generate_latest(registry)
 
 
 @pytest.mark.skipif(
@@ -113,22 +113,22 @@ def test_every_family_of_the_table_is_used_by_the_rich_view() -> None:
 
 
 def test_the_registry_adds_the_process_and_refuses_a_second_collector() -> None:
-    found = registry(lambda: RICH, 10_000)
-    names = {name for name, _ in samples_of(found)}
+    collectors = registry(lambda: RICH, 10_000)
+    names = {name for name, _ in samples_of(collectors)}
     assert {"process_cpu_seconds_total", "python_info", "blindsight_build_info"} <= names
     with pytest.raises(ValueError, match="Duplicated timeseries"):
-        found.register(BlindsightCollector(lambda: RICH, 10))
+        collectors.register(BlindsightCollector(lambda: RICH, 10))
 
 
 # --- what is known, and what is not --------------------------------------------------------------------
 
 
 def test_an_unknown_estimate_is_absent_and_gives_its_reason() -> None:
-    found = samples(RICH)
+    scraped = samples(RICH)
     who = {**ERM, "metric": "accuracy", "estimator": "realised"}
-    assert value(found, "blindsight_unknown", **who, reason="no labels yet") == 1
-    assert value(found, "blindsight_estimate_ratio", **who) is None
-    assert len(named(found, "blindsight_unknown")) == 1
+    assert value(scraped, "blindsight_unknown", **who, reason="no labels yet") == 1
+    assert value(scraped, "blindsight_estimate_ratio", **who) is None
+    assert len(named(scraped, "blindsight_unknown")) == 1
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
@@ -140,13 +140,13 @@ def test_no_sample_is_ever_nan_or_infinite(wrong: float) -> None:
         window_end_time=wrong,
     )
     engine = dataclasses.replace(RICH.engine, series=(broken,), label_lag_seconds={"toxicity": wrong})
-    found = samples(dataclasses.replace(RICH, engine=engine, reload_time=wrong))
-    assert all(math.isfinite(v) for v in found.values())
+    scraped = samples(dataclasses.replace(RICH, engine=engine, reload_time=wrong))
+    assert all(math.isfinite(v) for v in scraped.values())
     assert (
-        value(found, "blindsight_control_center_ratio", task="toxicity", model="erm", metric="accuracy")
+        value(scraped, "blindsight_control_center_ratio", task="toxicity", model="erm", metric="accuracy")
         == 0.9
     )
-    assert [dict(labels)["reason"] for name, labels in found if name == "blindsight_unknown"] == [
+    assert [dict(labels)["reason"] for name, labels in scraped if name == "blindsight_unknown"] == [
         "not a number"
     ]
 
@@ -156,12 +156,13 @@ def test_no_sample_has_a_timestamp() -> None:
 
 
 def test_state_sets_are_complete_and_an_unjudged_objective_is_in_no_state() -> None:
-    found = samples(RICH)
-    states = {s: value(found, "blindsight_state", **ERM, state=s.value) for s in SeriesState}
+    scraped = samples(RICH)
+    states = {s: value(scraped, "blindsight_state", **ERM, state=s.value) for s in SeriesState}
     assert states == {s: float(s is SeriesState.OUT_OF_CONTROL) for s in SeriesState}
     judged = {
         metric: [
-            value(found, "blindsight_objective_state", **ERM, metric=metric, state=s) for s in ObjectiveState
+            value(scraped, "blindsight_objective_state", **ERM, metric=metric, state=s)
+            for s in ObjectiveState
         ]
         for metric in ("accuracy", "ece")
     }
@@ -170,14 +171,14 @@ def test_state_sets_are_complete_and_an_unjudged_objective_is_in_no_state() -> N
 
 def test_counters_of_a_source_and_a_task_start_at_zero() -> None:
     engine = EngineView(labels_waiting={"toxicity": 0})
-    found = samples(AgentView(engine=engine, sources=(SourceView("kafka", True, None),)))
+    scraped = samples(AgentView(engine=engine, sources=(SourceView("kafka", True, None),)))
     for outcome in LabelOutcome:
-        assert value(found, "blindsight_labels_total", task="toxicity", outcome=outcome.value) == 0
+        assert value(scraped, "blindsight_labels_total", task="toxicity", outcome=outcome.value) == 0
     for reason in RejectReason:
-        assert value(found, "blindsight_rejected_total", source="kafka", reason=reason.value) == 0
-    assert value(found, "blindsight_answers_received_total", source="kafka") == 0
-    assert value(found, "blindsight_shed_total", source="kafka") == 0
-    assert named(found, "blindsight_source_lag_records") == []
+        assert value(scraped, "blindsight_rejected_total", source="kafka", reason=reason.value) == 0
+    assert value(scraped, "blindsight_answers_received_total", source="kafka") == 0
+    assert value(scraped, "blindsight_shed_total", source="kafka") == 0
+    assert named(scraped, "blindsight_source_lag_records") == []
 
 
 def test_text_from_outside_never_fails_a_scrape() -> None:
@@ -189,9 +190,9 @@ def test_text_from_outside_never_fails_a_scrape() -> None:
 
 
 def test_the_accounting_identity_adds_up() -> None:
-    found = samples(RICH)
+    scraped = samples(RICH)
     received, *parts = (
-        sum(named(found, f"blindsight_{name}"))
+        sum(named(scraped, f"blindsight_{name}"))
         for name in (
             "answers_received_total",
             "predictions_total",
@@ -209,34 +210,36 @@ def test_the_accounting_identity_adds_up() -> None:
 
 
 def test_groups_stand_apart_so_that_sums_stay_right() -> None:
-    found = samples(RICH)
-    assert all(("group" in dict(labels)) == name.startswith("blindsight_group_") for name, labels in found)
+    scraped = samples(RICH)
+    assert all(("group" in dict(labels)) == name.startswith("blindsight_group_") for name, labels in scraped)
     assert (
-        value(found, "blindsight_group_predictions_total", task="toxicity", model="erm", group="region=eu")
+        value(scraped, "blindsight_group_predictions_total", task="toxicity", model="erm", group="region=eu")
         == 500
     )
 
 
 def test_the_histogram_of_confidences_counts_the_answers_used() -> None:
-    found = samples(RICH)
+    scraped = samples(RICH)
     buckets = {
         dict(labels)["le"]: count
-        for (name, labels), count in found.items()
+        for (name, labels), count in scraped.items()
         if name == "blindsight_confidence_ratio_bucket"
     }
     assert list(buckets) == ["0.1", "0.3", "0.5", "0.6", "0.7", "0.8", "0.9", "0.95", "0.99", "+Inf"]
     assert list(buckets.values()) == [0, 1, 41, 100, 500, 1000, 2000, 4000, 7000, 9000]
-    assert value(found, "blindsight_confidence_ratio_count", **ERM) == WATCHED.predictions == 9000
-    assert value(found, "blindsight_confidence_ratio_sum", **ERM) == 7875.5
+    assert value(scraped, "blindsight_confidence_ratio_count", **ERM) == WATCHED.predictions == 9000
+    assert value(scraped, "blindsight_confidence_ratio_sum", **ERM) == 7875.5
 
 
 def test_the_calibration_curve_has_every_bin_of_a_model_from_the_start_and_none_of_groups() -> None:
-    found = samples(RICH)
+    scraped = samples(RICH)
     for part, total in (("labelled", 180), ("correct", 165), ("confidence", 166.125)):
-        values = named(found, f"blindsight_calibration_curve_{part}_total")
+        values = named(scraped, f"blindsight_calibration_curve_{part}_total")
         assert (len(values), sum(values)) == (10, total)
-    assert value(found, "blindsight_calibration_curve_correct_total", **ERM, bin="0.90-0.95") == 37
-    assert not [name for name, _ in found if "group_confidence" in name or "group_calibration_curve" in name]
+    assert value(scraped, "blindsight_calibration_curve_correct_total", **ERM, bin="0.90-0.95") == 37
+    assert not [
+        name for name, _ in scraped if "group_confidence" in name or "group_calibration_curve" in name
+    ]
     fresh = dataclasses.replace(NEW, distributions=Distributions())
     new = samples(AgentView(engine=EngineView(series=(fresh,))))
     assert named(new, "blindsight_calibration_curve_labelled_total") == [0] * 10
@@ -245,19 +248,19 @@ def test_the_calibration_curve_has_every_bin_of_a_model_from_the_start_and_none_
 def test_distributions_can_be_left_out_and_are_what_the_key_says_they_cost() -> None:
     without = CollectorRegistry()
     without.register(BlindsightCollector(lambda: RICH, 10_000, distributions=False))
-    every, found = samples(RICH), samples_of(without)
-    assert {name for name, _ in every.keys() - found.keys()} == {
+    every, fewer = samples(RICH), samples_of(without)
+    assert {name for name, _ in every.keys() - fewer.keys()} == {
         *(f"blindsight_confidence_ratio_{part}" for part in ("bucket", "sum", "count")),
         *(f"blindsight_calibration_curve_{part}_total" for part in ("labelled", "correct", "confidence")),
     }
-    assert len(every) - len(found) == 42
+    assert len(every) - len(fewer) == 42
 
 
 def test_concurrent_scrapes_do_not_mix() -> None:
-    found = exposed(crowd(5, 4), 400)
-    alone = generate_latest(found)
+    registry = exposed(crowd(5, 4), 400)
+    alone = generate_latest(registry)
     seen: list[bytes] = []
-    threads = [threading.Thread(target=lambda: seen.append(generate_latest(found))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: seen.append(generate_latest(registry))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -266,17 +269,17 @@ def test_concurrent_scrapes_do_not_mix() -> None:
 
 
 def test_one_view_is_taken_a_scrape() -> None:
-    taken = []
+    calls = []
 
     def view() -> AgentView:
-        taken.append(1)
+        calls.append(1)
         return RICH
 
-    found = CollectorRegistry()
-    found.register(BlindsightCollector(view, 100))
-    assert taken == [], "registering is no scrape"
-    generate_latest(found)
-    assert taken == [1]
+    registry = CollectorRegistry()
+    registry.register(BlindsightCollector(view, 100))
+    assert calls == [], "registering is no scrape"
+    generate_latest(registry)
+    assert calls == [1]
 
 
 # --- refits --------------------------------------------------------------------------------------------
@@ -284,29 +287,29 @@ def test_one_view_is_taken_a_scrape() -> None:
 
 def test_a_task_without_a_good_refit_has_its_counters_and_nothing_of_a_fit() -> None:
     engine = EngineView(refits={"t": RefitView(number=2, failures=2, refused="ssme: too few rows")})
-    found = samples(AgentView(engine=engine, refit_durations={"t": RefitDurations().plus(3.0)}))
-    assert value(found, "blindsight_refit_failures_total", task="t") == 2
-    assert value(found, "blindsight_refit_duration_seconds_count", task="t") == 1
-    assert value(found, "blindsight_refit_duration_seconds_bucket", task="t", le="2.5") == 0
-    assert value(found, "blindsight_refit_duration_seconds_bucket", task="t", le="5.0") == 1
+    scraped = samples(AgentView(engine=engine, refit_durations={"t": RefitDurations().plus(3.0)}))
+    assert value(scraped, "blindsight_refit_failures_total", task="t") == 2
+    assert value(scraped, "blindsight_refit_duration_seconds_count", task="t") == 1
+    assert value(scraped, "blindsight_refit_duration_seconds_bucket", task="t", le="2.5") == 0
+    assert value(scraped, "blindsight_refit_duration_seconds_bucket", task="t", le="5.0") == 1
     of_a_fit = ("refit_last", "refit_rows", "refit_labelled", "effective_labels", "prevalence")
     assert [
-        name for name, _ in found if name.startswith(tuple(f"blindsight_{part}" for part in of_a_fit))
+        name for name, _ in scraped if name.startswith(tuple(f"blindsight_{part}" for part in of_a_fit))
     ] == []
 
 
 def test_classes_from_outside_are_fit_for_utf_8() -> None:
     refits = {"t": RefitView(success_time=1.0, prevalence={"\ud800": 0.5, "b": math.nan})}
-    found = samples(AgentView(engine=EngineView(refits=refits)))
-    assert named(found, "blindsight_prevalence_ratio") == [0.5]
+    scraped = samples(AgentView(engine=EngineView(refits=refits)))
+    assert named(scraped, "blindsight_prevalence_ratio") == [0.5]
     assert generate_latest(exposed(AgentView(engine=EngineView(refits=refits))))
 
 
 def test_a_task_that_only_recalibrates_has_durations_and_outcomes_and_nothing_of_refits() -> None:
-    found = samples(AgentView(engine=EngineView(series=(WATCHED,))))
-    assert value(found, "blindsight_refit_duration_seconds_count", task="toxicity") == 0
-    assert value(found, "blindsight_recalibrations_total", **ERM, outcome="kept") == 9
-    assert not {name for name, _ in found if "refit_failures" in name or "refit_last" in name}
+    scraped = samples(AgentView(engine=EngineView(series=(WATCHED,))))
+    assert value(scraped, "blindsight_refit_duration_seconds_count", task="toxicity") == 0
+    assert value(scraped, "blindsight_recalibrations_total", **ERM, outcome="kept") == 9
+    assert not {name for name, _ in scraped if "refit_failures" in name or "refit_last" in name}
     still = dataclasses.replace(WATCHED, recalibrations=None)
     none = {name for name, _ in samples(AgentView(engine=EngineView(series=(still,))))}
     assert not {name for name in none if "refit" in name or "recalibrations" in name}
@@ -322,13 +325,13 @@ def test_the_rank_of_a_model_stands_beside_its_estimate() -> None:
         RankInterval(1, 2),
     )
     series = dataclasses.replace(WATCHED, estimates=(*WATCHED.estimates, ranked))
-    found = samples(AgentView(engine=EngineView(series=(series,))))
+    scraped = samples(AgentView(engine=EngineView(series=(series,))))
     who = {"task": "toxicity", "model": "erm", "metric": "accuracy", "estimator": "autoeval"}
-    assert value(found, "blindsight_rank_best", **who) == 1
-    assert value(found, "blindsight_rank_worst", **who) == 3
-    assert value(found, "blindsight_rank_chi_square_best", **who) == 1
-    assert value(found, "blindsight_rank_chi_square_worst", **who) == 2
-    assert len(named(found, "blindsight_rank_best")) == 1
+    assert value(scraped, "blindsight_rank_best", **who) == 1
+    assert value(scraped, "blindsight_rank_worst", **who) == 3
+    assert value(scraped, "blindsight_rank_chi_square_best", **who) == 1
+    assert value(scraped, "blindsight_rank_chi_square_worst", **who) == 2
+    assert len(named(scraped, "blindsight_rank_best")) == 1
     ranked = dataclasses.replace(ranked, rank_chi_square=None)
     series = dataclasses.replace(WATCHED, estimates=(*WATCHED.estimates, ranked))
     assert not named(

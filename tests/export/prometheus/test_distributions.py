@@ -17,20 +17,20 @@ N = len(BIN_NAMES)
 
 
 def bin_of(confidence: float) -> int:
-    """By asking one end after another."""
+    """Return the bin of a confidence by trying one end after another."""
     return next((place for place, end in enumerate(BIN_ENDS) if confidence <= end), N - 1)
 
 
 def stream(n: int = 250, **more: Any) -> list[Record]:
-    """Answers, every second one labelled by a record of its own that comes twenty answers later."""
+    """Return answers, every second one labelled by a record of its own that comes twenty answers later."""
     records = answers(np.random.default_rng(7), n, labelled=True, **more)
-    found: list[Record] = []
+    parts: list[Record] = []
     for place, record in enumerate(records):
         late = records[place - 20] if place >= 20 else None
-        found.append({key: value for key, value in record.items() if key != "label"})
+        parts.append({key: value for key, value in record.items() if key != "label"})
         if late is not None and place % 2:
-            found.append({"id": late["id"], "label": late["label"], "time": record["time"]})
-    return found
+            parts.append({"id": late["id"], "label": late["label"], "time": record["time"]})
+    return parts
 
 
 def found_in(rig: Rig) -> Distributions:
@@ -83,11 +83,11 @@ def test_neither_cuts_nor_restarts_can_be_seen(whole: Rig, cuts: list[int]) -> N
 def test_a_label_that_is_corrected_counts_as_it_came_first(whole: Rig) -> None:
     rig = Rig()
     rig.feed(stream())
-    given = {record["id"]: record["label"] for record in stream() if "label" in record}
+    labels = {record["id"]: record["label"] for record in stream() if "label" in record}
     last = max(record["time"] for record in stream())
     changed = [
         {"id": name, "label": CLASSES[1 - CLASSES.index(label)], "time": last + 1}
-        for name, label in given.items()
+        for name, label in labels.items()
     ]
     rig.feed(changed)
     assert rig.engine.view().series[0].correct != whole.engine.view().series[0].correct

@@ -33,8 +33,8 @@ def test_prometheus_scrapes_the_estimate_that_is_in_the_reports_file(
         assert series[0]["metric"]["job"] == "blindsight"
         written = read_windows(tmp_path / "windows.ndjson")[-1]
         assert written["window"] == 5
-        for found in written["estimates"]:
-            assert_shown(server, found)
+        for estimate in written["estimates"]:
+            assert_shown(server, estimate)
         limits = written["charts"][0]
         for line in ("center", "lower", "upper"):
             assert value(server, f"blindsight_control_{line}_ratio{{{ACCURACY}}}") == pytest.approx(
@@ -51,7 +51,7 @@ def test_prometheus_scrapes_the_estimate_that_is_in_the_reports_file(
 
 
 def assert_shown(server: PrometheusServer, written: dict[str, object]) -> None:
-    """An estimate of the reports file is what Prometheus answers, with its interval."""
+    """Check that Prometheus answers an estimate of the reports file, with its interval."""
     which = f'{{{ACCURACY},estimator="{written["estimator"]}"}}'
     for name, key in (("estimate", "value"), ("estimate_lower", "lower"), ("estimate_upper", "upper")):
         assert value(server, f"blindsight_{name}_ratio{which}") == pytest.approx(written[key], abs=5e-7)
@@ -63,7 +63,7 @@ def value(server: PrometheusServer, expression: str) -> float:
 
 
 def accounted(server: PrometheusServer) -> bool:
-    """Whether the accounting identities hold, asked as an operator would."""
+    """Return whether the accounting identities hold, queried as an operator would."""
     answers = (
         "sum(blindsight_answers_received_total) == sum(blindsight_predictions_total)"
         " + sum(blindsight_answers_pending) + sum(blindsight_duplicates_total)"

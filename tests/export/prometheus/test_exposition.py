@@ -32,15 +32,15 @@ class Given(Collector):
 
 
 def registered(*metrics: Metric) -> CollectorRegistry:
-    found = CollectorRegistry()
-    found.register(Given(*metrics))
-    return found
+    registry = CollectorRegistry()
+    registry.register(Given(*metrics))
+    return registry
 
 
-def same(found: CollectorRegistry) -> bytes:
-    assert text(found) == generate_latest(found)
-    assert openmetrics(found) == generate_openmetrics(found)
-    return text(found)
+def same(registry: CollectorRegistry) -> bytes:
+    assert text(registry) == generate_latest(registry)
+    assert openmetrics(registry) == generate_openmetrics(registry)
+    return text(registry)
 
 
 @pytest.mark.parametrize("view", [RICH, AgentView(), crowd(3, 2)], ids=["rich", "empty", "crowd"])
@@ -52,14 +52,14 @@ def test_every_family_of_ours_is_the_clients_text(view: AgentView) -> None:
 def test_a_later_scrape_is_the_clients_text_too_whatever_has_changed_since() -> None:
     """The text of a series is kept for as long as its view is the same object."""
     views = [crowd(4, 2)]
-    found = registry(lambda: views[-1], 10_000)
-    same_but_process(found)
+    collectors = registry(lambda: views[-1], 10_000)
+    same_but_process(collectors)
     one, two, *rest = views[-1].engine.series
     changed = replace(two, pending=two.pending + 1, version="another", coverage=None)
     spread = replace(changed, distributions=Distributions(ConfidenceHistogram().plus(np.array([0.2, 0.9]))))
     for series in ((one, changed, *rest), (spread, *rest), (one, two, *rest)):
         views.append(replace(views[0], engine=replace(views[0].engine, series=series)))
-        same_but_process(found)
+        same_but_process(collectors)
     assert len({text(registry(lambda view=view: view, 10_000)) for view in views[1:]}) == 3
 
 
@@ -73,14 +73,14 @@ def test_a_percent_sign_is_no_place_for_a_number() -> None:
     assert labels.encode() in written
 
 
-def same_but_process(found: CollectorRegistry) -> None:
+def same_but_process(registry: CollectorRegistry) -> None:
     def ours(written: bytes) -> list[bytes]:
         return [
             line for line in written.split(b"\n") if b" process_" not in line[:20] and line[:8] != b"process_"
         ]
 
-    assert ours(text(found)) == ours(generate_latest(found)) == ours(text(found))
-    assert ours(openmetrics(found)) == ours(generate_openmetrics(found))
+    assert ours(text(registry)) == ours(generate_latest(registry)) == ours(text(registry))
+    assert ours(openmetrics(registry)) == ours(generate_openmetrics(registry))
 
 
 def test_the_rich_view_has_every_escape() -> None:
@@ -114,9 +114,9 @@ def test_what_is_not_plain_is_still_the_clients_text() -> None:
     shown.add_sample("shown_created", {"a": "b"}, 3.0)
     odd = Metric("odd", "", "gauge")
     odd.add_sample("odd.name", {"la.bel": "v"}, 4.0)
-    found = registered(dated, shown, odd)
-    assert b"dated 1.0 1795000000000" in same(found)
-    assert b'# {trace="x"} 0.5' in openmetrics(found)
+    registry = registered(dated, shown, odd)
+    assert b"dated 1.0 1795000000000" in same(registry)
+    assert b'# {trace="x"} 0.5' in openmetrics(registry)
 
 
 def test_a_timestamp_of_zero_is_one() -> None:
@@ -126,13 +126,13 @@ def test_a_timestamp_of_zero_is_one() -> None:
 
 
 def test_the_clients_own_instruments() -> None:
-    found = CollectorRegistry()
-    Counter("c", "h", ["a"], registry=found).labels(a='"').inc()
-    Gauge("g", "h", registry=found).set(float("nan"))
-    Histogram("h", "h", registry=found).observe(2.0)
-    Summary("s", "h", registry=found).observe(2.0)
-    Info("i", "h", registry=found).info({"v": "1\n2"})
-    assert b"# TYPE c_created gauge" in same(found)
+    registry = CollectorRegistry()
+    Counter("c", "h", ["a"], registry=registry).labels(a='"').inc()
+    Gauge("g", "h", registry=registry).set(float("nan"))
+    Histogram("h", "h", registry=registry).observe(2.0)
+    Summary("s", "h", registry=registry).observe(2.0)
+    Info("i", "h", registry=registry).info({"v": "1\n2"})
+    assert b"# TYPE c_created gauge" in same(registry)
 
 
 def test_labels_made_for_one_sample_and_dropped_are_not_mistaken_for_the_next() -> None:
@@ -144,9 +144,9 @@ def test_labels_made_for_one_sample_and_dropped_are_not_mistaken_for_the_next() 
                 yield metric
                 metric.samples.clear()
 
-    found = CollectorRegistry()
-    found.register(Fleeting())
-    lines = same(found).decode().splitlines()
+    registry = CollectorRegistry()
+    registry.register(Fleeting())
+    lines = same(registry).decode().splitlines()
     assert [line for line in lines if line[0] != "#"] == [f'm{n}{{n="{n}"}} 1.0' for n in range(200)]
 
 
@@ -156,27 +156,27 @@ def families(body: bytes) -> list[str]:
 
 @pytest.mark.parametrize("render", [text, openmetrics])
 def test_no_more_bytes_than_allowed_and_what_stays_is_unchanged(render: Callable[..., bytes]) -> None:
-    found = exposed(crowd(5, 4))
-    everything = render(found)
-    assert render(found, len(everything)) == everything
+    registry = exposed(crowd(5, 4))
+    everything = render(registry)
+    assert render(registry, len(everything)) == everything
     lines = set(everything.splitlines())
     before = families(everything)
     for most in range(len(everything) - 1, 20_000, -len(everything) // 12):
-        body = render(found, most)
+        body = render(registry, most)
         assert len(body) <= most
         assert body.endswith(b"# EOF\n") == (render is openmetrics)
-        told = f"blindsight_families_left_out {len(before) - len(families(body))}.0".encode()
-        assert set(body.splitlines()) - lines == {told}
+        left_out = f"blindsight_families_left_out {len(before) - len(families(body))}.0".encode()
+        assert set(body.splitlines()) - lines == {left_out}
         kept = families(body)
         assert kept == [name for name in before if name in kept], "in the order of the whole"
 
 
 def test_groups_go_first_then_models_and_the_estimates_and_the_agent_stay() -> None:
-    found = exposed(crowd(5, 4))
-    everything = families(openmetrics(found))
+    registry = exposed(crowd(5, 4))
+    everything = families(openmetrics(registry))
     left_out: list[str] = []
-    for most in range(len(openmetrics(found)), 20_000, -8000):
-        now = set(everything) - set(families(openmetrics(found, most)))
+    for most in range(len(openmetrics(registry)), 20_000, -8000):
+        now = set(everything) - set(families(openmetrics(registry, most)))
         left_out += sorted(now - set(left_out), key=importance, reverse=True)
     assert left_out == sorted(left_out, key=importance, reverse=True), "always in the same order"
     groups = [name for name in everything if name.startswith("blindsight_group_")]

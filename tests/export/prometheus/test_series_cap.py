@@ -9,10 +9,10 @@ from monitor.export.prometheus.collector import BlindsightCollector
 from tests.export.prometheus.scrape import RICH, Samples, crowd, samples, samples_of, value
 
 
-def whom(found: Samples) -> dict[tuple[str | None, str | None], int]:
-    """Samples a model (and group)."""
+def whom(samples: Samples) -> dict[tuple[str | None, str | None], int]:
+    """Count the samples of each model (and group)."""
     counted: dict[tuple[str | None, str | None], int] = {}
-    for _, labels in found:
+    for _, labels in samples:
         who = dict(labels)
         if "model" in who:
             key = (who["model"], who.get("group"))
@@ -23,11 +23,11 @@ def whom(found: Samples) -> dict[tuple[str | None, str | None], int]:
 @pytest.mark.parametrize("cap", [160, 240, 335, 500, 1000])
 def test_the_cap_is_kept_and_whole_models_and_groups_are_cut(cap: int) -> None:
     everyone = whom(samples(crowd(5, 4)))
-    found = samples(crowd(5, 4), cap)
-    kept = whom(found)
-    assert len(found) <= cap
+    scraped = samples(crowd(5, 4), cap)
+    kept = whom(scraped)
+    assert len(scraped) <= cap
     assert kept == {who: everyone[who] for who in kept}, "a series was cut in the middle"
-    dropped = value(found, "blindsight_series_dropped_total")
+    dropped = value(scraped, "blindsight_series_dropped_total")
     assert dropped == RICH.engine.series_dropped + len(everyone) - len(kept)
 
 
@@ -49,12 +49,12 @@ def test_nothing_is_cut_at_exactly_the_cap() -> None:
 def test_the_count_of_dropped_series_never_falls() -> None:
     views = [crowd(5, 4), crowd(5, 1), crowd(7, 4)]
     now = [views[0]]
-    found = CollectorRegistry()
-    found.register(BlindsightCollector(lambda: now[0], 400))
+    registry = CollectorRegistry()
+    registry.register(BlindsightCollector(lambda: now[0], 400))
     counts = []
     for view in views:
         now[0] = view
-        counts.append(value(samples_of(found), "blindsight_series_dropped_total"))
+        counts.append(value(samples_of(registry), "blindsight_series_dropped_total"))
     assert counts[0] == counts[1]
     assert counts[2] is not None
     assert counts[2] > (counts[0] or 0)
@@ -62,10 +62,10 @@ def test_the_count_of_dropped_series_never_falls() -> None:
 
 def test_who_is_left_out_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     now = [crowd(5, 4)]
-    found = CollectorRegistry()
-    found.register(BlindsightCollector(lambda: now[0], 335))
+    registry = CollectorRegistry()
+    registry.register(BlindsightCollector(lambda: now[0], 335))
     for _ in range(3):
-        left_out = 25 - len(whom(samples_of(found)))
+        left_out = 25 - len(whom(samples_of(registry)))
     [line] = [record.getMessage() for record in caplog.records]
     assert line.startswith(
         "export.max_series: 335 series are too few for every model and group; left out of "
@@ -73,7 +73,7 @@ def test_who_is_left_out_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     assert line.endswith(f" and {left_out - 5} more. Raise it, or watch fewer groups.")
     assert line.count("toxicity m") == 5
     now[0] = crowd(40, 4)
-    samples_of(found)
+    samples_of(registry)
     assert len(caplog.records) == 2, "again once it has become twice as many"
 
 

@@ -51,7 +51,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture
 def guarded(alertmanager: NewAlertmanager, authority: Authority) -> Callable[[bool], AlertmanagerServer]:
-    """Starts an Alertmanager with a password and TLS, which asks clients for certificates or not."""
+    """Return a function that starts an Alertmanager with a password and TLS, with client certificates or
+    not.
+    """
 
     def new(clients: bool) -> AlertmanagerServer:
         cert, key = authority.sign("server")
@@ -60,9 +62,9 @@ def guarded(alertmanager: NewAlertmanager, authority: Authority) -> Callable[[bo
         reached = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
         login = base64.b64encode(f"agent:{PASSWORD}".encode()).decode()
         reached.addheaders = [("Authorization", f"Basic {login}")]
-        asked = f", client_ca_file: {authority.cert}, client_auth_type: RequireAndVerifyClientCert"
+        client_auth = f", client_ca_file: {authority.cert}, client_auth_type: RequireAndVerifyClientCert"
         web = WEB.replace("CERT", str(cert)).replace("KEY", str(key))
-        web = web.replace("CLIENTS", asked if clients else "")
+        web = web.replace("CLIENTS", client_auth if clients else "")
         return alertmanager(example("http://127.0.0.1:9"), web=web, reached=reached)
 
     return new
@@ -80,7 +82,7 @@ def login(path: Path) -> dict[str, Any]:
 
 
 def refusal(url: str, **settings: Any) -> str:
-    """Why an Alertmanager cannot be told."""
+    """Return the reason why an Alertmanager cannot be told."""
     with pytest.raises(SinkError) as caught:
         access(urls=[url], **settings).post(url, ALERTS, 5.0, path=PATH)
     return str(caught.value)
@@ -101,8 +103,8 @@ def test_alerts_reach_an_alertmanager_behind_a_password_and_mutual_tls(
     assert push.view.trouble is None
     without = refusal(receiver.url, **login(password_file), tls={"ca": str(authority.cert)})
     # The server's alert, or the end of the connection: whichever is seen first.
-    told = r"(and we do not agree on TLS|does not answer) \(.+\); "
-    assert re.search(told, without)
+    pattern = r"(and we do not agree on TLS|does not answer) \(.+\); "
+    assert re.search(pattern, without)
 
 
 def test_who_is_not_let_in_or_not_trusted_is_told_what_to_correct(
@@ -132,7 +134,7 @@ def test_who_is_not_let_in_or_not_trusted_is_told_what_to_correct(
 
 
 class Guard(ThreadingHTTPServer):
-    """What stands before many Alertmanagers: it keeps the headers of posts, and answers as it is told."""
+    """A proxy before many Alertmanagers: it keeps the headers of posts, and answers with a set status."""
 
     daemon_threads = True
 
@@ -198,7 +200,7 @@ def test_a_redirection_is_an_error_and_carries_no_secret_elsewhere(guard: Guard,
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "cannot be used: No such file or directory; give a file with one line of text"),
         (b"", "cannot be used: it is empty, or more than one line; give a file with one line"),
@@ -207,13 +209,15 @@ def test_a_redirection_is_an_error_and_carries_no_secret_elsewhere(guard: Guard,
         ("ü".encode(), "cannot be used: it holds more than ASCII; give a file with the token alone"),
     ],
 )
-def test_a_token_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | None, told: str) -> None:
+def test_a_token_file_that_cannot_be_used_is_named(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
     path = tmp_path / "token"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(SinkError) as caught:
         access(urls=["http://a"], token_file=str(path)).check()
-    assert str(caught.value) == f"alertmanager.token_file: {path} {told}"
+    assert str(caught.value) == f"alertmanager.token_file: {path} {message}"
 
 
 def test_certificates_that_cannot_be_used_are_named(authority: Authority, tmp_path: Path) -> None:
@@ -222,15 +226,17 @@ def test_certificates_that_cannot_be_used_are_named(authority: Authority, tmp_pa
     no_certificate = tmp_path / "ca.pem"
     no_certificate.write_text("none", encoding="utf-8")
 
-    def told(**tls: str) -> str:
+    def message_of(**tls: str) -> str:
         with pytest.raises(SinkError) as caught:
             access(urls=["https://a"], tls=tls).check()
         return str(caught.value)
 
-    assert told(ca=str(no_certificate)).startswith(f"alertmanager.tls.ca: {no_certificate} cannot be used: ")
-    found = told(cert=str(cert), key=str(key))
+    assert message_of(ca=str(no_certificate)).startswith(
+        f"alertmanager.tls.ca: {no_certificate} cannot be used: "
+    )
+    message = message_of(cert=str(cert), key=str(key))
     assert f"alertmanager.tls.cert: {cert} with the key {key} cannot be used: KEY_VALUES_MISMATCH; give" in (
-        found
+        message
     )
 
 
@@ -294,10 +300,15 @@ def test_its_files_are_taken_from_the_folder_of_the_configuration_and_headers_ar
         "headers": {"X-Key": "secret"},
     }
     config = config_from({"tasks": {"t": {}}, "alertmanager": section})
-    found = resolve_paths(config, "/etc").alertmanager
-    assert found is not None
-    assert found.basic_auth is not None
-    assert found.tls is not None
-    paths = (found.basic_auth.password_file, found.tls.ca, found.tls.cert, found.tls.key)
+    alertmanager = resolve_paths(config, "/etc").alertmanager
+    assert alertmanager is not None
+    assert alertmanager.basic_auth is not None
+    assert alertmanager.tls is not None
+    paths = (
+        alertmanager.basic_auth.password_file,
+        alertmanager.tls.ca,
+        alertmanager.tls.cert,
+        alertmanager.tls.key,
+    )
     assert paths == ("/etc/p", "/etc/ca.pem", "/etc/c", "/etc/k")
     assert "secret" not in repr(config)

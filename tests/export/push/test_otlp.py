@@ -43,7 +43,7 @@ def pusher(collector: OtlpCollector, view: AgentView = RICH, **settings: Any) ->
 
 
 def showing(collector: OtlpCollector, views: list[AgentView]) -> OtlpPusher:
-    """Shows the last of the views."""
+    """Return a pusher that shows the last of the views."""
     return OtlpPusher(
         Otlp(url=collector.url), registry(lambda: views[-1], 100_000, distributions=True), "host:9109"
     )
@@ -52,13 +52,13 @@ def showing(collector: OtlpCollector, views: list[AgentView]) -> OtlpPusher:
 def test_a_collector_gets_every_sample_of_a_scrape_under_its_own_name(collector: OtlpCollector) -> None:
     pusher(collector).push(NOW)
     (request,) = collector.requests
-    found = as_prometheus(request)
+    scraped = as_prometheus(request)
     expected = {
         (name, frozenset((key, str(float(text)) if key == "le" else text) for key, text in labels)): value
         for (name, labels), value in samples(RICH).items()
     }
     assert len(expected) > 300
-    assert found == expected
+    assert scraped == expected
 
 
 def test_names_units_and_resource_are_by_the_conventions(collector: OtlpCollector) -> None:
@@ -71,19 +71,19 @@ def test_names_units_and_resource_are_by_the_conventions(collector: OtlpCollecto
         "deployment.environment.name": "test",
     }
     assert request.resource_metrics[0].scope_metrics[0].scope.name == "blindsight"
-    found = {metric.name: metric for metric in metrics_of(request)}
-    estimate = found["blindsight.estimate"]
+    by_name = {metric.name: metric for metric in metrics_of(request)}
+    estimate = by_name["blindsight.estimate"]
     assert (estimate.unit, estimate.WhichOneof("data")) == ("1", "gauge")
     assert estimate.description == "Estimate for the last closed window, 0 to 1."
-    assert found["blindsight.window_end_timestamp"].unit == "s"
-    assert found["blindsight.group.estimate_lower"].unit == "1"
-    assert found["blindsight.refit_rows"].unit == "{row}"
-    used = found["blindsight.predictions"]
+    assert by_name["blindsight.window_end_timestamp"].unit == "s"
+    assert by_name["blindsight.group.estimate_lower"].unit == "1"
+    assert by_name["blindsight.refit_rows"].unit == "{row}"
+    used = by_name["blindsight.predictions"]
     assert used.sum.is_monotonic
     # A store's counters go on after a restart: a start time would make an increase of all that they hold.
     assert [point.start_time_unix_nano for point in used.sum.data_points] == [0] * 2
     assert {point.time_unix_nano for point in used.sum.data_points} == {int(NOW * 1e9)}
-    (curve,) = [p for p in found["blindsight.refit_duration"].histogram.data_points if p.count]
+    (curve,) = [p for p in by_name["blindsight.refit_duration"].histogram.data_points if p.count]
     assert (curve.count, sum(curve.bucket_counts)) == (4, 4)
     assert collector.headers[0]["Content-Type"] == "application/x-protobuf"
     assert collector.headers[0]["Content-Encoding"] == "gzip"
@@ -91,8 +91,8 @@ def test_names_units_and_resource_are_by_the_conventions(collector: OtlpCollecto
 
 def test_the_process_has_the_names_of_the_conventions(collector: OtlpCollector) -> None:
     showing(collector, [RICH]).push(NOW)
-    found = {m.name: m.unit for m in metrics_of(collector.requests[0]) if not m.name.startswith("blindsight")}
-    assert found == {
+    units = {m.name: m.unit for m in metrics_of(collector.requests[0]) if not m.name.startswith("blindsight")}
+    assert units == {
         "process.cpu.time": "s",
         "process.memory.usage": "By",
         "process.open_file_descriptor.count": "{file_descriptor}",
@@ -114,9 +114,9 @@ def test_what_ended_is_said_once_and_has_no_value(collector: OtlpCollector) -> N
         for view in (RICH, without)
     )
     _, second, third = collector.requests
-    told = {(name.replace(".", "_"), labels) for name, labels in ended(second)}
-    assert len(told) == len(before - after) >= 100
-    assert {labels for _, labels in told} == {labels for _, labels in before - after}
+    stale = {(name.replace(".", "_"), labels) for name, labels in ended(second)}
+    assert len(stale) == len(before - after) >= 100
+    assert {labels for _, labels in stale} == {labels for _, labels in before - after}
     assert not ended(third)
 
 
@@ -153,8 +153,11 @@ def _points(metric: Any) -> int:
 
 
 def test_rejected_data_points_are_counted_and_told(collector: OtlpCollector) -> None:
-    told = ExportMetricsPartialSuccess(rejected_data_points=3, error_message="out of order")
-    collector.answer = (200, ExportMetricsServiceResponse(partial_success=told).SerializeToString())
+    partial_success = ExportMetricsPartialSuccess(rejected_data_points=3, error_message="out of order")
+    collector.answer = (
+        200,
+        ExportMetricsServiceResponse(partial_success=partial_success).SerializeToString(),
+    )
     push = pusher(collector)
     with pytest.raises(SinkError) as caught:
         push.push(NOW)
@@ -235,6 +238,6 @@ def test_check_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert command_here("check", path).returncode == 0
     monkeypatch.setattr("monitor.cli.outputs.OTLP", Extra("otlp", ("no_such_package.proto",)))
     monkeypatch.setattr("monitor.cli.checking.OTLP", Extra("otlp", ("no_such_package.proto",)))
-    found = command_here("check", path)
-    assert found.returncode == 2
-    assert "export.otlp needs an optional package: pip install 'blindsight[otlp]'" in found.stderr
+    done = command_here("check", path)
+    assert done.returncode == 2
+    assert "export.otlp needs an optional package: pip install 'blindsight[otlp]'" in done.stderr

@@ -34,7 +34,7 @@ ALPHA = f'{CHAT},model="alpha"'
 
 
 def balance(received: float, predictions: Values) -> dict[str, Values]:
-    """The answers' accounts, which agree as long as `predictions` are `received`."""
+    """Return the answers' accounts, which agree as long as `predictions` are `received`."""
     nothing = {
         f"blindsight_answers_pending{{{MODEL}}}": gauge(0, 0),
         f"blindsight_duplicates_total{{{MODEL}}}": gauge(0, 0),

@@ -1,4 +1,4 @@
-"""What the cases of alerts are made of: timelines, their series, and what promtool is asked of them.
+"""The parts of the cases of alerts: timelines, their series, and the questions to promtool.
 
 A timeline is a text with a letter a minute: ``H`` healthy, ``S`` sick, ``x`` a failed scrape (Prometheus
 marks every series stale), ``.`` no sample at all.
@@ -17,38 +17,38 @@ Values = Callable[[str], list[float | None]]
 
 
 def gauge(healthy: float | None, sick: float | None) -> Values:
-    """One value in health, another one in sickness."""
+    """Return one value in health, another one in sickness."""
     return lambda letters: [sick if letter in "Sx." else healthy for letter in letters]
 
 
 def counter(healthy: float, sick: float) -> Values:
-    """So much more each minute; whole numbers."""
+    """Return a counter that grows by these amounts each minute; whole numbers."""
 
     def values(letters: str) -> list[float | None]:
-        total, found = 0.0, list[float | None]()
+        total, counts = 0.0, list[float | None]()
         for letter in letters:
             total += sick if letter in "Sx." else healthy
-            found.append(float(int(total + 1e-9)))
-        return found
+            counts.append(float(int(total + 1e-9)))
+        return counts
 
     return values
 
 
 def piling(healthy: float, a_minute: float) -> Values:
-    """A queue: it grows in sickness, and is empty again at once in health."""
+    """Return a queue: it grows in sickness, and is empty again at once in health."""
 
     def values(letters: str) -> list[float | None]:
-        now, found = healthy, list[float | None]()
+        now, counts = healthy, list[float | None]()
         for letter in letters:
             now = now + a_minute if letter in "Sx." else healthy
-            found.append(now)
-        return found
+            counts.append(now)
+        return counts
 
     return values
 
 
 def once_mended(a_minute: float) -> Values:
-    """A counter that stands at 0 until health follows on sickness, and grows from then on."""
+    """Return a counter that stands at 0 until health follows on sickness, and grows from then on."""
 
     def values(letters: str) -> list[float | None]:
         first = letters.find("S")
@@ -59,7 +59,7 @@ def once_mended(a_minute: float) -> Values:
 
 
 def only_healthy(values: Values) -> Values:
-    """Not there in sickness."""
+    """Return values that are absent in sickness."""
     return lambda letters: [
         value if letter == "H" else None for value, letter in zip(values(letters), letters, strict=True)
     ]
@@ -67,26 +67,26 @@ def only_healthy(values: Values) -> Values:
 
 def stopped_clock(letters: str) -> list[float | None]:
     """Seconds since the start, which stand still in sickness."""
-    now, found = 0.0, list[float | None]()
+    now, times = 0.0, list[float | None]()
     for minute, letter in enumerate(letters):
         now = now if letter in "Sx." else 60.0 * minute
-        found.append(now)
-    return found
+        times.append(now)
+    return times
 
 
 def begun_anew(values: Values, minute: int) -> Values:
-    """A counter of an agent that starts without its state in that minute: from 0 again."""
+    """Return a counter of an agent that starts without its state in that minute: from 0 again."""
 
     def after(letters: str) -> list[float | None]:
-        found = values(letters)
-        lost = found[minute - 1] or 0.0
-        return [v if v is None or at < minute else v - lost for at, v in enumerate(found)]
+        counts = values(letters)
+        lost = counts[minute - 1] or 0.0
+        return [v if v is None or at < minute else v - lost for at, v in enumerate(counts)]
 
     return after
 
 
 def states(name: str, who: str, healthy: str, sick: str, *others: str) -> dict[str, Values]:
-    """A set of 0 and 1."""
+    """Return a set of 0 and 1."""
     every = dict.fromkeys([healthy, sick, *others])
     return {
         f'{name}{{{who},state="{state}"}}': gauge(float(state == healthy), float(state == sick))
@@ -111,7 +111,7 @@ class Case:
     fires : int
         Minutes after that, within which it must fire; and not in the minute before.
     blip : int
-        So many minutes of it must not fire.
+        Minutes of the fault that must not fire.
     recovers : int or None
         Minutes of health after which it no longer fires.
     lives_on : int
@@ -139,12 +139,12 @@ class Case:
         return "-".join([self.alert, *self.labels.values()])
 
     def identity(self) -> dict[str, str]:
-        """All labels of the alert."""
+        """Return all labels of the alert."""
         return {"severity": self.severity, "job": "blindsight", **self.labels}
 
 
 def samples(case: Case, timeline: str) -> list[dict[str, str]]:
-    """`input_series` of promtool."""
+    """Return `input_series` of promtool."""
     return [
         {"series": series, "values": " ".join(map(_sample, values(timeline), timeline))}
         for series, values in case.series.items()
@@ -158,7 +158,7 @@ def _sample(value: float | None, letter: str) -> str:
 
 
 def firing(alert: str, identity: Mapping[str, str]) -> str:
-    """The series that Prometheus keeps of a firing alert."""
+    """Return the series that Prometheus keeps of a firing alert."""
     labels = {"alertname": alert, "alertstate": "firing", **identity}
     return "ALERTS{" + ",".join(f'{key}="{value}"' for key, value in sorted(labels.items())) + "}"
 
@@ -168,12 +168,12 @@ Question = tuple[str, str]
 
 
 def question(rules: str, series: list[dict[str, str]], tests: Mapping[str, object]) -> Question:
-    """Whether these rules do on these series what the tests say."""
+    """Return the question whether these rules do on these series what the tests say."""
     case = {"interval": "1m", "input_series": series, **tests}
     return rules, json.dumps({"evaluation_interval": "1m", "tests": [case]})
 
 
-def asked(expression: str, minute: int, *expected: str) -> dict[str, object]:
-    """One `promql_expr_test`: these series and no others, each with the value 1."""
-    found = [{"labels": each, "value": 1} for each in expected]
-    return {"expr": expression, "eval_time": f"{minute}m", "exp_samples": found}
+def promql_test(expression: str, minute: int, *expected: str) -> dict[str, object]:
+    """Return one `promql_expr_test`: these series and no others, each with the value 1."""
+    samples = [{"labels": each, "value": 1} for each in expected]
+    return {"expr": expression, "eval_time": f"{minute}m", "exp_samples": samples}

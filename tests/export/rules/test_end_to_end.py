@@ -32,7 +32,7 @@ class Stream:
         path.touch()
 
     def add(self, n: int, *models: str, weights: tuple[float, ...] = ORIGINAL) -> None:
-        """So many answers of each."""
+        """Append n answers of each model."""
         rows: list[Record] = []
         for model in models:
             start = self._times.setdefault(model, 1.7e9)
@@ -80,7 +80,7 @@ def test_a_model_that_degrades_pages_once_and_others_never(
             until(lambda model=model: page(webhook, "firing", model), f"{model} pages")  # type: ignore[misc]
         assert server.query('blindsight_objective_state{model="young",state="breached"} == 1')
         until(lambda: silenced(receiver, "hushed"), "the third model is silenced")
-        assert said(webhook, "bad").startswith(
+        assert description_of(webhook, "bad").startswith(
             "accuracy of model bad, task t: the whole interval, pooled over the last windows, is on the "
             "wrong side of the objective (85%)"
         )
@@ -92,21 +92,21 @@ def test_a_model_that_degrades_pages_once_and_others_never(
         assert page(webhook, "resolved", "worse") == []
 
         daemon.end(signal.SIGKILL)
-        until(lambda: webhook.told("/pager", "firing", alertname="BlindsightAgentDown"), "its end pages")
+        until(lambda: webhook.matching("/pager", "firing", alertname="BlindsightAgentDown"), "its end pages")
         until(lambda: inhibited(receiver, "worse"), "the quality alert is inhibited")
 
     assert [len(page(webhook, "firing", model)) for model in ("bad", "worse")] == [1, 1]
     for model in ("good", "young", "hushed"):
         assert page(webhook, "firing", model) == []
-    assert told(webhook, "/pager") == {BREACHED, "BlindsightAgentDown"}
-    assert "BlindsightOutOfControl" in told(webhook, "/tickets")
+    assert alert_names(webhook, "/pager") == {BREACHED, "BlindsightAgentDown"}
+    assert "BlindsightOutOfControl" in alert_names(webhook, "/tickets")
 
 
 def page(webhook: Webhook, status: str, model: str) -> list[dict[str, Any]]:
-    return webhook.told("/pager", status, model=model)
+    return webhook.matching("/pager", status, model=model)
 
 
-def said(webhook: Webhook, model: str) -> str:
+def description_of(webhook: Webhook, model: str) -> str:
     [notice] = page(webhook, "firing", model)
     [alert] = notice["alerts"]
     assert alert["labels"] == {
@@ -121,16 +121,16 @@ def said(webhook: Webhook, model: str) -> str:
 
 
 def silenced(receiver: AlertmanagerServer, model: str) -> bool:
-    found = receiver.alerts(model=model, alertname=BREACHED)
-    return bool(found) and all(alert["status"]["silencedBy"] for alert in found)
+    alerts = receiver.alerts(model=model, alertname=BREACHED)
+    return bool(alerts) and all(alert["status"]["silencedBy"] for alert in alerts)
 
 
 def inhibited(receiver: AlertmanagerServer, model: str) -> bool:
-    found = receiver.alerts(model=model, alertname=BREACHED)
-    return bool(found) and all(alert["status"]["inhibitedBy"] for alert in found)
+    alerts = receiver.alerts(model=model, alertname=BREACHED)
+    return bool(alerts) and all(alert["status"]["inhibitedBy"] for alert in alerts)
 
 
-def told(webhook: Webhook, receiver: str) -> set[str]:
-    """Names of the alerts that a receiver has been told of."""
-    notices = webhook.told(receiver, "firing")
+def alert_names(webhook: Webhook, receiver: str) -> set[str]:
+    """Return names of the alerts that a receiver has been told of."""
+    notices = webhook.matching(receiver, "firing")
     return {alert["labels"]["alertname"] for notice in notices for alert in notice["alerts"]}

@@ -18,10 +18,10 @@ from tests.export.rules.alert_timelines import (
     Case,
     Question,
     Values,
-    asked,
     begun_anew,
     firing,
     gauge,
+    promql_test,
     question,
     samples,
     states,
@@ -65,18 +65,18 @@ def _promtool() -> None:
 
 
 def never(case: Case, until: int) -> dict[str, object]:
-    """No alert of its name and severity has fired by then, whatever its labels."""
+    """Return the question that no alert of its name and severity has fired by then, whatever its labels."""
     chosen = f'alertname="{case.alert}",severity="{case.severity}",alertstate="firing"'
-    return asked(f"max_over_time(ALERTS{{{chosen}}}[2d])", until)
+    return promql_test(f"max_over_time(ALERTS{{{chosen}}}[2d])", until)
 
 
 def fires(case: Case, minute: int) -> dict[str, object]:
     series = firing(case.alert, case.identity())
-    return asked(series, minute, series)
+    return promql_test(series, minute, series)
 
 
 def silent(case: Case, minute: int) -> dict[str, object]:
-    return asked(firing(case.alert, case.identity()), minute)
+    return promql_test(firing(case.alert, case.identity()), minute)
 
 
 def verdict(case: Case, timeline: str, *expected: dict[str, object]) -> Question:
@@ -85,7 +85,7 @@ def verdict(case: Case, timeline: str, *expected: dict[str, object]) -> Question
 
 @cache
 def alone(alert: str) -> str:
-    """The shipped rules of one name: with all of them every test would take ten times as long."""
+    """Return the shipped rules of one name: with all of them every test would take ten times as long."""
     groups = yaml.safe_load(SHIPPED)["groups"]
     rules = [rule for group in groups for rule in group["rules"] if rule["alert"] == alert]
     return yaml.safe_dump({"groups": [{"name": "one", "rules": rules}]})
@@ -95,7 +95,7 @@ def alone(alert: str) -> str:
 def it_fires_in_time_and_says_what_is_wrong(case: Case) -> Question:
     at = case.healthy + case.fires - 1
     timeline = "H" * case.healthy + "S" * case.fires
-    said = {
+    annotations = {
         "summary": next(
             alert.summary
             for group in rule_groups(RuleSettings())
@@ -105,11 +105,11 @@ def it_fires_in_time_and_says_what_is_wrong(case: Case) -> Question:
         "description": case.description,
         "runbook_url": f"deploy/runbooks/{case.alert}.md",
     }
-    expected = [{"exp_labels": case.identity(), "exp_annotations": said}]
+    expected = [{"exp_labels": case.identity(), "exp_annotations": annotations}]
     if case.alert == "BlindsightAgentDown":  # both severities have one name, and one agent is all of them
         expected += _other_severity(case)
-    told = {"eval_time": f"{at}m", "alertname": case.alert, "exp_alerts": expected}
-    checks = {"promql_expr_test": [never(case, at - 1), fires(case, at)], "alert_rule_test": [told]}
+    alert_test = {"eval_time": f"{at}m", "alertname": case.alert, "exp_alerts": expected}
+    checks = {"promql_expr_test": [never(case, at - 1), fires(case, at)], "alert_rule_test": [alert_test]}
     return question(alone(case.alert), samples(case, timeline), checks)
 
 
@@ -117,12 +117,12 @@ def _other_severity(case: Case) -> list[dict[str, object]]:
     if case.severity == "warning":
         return []  # the other agent still answers
     identity = {"severity": "warning", "job": "blindsight", "instance": "agent:9109"}
-    said = {
+    annotations = {
         "summary": "A Blindsight agent does not answer.",
         "description": "Prometheus could not scrape agent:9109 of job blindsight for five minutes.",
         "runbook_url": "deploy/runbooks/BlindsightAgentDown.md",
     }
-    return [{"exp_labels": identity, "exp_annotations": said}]
+    return [{"exp_labels": identity, "exp_annotations": annotations}]
 
 
 @each
@@ -184,12 +184,12 @@ def recovery_ends_it_and_it_does_not_come_back(case: Case) -> Question:
 
 
 def counting(ask: Callable[[Case], Question]) -> Callable[[Case], Question]:
-    """The accounts begin anew together with what is pending, which is no counter: they agree as before."""
+    """The accounts begin again together with the pending rows, which are no counter: they agree as before."""
     return each(ask, [case for case in CASES if case.alert != "BlindsightAccountingBroken"])
 
 
 def begun_at(case: Case, minute: int) -> Case:
-    """The same with an agent that starts in that minute without what it had counted."""
+    """Return the same case with an agent that starts in that minute without its counts."""
     series = {
         selector: begun_anew(values, minute) if "_total{" in selector else values
         for selector, values in case.series.items()
@@ -205,9 +205,9 @@ def counters_that_begin_anew_raise_nothing(case: Case) -> Question:
 
 @counting
 def counters_that_begin_anew_do_not_end_it(case: Case) -> Question:
-    anew = case.healthy + case.fires + 5
-    checks = [fires(case, minute) for minute in range(anew - 1, anew + 30)]
-    return verdict(begun_at(case, anew), "H" * case.healthy + "S" * (case.fires + 35), *checks)
+    restart = case.healthy + case.fires + 5
+    checks = [fires(case, minute) for minute in range(restart - 1, restart + 30)]
+    return verdict(begun_at(case, restart), "H" * case.healthy + "S" * (case.fires + 35), *checks)
 
 
 def test_every_alert_has_a_case() -> None:
@@ -298,23 +298,23 @@ def an_alarm_from_before_the_first_scrape_fires() -> Question:
     """The violations were counted before Prometheus saw the counter: it came later, or there is a store."""
     case = next(case for case in CASES if case.alert == "BlindsightOutOfControl")
     old = replace(case, series={n: gauge(7, 7) if "_total" in n else v for n, v in case.series.items()})
-    said = {
+    annotations = {
         "summary": "A control chart shows that a model has changed.",
         "description": case.description.replace(": windows of the last 1d broke we1 (31), we2 (62)", ""),
         "runbook_url": f"deploy/runbooks/{case.alert}.md",
     }
-    told = {
+    alert_test = {
         "eval_time": "30m",
         "alertname": case.alert,
-        "exp_alerts": [{"exp_labels": case.identity(), "exp_annotations": said}],
+        "exp_alerts": [{"exp_labels": case.identity(), "exp_annotations": annotations}],
     }
-    checks = {"promql_expr_test": [never(old, 29), fires(old, 30)], "alert_rule_test": [told]}
+    checks = {"promql_expr_test": [never(old, 29), fires(old, 30)], "alert_rule_test": [alert_test]}
     return question(alone(case.alert), samples(old, "S" * HOUR), checks)
 
 
 @once
 def an_alarm_outlasts_a_day_in_which_no_window_broke_a_rule() -> Question:
-    """Of a model with a window a day, or one that fell silent: its eight windows in control are to come."""
+    """A model with a window a day, or one that fell silent: its eight windows in control are to come."""
     case = next(case for case in CASES if case.alert == "BlindsightOutOfControl")
     timeline = "H" * case.healthy + "S" * 27 * HOUR
     end = len(timeline) - 1
@@ -352,9 +352,9 @@ def rules_of_one_task_leave_the_others_alone() -> Question:
     both = of_model({**BREACHED.series, **spam})
     mine = firing(BREACHED.alert, {"severity": "critical", "job": "blindsight", **WHO})
     other = mine.replace("toxicity", "spam")
-    found = 'sum without (none) (ALERTS{alertname="BlindsightObjectiveBreached",alertstate="firing"})'
+    alerts = 'sum without (none) (ALERTS{alertname="BlindsightObjectiveBreached",alertstate="firing"})'
     label = [each.removeprefix("ALERTS") for each in (mine, other)]
-    checks = [asked(found, HOUR + 11, label[0]), asked(found, HOUR + 121, label[0], label[1])]
+    checks = [promql_test(alerts, HOUR + 11, label[0]), promql_test(alerts, HOUR + 121, label[0], label[1])]
     timeline = "H" * HOUR + "S" * 3 * HOUR
     return question(rules, samples(both, timeline), {"promql_expr_test": checks})
 
@@ -374,21 +374,21 @@ def an_alert_leads_to_the_page_of_its_model_whatever_its_name() -> Question:
     quoted = json.dumps(name, ensure_ascii=False)
     series = {key.replace('"erm"', quoted): values for key, values in BREACHED.series.items()}
     case = Case(**{n: getattr(BREACHED, n) for n in BREACHED.__dataclass_fields__} | {"series": series})
-    said = {
+    annotations = {
         "summary": "A model does not meet its objective.",
         "description": BREACHED.description.replace("model erm", f"model {name}"),
         "runbook_url": f"{outside}/runbooks/{BREACHED.alert}.md",
         "page_url": external_address(outside, "toxicity", name, metric="accuracy"),
     }
     identity = {**BREACHED.identity(), "model": name}
-    told = {
+    alert_test = {
         "eval_time": f"{case.healthy + case.fires}m",
         "alertname": case.alert,
-        "exp_alerts": [{"exp_labels": identity, "exp_annotations": said}],
+        "exp_alerts": [{"exp_labels": identity, "exp_annotations": annotations}],
     }
     timeline = "H" * case.healthy + "S" * (case.fires + 1)
     rules = yaml.safe_dump({"groups": [{"name": "one", "rules": [rule]}]})
-    return question(rules, samples(case, timeline), {"alert_rule_test": [told]})
+    return question(rules, samples(case, timeline), {"alert_rule_test": [alert_test]})
 
 
 @once
@@ -412,7 +412,7 @@ def an_alert_on_a_group_leads_to_its_page_and_one_on_a_task_to_its_models() -> Q
         "OfTask": ({"task": "spam & ham"}, "https://models.example/?task=spam+%26+ham"),
         "OfAgent": ({}, "https://models.example/"),
     }
-    told = [
+    alert_tests = [
         {
             "eval_time": "0m",
             "alertname": alert,
@@ -421,12 +421,12 @@ def an_alert_on_a_group_leads_to_its_page_and_one_on_a_task_to_its_models() -> Q
         for alert, (labels, page) in pages.items()
     ]
     text = yaml.safe_dump({"groups": [{"name": "one", "rules": rules}]})
-    return question(text, series, {"alert_rule_test": told})
+    return question(text, series, {"alert_rule_test": alert_tests})
 
 
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, list[str]]:
-    """What promtool finds wrong, by question."""
+    """Return the failures that promtool reports, by question."""
     return dict(zip(QUESTIONS, promtool_test_rules([ask() for ask in QUESTIONS.values()]), strict=True))
 
 
@@ -441,6 +441,6 @@ def test_what_is_wrong_is_told_of_the_question_that_it_belongs_to() -> None:
     right = verdict(BREACHED, healthy, never(BREACHED, last))
     wrong = verdict(BREACHED, healthy + sick, never(BREACHED, last + HOUR))
     no_question = right[0], json.dumps({"unknown": 1})
-    found = promtool_test_rules([right, wrong, no_question, right])
-    assert [bool(each) for each in found] == [False, True, True, False]
-    assert "BlindsightObjectiveBreached" in "".join(found[1])
+    failures = promtool_test_rules([right, wrong, no_question, right])
+    assert [bool(each) for each in failures] == [False, True, True, False]
+    assert "BlindsightObjectiveBreached" in "".join(failures[1])

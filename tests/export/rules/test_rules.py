@@ -1,4 +1,4 @@
-"""The rules as they are written down: what ships is what is printed, options, names, runbooks, mistakes."""
+"""The rules as they are written down: shipped and printed rules agree, options, names, runbooks, mistakes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ NAMES = sorted({alert.name for alert in ALERTS})
 
 
 def printed(settings: RuleSettings, form: Format = Format.PROMETHEUS) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(rendered(rule_groups(settings), settings, form))
-    return found
+    document: dict[str, Any] = yaml.safe_load(rendered(rule_groups(settings), settings, form))
+    return document
 
 
 def rules(settings: RuleSettings) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def rules(settings: RuleSettings) -> list[dict[str, Any]]:
 
 
 def exported() -> set[str]:
-    """Every name of a sample that the agent exports."""
+    """Return every name of a sample that the agent exports."""
     ends = {
         "gauge": [""],
         "counter": ["_total"],
@@ -54,7 +54,7 @@ def test_what_the_alert_on_accounting_sums_is_left_out_last() -> None:
     """Without one of them it would fire, or could not."""
     [alert] = [alert for alert in ALERTS if alert.name == "BlindsightAccountingBroken"]
     names = {"blindsight_" + name for name in FAMILIES}
-    summed = {found.removesuffix("_total") for found in re.findall(r"blindsight_\w+", alert.expr)}
+    summed = {family.removesuffix("_total") for family in re.findall(r"blindsight_\w+", alert.expr)}
     assert len(summed) > 10
     assert summed <= names
     rest = [name for name in names - summed if not importance(name) < (1, 0)]
@@ -102,7 +102,9 @@ def test_only_a_breached_objective_and_dead_agents_page() -> None:
 
 
 def test_all_agents_down_mutes_every_alert_on_models_and_no_other_but_each_agents() -> None:
-    """By the shipped example: an alert on models that it does not name would tell old news all night."""
+    """The shipped example is complete: an alert on models that it does not name would tell old news all
+    night.
+    """
     example = yaml.safe_load((ROOT / "deploy/alertmanager/alertmanager.yml").read_text(encoding="utf-8"))
     down = ['alertname = "BlindsightAgentDown"', 'severity = "critical"']
     rules = [rule for rule in example["inhibit_rules"] if rule["source_matchers"] == down]
@@ -179,13 +181,13 @@ def test_the_runbooks_and_the_dashboard_are_where_one_says() -> None:
 
 
 def test_alerts_on_models_lead_to_the_page_and_its_runbooks_once_the_address_is_known() -> None:
-    found = {
+    by_alert = {
         rule["alert"]: rule["annotations"] for rule in rules(RuleSettings(external_url="https://m.example/b"))
     }
-    assert found["BlindsightOutOfControl"]["page_url"].startswith(
+    assert by_alert["BlindsightOutOfControl"]["page_url"].startswith(
         "https://m.example/b/{{ if $labels.model }}models?"
     )
-    assert {name for name, said in found.items() if "page_url" in said} == {
+    assert {name for name, annotations in by_alert.items() if "page_url" in annotations} == {
         "BlindsightObjectiveBreached",
         "BlindsightObjectiveAtRisk",
         "BlindsightOutOfControl",
@@ -194,8 +196,8 @@ def test_alerts_on_models_lead_to_the_page_and_its_runbooks_once_the_address_is_
         "BlindsightModelUnranked",
         "BlindsightNoWindowClosed",
     }
-    for name, said in found.items():
-        assert said["runbook_url"] == f"https://m.example/b/runbooks/{name}.md"
+    for name, texts in by_alert.items():
+        assert texts["runbook_url"] == f"https://m.example/b/runbooks/{name}.md"
     elsewhere = rules(RuleSettings(external_url="https://m.example", runbooks="https://wiki.example/r"))[0]
     assert elsewhere["annotations"]["runbook_url"] == "https://wiki.example/r/BlindsightObjectiveBreached.md"
 
@@ -208,13 +210,16 @@ def test_charts_of_metrics_that_do_not_page_raise_no_alert() -> None:
 
 
 def test_rules_without_the_address_of_the_page_say_what_they_lack(tmp_path: Path) -> None:
-    said = "No alert has a page_url, and runbook_url is no address: export.external_url is not set"
-    absolute = said.replace(", and runbook_url is no address", "")
-    assert (RuleSettings().missing, RuleSettings(runbooks="https://w.example").missing) == (said, absolute)
+    sentence = "No alert has a page_url, and runbook_url is no address: export.external_url is not set"
+    absolute = sentence.replace(", and runbook_url is no address", "")
+    assert (RuleSettings().missing, RuleSettings(runbooks="https://w.example").missing) == (
+        sentence,
+        absolute,
+    )
     config = write_configuration(tmp_path, {"tasks": {"t": {}}})
     done = command_here("rules", config)
-    assert (done.returncode, f"\n# {said}.\n" in done.stdout) == (0, True)
-    assert done.stderr == f"{said}. Set it in {config}, and print the rules again.\n"
+    assert (done.returncode, f"\n# {sentence}.\n" in done.stdout) == (0, True)
+    assert done.stderr == f"{sentence}. Set it in {config}, and print the rules again.\n"
     assert "page_url:" not in done.stdout
     export = {"external_url": "https://m.example/b/"}
     done = command_here("rules", write_configuration(tmp_path, {"tasks": {"t": {}}, "export": export}))
@@ -242,10 +247,12 @@ def test_tasks_of_one_pace_share_their_rules() -> None:
 def test_tasks_of_different_pace_have_rules_of_their_own() -> None:
     slow = {"window": {"size": 100, "min_size": 100}, "models": {"erm": {"answers_per_day": 2400}}}
     config = Config(tasks={"spam": {}, "ha\\m": slow})
-    found = paces(config)
+    task_paces = paces(config)
     # A hundred rows at 100 an hour; by their age they cannot close sooner.
-    assert found == (Pace("spam"), Pace("ha\\m", 3600.0, 3600.0, 216_000.0))
-    breached = [r for r in rules(RuleSettings(paces=found)) if r["alert"] == "BlindsightObjectiveBreached"]
+    assert task_paces == (Pace("spam"), Pace("ha\\m", 3600.0, 3600.0, 216_000.0))
+    breached = [
+        r for r in rules(RuleSettings(paces=task_paces)) if r["alert"] == "BlindsightObjectiveBreached"
+    ]
     assert [rule["labels"] for rule in breached] == [
         {"severity": "critical", "task": "spam"},
         {"severity": "critical", "task": "ha\\m"},
@@ -259,9 +266,9 @@ def test_arenas_have_the_pace_of_their_windows() -> None:
     assert paces(Config(tasks={"spam": {}, "chat": chat})) == (Pace(),)
     assert paces(Config(tasks={"chat": chat})) == (Pace("", 900.0, 900.0, 21_600.0),)
     slow = {"kind": "arena", "window": {"max_age_seconds": 3600}}
-    found = paces(Config(tasks={"spam": {}, "chat": slow}))
-    assert found == (Pace("spam"), Pace("chat", 3600.0, 3600.0, 21_600.0))
-    printed = rules(RuleSettings(paces=found))
+    task_paces = paces(Config(tasks={"spam": {}, "chat": slow}))
+    assert task_paces == (Pace("spam"), Pace("chat", 3600.0, 3600.0, 21_600.0))
+    printed = rules(RuleSettings(paces=task_paces))
     unranked = [rule for rule in printed if rule["alert"] == "BlindsightModelUnranked"]
     assert [(rule["labels"]["task"], rule["for"]) for rule in unranked] == [("spam", "30m"), ("chat", "2h")]
     closed = [rule["expr"] for rule in printed if rule["alert"] == "BlindsightNoWindowClosed"]

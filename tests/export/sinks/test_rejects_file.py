@@ -106,14 +106,14 @@ def test_no_line_is_lost_that_is_written_while_lines_are_removed(path: Path) -> 
     stopping.set()
     remover.join()
     removed += remove_lines(path, RecordsOf(["gone"]))
-    found = [line["position"] for line in read_windows(previous(path)) + read_windows(path)]
+    positions = [line["position"] for line in read_windows(previous(path)) + read_windows(path)]
     assert removed == 150, "each once"
-    assert found == [n for n in range(1500) if n % 10][-len(found) :]
-    assert len(found) > 600, "the newest, as far as the bound allows"
+    assert positions == [n for n in range(1500) if n % 10][-len(positions) :]
+    assert len(positions) > 600, "the newest, as far as the bound allows"
 
 
 @pytest.mark.parametrize(
-    ("record", "found"),
+    ("record", "is_held"),
     [
         (b'{"id": "req-8"}', True),
         (b'{"id": "req-81"}', False),
@@ -138,6 +138,6 @@ def test_no_line_is_lost_that_is_written_while_lines_are_removed(path: Path) -> 
     ],
 )
 def test_a_record_is_known_by_its_id_or_by_what_stands_in_it_where_that_cannot_be_read(
-    record: bytes, found: bool
+    record: bytes, is_held: bool
 ) -> None:
-    assert RecordsOf(["req-8", "8", "Zoë"], task="t")(record) is found
+    assert RecordsOf(["req-8", "8", "Zoë"], task="t")(record) is is_held

@@ -1,4 +1,4 @@
-"""The writer's promises: whole lines only, no caller waits, what is lost is counted, a disk may come back."""
+"""The writer's promises: whole lines only, no caller waits, lost lines are counted, a disk may come back."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Path:
-    """A path whose every write fails with "no space left": a link to /dev/full."""
+    """Return a path whose every write fails with "no space left": a link to /dev/full."""
     if not os.path.exists("/dev/full"):
         pytest.skip("this system has no /dev/full")
     path = tmp_path / "windows.ndjson"
@@ -53,7 +53,7 @@ def full_disk(tmp_path: Path) -> Path:
 
 
 def mend(path: Path) -> None:
-    """The disk has room again: an ordinary file stands under the name."""
+    """Give the disk room again: put an ordinary file under the name."""
     fresh = path.with_suffix(".fresh")
     fresh.touch()
     fresh.replace(path)
@@ -278,8 +278,8 @@ def test_a_folder_without_permission_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_other_causes_are_passed_on_in_the_sentence() -> None:
-    said = cannot_write("w", OSError(30, "Read-only file system"))
-    assert said == "cannot write 'w': Read-only file system; make room or give another path"
+    message = cannot_write("w", OSError(30, "Read-only file system"))
+    assert message == "cannot write 'w': Read-only file system; make room or give another path"
 
 
 def test_closing_what_never_started_loses_what_was_queued_and_hangs_not(tmp_path: Path) -> None:

@@ -28,16 +28,16 @@ SLOW = ("SVM", "RF")
 """Left out of the spread between data sets: they take minutes each."""
 
 
-def parts(found: Found, moved: Mapping[tuple[str, str], Floats], sizes: Sizes) -> Iterator[str]:
-    """The tables, a text each."""
-    exact, isotonic = tables.exact_figures(), found["isotonic"]
+def parts(by_method: Found, moved: Mapping[tuple[str, str], Floats], sizes: Sizes) -> Iterator[str]:
+    """Yield the tables, a text each."""
+    exact, isotonic = tables.exact_figures(), by_method["isotonic"]
     yield header(isotonic, exact, sizes)
     yield tables.table4(exact)
     for name, each in isotonic.items():
         yield tables.main_table(name, each, exact[name])
     yield tables.table6(isotonic)
     yield tables.table8(exact["circle"])
-    yield tables.calibration_table(found)
+    yield tables.calibration_table(by_method)
     if moved:
         yield tables.spread_table(moved, len(SPREAD_SEEDS))
 
@@ -48,16 +48,18 @@ def table(
     trials: int = TRIALS,
     seed: int = SEED,
 ) -> str:
-    """All of it: so many rows to train on and a quarter in other sets, so many windows of 500 rows a cell."""
+    """Print all tables: `rows` rows to train on and a quarter in other sets, `trials` windows of 500 rows a
+    cell.
+    """
     sizes = Sizes(rows, rows * OTHER_ROWS // TRAIN_ROWS, trials)
     fast = [model for model in models if model not in SLOW]
     try:
-        found = measure(models, sizes, seed, METHODS)
+        by_method = measure(models, sizes, seed, METHODS)
         moved = spread(fast, sizes, SPREAD_SEEDS) if fast else {}
     except MissingExtraError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
-    return "\n".join(parts(found, moved, sizes))
+    return "\n".join(parts(by_method, moved, sizes))
 
 
 if __name__ == "__main__":

@@ -30,14 +30,14 @@ class Modes:
     covariance: Floats
 
     def draw(self, rng: np.random.Generator, rows: int) -> Floats:
-        """Points (rows, 2)."""
+        """Return points (rows, 2)."""
         mode = rng.integers(len(self.mean), size=rows)
         root = np.linalg.cholesky(self.covariance)[mode]
-        found: Floats = self.mean[mode] + np.einsum("nij,nj->ni", root, rng.normal(size=(rows, 2)))
-        return found
+        points: Floats = self.mean[mode] + np.einsum("nij,nj->ni", root, rng.normal(size=(rows, 2)))
+        return points
 
     def density(self, points: Floats) -> Floats:
-        """Density (n,) at points (n, 2)."""
+        """Return density (n,) at points (n, 2)."""
         total = np.zeros(len(points))
         for mean, covariance in zip(self.mean, self.covariance, strict=True):
             gap = points - mean
@@ -64,14 +64,14 @@ class Scenario:
     radius: float | None
 
     def chance(self, points: Floats) -> Floats:
-        """Chance of label 1 (n,) at points (n, 2): γ = √2 by the line, log √2 by the circle."""
+        """Return chance of label 1 (n,) at points (n, 2): γ = √2 by the line, log √2 by the circle."""
         if self.radius is None:
-            found: Floats = expit(sqrt(2) * (points[:, 0] - points[:, 1]) / sqrt(2))
-            return found
+            probability: Floats = expit(sqrt(2) * (points[:, 0] - points[:, 1]) / sqrt(2))
+            return probability
         return np.exp(-log(sqrt(2)) * (np.hypot(points[:, 0], points[:, 1]) - self.radius) ** 2)
 
     def draw(self, rng: np.random.Generator, rows: int, shift: int) -> Sample:
-        """Rows with just the shares of Table 3, in random order."""
+        """Return rows with just the shares of Table 3, in random order."""
         many = round(HARD[shift] * rows)
         points = np.concatenate([self.easy.draw(rng, rows - many), self.hard.draw(rng, many)])
         points = points[rng.permutation(rows)]

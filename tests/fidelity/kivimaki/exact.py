@@ -1,4 +1,4 @@
-"""What needs no sample: figures of the best classifier by integration, and the mean error of an estimator.
+"""Exact figures without a sample: the best classifier by integration, and the mean error of an estimator.
 
 The plane is cut into squares with sides of 0.05; their sum is off the integral by less than 0.001 points.
 """
@@ -42,7 +42,9 @@ class Best:
 
 
 def plane(scenario: Scenario) -> tuple[Floats, Floats, Floats]:
-    """Weights of the squares under easy and hard modes, each with the sum 1, and chances of label 1."""
+    """Return weights of the squares under easy and hard modes, each with the sum 1, and chances of label
+    1.
+    """
     at = np.arange(-_REACH, _REACH, _SIDE) + _SIDE / 2
     points = np.stack(np.meshgrid(at, at, indexing="ij"), axis=-1).reshape(-1, 2)
     easy, hard = (modes.density(points) * _SIDE**2 for modes in (scenario.easy, scenario.hard))
@@ -51,7 +53,7 @@ def plane(scenario: Scenario) -> tuple[Floats, Floats, Floats]:
 
 @cache
 def best(scenario: Scenario) -> tuple[Best, ...]:
-    """By degree of shift."""
+    """Return the best classifiers by degree of shift."""
     easy, hard, chance = plane(scenario)
     return tuple(_best((1 - share) * easy + share * hard, chance) for share in HARD)
 
@@ -68,7 +70,7 @@ def _best(weight: Floats, chance: Floats) -> Best:
 
 
 def _sampling_error(weight: Floats, confidence: Floats, variance: Floats) -> float:
-    """Mean over bins of equal mass of √(2/π) standard errors of the share right in it."""
+    """Return mean over bins of equal mass of √(2/π) standard errors of the share right in it."""
     order = np.argsort(confidence)
     mass, total = np.cumsum(weight[order]), np.cumsum((weight * variance)[order])
     edges = np.interp(np.arange(1, _BINS) / _BINS, mass, total)
@@ -77,7 +79,7 @@ def _sampling_error(weight: Floats, confidence: Floats, variance: Floats) -> flo
 
 
 def folded_normal(mean: float, sd: float) -> float:
-    """The mean of |N(mean, sd²)|: what the mean absolute error tends to with ever more windows."""
+    """Return the mean of |N(mean, sd²)|: what the mean absolute error tends to with ever more windows."""
     if sd <= 0:
         return abs(mean)
     z = mean / sd

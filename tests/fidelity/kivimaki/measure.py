@@ -94,7 +94,7 @@ class Line:
     cells: tuple[Cell, ...]
 
     def values(self) -> Floats:
-        """In the order of `printed.COLUMNS`, in percent."""
+        """Return the values in the order of `printed.COLUMNS`, in percent."""
         return 100 * np.array(
             [self.accuracy, self.raw_error, self.calibrated_error, *(cell.error for cell in self.cells)]
         )
@@ -114,7 +114,7 @@ class Study:
 
     @classmethod
     def draw(cls, scenario: Scenario, sizes: Sizes, seed: int) -> Study:
-        """All samples, and the rows (trials, 500) of each degree's windows, drawn with replacement."""
+        """Return all samples, and the rows (trials, 500) of each degree's windows, drawn with replacement."""
         rng = np.random.default_rng([seed, len(scenario.easy.mean)])
         return cls(
             scenario,
@@ -158,12 +158,12 @@ def judged(study: Study, model: str, seed: int) -> Judged:
     )
 
 
-def lines(study: Study, found: Judged, method: str = "isotonic") -> Iterator[Line]:
-    """A line for each degree of shift, with the calibration of that name."""
-    teaching = found.calibration
+def lines(study: Study, judged: Judged, method: str = "isotonic") -> Iterator[Line]:
+    """Yield a line for each degree of shift, with the calibration of that name."""
+    teaching = judged.calibration
     fitted = CALIBRATORS[method]().fit(teaching.scores, teaching.predicted, teaching.sample.label)
-    learned = [_learned(found.reference, each) for each in _confidences(found.reference, fitted)]
-    for shift, test, rows in zip(SHIFTS, found.tests, study.windows, strict=True):
+    learned = [_learned(judged.reference, each) for each in _confidences(judged.reference, fitted)]
+    for shift, test, rows in zip(SHIFTS, judged.tests, study.windows, strict=True):
         confidences, right = _confidences(test, fitted), test.right
         realised = right[rows].mean(axis=1)
         by_map = [
@@ -171,7 +171,7 @@ def lines(study: Study, found: Judged, method: str = "isotonic") -> Iterator[Lin
             for confidence, reference in zip(confidences, learned, strict=True)
         ]
         yield Line(
-            found.model,
+            judged.model,
             shift,
             float(realised.mean()),
             float(test.true_chance.mean()),
@@ -181,7 +181,7 @@ def lines(study: Study, found: Judged, method: str = "isotonic") -> Iterator[Lin
 
 
 def _confidences(scored: Scored, fitted: Calibration) -> list[Floats]:
-    """In the predicted class: uncalibrated and calibrated."""
+    """Return the confidences in the predicted class: uncalibrated and calibrated."""
     return [
         confidence_of(scores, scored.predicted) for scores in (scored.scores, fitted.apply(scored.scores))
     ]
@@ -192,7 +192,7 @@ def _learned(reference: Scored, confidence: Floats) -> tuple[DoCFeat, ATC]:
 
 
 def _cells(confidence: Floats, right: Floats, rows: Ints, doc: DoCFeat, atc: ATC) -> list[Cell]:
-    """Of AC, DoC-Feat and ATC; not by `estimate`, which would work out an interval for each window too."""
+    """Return the cells of AC, DoC-Feat and ATC, without `estimate`, which would compute an interval too."""
     realised = right[rows].mean(axis=1)
     means = average_confidence_many(confidence[rows])[:, 0]
     above = confidence > atc.threshold
@@ -211,9 +211,9 @@ def _cell(errors: Floats, by_row: Floats) -> Cell:
 
 
 def _calibration_error(confidence: Floats, right: Floats) -> float:
-    found = labelled_calibration_error(confidence, right).plain.result
-    assert isinstance(found, Estimate)
-    return found.value
+    error = labelled_calibration_error(confidence, right).plain.result
+    assert isinstance(error, Estimate)
+    return error.value
 
 
 Found = Mapping[str, Mapping[str, Sequence[Line]]]
@@ -223,41 +223,42 @@ Found = Mapping[str, Mapping[str, Sequence[Line]]]
 def measure(
     models: Sequence[str], sizes: Sizes, seed: int = 1, methods: Sequence[str] = ("isotonic",)
 ) -> Found:
-    """Every classifier in both scenarios under every calibration.
+    """Return every classifier in both scenarios under every calibration.
 
     Raises
     ------
     MissingExtraError
         XGBoost or LightGBM is asked for and not installed.
     """
-    found: dict[str, dict[str, list[Line]]] = {method: {} for method in methods}
+    by_method: dict[str, dict[str, list[Line]]] = {method: {} for method in methods}
     for scenario in SCENARIOS:
         study = Study.draw(scenario, sizes, seed)
         for model in models:
             trained = judged(study, model, seed)
             for method in methods:
-                found[method].setdefault(scenario.name, []).extend(lines(study, trained, method))
-    for by_scenario in found.values():
+                by_method[method].setdefault(scenario.name, []).extend(lines(study, trained, method))
+    for by_scenario in by_method.values():
         for each in by_scenario.values():
             each.sort(key=lambda line: line.shift)
-    return found
+    return by_method
 
 
 def spread(models: Sequence[str], sizes: Sizes, seeds: Sequence[int]) -> dict[tuple[str, str], Floats]:
-    """Standard deviation between data sets, in points: by scenario and model, in the order of the columns.
+    """Return standard deviation between data sets, in points: by scenario and model, in the order of the
+    columns.
 
-    Everything is drawn and trained anew for each seed; variances are averaged over the degrees of shift.
+    Everything is drawn and trained again for each seed; variances are averaged over the degrees of shift.
     """
     runs = [measure(models, sizes, seed)["isotonic"] for seed in seeds]
-    found = {}
+    deviations = {}
     for name in runs[0]:
         values = np.array([[line.values() for line in run[name]] for run in runs])
         variance = values.var(axis=0, ddof=1).reshape(len(SHIFTS), len(models), -1).mean(axis=0)
-        found.update({(name, model): np.sqrt(variance[at]) for at, model in enumerate(models)})
-    return found
+        deviations.update({(name, model): np.sqrt(variance[at]) for at, model in enumerate(models)})
+    return deviations
 
 
-def correlations(found: Sequence[Line]) -> Floats:
-    """Of each estimator's error with the calibration error of the scores it used, over models and shifts."""
-    values = np.array([line.values() for line in found])
+def correlations(rows: Sequence[Line]) -> Floats:
+    """Return the correlation of each estimator's error with the calibration error of its scores."""
+    values = np.array([line.values() for line in rows])
     return np.array([np.corrcoef(values[:, 1 + k % 2], values[:, 3 + k])[0, 1] for k in range(6)])

@@ -1,4 +1,4 @@
-"""What stands above the tables: how they were made, and why cells differ from print."""
+"""The text above the tables: how they were made, and why cells differ from print."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ of NB and LR with the circle.
 
 
 def needed_share(exact: Sequence[Best], printed: float) -> float:
-    """Share of hard rows at which the best classifier would have that accuracy in percent.
+    """Return share of hard rows at which the best classifier would have that accuracy in percent.
 
     Its accuracy is linear in the share, as that of any mixture is the mixture of those of its parts.
     """
@@ -75,9 +75,11 @@ def needed_share(exact: Sequence[Best], printed: float) -> float:
     return HARD[0] + (first - printed / 100) / (first - last) * (HARD[-1] - HARD[0])
 
 
-def header(found: Mapping[str, Sequence[Line]], exact: Mapping[str, Sequence[Best]], sizes: Sizes) -> str:
-    """The text, its figures worked out where they follow from the data."""
-    cells = [cell for lines in found.values() for line in lines for cell in line.cells]
+def header(
+    by_scenario: Mapping[str, Sequence[Line]], exact: Mapping[str, Sequence[Best]], sizes: Sizes
+) -> str:
+    """Return the text, its figures worked out where they follow from the data."""
+    cells = [cell for lines in by_scenario.values() for line in lines for cell in line.cells]
     intro = _INTRO.format(
         train=sizes.train,
         other=sizes.other,

@@ -1,4 +1,4 @@
-"""What the paper prints, cell by cell: Tables 4 to 8 of Kivimäki et al., in percent."""
+"""The printed figures, cell by cell: Tables 4 to 8 of Kivimäki et al., in percent."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ _CIRCLE = """
 
 
 def _cells(text: str) -> Floats:
-    found: Floats = np.array(text.split(), dtype=np.float64).reshape(4, len(MODELS), len(COLUMNS))
-    return found
+    cells: Floats = np.array(text.split(), dtype=np.float64).reshape(4, len(MODELS), len(COLUMNS))
+    return cells
 
 
 CELLS: Mapping[str, Floats] = {"linear": _cells(_LINEAR), "circle": _cells(_CIRCLE)}

@@ -73,25 +73,25 @@ def test_rows_drawn_agree_with_the_integrals(scenario: Scenario) -> None:
     for shift, of in zip(SHIFTS, tables.exact_figures()[scenario.name], strict=True):
         sample = scenario.draw(rng, rows, shift)
         decision = sample.chance > 0.5
-        for found, true in (
+        for share, true in (
             (float((decision == sample.label).mean()), of.accuracy),
             (float(sample.label.mean()), of.positives),
         ):
-            assert abs(found - true) <= 4 * sqrt(true * (1 - true) / rows)
+            assert abs(share - true) <= 4 * sqrt(true * (1 - true) / rows)
 
 
 def test_the_chance_calibration_error_is_what_calibrated_rows_show() -> None:
     """Twenty sets of 25,000 rows: their mean lies within four of its own errors of the exact figure."""
     rng = np.random.default_rng(4)
-    found = []
+    errors = []
     for _ in range(20):
         sample = CIRCLE.draw(rng, 25_000, 0)
         confidence = np.maximum(sample.chance, 1 - sample.chance)
         plain = labelled_calibration_error(confidence, (sample.chance > 0.5) == sample.label).plain.result
         assert isinstance(plain, Estimate)
-        found.append(plain.value)
-    error = float(np.std(found, ddof=1)) / sqrt(len(found))
-    assert abs(np.mean(found) - tables.exact_figures()["circle"][0].sampling_error) <= 4 * error
+        errors.append(plain.value)
+    error = float(np.std(errors, ddof=1)) / sqrt(len(errors))
+    assert abs(np.mean(errors) - tables.exact_figures()["circle"][0].sampling_error) <= 4 * error
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_what_the_header_says_of_lr_doc_and_atc() -> None:
 
 def test_calibrated_estimates_err_as_the_calibration_does() -> None:
     """Table 6, without a linear classifier where the boundary is a circle nothing would correlate."""
-    found = [line for model in ("NB", "LR", "KNN") for line in measured(CIRCLE, model)]
-    assert correlations(found)[1] > 0.95
-    assert correlations(found)[3] > 0.95
+    lines = [line for model in ("NB", "LR", "KNN") for line in measured(CIRCLE, model)]
+    assert correlations(lines)[1] > 0.95
+    assert correlations(lines)[3] > 0.95
 
 
 def test_cells_are_what_estimate_says_of_each_window() -> None:
@@ -158,8 +158,8 @@ def test_the_printed_cells_have_the_printed_means_and_correlations() -> None:
     """Rounded to 0.05 each way in cells and means."""
     for name, cells in CELLS.items():
         assert np.abs(cells.reshape(28, 9).mean(axis=0) - MEANS[name]).max() <= 0.1
-        found = [tables.printed_correlation(name, at) for at in range(6)]
-        assert np.abs(np.array(found) - CORRELATIONS[name]).max() < 0.01
+        computed = [tables.printed_correlation(name, at) for at in range(6)]
+        assert np.abs(np.array(computed) - CORRELATIONS[name]).max() < 0.01
 
 
 @pytest.mark.parametrize(("model", "module"), [("XGB", "xgboost"), ("LGBM", "lightgbm")])

@@ -5,14 +5,14 @@
     python -m tests.fidelity.ssme suite --split development --estimators ssme ensemble --tasks 2c-5m 3c-3m
 
 Parts: `civilcomments` (the paper's protocol), `models` (its Tables S8 to S11), `effective` (sample sizes,
-its appendix B.4), `epochs` (50 or 1,000 of them), `alone` (SSME-KDE-M: each model by itself),
+its appendix B.4), `epochs` (50 or 1,000 of them), `alone` (SSME-KDE-M: each model alone),
 `semisynthetic` (its Figures 4 and S1 to S3 on simulated people), `trained` (sets of
 trained classifiers: is it ever worse than the simple answers?), `suite` (simulated and scikit-learn tasks),
 `speed`. The paper's other tables are of data that are not here: 2 (subgroups of
 patients), S6 and S7 (more than two classes), all rows but toxicity's of 1 and S3 to S5. Settings are chosen
 on `--split development`; the kept tables come from `reporting`, on which nothing was tuned. `--runs` counts
-the semisynthetic sets too. `--answers FOLDER` keeps each run's answers, so that a run can go on; so many
-`--processes` share the suite's tasks, or the sets.
+the semisynthetic sets too. `--answers FOLDER` keeps each run's answers, so that a run can go on;
+`--processes` processes share the suite's tasks, or the sets.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def of_civilcomments(
     split: Split = "reporting",
     answers: Path | None = None,
 ) -> str:
-    found = civilcomments.measured(civilcomments.pool(split), [*estimators, FLOOR], labels, runs, answers)
-    tables = civilcomments.error_table(found, runs), civilcomments.interval_table(found, METRICS)
+    by_count = civilcomments.measured(civilcomments.pool(split), [*estimators, FLOOR], labels, runs, answers)
+    tables = civilcomments.error_table(by_count, runs), civilcomments.interval_table(by_count, METRICS)
     return f"Rows of the {split} half.\n" + "\n".join(tables)
 
 
@@ -69,12 +69,12 @@ def of_the_suite(
     processes: int = 1,
 ) -> str:
     chosen = [task for task in suite.tasks(split) if not tasks or task.name in tasks]
-    found = suite_table.lines(chosen, estimators, labels, runs, processes)
-    parts = [suite_table.summary_table(found), suite_table.coverage_table(found, METRICS)]
+    lines = suite_table.lines(chosen, estimators, labels, runs, processes)
+    parts = [suite_table.summary_table(lines), suite_table.coverage_table(lines, METRICS)]
     rivals = [tag for tag in ("ensemble", "labelled") if tag in estimators]
     if "ssme" in estimators and rivals:
-        parts.append(suite_table.losses(found, "ssme", rivals))
-    parts += [suite_table.task_table(found, metric, runs) for metric in SHOWN]
+        parts.append(suite_table.losses(lines, "ssme", rivals))
+    parts += [suite_table.task_table(lines, metric, runs) for metric in SHOWN]
     return f"{len(chosen)} tasks of the {split} split.\n" + "\n".join(parts)
 
 
@@ -105,10 +105,12 @@ def of_trained(
     answers: Path | None = None,
     processes: int = 1,
 ) -> str:
-    drawn: trained_sets.Split = "files" if files else split
-    chosen = [one for one in trained_sets.SETS if drawn in one.splits and (not sets or one.name in sets)]
-    rows = trained.measured(chosen, drawn, labels, runs, answers, processes)
-    return f"{len(chosen)} sets of the {drawn} split.\n{trained.table(rows, runs)}"
+    chosen_split: trained_sets.Split = "files" if files else split
+    chosen = [
+        one for one in trained_sets.SETS if chosen_split in one.splits and (not sets or one.name in sets)
+    ]
+    rows = trained.measured(chosen, chosen_split, labels, runs, answers, processes)
+    return f"{len(chosen)} sets of the {chosen_split} split.\n{trained.table(rows, runs)}"
 
 
 def of_speed(estimators: tuple[Tag, ...] = COMPARED) -> str:

@@ -11,7 +11,7 @@ from tests.fidelity.ssme.protocol import Run
 
 
 def acquired(run: Run, model: int, count: int, seed: int) -> tuple[Ints, Floats, Ints]:
-    """Labels for the judgement of one model, out of all rows of a run.
+    """Return labels for the judgement of one model, out of all rows of a run.
 
     The surrogate is the mean of the models; it is not refitted as labels come. A tenth of the chance is
     spread evenly (`expected_error`).

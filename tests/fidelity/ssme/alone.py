@@ -25,21 +25,21 @@ PRINTED: Mapping[str, tuple[tuple[float, float], ...]] = {
 
 
 def errors(pool: Pool, labels: int, runs: int) -> Floats:
-    """(runs, len(SHOWN)) mean absolute errors over the models, each fitted without the others."""
+    """Return (runs, len(SHOWN)) mean absolute errors over the models, each fitted without the others."""
     rows = [METRICS.index(metric) for metric in SHOWN]
-    found = np.empty((runs, len(SHOWN)))
+    errors = np.empty((runs, len(SHOWN)))
     for seed in range(runs):
         run = pool.run(labels, seed)
-        said = [
+        estimates = [
             answers(SSMEPaper(seed=seed).fit(run.scores[:, [model]], run.labels), [0], False, SHOWN)[:, 0, 0]
             for model in range(run.scores.shape[1])
         ]
-        found[seed] = np.abs(np.stack(said, axis=1) - pool.truth)[rows].mean(axis=1)
-    return found
+        errors[seed] = np.abs(np.stack(estimates, axis=1) - pool.truth)[rows].mean(axis=1)
+    return errors
 
 
 def table(pool: Pool, runs: int) -> str:
-    """A line of ours above one of the paper's for each number of labels."""
+    """Return a line of ours above one of the paper's for each number of labels."""
     lines = [
         f"{pool.name}, ssme_paper on one model's scores at a time: mean absolute error in points ± its "
         f"standard deviation over {runs} runs, beside SSME-KDE-M of Tables 1, S3, S4 and S5",

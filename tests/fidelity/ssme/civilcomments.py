@@ -28,7 +28,7 @@ al., Tables 1, S3, S4, S5, "Toxicity Detection")."""
 
 
 def pool(half: Literal["development", "reporting"], models: int = MODELS) -> Pool:
-    """One half of the rows. Settings are chosen on the first; tables come from the second.
+    """Return one half of the rows. Settings are chosen on the first; tables come from the second.
 
     The file is ordered (its halves are 14.2 % and 8.6 % positive), so it is permuted before it is cut.
     """
@@ -42,18 +42,18 @@ def pool(half: Literal["development", "reporting"], models: int = MODELS) -> Poo
 def measured(
     half: Pool, tags: Sequence[str], labels: Sequence[int], runs: int, kept: Path | None = None
 ) -> Mapping[int, Mapping[str, Measured]]:
-    """All estimators at each number of labels; `kept` as in `measure`."""
+    """Return all estimators at each number of labels; `kept` as in `measure`."""
     return {count: measure(half, tags, count, runs, kept=kept) for count in labels}
 
 
-def error_table(found: Mapping[int, Mapping[str, Measured]], runs: int) -> str:
-    """Mean absolute errors in points, beside the paper's row."""
+def error_table(by_count: Mapping[int, Mapping[str, Measured]], runs: int) -> str:
+    """Return mean absolute errors in points, beside the paper's row."""
     lines = [
         f"civilcomments, {MODELS} models, 1,000 unlabelled rows: mean absolute error in points ± its "
         f"standard deviation over {runs} runs",
         f"{'labels':>6s} {'estimator':14s}" + "".join(f"{name:>19s}" for name in SHOWN),
     ]
-    for count, by_tag in found.items():
+    for count, by_tag in by_count.items():
         if count in PAPER:
             cells = "".join(f"{mean:11.2f} ± {sd:5.2f}" for mean, sd in PAPER[count])
             lines.append(f"{count:6d} {'paper (print)':14s}{cells}")
@@ -64,13 +64,13 @@ def error_table(found: Mapping[int, Mapping[str, Measured]], runs: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def interval_table(found: Mapping[int, Mapping[str, Measured]], metrics: Sequence[str]) -> str:
-    """Coverage of 95 % intervals in %, and their mean width in points."""
+def interval_table(by_count: Mapping[int, Mapping[str, Measured]], metrics: Sequence[str]) -> str:
+    """Return coverage of 95 % intervals in %, and their mean width in points."""
     lines = [
         "Coverage in % of 95 % intervals / their mean width in points, over runs and models",
         f"{'labels':>6s} {'estimator':14s}" + "".join(f"{name:>18s}" for name in metrics),
     ]
-    for count, by_tag in found.items():
+    for count, by_tag in by_count.items():
         for tag, one in by_tag.items():
             if tag == FLOOR:
                 continue

@@ -41,7 +41,7 @@ def scored(
 
 
 def _in_noise(x: Floats, y: Ints, noise: float, rng: np.random.Generator) -> Made:
-    """Eight noisy copies of each row of a small data set: the population is the noisy rows."""
+    """Return eight noisy copies of each row of a small data set: the population is the noisy rows."""
     wide, labels = np.tile(x, (8, 1)), np.tile(y.astype(np.int64), 8)
     return wide + rng.normal(0.0, noise, wide.shape) * x.std(), labels
 
@@ -51,7 +51,7 @@ def _seed(rng: np.random.Generator) -> int:
 
 
 def _family(rng: np.random.Generator) -> list[ClassifierMixin]:
-    """Seven classifiers, from well calibrated to wildly overconfident (naive Bayes, a single tree)."""
+    """Return seven classifiers, from well calibrated to wildly overconfident (naive Bayes, a single tree)."""
     return [
         make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500)),
         GaussianNB(),
@@ -85,7 +85,9 @@ def _moons(rng: np.random.Generator) -> Made:
 
 
 def _same_model(rng: np.random.Generator) -> Made:
-    """Five logistic regressions that differ only in the rows that they were trained on, as in the paper."""
+    """Return five logistic regressions that differ only in the rows that they were trained on, as in the
+    paper.
+    """
     x, y = make_classification(ROWS, n_informative=6, weights=[0.75], flip_y=0.1, random_state=_seed(rng))
     return scored(x, y, [LogisticRegression(C=c) for c in (10.0, 1.0, 0.1, 10.0, 1.0)], rng, 100)
 
@@ -106,7 +108,7 @@ def _drifted(rng: np.random.Generator) -> Made:
 
 
 def _quadratic(rng: np.random.Generator) -> Made:
-    """Two classes that differ in spread, where the linear model is blind."""
+    """Return two classes that differ in spread, where the linear model is blind."""
     y = rng.integers(0, 2, ROWS)
     x = rng.standard_normal((ROWS, 5)) * np.where(y == 1, 1.7, 1.0)[:, None]
     models = [QuadraticDiscriminantAnalysis(), *_family(rng)[:5]]

@@ -29,7 +29,7 @@ FLOOR = "floor"
 
 @dataclass(frozen=True)
 class Measured:
-    """What one estimator said over all runs, beside the truth.
+    """The answers of one estimator over all runs, beside the truth.
 
     Parameters
     ----------
@@ -48,24 +48,24 @@ class Measured:
     seconds: Floats
 
     def mean_error(self, metric: str) -> Floats:
-        """(runs,) absolute error averaged over the models for which it was known."""
+        """Return the (runs,) absolute error averaged over the models for which it was known."""
         return known_mean(np.abs(self.error[:, METRICS.index(metric)]), axis=1)
 
     def coverage(self, metric: str) -> float:
-        """Share of known intervals that held the truth."""
+        """Return share of known intervals that held the truth."""
         return float(known_mean(self.covered[:, METRICS.index(metric)], axis=None))
 
     def mean_width(self, metric: str) -> float:
-        """Mean width of known intervals."""
+        """Return mean width of known intervals."""
         return float(known_mean(self.width[:, METRICS.index(metric)], axis=None))
 
     def unknown(self, metric: str) -> float:
-        """Share of answers that were `Unknown`."""
+        """Return share of answers that were `Unknown`."""
         return float(np.isnan(self.error[:, METRICS.index(metric)]).mean())
 
 
 def known_mean(values: Floats, axis: int | None) -> Floats:
-    """Mean of what is not NaN; NaN where nothing is."""
+    """Return the mean of the values that are not NaN; NaN where all are."""
     known = ~np.isnan(values)
     count = known.sum(axis=axis)
     summed = np.where(known, values, 0.0).sum(axis=axis)
@@ -82,10 +82,10 @@ def measure(
     intervals: bool = True,
     kept: Path | None = None,
 ) -> Mapping[str, Measured]:
-    """All estimators on the same runs.
+    """Return all estimators on the same runs.
 
     An estimator that needs to know how its labels were drawn draws them itself from the run's rows, as
-    many, anew for each model.
+    many, again for each model.
 
     Parameters
     ----------
@@ -100,20 +100,22 @@ def measure(
     kept : Path, optional
         A folder in which each run's answers are looked for before it is made, and kept.
     """
-    found: dict[str, list[tuple[Floats, Floats]]] = {tag: [] for tag in tags}
+    by_tag: dict[str, list[tuple[Floats, Floats]]] = {tag: [] for tag in tags}
     for at in range(runs):
         run = pool.run(labelled, seed + at)
         for tag in tags:
             if kept is None:
-                found[tag].append(_asked(run, tag, at, intervals))
+                by_tag[tag].append(_fit_and_answer(run, tag, at, intervals))
                 continue
             name = f"{pool.name}-{labelled}-{seed + at}-{tag}{'' if intervals else '-values'}"
-            found[tag].append(looked_up(kept / f"{name}.npz", partial(_asked, run, tag, at, intervals)))
-    return {tag: _compared(pool.truth, said) for tag, said in found.items()}
+            by_tag[tag].append(
+                looked_up(kept / f"{name}.npz", partial(_fit_and_answer, run, tag, at, intervals))
+            )
+    return {tag: _compared(pool.truth, results) for tag, results in by_tag.items()}
 
 
 def looked_up(path: Path, measured: Callable[[], tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-    """Two arrays out of a file; where there is none, they are measured and kept."""
+    """Return two arrays out of a file; where there is none, they are measured and kept."""
     if not path.exists():
         first, second = measured()
         unfinished = path.with_suffix(".part.npz")
@@ -124,42 +126,42 @@ def looked_up(path: Path, measured: Callable[[], tuple[Floats, Floats]]) -> tupl
 
 
 def shared_out(work: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], processes: int) -> list[Found]:
-    """What each job's arguments give, in the order of the jobs, which so many fresh processes share."""
+    """Return the results of the jobs, in their order, from `processes` fresh processes."""
     if processes == 1:
         return [work(*job) for job in jobs]
     with get_context("spawn").Pool(processes) as pool:
         return pool.starmap(work, jobs, chunksize=1)
 
 
-def _asked(run: Run, tag: str, seed: int, intervals: bool) -> tuple[Floats, Floats]:
-    """(len(METRICS), M, 3) values with their ends, and the two times."""
+def _fit_and_answer(run: Run, tag: str, seed: int, intervals: bool) -> tuple[Floats, Floats]:
+    """Return (len(METRICS), M, 3) values with their ends, and the two times."""
     models = range(run.scores.shape[1])
     if tag != FLOOR and "acquisition" in ESTIMATORS[tag].needs:
         parts = [_asked_actively(run, tag, model, seed, intervals) for model in models]
-        said, seconds = zip(*parts, strict=True)
-        return np.concatenate(said, axis=1), np.sum(seconds, axis=0)
+        figures, seconds = zip(*parts, strict=True)
+        return np.concatenate(figures, axis=1), np.sum(seconds, axis=0)
     labels = run.hidden if tag == FLOOR else run.labels
     began = time.perf_counter()
     fit = ESTIMATORS["labelled" if tag == FLOOR else tag](seed=seed).fit(run.scores, labels)
     fitted = time.perf_counter()
-    said = answers(fit, models, intervals)
-    return said, np.array([fitted - began, time.perf_counter() - fitted])
+    figures = answers(fit, models, intervals)
+    return figures, np.array([fitted - began, time.perf_counter() - fitted])
 
 
 def _asked_actively(run: Run, tag: str, model: int, seed: int, intervals: bool) -> tuple[Floats, Floats]:
-    """As `_asked`, of one model, with labels that were drawn for it."""
+    """Fit and answer like `_fit_and_answer`, for one model, with labels that were drawn for it."""
     labels, weights, acquisition = acquired(run, model, int((run.labels >= 0).sum()), seed)
     began = time.perf_counter()
     fit = ESTIMATORS[tag](seed=seed).fit(run.scores, labels, weights=weights, acquisition=acquisition)
     fitted = time.perf_counter()
-    said = answers(fit, [model], intervals)
-    return said, np.array([fitted - began, time.perf_counter() - fitted])
+    figures = answers(fit, [model], intervals)
+    return figures, np.array([fitted - began, time.perf_counter() - fitted])
 
 
 def answers(
     fit: LabelEstimator, models: Sequence[int], intervals: bool, metrics: Sequence[str] = METRICS
 ) -> Floats:
-    """(len(METRICS), models, 3) values with their ends; NaN where unknown or not asked.
+    """Return (len(METRICS), models, 3) values with their ends; NaN where unknown or not asked.
 
     Parameters
     ----------
@@ -170,27 +172,27 @@ def answers(
     metrics : sequence of str
         Those to ask for.
     """
-    found = np.full((len(METRICS), len(models), 3), np.nan)
+    figures = np.full((len(METRICS), len(models), 3), np.nan)
     for metric in metrics:
         at = METRICS.index(metric)
         for column, model in enumerate(models):
             if intervals or not hasattr(fit, "point"):
                 answer = fit.estimate(metric, model)
                 if isinstance(answer, Estimate):
-                    found[at, column] = answer.value, answer.lower, answer.upper
+                    figures[at, column] = answer.value, answer.lower, answer.upper
             else:
                 value = fit.point(metric, model)
-                found[at, column, 0] = value if isinstance(value, float) else np.nan
-    return found
+                figures[at, column, 0] = value if isinstance(value, float) else np.nan
+    return figures
 
 
-def _compared(truth: Floats, said: list[tuple[Floats, Floats]]) -> Measured:
-    values = np.stack([values for values, _ in said])
+def _compared(truth: Floats, results: list[tuple[Floats, Floats]]) -> Measured:
+    values = np.stack([values for values, _ in results])
     inside = (values[..., 1] <= truth) & (truth <= values[..., 2])
     covered = np.where(np.isnan(values[..., 1]), np.nan, inside.astype(np.float64))
     return Measured(
         values[..., 0] - truth,
         covered,
         values[..., 2] - values[..., 1],
-        np.stack([seconds for _, seconds in said]),
+        np.stack([seconds for _, seconds in results]),
     )

@@ -2,7 +2,7 @@
 
 For each number of labels from 10 to 1,000 in steps of 5, 50 samples; the mean absolute error of labels alone
 over samples and models. The effective sample size of an estimator is the number of labels whose error is
-nearest to its own. The paper prints no figure for the toxicity task by itself: over its five tasks, 20
+nearest to its own. The paper prints no figure for the toxicity task alone: over its five tasks, 20
 labels, SSME-KDE is worth 539 labels for its ECE, the next best method 110.
 """
 
@@ -38,7 +38,7 @@ TAGS = (
 
 
 def alone(pool: Pool, sizes: Sequence[int] = SIZES, samples: int = SAMPLES) -> Floats:
-    """(len(sizes), len(SHOWN)) mean absolute error of labels alone, from 0 to 1.
+    """Return (len(sizes), len(SHOWN)) mean absolute error of labels alone, from 0 to 1.
 
     Parameters
     ----------
@@ -47,19 +47,19 @@ def alone(pool: Pool, sizes: Sequence[int] = SIZES, samples: int = SAMPLES) -> F
     samples : int
         Of each size.
     """
-    found = np.empty((len(sizes), len(SHOWN)))
+    means = np.empty((len(sizes), len(SHOWN)))
     rows = [METRICS.index(metric) for metric in SHOWN]
     for at, size in enumerate(sizes):
         errors = []
         for sample in range(samples):
             run = pool.run(size, 1_000 + sample, unlabelled=0)
             errors.append(np.abs(metrics_of(run.scores, run.labels) - pool.truth)[rows])
-        found[at] = known_mean(np.stack(errors, axis=1).reshape(len(SHOWN), -1), axis=1)
-    return found
+        means[at] = known_mean(np.stack(errors, axis=1).reshape(len(SHOWN), -1), axis=1)
+    return means
 
 
 def nearest(error: float, errors: Floats, sizes: Sequence[int] = SIZES) -> int:
-    """The size whose error (sizes,) is nearest; the smallest such.
+    """Return the size whose error (sizes,) is nearest; the smallest such.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def nearest(error: float, errors: Floats, sizes: Sequence[int] = SIZES) -> int:
 
 
 def table(pool: Pool, runs: int, kept: Path | None = None) -> str:
-    """A line for each estimator and number of labels.
+    """Return a line for each estimator and number of labels.
 
     Parameters
     ----------
@@ -86,8 +86,8 @@ def table(pool: Pool, runs: int, kept: Path | None = None) -> str:
         f"{'labels':>6s} {'estimator':20s}" + "".join(f"{metric:>18s}" for metric in SHOWN),
     ]
     for labels in LABELS:
-        found = measure(pool, TAGS, labels, runs, kept=kept)
-        for tag, one in found.items():
+        by_tag = measure(pool, TAGS, labels, runs, kept=kept)
+        for tag, one in by_tag.items():
             cells = ""
             for at, metric in enumerate(SHOWN):
                 known = one.unknown(metric) < 1.0

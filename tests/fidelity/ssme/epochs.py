@@ -34,21 +34,21 @@ class Fits:
 
 
 def fits(pool: Pool, labels: int, epochs: int, runs: int) -> Fits:
-    """Values of the paper's method on the runs that all estimators get."""
+    """Return values of the paper's method on the runs that all estimators get."""
     rows = [METRICS.index(metric) for metric in SHOWN]
     errors, health = [], []
     for seed in range(runs):
         run = pool.run(labels, seed)
         fit = SSMEPaper(seed=seed, epochs=epochs).fit(run.scores, run.labels)
-        said = answers(fit, range(run.scores.shape[1]), False, SHOWN)[:, :, 0]
-        errors.append((said - pool.truth)[rows])
+        values = answers(fit, range(run.scores.shape[1]), False, SHOWN)[:, :, 0]
+        errors.append((values - pool.truth)[rows])
         health.append((fit.iterations, fit.converged))
     iterations, converged = np.array(health, dtype=np.float64).T
     return Fits(np.stack(errors), iterations, converged)
 
 
 def table(pool: Pool, runs: int) -> str:
-    """A line for each number of labels and of iterations, and how far apart the two are."""
+    """Return a line for each number of labels and of iterations, and how far apart the two are."""
     lines = [
         f"{pool.name}, ssme_paper, {runs} runs: mean absolute error in points by most iterations of EM; fits "
         "that converged in %, median iterations, and the largest difference of any estimate between the two",

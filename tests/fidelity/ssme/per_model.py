@@ -22,7 +22,7 @@ OURS = "ssme"
 
 
 def table(pool: Pool, runs: int, kept: Path | None = None) -> str:
-    """All four tables, a line of ours above one of the paper's for each model.
+    """Return all four tables, a line of ours above one of the paper's for each model.
 
     Parameters
     ----------
@@ -32,12 +32,12 @@ def table(pool: Pool, runs: int, kept: Path | None = None) -> str:
     kept : Path, optional
         See `measure`.
     """
-    found = measure(pool, [*COLUMNS["accuracy"], OURS], LABELS, runs, kept=kept)
+    by_tag = measure(pool, [*COLUMNS["accuracy"], OURS], LABELS, runs, kept=kept)
     head = f"Estimates with {LABELS} labels in points, mean ± standard deviation over {runs} runs"
-    return "\n\n".join([head, *(_one(metric, found, pool.truth) for metric in TABLES)]) + "\n"
+    return "\n\n".join([head, *(_one(metric, by_tag, pool.truth) for metric in TABLES)]) + "\n"
 
 
-def _one(metric: str, found: Mapping[str, Measured], truth: Floats) -> str:
+def _one(metric: str, by_tag: Mapping[str, Measured], truth: Floats) -> str:
     columns = (*COLUMNS[metric], OURS)
     lines = [
         f"{metric}, beside Table {TABLES[metric]}",
@@ -46,7 +46,7 @@ def _one(metric: str, found: Mapping[str, Measured], truth: Floats) -> str:
     at = METRICS.index(metric)
     for model in MODELS:
         column, paper = civilcomments.NAMES.index(model), printed(metric, model)
-        ours = {tag: 100 * (found[tag].error[:, at, column] + truth[at, column]) for tag in columns}
+        ours = {tag: 100 * (by_tag[tag].error[:, at, column] + truth[at, column]) for tag in columns}
         cells = "".join(f"{e.mean():7.1f} ± {e.std(ddof=1):4.1f}" for e in ours.values())
         lines.append(f"{model:10s} {'ours':5s}{cells}{100 * truth[at, column]:14.1f}")
         cells = "".join(f"{paper[tag][0]:7.1f} ± {paper[tag][1]:4.1f}" for tag in COLUMNS[metric])

@@ -1,4 +1,4 @@
-"""What Shanmugam et al. print for "Toxicity Detection": Tables 1, S3, S4 and S5."""
+"""The printed figures of Shanmugam et al. for "Toxicity Detection": Tables 1, S3, S4 and S5."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ MEAN_ERRORS: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
 
 
 def printed_error(metric: str, tag: str, labels: int) -> float | None:
-    """The paper's figure; None where it prints none."""
+    """Return the paper's figure; None where it prints none."""
     row = MEAN_ERRORS[metric].get(tag)
     return None if row is None or labels not in LABELS else row[LABELS.index(labels)]

@@ -1,4 +1,6 @@
-"""What Shanmugam et al. print for each model of "Toxicity Detection": Tables S8 to S11, 20 labels."""
+"""The printed figures of Shanmugam et al. for each model of "Toxicity Detection": Tables S8 to S11, 20
+labels.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ _ROWS: Mapping[str, str] = {
 
 
 def printed(metric: str, model: str) -> Mapping[str, tuple[float, float]]:
-    """Mean and standard deviation in points by estimator, and the truth's under "truth".
+    """Return mean and standard deviation in points by estimator, and the truth's under "truth".
 
     Parameters
     ----------

@@ -87,7 +87,7 @@ class Pool:
 
 
 def metrics_of(scores: Floats, labels: Ints) -> Floats:
-    """(len(METRICS), M) metrics of fully labelled rows."""
+    """Return (len(METRICS), M) metrics of fully labelled rows."""
     data = checked_input(scores, labels)
     posterior = np.eye(data.classes)[data.labels][None]
     every = np.ones(data.rows, dtype=np.bool_)

@@ -50,7 +50,7 @@ _CUT = LABELLED + UNLABELLED
 
 @dataclass(frozen=True)
 class Sets:
-    """What was found of many sets of classifiers.
+    """The results of many sets of classifiers.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Sets:
 def people(
     rng: np.random.Generator, rows: int, ages: tuple[float, float] = (0.0, 1.0)
 ) -> tuple[Floats, Ints]:
-    """Features (rows, 1 + FEATURES), the age first, and labels (rows,)."""
+    """Return features (rows, 1 + FEATURES), the age first, and labels (rows,)."""
     age = rng.uniform(*ages, rows)
     turn = np.linspace(0.0, 2.0 * np.pi, FEATURES)
     x = rng.standard_normal((rows, FEATURES)) + 0.5 * np.cos(turn + 2.0 * age[:, None])
@@ -89,7 +89,7 @@ def people(
 
 
 def one_set(models: int, seed: int, power: float = 1.0) -> Pool:
-    """A set of classifiers: first the rows that estimates come from, then those that are the truth."""
+    """Return a set of classifiers: first the rows that estimates come from, then those that are the truth."""
     rng = np.random.default_rng([models, seed])
     parts = [people(rng, LABELLED + UNLABELLED), people(rng, JUDGED_ON)]
     cuts = np.linspace(0.0, 1.0, models + 1)
@@ -97,7 +97,7 @@ def one_set(models: int, seed: int, power: float = 1.0) -> Pool:
     for low, high in pairwise(cuts):
         x, y = people(rng, TRAINED_ON, (low, high))
         model = LogisticRegression(max_iter=500).fit(x, y)
-        chances.append(np.concatenate([model.predict_proba(asked) for asked, _ in parts]))
+        chances.append(np.concatenate([model.predict_proba(inputs) for inputs, _ in parts]))
     scores = sharpened(np.stack(chances, axis=1), power)
     return Pool(f"set {seed}", scores, np.concatenate([labels for _, labels in parts]))
 
@@ -109,7 +109,7 @@ def measured(
     kept: Path | None = None,
     processes: int = 1,
 ) -> Sets:
-    """Estimates of the classifiers of many sets.
+    """Return estimates of the classifiers of many sets.
 
     Parameters
     ----------
@@ -117,17 +117,17 @@ def measured(
     most : float
         The largest power; each set is sharpened by one drawn evenly from 1 to it.
     kept : Path, optional
-        A folder in which what was found of a set is looked for before it is measured, and kept.
+        A folder of results: a set is looked up there before it is measured, and kept there.
     processes : int
         That share the sets.
     """
     jobs = [(models, seed, most, kept) for seed in range(sets)]
-    off, told = (np.stack(part) for part in zip(*shared_out(_one, jobs, processes), strict=True))
-    return Sets(*told.T, off)
+    off, figures = (np.stack(part) for part in zip(*shared_out(_one, jobs, processes), strict=True))
+    return Sets(*figures.T, off)
 
 
 def _one(models: int, seed: int, most: float, kept: Path | None) -> tuple[Floats, Floats]:
-    """What estimators say of one set, less the truth; and what `Sets` has beside it."""
+    """Return the errors of the estimators on one set, and its truth, belief and shares."""
     work = partial(_estimated, models, seed, most)
     return work() if kept is None else looked_up(kept / f"people-{models}-{seed}-{most:g}.npz", work)
 
@@ -137,17 +137,18 @@ def _estimated(models: int, seed: int, most: float) -> tuple[Floats, Floats]:
     power = float(np.random.default_rng([seed, 99]).uniform(1.0, most))
     pool = one_set(models, seed, power)
     truth = metrics_of(pool.scores[_CUT:], pool.labels[_CUT:])[rows]
-    given = np.where(np.arange(_CUT) < LABELLED, pool.labels[:_CUT], -1)
-    fits = {tag: ESTIMATORS[tag](seed=seed).fit(pool.scores[:_CUT], given) for tag in TAGS}
-    said = [answers(fit, range(models), False, SHOWN)[rows, :, 0] for fit in fits.values()]
+    known_labels = np.where(np.arange(_CUT) < LABELLED, pool.labels[:_CUT], -1)
+    fits = {tag: ESTIMATORS[tag](seed=seed).fit(pool.scores[:_CUT], known_labels) for tag in TAGS}
+    values = [answers(fit, range(models), False, SHOWN)[rows, :, 0] for fit in fits.values()]
     weights = fits["ssme"].details
     believed = sum(weights[name] for name in ("mean", "claims", "each"))
     shares = shares_off(pool.scores[:_CUT], float(pool.labels[_CUT:].mean()))
-    return np.stack(said) - truth, np.array([*truth[:2].mean(axis=1), believed, shares])
+    return np.stack(values) - truth, np.array([*truth[:2].mean(axis=1), believed, shares])
 
 
 def shares_off(scores: Floats, share: float) -> float:
-    """How far the mean of the classifiers' shares is off, in standard errors of as many independent ones.
+    """Return how far the mean of the classifiers' shares is off, in standard errors of as many independent
+    ones.
 
     Of the shares of the positive class that the classifiers claim, on the logit. Where each is right up to an
     error of its own, half of all sets are below 0.67 or a little more; where their errors cancel, far less.
@@ -167,15 +168,17 @@ def shares_off(scores: Floats, share: float) -> float:
 def binned(x: Floats, edges: Floats, error: Floats) -> list[tuple[int, Floats]]:
     """For each bin the number of sets and the mean of their error (sets, …); NaN where empty."""
     place = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, len(edges) - 2)
-    found = []
+    bins = []
     for at in range(len(edges) - 1):
         inside = error[place == at]
-        found.append((len(inside), inside.mean(axis=0) if len(inside) else np.full(error.shape[1:], np.nan)))
-    return found
+        bins.append((len(inside), inside.mean(axis=0) if len(inside) else np.full(error.shape[1:], np.nan)))
+    return bins
 
 
 def table(sets: int, kept: Path | None = None, processes: int = 1) -> str:
-    """The tables of the three figures, and that of all sets; `kept` and `processes` as in `measured`."""
+    """Return the tables of the three figures, and that of all sets; `kept` and `processes` as in
+    `measured`.
+    """
     ask = partial(measured, kept=kept, processes=processes)
     plain = {models: ask(models, sets) for models in COUNTS}
     parts = [
@@ -194,7 +197,7 @@ def table(sets: int, kept: Path | None = None, processes: int = 1) -> str:
 
 
 def _all_lines(every: Mapping[tuple[str, int], Sets]) -> list[str]:
-    """Means over all sets of a kind, with their standard errors, biases, and what `ssme` believes."""
+    """Return means over all sets of a kind, with their standard errors, biases, and what `ssme` believes."""
     lines = [
         "All sets: mean absolute error in points ± its standard error over sets (bias).",
         "Shares off: of the mean of the classifiers' shares of the positive class, in standard errors of as",
@@ -206,26 +209,26 @@ def _all_lines(every: Mapping[tuple[str, int], Sets]) -> list[str]:
     for (kind, models), one in every.items():
         error, bias = known_mean(one.error, axis=0), known_mean(one.off, axis=3)
         spread = np.nanstd(one.error, axis=0) / np.sqrt(len(one.error))
-        told = f"{kind:21s}{models:6d}{len(one.error):5d}{np.median(one.shares):11.2f}"
-        told += f"{100 * one.believed.mean():9.1f} "
+        row = f"{kind:21s}{models:6d}{len(one.error):5d}{np.median(one.shares):11.2f}"
+        row += f"{100 * one.believed.mean():9.1f} "
         for at, tag in enumerate(_SHORT):
             cells = "".join(
                 f"{100 * e:11.2f} ± {100 * s:.2f} ({100 * b:+.1f})"
                 for e, s, b in zip(error[at], spread[at], known_mean(bias[:, at], axis=0), strict=True)
             )
-            lines.append(f"{told if not at else '':53s}{tag:8s}{cells}")
+            lines.append(f"{row if not at else '':53s}{tag:8s}{cells}")
     return lines
 
 
-def _lines(title: str, found: dict[int, Sets], name: str) -> list[str]:
-    every = np.concatenate([getattr(one, name) for one in found.values()])
+def _lines(title: str, by_models: dict[int, Sets], name: str) -> list[str]:
+    every = np.concatenate([getattr(one, name) for one in by_models.values()])
     edges = np.linspace(*np.quantile(every, [0.01, 0.99]), BINS + 1)
     lines = [
         title,
         f"{name:>13s} {'models':>6s} {'sets':>5s}" + "".join(f"{metric:>27s}" for metric in SHOWN),
         " " * 26 + "".join("".join(f"{tag:>9s}" for tag in _SHORT[:_IN_BINS]) for _ in SHOWN),
     ]
-    for models, one in found.items():
+    for models, one in by_models.items():
         for at, (count, error) in enumerate(binned(getattr(one, name), edges, one.error[:, :_IN_BINS])):
             cells = "".join("".join(f"{100 * e:9.2f}" for e in error[:, m]) for m in range(len(SHOWN)))
             span = f"{100 * edges[at]:.1f} to {100 * edges[at + 1]:.1f}"

@@ -21,7 +21,7 @@ SLOW_ABOVE = {"ssme_paper": 5000}
 
 
 def measured(tag: str, rows: int, models: int, classes: int) -> dict[str, float]:
-    """Seconds of the fit, of all values and of all intervals; megabytes that this process grew by."""
+    """Return seconds of the fit, of all values and of all intervals; megabytes that this process grew by."""
     design = Design(classes, models, prevalence=0.0 if classes > 2 else 0.2)
     scores, truth = simulate(design, np.random.default_rng(rows), rows)
     labels = np.where(np.arange(rows) < LABELLED, truth, -1)
@@ -42,7 +42,7 @@ def measured(tag: str, rows: int, models: int, classes: int) -> dict[str, float]
 
 
 def table(tags: Sequence[str], sizes: Sequence[tuple[int, int, int]] = SIZES) -> str:
-    """One line a size and estimator."""
+    """Return one line a size and estimator."""
     out = [
         f"Seconds with {LABELLED} labels: fit, all metrics of all models, the same with intervals; MB grown",
         f"{'rows':>6s}{'M':>3s}{'K':>3s}  {'estimator':14s}"

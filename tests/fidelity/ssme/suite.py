@@ -3,7 +3,7 @@
     python -m tests.fidelity.ssme.suite          # lists the tasks and how good their models are
 
 Two splits of the same designs with different parameters and different draws: settings are chosen on
-"development"; what is printed in tables comes from "reporting", which nothing may be tuned on.
+"development"; the tables come from "reporting", which nothing may be tuned on.
 
 A simulated model m sees evidence x_m in R^K: `strength` at the true class's coordinate, plus noise that
 it shares in part with the other models. From the noise's density follows the exact probability of each
@@ -51,7 +51,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Design:
-    """What a simulated task is made of.
+    """The design of a simulated task.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Design:
 
 
 def simulate(design: Design, rng: np.random.Generator, rows: int) -> tuple[Floats, Ints]:
-    """Scores (rows, M, K) and labels (rows,) of a design."""
+    """Return scores (rows, M, K) and labels (rows,) of a design."""
     share = _shares(design.prevalence, design.classes, rng)
     labels = rng.choice(design.classes, rows, p=share)
     believed = share if design.believed is None else _shares(design.believed, design.classes, rng)
@@ -114,7 +114,7 @@ def simulate(design: Design, rng: np.random.Generator, rows: int) -> tuple[Float
 
 
 def sharpened(scores: Floats, power: float | Floats) -> Floats:
-    """Scores p^a, normalised: overconfident for a > 1, underconfident for a < 1."""
+    """Return scores p^a, normalised: overconfident for a > 1, underconfident for a < 1."""
     logs = power * np.log(np.clip(scores, 1e-12, 1.0))
     raised = np.exp(logs - logs.max(axis=-1, keepdims=True))
     normalised: Floats = raised / raised.sum(axis=-1, keepdims=True)
@@ -130,7 +130,7 @@ def _shares(last: float, classes: int, rng: np.random.Generator) -> Floats:
 
 
 def _evidence(design: Design, rng: np.random.Generator, labels: Ints, strength: Floats) -> Floats:
-    """(rows, models, K). Shared noise comes in whole, so that each model's noise keeps its density."""
+    """Return (rows, models, K). Shared noise comes in whole, so that each model's noise keeps its density."""
     shape, size = SHAPES[design.shape], (len(labels), len(strength), design.classes)
     own, common = shape.draw(rng, size), shape.draw(rng, (size[0], 1, size[2]))
     if design.shape == "normal":
@@ -141,7 +141,7 @@ def _evidence(design: Design, rng: np.random.Generator, labels: Ints, strength: 
 
 
 def _calibrated(design: Design, evidence: Floats, strength: float, share: Floats) -> Floats:
-    """(rows, K) exact class probabilities given one model's evidence (rows, K)."""
+    """Return (rows, K) exact class probabilities given one model's evidence (rows, K)."""
     density = SHAPES[design.shape].log_density
     logs = np.log(share) + density(evidence - strength) - density(evidence)
     raised = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -169,7 +169,7 @@ class Task:
         From a generator to scores and labels.
     kind : {"simulated", "scikit-learn"}
     tags : frozenset of str
-        What is special: "broken", "duplicated", "overconfident", "underconfident", "one model", …
+        Its special properties: "broken", "duplicated", "overconfident", "underconfident", "one model", …
     """
 
     name: str
@@ -237,9 +237,9 @@ DESIGNS = {
 
 
 def tags_of(design: Design) -> frozenset[str]:
-    """What is special about a design."""
+    """Return the special properties of a design."""
     powers = np.asarray(design.powers)
-    told = {
+    tags = {
         "one model": design.models == 1,
         "overconfident": bool((powers > 1).any()),
         "underconfident": bool((powers < 1).any()),
@@ -247,11 +247,11 @@ def tags_of(design: Design) -> frozenset[str]:
         "duplicated": bool(design.duplicated),
         "shifted": design.believed is not None,
     }
-    return frozenset(name for name, holds in told.items() if holds)
+    return frozenset(name for name, holds in tags.items() if holds)
 
 
 def tasks(split: Split) -> tuple[Task, ...]:
-    """All tasks of a split, in a fixed order.
+    """Return all tasks of a split, in a fixed order.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ def tasks(split: Split) -> tuple[Task, ...]:
 
 
 def listed() -> Iterator[str]:
-    """The tasks of both splits."""
+    """Yield the tasks of both splits."""
     yield f"{'task':26s} {'split':12s} {'rows':>6s} {'M':>2s} {'K':>2s}  accuracy of each model in %"
     for split in ("development", "reporting"):
         for task in tasks(split):  # type: ignore[arg-type]

@@ -17,9 +17,9 @@ from tests.fidelity.ssme.suite import DESIGNS, Design, sharpened, simulate, task
 RUNS = 4
 
 
-def errors(found: dict[str, Measured], tag: str) -> Floats:
-    """Mean absolute error in points of the paper's four metrics."""
-    return np.array([100 * found[tag].mean_error(metric).mean() for metric in SHOWN])
+def errors(by_tag: dict[str, Measured], tag: str) -> Floats:
+    """Return mean absolute error in points of the paper's four metrics."""
+    return np.array([100 * by_tag[tag].mean_error(metric).mean() for metric in SHOWN])
 
 
 def test_the_papers_row_and_ours_on_the_papers_data(civilcomments_file: Path) -> None:
@@ -30,22 +30,22 @@ def test_the_papers_row_and_ours_on_the_papers_data(civilcomments_file: Path) ->
     precision). Ours must beat its row, taken over the four metrics.
     """
     half = civilcomments.pool("reporting")
-    found = {
+    by_tag = {
         **measure(half, ["ssme_paper", "ensemble", FLOOR], 20, RUNS, intervals=False),
         **measure(half, ["ssme"], 20, RUNS),
     }
-    paper, ensemble = errors(found, "ssme_paper"), errors(found, "ensemble")
+    paper, ensemble = errors(by_tag, "ssme_paper"), errors(by_tag, "ensemble")
     printed, deviation = np.array(civilcomments.PAPER[20]).T
     slack = 3 * deviation / np.sqrt(RUNS) + np.array([0.5, 0.5, 0.5, 2.5])
     assert (np.abs(paper - printed) <= slack).all()
     assert paper == pytest.approx(ensemble, rel=0.35)  # the trap: EM stays with the mean of the classifiers
-    assert (errors(found, FLOOR)[:3] < paper[:3]).all()
-    assert (errors(found, "ssme") / printed).mean() < 0.9
-    assert found["ssme"].coverage("accuracy") >= 0.9
-    table = civilcomments.error_table({20: found}, RUNS)
+    assert (errors(by_tag, FLOOR)[:3] < paper[:3]).all()
+    assert (errors(by_tag, "ssme") / printed).mean() < 0.9
+    assert by_tag["ssme"].coverage("accuracy") >= 0.9
+    table = civilcomments.error_table({20: by_tag}, RUNS)
     assert "2.34 ±  0.52" in table
-    assert f"{errors(found, 'ssme')[0]:.2f}" in table
-    assert "ssme_paper" in civilcomments.interval_table({20: found}, METRICS)
+    assert f"{errors(by_tag, 'ssme')[0]:.2f}" in table
+    assert "ssme_paper" in civilcomments.interval_table({20: by_tag}, METRICS)
 
 
 def test_the_halves_are_permuted_and_share_no_row(civilcomments_file: Path) -> None:
@@ -108,8 +108,8 @@ def test_designs_do_what_they_say() -> None:
 
 def test_a_power_sharpens_by_appendix_d4() -> None:
     p = np.array([0.9, 0.5, 0.2])
-    found = sharpened(np.stack([1 - p, p], axis=1), 2.0)[:, 1]
-    assert found == pytest.approx(p**2 / (p**2 + (1 - p) ** 2))
+    sharp = sharpened(np.stack([1 - p, p], axis=1), 2.0)[:, 1]
+    assert sharp == pytest.approx(p**2 / (p**2 + (1 - p) ** 2))
 
 
 def test_the_suite_is_as_large_as_promised_and_its_splits_differ() -> None:
@@ -135,21 +135,21 @@ def test_the_suite_is_as_large_as_promised_and_its_splits_differ() -> None:
 
 def test_the_suites_tables_add_up() -> None:
     chosen = [task for task in tasks("development") if task.name in ("2c-3m-independent", "sk-2c-5m-moons")]
-    found = suite_table.lines(chosen, ["ssme", "ensemble", "labelled"], [50], 2)
-    summary = suite_table.summary_table(found)
+    lines = suite_table.lines(chosen, ["ssme", "ensemble", "labelled"], [50], 2)
+    summary = suite_table.summary_table(lines)
     for metric in SHOWN:
         rows = [row for row in summary.splitlines() if row.startswith(f"{metric} ")]
         best = [int(row.split("/")[0].split()[-1]) for row in rows]
         assert len(best) == 3
         assert sum(best) == 2  # each task has one best estimator
-    by_task = suite_table.task_table(found, "accuracy", 2)
+    by_task = suite_table.task_table(lines, "accuracy", 2)
     assert by_task.count("*") == 3  # one a task, and the one of the heading
-    assert f"{100 * found[0].error('ensemble', 'accuracy'):.2f}" in by_task
-    assert found[0].worse("labelled", "ensemble", "accuracy") == -found[0].worse(
+    assert f"{100 * lines[0].error('ensemble', 'accuracy'):.2f}" in by_task
+    assert lines[0].worse("labelled", "ensemble", "accuracy") == -lines[0].worse(
         "ensemble", "labelled", "accuracy"
     )
-    assert "labelled" in suite_table.coverage_table(found, METRICS)
-    lost = suite_table.losses(found, "labelled", ["ensemble"], errors=-1e9)
+    assert "labelled" in suite_table.coverage_table(lines, METRICS)
+    lost = suite_table.losses(lines, "labelled", ["ensemble"], errors=-1e9)
     assert lost.count("against ensemble") == 8
 
 
@@ -166,7 +166,7 @@ def test_tasks_spread_over_processes_give_the_same_numbers() -> None:
     alone, spread = (suite_table.lines(chosen, ["ensemble"], [20], 2, processes) for processes in (1, 2))
     assert [(x.task.name, x.labels) for x in alone] == [(x.task.name, x.labels) for x in spread]
     for one, two in zip(alone, spread, strict=True):
-        np.testing.assert_array_equal(one.found["ensemble"].error, two.found["ensemble"].error)
+        np.testing.assert_array_equal(one.by_tag["ensemble"].error, two.by_tag["ensemble"].error)
 
 
 def test_one_calibrated_model_is_left_at_its_word() -> None:
@@ -174,7 +174,7 @@ def test_one_calibrated_model_is_left_at_its_word() -> None:
     model's own word by half a one, and `ssme` by no more than half a point beyond that."""
     tags = ("ssme", "ensemble", "labelled")
     for task in (task for task in tasks("reporting") if task.name in ("2c-1m", "3c-1m", "9c-1m")):
-        found = measure(task.pool, tags, 20, 6, intervals=False)
-        ours, word, labelled = (100 * np.median(found[tag].mean_error("accuracy")) for tag in tags)
+        by_tag = measure(task.pool, tags, 20, 6, intervals=False)
+        ours, word, labelled = (100 * np.median(by_tag[tag].mean_error("accuracy")) for tag in tags)
         assert ours < word + 0.5
         assert ours < 0.5 * labelled

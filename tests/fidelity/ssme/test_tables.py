@@ -60,10 +60,10 @@ def test_a_cell_is_the_mean_of_what_was_said(small: Pool, monkeypatch: pytest.Mo
     monkeypatch.setattr(per_model, "MODELS", NAMES[:3])
     monkeypatch.setattr(per_model, "COLUMNS", dict.fromkeys(TABLES, ("labelled",)))
     text = per_model.table(small, 3)
-    found = measure(small, ["labelled"], 20, 3)["labelled"]
-    said = 100 * (found.error[:, 0, 1] + small.truth[0, 1])
+    measured = measure(small, ["labelled"], 20, 3)["labelled"]
+    values = 100 * (measured.error[:, 0, 1] + small.truth[0, 1])
     [line] = [line for line in text.split("Table S9")[0].splitlines() if line.startswith(f"{NAMES[1]} ")]
-    assert f"{said.mean():.1f} ± {said.std(ddof=1):4.1f}" in line
+    assert f"{values.mean():.1f} ± {values.std(ddof=1):4.1f}" in line
     assert line.endswith(f"{100 * small.truth[0, 1]:.1f}")
 
 
@@ -114,10 +114,10 @@ def test_a_thousand_epochs_change_only_what_fifty_have_not_settled(small: Pool) 
 
 def test_a_model_alone_is_judged_as_if_there_were_no_other(small: Pool) -> None:
     each = [alone.errors(Pool("one", small.scores[:, [model]], small.labels), 20, 1) for model in range(3)]
-    found = alone.errors(small, 20, 1)
-    np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=0, atol=1e-12)
+    errors = alone.errors(small, 20, 1)
+    np.testing.assert_allclose(errors, np.mean(each, axis=0), rtol=0, atol=1e-12)
     together = measure(small, ["ssme_paper"], 20, 1, intervals=False)["ssme_paper"]
-    assert abs(found[0, 0] - together.mean_error("accuracy")[0]) > 1e-4
+    assert abs(errors[0, 0] - together.mean_error("accuracy")[0]) > 1e-4
 
 
 def test_people_and_sets_are_what_they_say() -> None:
@@ -145,16 +145,16 @@ def test_claims_that_cancel_are_told_from_those_that_do_not() -> None:
 
 
 def test_a_set_is_measured_and_binned_once(tmp_path: Path) -> None:
-    found = semisynthetic.measured(3, 2, kept=tmp_path)
+    sets = semisynthetic.measured(3, 2, kept=tmp_path)
     again = semisynthetic.measured(3, 2, kept=tmp_path)
-    np.testing.assert_array_equal(again.off, found.off)
+    np.testing.assert_array_equal(again.off, sets.off)
     assert len(list(tmp_path.iterdir())) == 2
-    assert found.error.shape == (2, len(semisynthetic.TAGS), 4)
-    assert (found.error >= 0).all()
-    assert ((found.accuracy > 0.7) & (found.accuracy < 0.9)).all()
-    parts = semisynthetic.binned(found.accuracy, np.array([0.0, 0.5, 1.0]), found.error)
+    assert sets.error.shape == (2, len(semisynthetic.TAGS), 4)
+    assert (sets.error >= 0).all()
+    assert ((sets.accuracy > 0.7) & (sets.accuracy < 0.9)).all()
+    parts = semisynthetic.binned(sets.accuracy, np.array([0.0, 0.5, 1.0]), sets.error)
     assert [count for count, _ in parts] == [0, 2]
-    np.testing.assert_allclose(parts[1][1], found.error.mean(axis=0))
+    np.testing.assert_allclose(parts[1][1], sets.error.mean(axis=0))
 
 
 def test_the_kept_tables_hold_what_the_commands_print() -> None:
@@ -169,7 +169,7 @@ def test_the_kept_tables_hold_what_the_commands_print() -> None:
 
 
 def kept_sets() -> list[list[list[float]]]:
-    """The three tables of the kept sets: of each row models, sets, and the errors."""
+    """Return the three tables of the kept sets: of each row models, sets, and the errors."""
     text = kept(command.of_sets, "semisynthetic")
     parts = [part.splitlines() for part in text.split("Figure")[1:]]
     return [
@@ -201,7 +201,7 @@ def test_more_classifiers_help_and_sharpened_scores_are_where_the_mean_fails() -
 
 
 def kept_of_all() -> dict[tuple[str, int], tuple[float, list[float]]]:
-    """By kind and models: "shares off", and the accuracy's errors in the order of the tags."""
+    """Return, by kind and models, "shares off", and the accuracy's errors in the order of the tags."""
     text = kept(command.of_sets, "semisynthetic")
     rows = text.split("All sets")[1].splitlines()[5:]
     tags = len(semisynthetic.TAGS)
@@ -216,10 +216,10 @@ def kept_of_all() -> dict[tuple[str, int], tuple[float, list[float]]]:
 
 
 def test_ssme_stays_with_the_mean_where_it_is_right_and_leaves_it_where_scores_are_sharpened() -> None:
-    """What the module's docstring says: within 0.2 points of the mean, or nearer by half a point."""
-    found = kept_of_all()
-    assert len(found) == 3
-    for (kind, _), (off, (_, ours, mean, labels)) in found.items():
+    """The docstring of the module promises it: within 0.2 points of the mean, or nearer by half a point."""
+    sets = kept_of_all()
+    assert len(sets) == 3
+    for (kind, _), (off, (_, ours, mean, labels)) in sets.items():
         assert ours < 0.5 * labels
         if kind == "people":
             assert ours < mean + 0.2

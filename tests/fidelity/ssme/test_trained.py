@@ -30,7 +30,7 @@ class Rows(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, x):
-        self.asked = x[:, 0].astype(int)
+        self.inputs = x[:, 0].astype(int)
         return np.full((len(x), len(self.classes_)), 1.0 / len(self.classes_))
 
 
@@ -38,13 +38,13 @@ class Rows(ClassifierMixin, BaseEstimator):
 def test_no_row_is_both_learnt_from_and_asked_about(learn):
     n, models = 20_000, [Rows(), Rows(), Rows()]
     data = Data(np.arange(n)[:, None], np.arange(n) % 2, np.arange(1, n + 1) / n)
-    drawn = maker(lambda rng: data, lambda rng: models, 500, learn, voiceless=1)(np.random.default_rng(0))
-    assert drawn.scores.shape == (ESTIMATED, 4, 2)
-    asked = models[0].asked
-    assert len(asked) == len(set(asked)) == ESTIMATED + JUDGED_ON
-    np.testing.assert_array_equal(drawn.labels, data.y[asked[:ESTIMATED]])
+    sample = maker(lambda rng: data, lambda rng: models, 500, learn, voiceless=1)(np.random.default_rng(0))
+    assert sample.scores.shape == (ESTIMATED, 4, 2)
+    inputs = models[0].inputs
+    assert len(inputs) == len(set(inputs)) == ESTIMATED + JUDGED_ON
+    np.testing.assert_array_equal(sample.labels, data.y[inputs[:ESTIMATED]])
     learnt = [set(model.learnt) for model in models]
-    assert all(len(one) == 500 and not one & set(asked) for one in learnt)
+    assert all(len(one) == 500 and not one & set(inputs) for one in learnt)
     if learn == "same":
         assert learnt[0] == learnt[1] == learnt[2]
     else:
@@ -52,8 +52,8 @@ def test_no_row_is_both_learnt_from_and_asked_about(learn):
         assert not learnt[1] & learnt[2]
     if learn == "part":
         assert max(learnt[0]) < min(learnt[1]) < max(learnt[1]) < min(learnt[2])
-    np.testing.assert_allclose(drawn.scores.sum(axis=2), 1.0)
-    assert drawn.scores[:, 3].std() > 0.1  # the model without a voice answers at random
+    np.testing.assert_allclose(sample.scores.sum(axis=2), 1.0)
+    assert sample.scores[:, 3].std() > 0.1  # the model without a voice answers at random
 
 
 def test_the_splits_share_no_draw_and_half_of_the_other_sets_each():
@@ -65,10 +65,10 @@ def test_the_splits_share_no_draw_and_half_of_the_other_sets_each():
     assert len(alone["reporting"]) >= 6
     assert not alone["development"] & alone["reporting"]
     people = next(one for one in SETS if one.name == "people, 3")
-    first, second = (people.drawn(split, 0) for split in BOTH)
+    first, second = (people.draw(split, 0) for split in BOTH)
     assert not np.isin(first.scores[:, 0, 1], second.scores[:, 0, 1]).any()
-    np.testing.assert_array_equal(people.drawn("reporting", 0).scores, second.scores)
-    assert not np.isin(people.drawn("reporting", 1).scores[:, 0, 1], second.scores[:, 0, 1]).any()
+    np.testing.assert_array_equal(people.draw("reporting", 0).scores, second.scores)
+    assert not np.isin(people.draw("reporting", 1).scores[:, 0, 1], second.scores[:, 0, 1]).any()
     assert second.truth[0] == pytest.approx(
         (second.scores.argmax(axis=2) == second.labels[:, None]).mean(axis=0), abs=0.05
     )
@@ -85,28 +85,28 @@ def test_sets_of_files_are_drawn_without_a_row_in_both_parts(tmp_path, monkeypat
     monkeypatch.setattr(trained_sets.scores_file, "find_file", lambda: tmp_path / "scores.npz")
     trained_sets._of_file.cache_clear()
     one = next(each for each in SETS if each.name == "movies-kinds")
-    drawn = one.drawn("files", 0)
+    sample = one.draw("files", 0)
     trained_sets._of_file.cache_clear()
-    shown = np.rint(drawn.scores[:, 0, 0] * 3000).astype(int) - 1
+    shown = np.rint(sample.scores[:, 0, 0] * 3000).astype(int) - 1
     assert len(set(shown.tolist())) == ESTIMATED
-    np.testing.assert_array_equal(drawn.labels, label[shown])
+    np.testing.assert_array_equal(sample.labels, label[shown])
     rest = np.setdiff1d(np.arange(1500), shown)
     right = (score[rest, 0].argmax(axis=1) == label[rest]).mean()
-    assert drawn.truth[METRICS.index("accuracy"), 0] == pytest.approx(right)
+    assert sample.truth[METRICS.index("accuracy"), 0] == pytest.approx(right)
     with pytest.raises(
         FileNotFoundError, match=r"movies-strong\.npz: no such file; the split files needs it"
     ):
-        next(each for each in SETS if each.name == "movies-strong").drawn("files", 0)
+        next(each for each in SETS if each.name == "movies-strong").draw("files", 0)
 
 
 def test_a_row_compares_with_the_better_simple_answer():
     """Two draws of one model; `ssme` is off by 2 and 4 points, the mean by 1, the labels by 5 and 1."""
     truth = np.full((2, len(SHOWN), 1), 0.5)
-    said = np.full((2, len(TAGS), len(SHOWN), 1, 3), np.nan)
+    estimates = np.full((2, len(TAGS), len(SHOWN), 1, 3), np.nan)
     for draw, values in enumerate([(0.52, 0.51, 0.55), (0.46, 0.49, 0.51)]):
         for tag, value in enumerate(values):
-            said[draw, tag, :, 0] = [value, value - 0.03, value + 0.03]
-    row = Row("one", False, 20, said, truth)
+            estimates[draw, tag, :, 0] = [value, value - 0.03, value + 0.03]
+    row = Row("one", False, 20, estimates, truth)
     assert row.error("accuracy") == pytest.approx([3.0, 1.0, 3.0])
     assert row.over("accuracy") == pytest.approx((2.0, 1.0))  # 1 and 3 points, each draw
     assert row.allowed("accuracy") == 0.2
@@ -123,32 +123,32 @@ def test_draws_that_are_kept_or_shared_are_the_same(tmp_path: Path):
     [alone] = trained.measured(people, "development", [20], 2)
     for processes in (1, 2):
         [again] = trained.measured(people, "development", [20], 2, tmp_path, processes)
-        np.testing.assert_array_equal(again.said, alone.said)
+        np.testing.assert_array_equal(again.estimates, alone.estimates)
         np.testing.assert_array_equal(again.truth, alone.truth)
     assert len(list(tmp_path.iterdir())) == 2
     assert alone.error("accuracy")[0] < alone.error("accuracy")[2]
 
 
 def kept_rows() -> Mapping[tuple[str, bool, str, int], list[float]]:
-    """Of the kept table, by metric, whether special, set and labels: errors, over, its error, spans."""
-    found, metric, special = {}, "", False
+    """Return the kept table, by metric, whether special, set and labels: errors, over, its error, spans."""
+    rows, metric, special = {}, "", False
     for line in kept(command.of_trained, "trained").splitlines():
         if line.split(",")[0] in SHOWN:
             metric, special = line.split(",")[0], "without a voice" in line
         elif metric and "/" in line and line[44:51].strip().isdigit():
             cells = line[51:].replace("±", " ").replace("!", " ").replace("/", " ").split()
-            found[metric, special, line[:44].strip(), int(line[44:51])] = [float(cell) for cell in cells]
-    return found
+            rows[metric, special, line[:44].strip(), int(line[44:51])] = [float(cell) for cell in cells]
+    return rows
 
 
 def test_the_kept_table_has_every_set_of_the_reporting_split() -> None:
-    found = kept_rows()
+    rows = kept_rows()
     names = {(one.special, one.name) for one in SETS if "reporting" in one.splits}
     for metric in SHOWN:
         for count in trained.LABELS:
-            assert {
-                (special, name) for m, special, name, n in found if (m, n) == (metric, count)
-            } == names | {(special, MEAN) for special in (False, True)}
+            assert {(special, name) for m, special, name, n in rows if (m, n) == (metric, count)} == names | {
+                (special, MEAN) for special in (False, True)
+            }
 
 
 BEHIND = {

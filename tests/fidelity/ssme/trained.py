@@ -1,4 +1,4 @@
-"""Whether `ssme` is ever worse than the simple answers: sets of trained classifiers (`trained_sets`).
+"""The cases in which `ssme` is worse than the simple answers: sets of trained classifiers (`trained_sets`).
 
 The simple answers are the mean of the classifiers (`ensemble`) and the labelled rows alone (`labelled`). Each
 draw has its own classifiers, its own rows and its own truth; a row of the table is the mean over its draws.
@@ -44,21 +44,21 @@ class Row:
     name: str
     special: bool
     labels: int
-    said: Floats
+    estimates: Floats
     truth: Floats
 
     def errors(self, metric: str) -> Floats:
-        """(draws, len(TAGS)) mean absolute error over the models, in points."""
+        """Return (draws, len(TAGS)) mean absolute error over the models, in points."""
         at = SHOWN.index(metric)
-        off = np.abs(self.said[:, :, at, :, 0] - self.truth[:, None, at])
+        off = np.abs(self.estimates[:, :, at, :, 0] - self.truth[:, None, at])
         return 100.0 * known_mean(off, axis=2)
 
     def error(self, metric: str) -> Floats:
-        """(len(TAGS),) mean over the draws."""
+        """Return (len(TAGS),) mean over the draws."""
         return known_mean(self.errors(metric), axis=0)
 
     def over(self, metric: str) -> tuple[float, float]:
-        """By how much `ssme` is worse than the better simple answer, and the standard error of that."""
+        """Return by how much `ssme` is worse than the better simple answer, and its standard error."""
         errors = self.errors(metric)
         mean = known_mean(errors, axis=0)
         better = 1 + int(np.nanargmin(mean[1:]))
@@ -68,21 +68,21 @@ class Row:
         return float(mean[0] - mean[better]), deviation
 
     def allowed(self, metric: str) -> float:
-        """The most that `over` may be, in points."""
+        """Return the most that `over` may be, in points."""
         if metric != "average_precision":
             return AIMS[metric]
         return 100.0 * AIMS[metric] * float(np.nanmean(self.truth[:, SHOWN.index(metric)]))
 
     def coverage(self, tag: str, metric: str) -> float:
-        """Share of intervals, in %, that hold the truth."""
-        ends = self.said[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
+        """Return share of intervals, in %, that hold the truth."""
+        ends = self.estimates[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
         truth = self.truth[:, SHOWN.index(metric)]
         inside = (ends[..., 0] <= truth) & (truth <= ends[..., 1])
         return 100.0 * float(known_mean(np.where(np.isnan(ends[..., 0]), np.nan, inside), axis=None))
 
     def width(self, tag: str, metric: str) -> float:
-        """Mean width of the intervals, in points."""
-        ends = self.said[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
+        """Return mean width of the intervals, in points."""
+        ends = self.estimates[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
         return 100.0 * float(known_mean(ends[..., 1] - ends[..., 0], axis=None))
 
 
@@ -94,7 +94,7 @@ def measured(
     kept: Path | None = None,
     processes: int = 1,
 ) -> list[Row]:
-    """All rows of some sets.
+    """Return all rows of some sets.
 
     Parameters
     ----------
@@ -104,45 +104,45 @@ def measured(
     runs : int
         Draws of each set.
     kept : Path, optional
-        A folder in which what was said of a draw is looked for before it is measured, and kept.
+        A folder of results: a draw is looked up there before it is measured, and kept there.
     processes : int
         That share the draws.
     """
     jobs = [(SETS.index(one), split, draw, tuple(labels), kept) for one in sets for draw in range(runs)]
-    found = shared_out(_drawn, jobs, processes)
+    draws = shared_out(_measured_draw, jobs, processes)
     rows = []
     for at, one in enumerate(sets):
-        said, truth = zip(*found[at * runs : (at + 1) * runs], strict=True)
+        estimates, truth = zip(*draws[at * runs : (at + 1) * runs], strict=True)
         rows += [
-            Row(one.name, one.special, count, np.stack(said)[:, place], np.stack(truth))
+            Row(one.name, one.special, count, np.stack(estimates)[:, place], np.stack(truth))
             for place, count in enumerate(labels)
         ]
     return rows
 
 
-def _drawn(
+def _measured_draw(
     at: int, split: Split, draw: int, labels: tuple[int, ...], kept: Path | None
 ) -> tuple[Floats, Floats]:
-    """(labels, len(TAGS), len(SHOWN), M, 3) answers and the (len(SHOWN), M) truth of one draw."""
-    work = partial(_said, SETS[at], split, draw, labels)
+    """Return (labels, len(TAGS), len(SHOWN), M, 3) answers and the (len(SHOWN), M) truth of one draw."""
+    work = partial(_estimates, SETS[at], split, draw, labels)
     counts = "-".join(map(str, labels))
     return work() if kept is None else looked_up(kept / f"{split}-{SETS[at].name}-{draw}-{counts}.npz", work)
 
 
-def _said(one: TrainedSet, split: Split, draw: int, labels: tuple[int, ...]) -> tuple[Floats, Floats]:
-    drawn = one.drawn(split, draw)
-    models = range(drawn.scores.shape[1])
-    said = []
+def _estimates(one: TrainedSet, split: Split, draw: int, labels: tuple[int, ...]) -> tuple[Floats, Floats]:
+    sample = one.draw(split, draw)
+    models = range(sample.scores.shape[1])
+    estimates = []
     for count in labels:
-        scores = drawn.scores[: count + UNLABELLED]
-        given = np.where(np.arange(len(scores)) < count, drawn.labels[: len(scores)], -1)
-        fits = [ESTIMATORS[tag](seed=draw).fit(scores, given) for tag in TAGS]
-        said.append(np.stack([answers(fit, models, True, SHOWN)[_SHOWN_AT] for fit in fits]))
-    return np.stack(said), drawn.truth[_SHOWN_AT]
+        scores = sample.scores[: count + UNLABELLED]
+        known_labels = np.where(np.arange(len(scores)) < count, sample.labels[: len(scores)], -1)
+        fits = [ESTIMATORS[tag](seed=draw).fit(scores, known_labels) for tag in TAGS]
+        estimates.append(np.stack([answers(fit, models, True, SHOWN)[_SHOWN_AT] for fit in fits]))
+    return np.stack(estimates), sample.truth[_SHOWN_AT]
 
 
 def table(rows: Sequence[Row], runs: int) -> str:
-    """All rows, metric by metric, and what is over the aims."""
+    """Return all rows, metric by metric, and the rows over the aims."""
     parts = [
         f"Sets of trained classifiers, {runs} draws each, {UNLABELLED:,} unlabelled rows: mean absolute\n"
         "error in points. Over: by how much ssme is worse than the better simple answer ± its standard\n"
@@ -170,7 +170,7 @@ def _of_metric(rows: Sequence[Row], metric: str, special: bool) -> str:
 
 
 def _line(name: str, rows: Sequence[Row], metric: str, over: str = "") -> str:
-    """Means over rows of one number of labels."""
+    """Return means over rows of one number of labels."""
     ours, mean, labelled = np.mean([row.error(metric) for row in rows], axis=0)
     spans = "".join(
         f"{np.mean([row.coverage(tag, metric) for row in rows]):8.1f} / "

@@ -90,13 +90,13 @@ class TrainedSet:
     splits: tuple[Split, ...]
     special: bool = False
 
-    def drawn(self, split: Split, draw: int) -> Drawn:
-        """One draw; the splits have different seeds."""
+    def draw(self, split: Split, draw: int) -> Drawn:
+        """Return one draw; the splits have different seeds."""
         return self.make(np.random.default_rng([_SEEDED.index(split), draw, 18]))
 
 
 def _standard(columns: Sequence[Any], codes: Sequence[Any] = ()) -> Floats:
-    """Standardised numbers beside indicators of the categories; a missing number is the mean."""
+    """Return standardised numbers beside indicators of the categories; a missing number is the mean."""
     numbers = np.column_stack(columns).astype(np.float64)
     numbers = (numbers - np.nanmean(numbers, axis=0)) / np.nanstd(numbers, axis=0)
     return np.concatenate(
@@ -105,8 +105,8 @@ def _standard(columns: Sequence[Any], codes: Sequence[Any] = ()) -> Floats:
 
 
 def _places(values: Any) -> Floats:
-    placed: Floats = rankdata(values, "ordinal") / len(values)
-    return placed
+    ranks: Floats = rankdata(values, "ordinal") / len(values)
+    return ranks
 
 
 _HOURLY = ("temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib")
@@ -129,7 +129,7 @@ def _codes(column: Any) -> Ints:
 
 @cache
 def flights(of: str) -> Data:
-    """Flights and what was known of each before it left; with `of` "…, delay known" as it left.
+    """Return flights and the facts known of each before it left; with `of` "…, delay known" as it left.
 
     Labels: "late" by more than 15 minutes; "three classes" (early by more than 15, on time, late by more
     than 15); "hour late" (more than 60 minutes); "cancelled"; "airport" that it left from; "carrier", the
@@ -160,7 +160,7 @@ def flights(of: str) -> Data:
 
 @cache
 def weather(of: str) -> Data:
-    """Hours of weather at three airports. Labels: "rain" in the hour, or the "season", four."""
+    """Return hours of weather at three airports. Labels: "rain" in the hour, or the "season", four."""
     table = _weather().dropna(subset=["temp", "humid", "wind_speed", "visib"])
     if of == "season":
         columns = [table[name] for name in ("temp", "humid", "wind_speed", "pressure", "visib", "hour")]
@@ -173,8 +173,9 @@ def weather(of: str) -> Data:
 
 @cache
 def surveys(of: str) -> Data:
-    """Answers of women about their marriages ("affairs": any; "rating" of it, five classes), and "visits" to
-    doctors in a year by the insured (none, one to three, more)."""
+    """Return answers of women about their marriages ("affairs": any; "rating" of it, five classes), and
+    "visits" to doctors in a year by the insured (none, one to three, more).
+    """
     if of == "visits":
         table = randhie.load_pandas().data
         visits = table.pop("mdvis").to_numpy()
@@ -190,7 +191,9 @@ def surveys(of: str) -> Data:
 
 @cache
 def measured(of: str) -> Data:
-    """Data sets of scikit-learn. With noise the population is noisy copies of the rows, which are few."""
+    """Return data sets of scikit-learn. With noise the population is noisy copies of the rows, which are
+    few.
+    """
     if of == "digits":
         data = load_digits()
         return Data(data.data / 16.0, data.target.astype(np.int64), _places(data.data.mean(axis=1)))
@@ -246,7 +249,7 @@ def trained(
     voiceless: int = 0,
     power: float = 1.0,
 ) -> Callable[[np.random.Generator], Drawn]:
-    """A maker of draws.
+    """Return a maker of draws.
 
     Parameters
     ----------
@@ -257,32 +260,32 @@ def trained(
     learn : "part", "same" or "own"
         Each from a part of the places, all from the same rows, or each from rows of its own.
     voiceless : int
-        So many more models answer at random.
+        The number of further models that answer at random.
     power : float
         Up to which the scores of a draw are sharpened.
     """
 
     def make(rng: np.random.Generator) -> Drawn:
-        found = data(rng)
+        samples = data(rng)
         models = classifiers(rng)
-        order = rng.permutation(len(found.y))
-        asked = min(ESTIMATED, len(order) // 3)
+        order = rng.permutation(len(samples.y))
+        estimated = min(ESTIMATED, len(order) // 3)
         first = len(order) - min(JUDGED_ON, len(order) // 2)
-        shown, judged, others = order[:asked], order[first:], order[asked:first]
-        scores = np.zeros((asked + len(judged), len(models) + voiceless, int(found.y.max()) + 1))
+        shown, judged, others = order[:estimated], order[first:], order[estimated:first]
+        scores = np.zeros((estimated + len(judged), len(models) + voiceless, int(samples.y.max()) + 1))
         cuts = np.linspace(0.0, 1.0, len(models) + 1)
         for at, (model, (low, high)) in enumerate(zip(models, pairwise(cuts), strict=True)):
             if learn == "part":
-                mine = others[(found.place[others] > low) & (found.place[others] <= high)][:rows]
+                mine = others[(samples.place[others] > low) & (samples.place[others] <= high)][:rows]
             else:
                 mine = others[:rows] if learn == "same" else others[at * rows : (at + 1) * rows]
-            fitted: Any = model.fit(found.x[mine], found.y[mine])
-            scores[:, at, fitted.classes_] = fitted.predict_proba(found.x[np.r_[shown, judged]])
+            fitted: Any = model.fit(samples.x[mine], samples.y[mine])
+            scores[:, at, fitted.classes_] = fitted.predict_proba(samples.x[np.r_[shown, judged]])
         noise = rng.normal(0.0, 1.0, (len(scores), voiceless, scores.shape[2]))
         scores[:, len(models) :] = np.exp(noise)
         scores /= scores.sum(axis=2, keepdims=True)
         scores = sharpened(scores, float(rng.uniform(1.0, power)))
-        return Drawn(scores[:asked], found.y[shown], metrics_of(scores[asked:], found.y[judged]))
+        return Drawn(scores[:estimated], samples.y[shown], metrics_of(scores[estimated:], samples.y[judged]))
 
     return make
 
@@ -330,7 +333,9 @@ def _of_file(name: str) -> tuple[Floats, Ints]:
 
 
 def filed(name: str) -> Callable[[np.random.Generator], Drawn]:
-    """A maker of draws from a file of scores: 1,100 rows for the estimates, the others for the truth."""
+    """Return a maker of draws from a file of scores: 1,100 rows for the estimates, the others for the
+    truth.
+    """
 
     def make(rng: np.random.Generator) -> Drawn:
         scores, labels = _of_file(name)

@@ -47,32 +47,32 @@ def test_classes_that_need_a_shift_each_bring_out_vector_scaling() -> None:
     labels = (rng.random((20_000, 1)) > np.cumsum(truth, axis=1)).sum(axis=1)
     scores = truth * np.array([1.0, 3.0, 9.0])
     scores /= scores.sum(axis=1, keepdims=True)
-    found = choose(scores, labels, labels)
-    assert found.method == "vector"
-    assert list(found.losses) == ["none", "temperature", "platt", "vector", "beta", "isotonic"]
+    choice = choose(scores, labels, labels)
+    assert choice.method == "vector"
+    assert list(choice.losses) == ["none", "temperature", "platt", "vector", "beta", "isotonic"]
 
 
 def test_the_losses_are_those_of_cross_fitting_by_hand() -> None:
     scores, labels = of_two(np.random.default_rng(3).random(1000), np.full(1000, 0.5))
-    found = choose(scores, labels, labels)
-    assert list(found.losses) == ["none", *METHODS]
-    for method, loss in found.losses.items():
+    choice = choose(scores, labels, labels)
+    assert list(choice.losses) == ["none", *METHODS]
+    for method, loss in choice.losses.items():
         calibrated = cross_fit_in_time(CALIBRATORS[method](), scores, labels, labels)
-        given = np.maximum(calibrated[np.arange(1000), labels], 1 / 1002)
-        assert loss == pytest.approx(-np.log(given).mean(), abs=1e-12)
+        chance = np.maximum(calibrated[np.arange(1000), labels], 1 / 1002)
+        assert loss == pytest.approx(-np.log(chance).mean(), abs=1e-12)
 
 
 @pytest.mark.slow
 def test_a_tie_goes_to_the_simpler_though_another_may_read_less() -> None:
     """Calibrated scores: on several of 20 sets another method reads the least, and temperature is taken."""
-    found = []
+    choices = []
     for seed in range(20):
         score = np.random.default_rng(seed).uniform(0.05, 0.95, 2000)
         scores, labels = of_two(score, score, 100 + seed)
-        found.append(choose(scores, labels, labels))
-    least = [min(METHODS, key=each.losses.__getitem__) for each in found]
+        choices.append(choose(scores, labels, labels))
+    least = [min(METHODS, key=each.losses.__getitem__) for each in choices]
     assert sum(method != "temperature" for method in least) >= 3
-    assert sum(each.method == "temperature" for each in found) >= 16
+    assert sum(each.method == "temperature" for each in choices) >= 16
 
 
 def test_weights_move_the_choice() -> None:

@@ -1,4 +1,6 @@
-"""What every calibration method must keep: the table `CALIBRATORS` is walked, so that a new one is too."""
+"""The contract of every calibration method: the tests walk the table `CALIBRATORS`, so that it holds for new
+ones.
+"""
 
 from __future__ import annotations
 
@@ -132,11 +134,11 @@ def test_bad_references_are_named(method: str) -> None:
 @every_width
 def test_cross_fitting_equals_fitting_outside_each_fold_by_hand(method: str, width: int) -> None:
     scores, predicted, labels = rows(width, 101)
-    found = cross_fit_in_time(CALIBRATORS[method](), scores, predicted, labels, folds=4)
+    calibrated = cross_fit_in_time(CALIBRATORS[method](), scores, predicted, labels, folds=4)
     for first, past in ((0, 25), (25, 50), (50, 75), (75, 101)):
         inside = (np.arange(101) >= first) & (np.arange(101) < past)
         fitted = CALIBRATORS[method]().fit(scores[~inside], predicted[~inside], labels[~inside])
-        assert found[inside] == nearly(fitted.apply(scores[inside]))
+        assert calibrated[inside] == nearly(fitted.apply(scores[inside]))
 
 
 def test_cross_fitting_says_which_fold_cannot_be_fitted() -> None:
@@ -168,8 +170,8 @@ def test_an_unknown_method_is_named() -> None:
 @every_method
 @every_width
 def test_a_fit_is_the_same_every_time(method: str, width: int) -> None:
-    found = [CALIBRATORS[method]().fit(*rows(width)).snapshot() for _ in range(2)]
-    assert found[0] == found[1]
+    snapshots = [CALIBRATORS[method]().fit(*rows(width)).snapshot() for _ in range(2)]
+    assert snapshots[0] == snapshots[1]
 
 
 @every_single
@@ -206,11 +208,11 @@ def test_a_prepared_fit_refuses_what_a_fit_refuses_in_the_same_words(method: str
     scores, predicted, labels = rows(width, 600)
     wrong, half = (1 - scores if width < 3 else scores[:, [1, 2, 0]]), np.arange(600) < 300
     weights, words = half.astype(np.float64), r"needs at least two|would reverse|folds must"
-    for given, said in ((wrong, labels), (scores, np.where(half, 0, labels))):
+    for inputs, outcomes in ((wrong, labels), (scores, np.where(half, 0, labels))):
         with pytest.raises(ValueError, match=words) as refused:
-            CALIBRATORS[method]().fit(given[half], predicted[half], said[half], weights[half])
+            CALIBRATORS[method]().fit(inputs[half], predicted[half], outcomes[half], weights[half])
         with pytest.raises(ValueError, match=words) as refused_too:
-            CALIBRATORS[method]().prepare_fit(given, predicted, said)(weights)
+            CALIBRATORS[method]().prepare_fit(inputs, predicted, outcomes)(weights)
         assert str(refused_too.value) == str(refused.value)
 
 
@@ -245,15 +247,17 @@ def test_scores_of_exactly_zero_and_one_stay_finite_and_take_the_frequency(metho
     rng = np.random.default_rng(7)
     side = max(width, 2)
     labels = rng.integers(0, side, 4000)
-    said = np.where(rng.random(4000) < 0.8, labels, rng.integers(0, side, 4000))
-    scores = np.eye(side)[said][:, :width]
+    predicted = np.where(rng.random(4000) < 0.8, labels, rng.integers(0, side, 4000))
+    scores = np.eye(side)[predicted][:, :width]
     if width == 1:
         scores = rng.integers(0, 2, (4000, 1)).astype(np.float64)
-        said = np.zeros(4000, dtype=np.int64)
+        predicted = np.zeros(4000, dtype=np.int64)
         labels = (rng.random(4000) > 0.1 + 0.8 * scores[:, 0]).astype(np.int64)
-    calibrated = CALIBRATORS[method]().fit(scores, said, labels).apply(scores)
+    calibrated = CALIBRATORS[method]().fit(scores, predicted, labels).apply(scores)
     assert np.isfinite(calibrated).all()
-    assert confidence_of(calibrated, said).mean() == pytest.approx((said == labels).mean(), abs=0.03)
+    assert confidence_of(calibrated, predicted).mean() == pytest.approx(
+        (predicted == labels).mean(), abs=0.03
+    )
 
 
 @every_fitting
@@ -268,7 +272,7 @@ def test_one_outcome_or_one_row_is_refused_with_the_way_out(method: str, width: 
 
 @every_fitting
 def test_a_class_without_a_label_gets_next_to_no_probability(method: str) -> None:
-    """Of three classes; of two there would be one outcome only."""
+    """There are three classes; with two there would be one outcome only."""
     scores, predicted, labels = rows(3, 3000)
     present = labels != 2
     fitted = CALIBRATORS[method]().fit(scores[present], predicted[present], labels[present])
@@ -284,13 +288,13 @@ def test_a_class_without_a_label_gets_next_to_no_probability(method: str) -> Non
 def test_scores_the_wrong_way_round_are_refused_with_the_sentence(method: str, width: int) -> None:
     scores, predicted, labels = rows(width, 600)
     wrong = 1 - scores if width < 3 else scores[:, [1, 2, 0]]
-    found = {
+    meanings = {
         1: "a right answer has the larger confidence than a wrong one with a chance of .*; is it the prob",
         2: r"the score of a class is larger where that class is right with a chance of only .* class 0 and "
         r".* class 1; are these classes \(0 to 1, in the order of `classes`\) the wrong way round\?",
         3: r"of only .*for class 0 and .*for class 1 and .*for class 2; are these classes \(0 to 2,",
     }[width]
-    with pytest.raises(ValueError, match=f"calibration would reverse the order of the scores: .*{found}"):
+    with pytest.raises(ValueError, match=f"calibration would reverse the order of the scores: .*{meanings}"):
         CALIBRATORS[method]().fit(wrong, predicted, labels)
 
 

@@ -38,7 +38,7 @@ def draw(
     mean: float = 0.0,
     correlation: float = 0.0,
 ) -> Rows:
-    """A score that does not see what segments and products of the numbers do."""
+    """Return a score that does not see what segments and products of the numbers do."""
     segment = rng.choice(len(shares), n, p=shares)
     numbers = rng.standard_normal((n, 2))
     numbers[:, 1] = correlation * numbers[:, 0] + np.sqrt(1 - correlation**2) * numbers[:, 1]
@@ -54,9 +54,9 @@ def reference_of(rows: Rows) -> CovariateReference:
     return CovariateReference.from_rows(*rows, KINDS, NAMES)
 
 
-def accuracy(found: Adapted, rows: Rows) -> float:
-    assert found.calibration is not None
-    return float(confidence_of(found.calibration.apply(rows[0]), rows[1]).mean())
+def accuracy(adapted: Adapted, rows: Rows) -> float:
+    assert adapted.calibration is not None
+    return float(confidence_of(adapted.calibration.apply(rows[0]), rows[1]).mean())
 
 
 def realised(rows: Rows) -> float:
@@ -71,10 +71,10 @@ def test_weights_are_the_exact_ratio_of_a_discrete_distribution() -> None:
     reference = CovariateReference.from_rows(
         np.full((10_000, 1), 0.5), 0 * wrong, wrong, before[:, None] * 1.0, ["text"], ["a"]
     )
-    found = reference.adapt(after[:, None] * 1.0)
-    np.testing.assert_allclose(found.weights, (new / old)[before], rtol=0.05)
+    adapted = reference.adapt(after[:, None] * 1.0)
+    np.testing.assert_allclose(adapted.weights, (new / old)[before], rtol=0.05)
     kish = 10_000 / float((new**2 / old).sum())
-    assert found.effective == pytest.approx(kish, rel=0.05)
+    assert adapted.effective == pytest.approx(kish, rel=0.05)
 
 
 def test_the_fit_is_that_of_scikit_learn_on_the_same_design() -> None:
@@ -84,12 +84,12 @@ def test_the_fit_is_that_of_scikit_learn_on_the_same_design() -> None:
     reference = CovariateReference.from_rows(
         np.full((800, 1), 0.5), 0 * wrong, wrong, before * 1.0, ["text"] * 2, ["a", "b"]
     )
-    found = reference.adapt(after * 1.0)
+    adapted = reference.adapt(after * 1.0)
     design = np.concatenate([np.eye(5)[np.concatenate([before, after])[:, k]] for k in range(2)], axis=1)
     window = np.repeat([0, 1], [800, 300])
     theirs = LogisticRegression(C=1 / covariates._CATEGORY, tol=1e-10, max_iter=10_000).fit(design, window)
     weights = np.exp(theirs.decision_function(design[:800]))
-    np.testing.assert_allclose(found.weights, weights / weights.mean(), rtol=1e-3)
+    np.testing.assert_allclose(adapted.weights, weights / weights.mean(), rtol=1e-3)
 
 
 def test_the_fit_with_numbers_and_pairs_is_the_minimum_of_the_objective() -> None:
@@ -133,10 +133,10 @@ def test_without_a_shift_nothing_changes(n: int) -> None:
     effective = []
     for _ in range(10):
         window = draw(rng, n)
-        found = reference.adapt(window[3])
-        effective.append(found.effective)
+        adapted = reference.adapt(window[3])
+        effective.append(adapted.effective)
         before = float(confidence_of(plain.apply(window[0]), window[1]).mean())
-        assert accuracy(found, window) == pytest.approx(before, abs=0.03 if n < 1000 else 0.01)
+        assert accuracy(adapted, window) == pytest.approx(before, abs=0.03 if n < 1000 else 0.01)
     assert np.mean(effective) > 0.85 * len(reference)
 
 
@@ -158,14 +158,14 @@ def test_a_shift_that_the_score_does_not_show_is_followed(
     scores, wrong, features = stream(10_000, (0.5, 0.5), 0.0)
     reference = CovariateReference.from_rows(scores, 0 * wrong, wrong, features, KINDS, NAMES)
     scores, wrong, features = stream(4000, shares, correlation)
-    found = reference.adapt(features).calibration
-    assert found is not None
-    sd = 0.5 * np.sqrt(1 / 4000 + 1 / found.effective)
-    assert found.apply(scores).mean() == pytest.approx(1 - wrong.mean(), abs=3 * sd)
+    calibration = reference.adapt(features).calibration
+    assert calibration is not None
+    sd = 0.5 * np.sqrt(1 / 4000 + 1 / calibration.effective)
+    assert calibration.apply(scores).mean() == pytest.approx(1 - wrong.mean(), abs=3 * sd)
 
 
 def test_a_segment_that_is_worse_than_a_coin_near_the_threshold_is_not_flattened() -> None:
-    """Of segment 1 an answer is right 25 points less often at each confidence: P(class 1) falls at 0.5."""
+    """An answer of segment 1 is right 25 points less often at each confidence: P(class 1) falls at 0.5."""
     rng = np.random.default_rng(22)
 
     def stream(n: int, share: float) -> Rows:
@@ -184,7 +184,7 @@ def test_a_segment_that_is_worse_than_a_coin_near_the_threshold_is_not_flattened
 
 
 def reference_plain(reference: CovariateReference, window: Rows) -> Floats:
-    """The window's scores by an isotonic calibration on the reference's rows."""
+    """Return the window's scores by an isotonic calibration on the reference's rows."""
     rows = reference.scores, reference.predicted, reference.labels
     return IsotonicCalibrator().fit(*rows).apply(window[0])
 
@@ -229,12 +229,12 @@ def test_inputs_stay_and_snapshots_return() -> None:
     rng = np.random.default_rng(7)
     rows, window = draw(rng, 1000), draw(rng, 200)
     before = [each.copy() for each in (*rows, window[3])]
-    found = reference_of(rows).adapt(window[3]).calibration
+    calibration = reference_of(rows).adapt(window[3]).calibration
     assert all(np.array_equal(a, b) for a, b in zip(before, (*rows, window[3]), strict=True))
-    assert found is not None
-    again = CovariatesCalibration.from_snapshot(found.snapshot())
-    assert again.snapshot() == found.snapshot()
-    assert np.array_equal(again.apply(window[0]), found.apply(window[0]))
+    assert calibration is not None
+    again = CovariatesCalibration.from_snapshot(calibration.snapshot())
+    assert again.snapshot() == calibration.snapshot()
+    assert np.array_equal(again.apply(window[0]), calibration.apply(window[0]))
 
 
 def spoilt(features: Floats, rows: slice, column: int, value: float) -> Floats:
@@ -265,12 +265,12 @@ def test_rows_that_say_nothing_are_counted_and_too_many_leave_it_unknown(
     assert (few.reason, many.reason) == (None, reason)
     assert few.calibration is not None
     assert many.calibration is None
-    for found, rows in ((few, 10), (many, 11)):
+    for adapted, rows in ((few, 10), (many, 11)):
         counted = [0, 0, 0]
         counted[column] = rows
         of_reason = reason == Reason.FEATURES_MISSING
-        assert (found.missing if of_reason else found.unseen).tolist() == counted
-        assert not (found.unseen if of_reason else found.missing).any()
+        assert (adapted.missing if of_reason else adapted.unseen).tolist() == counted
+        assert not (adapted.unseen if of_reason else adapted.missing).any()
     without = reference.adapt(window[10:])
     np.testing.assert_allclose(few.weights, without.weights, rtol=1e-9)
     assert np.array_equal(many.weights, np.ones(1000))
@@ -279,19 +279,19 @@ def test_rows_that_say_nothing_are_counted_and_too_many_leave_it_unknown(
 def test_a_window_unlike_the_reference_is_unknown() -> None:
     rng = np.random.default_rng(9)
     reference = reference_of(draw(rng, 1000, (0.6, 0.39, 0.01)))
-    found = reference.adapt(draw(rng, 1000, (0.0, 0.0, 1.0), 1.5)[3])
-    assert found.reason == Reason.NO_OVERLAP
-    assert found.calibration is None
-    assert found.effective < covariates.FEWEST_EFFECTIVE
-    assert found.effective == pytest.approx(found.weights.sum() ** 2 / (found.weights**2).sum())
+    adapted = reference.adapt(draw(rng, 1000, (0.0, 0.0, 1.0), 1.5)[3])
+    assert adapted.reason == Reason.NO_OVERLAP
+    assert adapted.calibration is None
+    assert adapted.effective < covariates.FEWEST_EFFECTIVE
+    assert adapted.effective == pytest.approx(adapted.weights.sum() ** 2 / (adapted.weights**2).sum())
 
 
 def test_weights_that_leave_a_number_apart_are_refused_whatever_their_effective_size() -> None:
     rng = np.random.default_rng(21)
     reference, window = reference_of(draw(rng, 5000)), draw(rng, 1000, mean=2.6)[3]
-    found = reference.adapt(window[window[:, 0] < 3.5])
-    assert found.effective > covariates.FEWEST_EFFECTIVE
-    assert found.reason == Reason.NO_OVERLAP
+    adapted = reference.adapt(window[window[:, 0] < 3.5])
+    assert adapted.effective > covariates.FEWEST_EFFECTIVE
+    assert adapted.reason == Reason.NO_OVERLAP
     assert reference.adapt(draw(rng, 1000, mean=1.0)[3]).reason is None
 
 
@@ -320,11 +320,11 @@ def test_more_categories_than_parameters_share_one() -> None:
     reference = CovariateReference.from_rows(
         np.full((len(codes), 1), 0.5), 0 * wrong, wrong, codes[:, None], ["text"], ["user"]
     )
-    found = reference.adapt(np.arange(100.0, 300.0)[:, None])
-    assert not found.unseen.any()
+    adapted = reference.adapt(np.arange(100.0, 300.0)[:, None])
+    assert not adapted.unseen.any()
     rare = codes >= 60
-    assert np.ptp(found.weights[rare]) == pytest.approx(0.0, abs=1e-9)
-    assert found.weights[rare].mean() > 1.5
+    assert np.ptp(adapted.weights[rare]) == pytest.approx(0.0, abs=1e-9)
+    assert adapted.weights[rare].mean() > 1.5
 
 
 def test_rows_without_a_feature_are_left_out_of_the_reference() -> None:
@@ -359,9 +359,9 @@ def test_confidences_and_three_classes(width: int) -> None:
         scores, predicted, labels, segment[:, None], ["text"], ["segment"]
     )
     for value, truth in ((0.0, 0.9), (1.0, 0.4)):
-        found = reference.adapt(np.full((1000, 1), value)).calibration
-        assert found is not None
-        calibrated = found.apply(scores)
+        calibration = reference.adapt(np.full((1000, 1), value)).calibration
+        assert calibration is not None
+        calibrated = calibration.apply(scores)
         assert calibrated.shape == (n, width)
         assert confidence_of(calibrated, predicted).mean() == pytest.approx(
             truth, abs=0.06 if width == 1 else 0.1
@@ -369,9 +369,9 @@ def test_confidences_and_three_classes(width: int) -> None:
 
 
 def test_no_weight_is_above_the_root_of_the_rows() -> None:
-    found = covariates._as_weights(np.append(np.zeros(9_999), 50.0))
-    assert found.mean() == pytest.approx(1.0)
-    assert found[-1] <= 100.0 / (100.0 / 10_000)
+    weights = covariates._as_weights(np.append(np.zeros(9_999), 50.0))
+    assert weights.mean() == pytest.approx(1.0)
+    assert weights[-1] <= 100.0 / (100.0 / 10_000)
     assert covariates._as_weights(np.log([1.0, 3.0])).tolist() == pytest.approx([0.5, 1.5], abs=0.1)
 
 
@@ -400,14 +400,14 @@ def test_no_weight_is_above_the_root_of_the_rows() -> None:
 )
 def test_what_allows_no_reference_is_refused_by_name(change: dict[str, Any], message: str) -> None:
     rows = draw(np.random.default_rng(16), 400)
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         **dict(zip(("scores", "predicted", "labels", "features"), rows, strict=True)),
         "kinds": KINDS,
         "names": NAMES,
         **change,
     }
     with pytest.raises(ValueError, match=re.escape(message)):
-        CovariateReference.from_rows(**given)
+        CovariateReference.from_rows(**arguments)
 
 
 def test_a_window_with_other_columns_is_refused() -> None:
@@ -421,13 +421,13 @@ def model_of(rows: Rows) -> Predictive:
     return fit_predictive(IsotonicCalibrator(), *rows[:3])
 
 
-def spread(found: Adapted, reference: CovariateReference, base: Predictive, rows: Rows) -> float:
-    """Standard error of the window's accuracy from the calibration alone."""
-    assert found.calibration is not None
-    model = found.predictive(base, reference, 3)
+def spread(adapted: Adapted, reference: CovariateReference, base: Predictive, rows: Rows) -> float:
+    """Return standard error of the window's accuracy from the calibration alone."""
+    assert adapted.calibration is not None
+    model = adapted.predictive(base, reference, 3)
     assert (model.number, model.components) == (3, base.components)
     alone = Predictive(model.edges, model.directions, None, model.strata)
-    return alone.variance(confidence_of(found.calibration.apply(rows[0]), rows[1]), None, rows[1]) ** 0.5
+    return alone.variance(confidence_of(adapted.calibration.apply(rows[0]), rows[1]), None, rows[1]) ** 0.5
 
 
 def test_the_calibrations_error_grows_as_the_effective_size_falls() -> None:
@@ -437,10 +437,10 @@ def test_the_calibrations_error_grows_as_the_effective_size_falls() -> None:
     errors = []
     for shares in ((0.5, 0.3, 0.2), (0.1, 0.2, 0.7), (0.02, 0.08, 0.9)):
         window = draw(rng, 2000, shares)
-        found = reference.adapt(window[3])
-        errors.append(spread(found, reference, base, window))
-        claimed = confidence_of(found.calibration.apply(window[0]), window[1])  # type: ignore[union-attr]
-        binomial = np.sqrt((claimed * (1 - claimed)).mean() / found.effective)
+        adapted = reference.adapt(window[3])
+        errors.append(spread(adapted, reference, base, window))
+        claimed = confidence_of(adapted.calibration.apply(window[0]), window[1])  # type: ignore[union-attr]
+        binomial = np.sqrt((claimed * (1 - claimed)).mean() / adapted.effective)
         assert errors[-1] == pytest.approx(binomial, rel=0.2)
     assert errors[0] < errors[1] < errors[2]
 
@@ -452,11 +452,11 @@ def test_errors_of_windows_with_one_number_add_up() -> None:
     shapes, exposures = set(), []
     for mean in (0.0, 0.6):
         window = draw(rng, 1000, mean=mean)
-        found = reference.adapt(window[3])
-        assert found.calibration is not None
-        model = found.predictive(base, reference, 3)
+        adapted = reference.adapt(window[3])
+        assert adapted.calibration is not None
+        model = adapted.predictive(base, reference, 3)
         shapes.add(model.directions.shape[0])
-        claimed = confidence_of(found.calibration.apply(window[0]), window[1])
+        claimed = confidence_of(adapted.calibration.apply(window[0]), window[1])
         exposures.append(model.exposure(model.place(claimed, window[1])))
     assert len(shapes) == 1
     alone = [float(one.along @ one.along) for one in exposures]
@@ -468,11 +468,11 @@ def test_an_unknown_calibration_has_no_error() -> None:
     rng = np.random.default_rng(20)
     rows = draw(rng, 400)
     reference = reference_of(rows)
-    found = reference.adapt(np.full((10, 3), np.nan))
+    adapted = reference.adapt(np.full((10, 3), np.nan))
     with pytest.raises(
         ValueError, match=r"the window has no calibration \(features missing\), so it has no error"
     ):
-        found.predictive(model_of(rows), reference, 1)
+        adapted.predictive(model_of(rows), reference, 1)
 
 
 def test_bins_that_a_flat_curve_joins_keep_each_its_error() -> None:

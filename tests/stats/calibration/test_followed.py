@@ -1,4 +1,4 @@
-"""Following a curve through drift: a slow witness by integration, laws, and what is found in simulations."""
+"""Following a curve through drift: a slow witness by integration, laws, and results of simulations."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_a_constant_shift_agrees_with_integration_over_a_grid() -> None:
     came = np.where(happened == 1, expit(logit(chance) + grid), expit(-logit(chance) - grid))
     logs = WORTH * np.log(came).sum(axis=0)
     prior = np.exp(-(grid**2) / (2 * 0.05)) / np.sqrt(2 * np.pi * 0.05)
-    found = followed(chance, happened, walks=(STILL, walk))
-    assert found.shift[1, 0] == pytest.approx(grid[np.argmax(np.log(prior) + logs)], abs=0.02)
+    posterior = followed(chance, happened, walks=(STILL, walk))
+    assert posterior.shift[1, 0] == pytest.approx(grid[np.argmax(np.log(prior) + logs)], abs=0.02)
     alone = WORTH * np.log(np.where(happened == 1, chance, 1 - chance)).sum()
     ratio = np.log(trapezoid(prior * np.exp(logs - alone), grid))
-    assert np.log(found.weight[1] / found.weight[0]) == pytest.approx(ratio, abs=0.25)
+    assert np.log(posterior.weight[1] / posterior.weight[0]) == pytest.approx(ratio, abs=0.25)
 
 
 @pytest.mark.slow
@@ -47,10 +47,10 @@ def test_what_has_changed_is_found(shift: float, stretch: float) -> None:
     still, new, old = [], [], []
     for seed in range(10):
         chance, happened = labels(500, shift, stretch, seed)
-        found = followed(chance, happened)
+        posterior = followed(chance, happened)
         true = expit(shift + stretch * logit(chance))
-        still.append(found.still)
-        new.append(np.abs(found.curve(LINE, 0)(chance) - true).mean())
+        still.append(posterior.still)
+        new.append(np.abs(posterior.curve(LINE, 0)(chance) - true).mean())
         old.append(np.abs(chance - true).mean())
     assert np.mean(still) < 0.2
     assert np.mean(new) < 0.67 * np.mean(old)
@@ -67,8 +67,8 @@ def test_without_change_the_reference_is_believed_more_and_more() -> None:
 
 def test_a_walk_that_turns_around_is_followed() -> None:
     first, second = labels(500, shift=0.8, seed=1), labels(500, shift=-0.8, seed=2)
-    found = followed(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
-    assert found.weight @ found.shift[:, 0] < -0.3
+    posterior = followed(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
+    assert posterior.weight @ posterior.shift[:, 0] < -0.3
 
 
 def test_a_row_of_weight_two_is_nearly_the_row_twice() -> None:
@@ -86,9 +86,9 @@ def test_curves_that_are_alike_count_once_and_missing_ones_not_at_all() -> None:
     both = followed(np.repeat(chance, 2, axis=1), np.repeat(happened, 2, axis=1))
     np.testing.assert_allclose(both.weight, alone.weight)
     silent = np.concatenate([chance, np.full_like(chance, np.nan)], axis=1)
-    found = followed(silent, np.repeat(happened, 2, axis=1))
-    np.testing.assert_allclose(found.weight, alone.weight)
-    assert not found.shift[:, 1].any()
+    posterior = followed(silent, np.repeat(happened, 2, axis=1))
+    np.testing.assert_allclose(posterior.weight, alone.weight)
+    assert not posterior.shift[:, 1].any()
     nothing = np.full((3, 1), np.nan)
     longer = followed(np.concatenate([chance, nothing]), np.concatenate([happened, np.zeros((3, 1))]))
     assert longer.log_evidence == pytest.approx(alone.log_evidence)
@@ -105,6 +105,6 @@ def test_curves_rise_and_stay_chances_whatever_the_labels() -> None:
 
 
 def test_certain_claims_that_fail_are_no_infinite_surprise() -> None:
-    found = followed(np.array([[0.0], [1.0]]), np.array([[1.0], [0.0]]))
-    assert np.isfinite(found.log_evidence)
-    assert found.weight.sum() == pytest.approx(1.0)
+    posterior = followed(np.array([[0.0], [1.0]]), np.array([[1.0], [0.0]]))
+    assert np.isfinite(posterior.log_evidence)
+    assert posterior.weight.sum() == pytest.approx(1.0)

@@ -24,7 +24,7 @@ def no_predicted(n: int) -> Ints:
 
 
 def by_min_max(y: Floats, weight: Floats) -> Floats:
-    """The min-max formula: each value is the largest, over starts, of the smallest mean over ends."""
+    """Return the min-max formula: each value is the largest, over starts, of the smallest mean over ends."""
     n = len(y)
     mean = lambda a, b: float(np.average(y[a:b], weights=weight[a:b]))  # noqa: E731
     return np.array(

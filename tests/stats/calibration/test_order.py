@@ -1,4 +1,4 @@
-"""How sure it is that scores stand the wrong way round, beside scipy's statistic of the same."""
+"""The evidence that scores are in the wrong order, beside scipy's statistic of the same."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def test_the_chance_told_is_the_share_of_pairs_in_order_ties_a_half(decimals):
     right = rng.random(400) > score  # the likelier right, the smaller the score
     with pytest.raises(ValueError, match="would reverse the order") as refused:
         refuse_reversed_scores("platt", score[:, None], np.where(right, 0, 1))
-    [told] = re.findall(r"with a chance of ([\d.]+%) only", str(refused.value))
+    [chance] = re.findall(r"with a chance of ([\d.]+%) only", str(refused.value))
     area = mannwhitneyu(score[right], score[~right]).statistic / (right.sum() * (~right).sum())
-    assert told == f"{area:.1%}"
+    assert chance == f"{area:.1%}"

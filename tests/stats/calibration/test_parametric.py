@@ -22,7 +22,7 @@ from monitor.stats.calibration.rows import CLIP
 
 
 def two_classes(n: int, seed: int = 0) -> tuple[Floats, Ints, Floats]:
-    """Scores, labels, and the score of the second class, distorted unlike at its two ends."""
+    """Return scores, labels, and the score of the second class, distorted unlike at its two ends."""
     rng = np.random.default_rng(seed)
     truth = rng.beta(1.2, 0.8, n)
     labels = (rng.random(n) < truth).astype(np.int64)
@@ -50,9 +50,9 @@ def test_platts_targets_are_what_they_are() -> None:
     """All scores equal: the curve is the mean of the targets, (N₊ + 1)/(N₊ + 2) and 1/(N₋ + 2)."""
     labels = np.repeat([1, 0], [30, 10])
     scores = np.full((40, 2), 0.5)
-    found = PlattCalibrator().fit(scores, labels, labels).apply(scores[:1])[0, 1]
-    assert found == pytest.approx((30 * 31 / 32 + 10 / 12) / 40, abs=5e-4)
-    assert abs(found - 0.75) > 2e-3
+    calibrated = PlattCalibrator().fit(scores, labels, labels).apply(scores[:1])[0, 1]
+    assert calibrated == pytest.approx((30 * 31 / 32 + 10 / 12) / 40, abs=5e-4)
+    assert abs(calibrated - 0.75) > 2e-3
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -101,9 +101,9 @@ def test_the_temperature_is_the_one_that_a_scalar_search_finds(width: int) -> No
     def loss(sharpness: float) -> float:
         return -float(log_softmax(sharpness * logs, axis=1)[np.arange(2000), labels].sum())
 
-    found = scipy.optimize.minimize_scalar(loss, bounds=(0, 5), method="bounded", options={"xatol": 1e-9})
+    optimum = scipy.optimize.minimize_scalar(loss, bounds=(0, 5), method="bounded", options={"xatol": 1e-9})
     ours = TemperatureCalibrator().fit(scores, labels, labels).sharpness
-    assert ours == pytest.approx(found.x, abs=1e-4)
+    assert ours == pytest.approx(optimum.x, abs=1e-4)
 
 
 @pytest.mark.parametrize("width", [3, 6])
@@ -176,15 +176,15 @@ def test_a_minimum_on_two_floors_and_one_that_does_not_settle() -> None:
         away = at - target
         return float(away @ shape @ away) / 2, shape @ away, shape
 
-    found = minimise(bowl, np.ones(3), np.zeros(3))
+    minimum = minimise(bowl, np.ones(3), np.zeros(3))
     witness = scipy.optimize.minimize(lambda at: bowl(at)[0], np.ones(3), bounds=[(0, None)] * 3, tol=1e-12)
-    np.testing.assert_allclose(found, witness.x, atol=1e-5)
-    assert (found == 0).sum() == 2
+    np.testing.assert_allclose(minimum, witness.x, atol=1e-5)
+    assert (minimum == 0).sum() == 2
     with pytest.raises(ValueError, match="has not settled after 1 steps of Newton's method; last at"):
         minimise(bowl, np.ones(3), np.zeros(3), iterations=1)
 
 
 def test_the_prior_is_a_hundredth_of_a_row() -> None:
     one = np.ones(1)
-    found = logistic_fit(one[:, None], 0 * one, one, 0 * one, -np.inf * one)[0]
-    assert expit(found) + PRIOR * found == pytest.approx(0.0, abs=1e-12)
+    coefficient = logistic_fit(one[:, None], 0 * one, one, 0 * one, -np.inf * one)[0]
+    assert expit(coefficient) + PRIOR * coefficient == pytest.approx(0.0, abs=1e-12)

@@ -20,7 +20,9 @@ WINDOW = 2000
 
 
 def world(drift: float) -> Callable[[Floats], Floats]:
-    """Chance of the second class at a score: that of the reference, less so much on the logit's scale."""
+    """Return chance of the second class at a score: that of the reference, less so much on the logit's
+    scale.
+    """
     return lambda score: 1 / (1 + np.exp(-0.6 * (np.log(score) - np.log1p(-score)) * (1 - drift)))
 
 
@@ -32,8 +34,10 @@ def rows(rng: np.random.Generator, n: int, drift: float, start: float = 0.0) -> 
 
 
 def window_errors(method: str, labels: int, drift: float) -> tuple[Floats, Floats, Floats]:
-    """By trial: error of the mean confidence of a fresh window by the old and the new fit, and the weight."""
-    found = []
+    """Return, by trial, the error of the mean confidence of a fresh window by the old and the new fit, and
+    the weight.
+    """
+    results = []
     for trial in range(TRIALS):
         rng = np.random.default_rng([trial, labels, round(100 * drift)])
         reference, came = rows(rng, REFERENCE, 0.0), rows(rng, labels, drift, 1e5)
@@ -46,8 +50,8 @@ def window_errors(method: str, labels: int, drift: float) -> tuple[Floats, Float
             abs(confidence_of(fitted.apply(window.scores), window.predicted).mean() - accuracy)
             for fitted in (old, new.calibration)
         ]
-        found.append([*errors, new.weight])
-    before, after, weight = np.array(found).T
+        results.append([*errors, new.weight])
+    before, after, weight = np.array(results).T
     return before, after, weight
 
 
@@ -82,15 +86,15 @@ def test_more_labels_follow_more_closely() -> None:
 def test_it_is_the_fit_by_hand_at_the_weight_of_least_held_out_loss(method: str) -> None:
     rng = np.random.default_rng(1)
     reference, came = rows(rng, 1000, 0.0), rows(rng, 200, 0.4, 1e5)
-    found = refitted(reference, came, CALIBRATORS[method]())
-    assert list(found.losses) == nearly([1.0, *(ratio * 0.2 for ratio in reversed(RATIOS) if ratio < 5), 0.0])
-    assert found.losses[found.weight] == min(found.losses.values())
-    assert found.until == came.time[-1]
+    refit = refitted(reference, came, CALIBRATORS[method]())
+    assert list(refit.losses) == nearly([1.0, *(ratio * 0.2 for ratio in reversed(RATIOS) if ratio < 5), 0.0])
+    assert refit.losses[refit.weight] == min(refit.losses.values())
+    assert refit.until == came.time[-1]
     joined = [np.concatenate(pair) for pair in zip(reference[:3], came[:3], strict=True)]
-    weights = np.repeat([found.weight, 1.0], [1000, 200])
+    weights = np.repeat([refit.weight, 1.0], [1000, 200])
     by_hand = CALIBRATORS[method]().fit(*joined, weights)
     np.testing.assert_allclose(
-        found.calibration.apply(came.scores), by_hand.apply(came.scores), rtol=0, atol=1e-12
+        refit.calibration.apply(came.scores), by_hand.apply(came.scores), rtol=0, atol=1e-12
     )
 
 
@@ -115,12 +119,12 @@ def test_weights_of_labels_count_whatever_their_scale() -> None:
     came = LabelledRows(*(column[picked] for column in pool))._replace(weights=1 / chance[picked])
     truth = (pool.predicted == pool.labels).mean()
     accuracy = []
-    for given in (
+    for sample in (
         came,
         came._replace(weights=7 * came.weights),
         came._replace(weights=np.ones(picked.sum())),
     ):
-        fitted = refitted(reference, given, CALIBRATORS["platt"]()).calibration
+        fitted = refitted(reference, sample, CALIBRATORS["platt"]()).calibration
         accuracy.append(confidence_of(fitted.apply(pool.scores), pool.predicted).mean())
     assert accuracy[0] == pytest.approx(truth, abs=0.03)
     assert accuracy[1] == pytest.approx(accuracy[0], abs=1e-9)
@@ -129,10 +133,10 @@ def test_weights_of_labels_count_whatever_their_scale() -> None:
 
 def test_nothing_given_is_changed_and_the_same_comes_twice() -> None:
     rng = np.random.default_rng(4)
-    given = rows(rng, 500, 0.0), rows(rng, 100, 0.3, 1e5)
-    for column in (column for each in given for column in each):
+    samples = rows(rng, 500, 0.0), rows(rng, 100, 0.3, 1e5)
+    for column in (column for each in samples for column in each):
         column.flags.writeable = False
-    first, second = (refitted(*given, CALIBRATORS["isotonic"]()) for _ in range(2))
+    first, second = (refitted(*samples, CALIBRATORS["isotonic"]()) for _ in range(2))
     assert first.calibration.snapshot() == second.calibration.snapshot()
     assert (first.weight, first.losses) == (second.weight, second.losses)
 
@@ -141,9 +145,9 @@ def test_labels_of_one_outcome_keep_the_reference_in_the_fit() -> None:
     """Alone they cannot be fitted on: the weight 0 is left out, not fallen over."""
     rng = np.random.default_rng(5)
     reference, came = rows(rng, 500, 0.0), rows(rng, 60, 0.0, 1e5)
-    found = refitted(reference, came._replace(labels=np.ones(60, dtype=np.int64)), CALIBRATORS["platt"]())
-    assert 0.0 not in found.losses
-    assert found.weight > 0
+    refit = refitted(reference, came._replace(labels=np.ones(60, dtype=np.int64)), CALIBRATORS["platt"]())
+    assert 0.0 not in refit.losses
+    assert refit.weight > 0
 
 
 def test_what_cannot_be_refitted_is_named() -> None:

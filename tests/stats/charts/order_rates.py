@@ -17,7 +17,7 @@ NODES = 40
 
 
 def from_zero() -> NDArray[np.float64]:
-    """The matrix that takes values at the nodes to integrals from 0 to each, and to 1."""
+    """Return the matrix that takes values at the nodes to integrals from 0 to each, and to 1."""
     x, _ = legendre.leggauss(NODES)
     coefficients = np.linalg.inv(legendre.legvander(x, NODES - 1))
     integral = legendre.legint(np.eye(NODES), lbnd=-1, axis=0)
@@ -26,7 +26,7 @@ def from_zero() -> NDArray[np.float64]:
 
 
 def run_length(trend: int | None, zigzag: int | None) -> float:
-    """Windows until so many in a row rise or fall (6 for nelson3), or alternate (14 for nelson4)."""
+    """Return the mean windows until `trend` in a row rise or fall, or `zigzag` in a row alternate."""
     most_steps = 10**6 if trend is None else trend - 1
     most_turns = 10**6 if zigzag is None else zigzag - 2
     states = [(1, turns) for turns in range(min(most_turns, 20))]
@@ -55,5 +55,5 @@ def run_length(trend: int | None, zigzag: int | None) -> float:
 
 if __name__ == "__main__":
     for name, trend, zigzag in (("nelson3", 6, None), ("nelson4", None, 14), ("both", 6, 14)):
-        found = run_length(trend, zigzag)
-        print(f"{name:8s} once in {found:.4f} windows, {1 / found:.9f} a window")
+        windows = run_length(trend, zigzag)
+        print(f"{name:8s} once in {windows:.4f} windows, {1 / windows:.9f} a window")

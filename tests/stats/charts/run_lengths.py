@@ -17,12 +17,14 @@ from monitor.stats.charts.smoothed import cusum_arls, ewma_arls
 
 
 def conditional_arl(rules: tuple[str, ...], error: float, width: float) -> float:
-    """Mean windows until the first alarm of these rules, solved exactly: what `alarm_rate` has a table of."""
+    """Return mean windows until the first alarm of these rules, solved exactly: what `alarm_rate` has a
+    table of.
+    """
     zones, order = _split(rules)
     if not zones:
         return 1 / order
-    found = float(_arls(_chain(zones), np.array([error]), np.array([width]))[0])
-    return 1 / (1 / found + order) if order else found
+    length = float(_arls(_chain(zones), np.array([error]), np.array([width]))[0])
+    return 1 / (1 / length + order) if order else length
 
 
 def ewma_arl(weight: float, error: float, width: float) -> float:
@@ -44,7 +46,7 @@ def in_control_rate(
     overdispersion: float = 1.0,
     spread: Spread = Spread.REFERENCE,
 ) -> float:
-    """False alarms a window of a fleet with these limits, each alarm starting the count anew.
+    """Return the false alarms a window of a fleet with these limits; each alarm starts the count again.
 
     The latch makes the true rate a little lower: no second alarm comes while one is on. `overdispersion` is
     φ, the standard deviation between windows over that of independent rows.
@@ -60,13 +62,13 @@ def limit_multiplier(arl0: float, rules: tuple[str, ...] | Detector, reference_w
 def max_arl0(
     rules: tuple[str, ...] | Detector, reference_windows: float, spread: Spread = Spread.REFERENCE
 ) -> float:
-    """The largest ARL0, in windows, that can be promised."""
+    """Return the largest ARL0, in windows, that can be promised."""
     check_reference(reference_windows)
     return min(HIGHEST_ARL0, 1.0 / _rarest(detector_of(rules), reference_windows, spread)[1])
 
 
 def broken_rules(z: Floats, multiplier: float | Floats, rules: Sequence[str] = RULES) -> Bools:
-    """Which windows of many series complete which rule: `RuleMemory` for whole arrays, for simulation.
+    """Return which windows of many series complete which rule: `RuleMemory` for whole arrays, for simulation.
 
     Parameters
     ----------
@@ -120,8 +122,8 @@ def _all_of(flags: Bools, span: int) -> Bools:
 
 
 def _so_many(flags: Bools, span: int) -> NDArray[np.int64]:
-    """How many of the last `span` windows are flagged, the present one included."""
+    """Return how many of the last `span` windows are flagged, the present one included."""
     total = np.cumsum(flags, axis=-1, dtype=np.int64)
-    found = total.copy()
-    found[..., span:] -= total[..., :-span]
-    return found
+    counts = total.copy()
+    counts[..., span:] -= total[..., :-span]
+    return counts

@@ -1,4 +1,4 @@
-"""What every chart in CHARTS keeps, whatever it computes."""
+"""The contract of every chart in CHARTS."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MANY_RULES = (*WESTERN_ELECTRIC, "nelson3", "nelson4", "nelson7", "nelson8")
 
 
 def ruled(kind: str, *rules: str) -> dict[str, Any]:
-    """The rules as a setting, for a chart that has them."""
+    """Return the rules as a setting, for a chart that has them."""
     return {"rules": rules} if kind in RULED else {}
 
 
@@ -44,7 +44,7 @@ def limit_rule(kind: str) -> str:
 
 
 def reference(m: int = 20, seed: int = 1, mean: float = 0.9) -> Baseline:
-    """Windows of a process whose rows have the binomial's own variance, right for both charts."""
+    """Return windows of a process whose rows have the binomial's own variance, right for both charts."""
     row_sd = math.sqrt(mean * (1 - mean))
     values = np.random.default_rng(seed).normal(mean, row_sd / math.sqrt(SIZE), m)
     return Baseline(values, np.full(m, float(SIZE)), row_sd)
@@ -175,7 +175,7 @@ def test_a_snapshot_taken_anywhere_goes_on_with_the_same_verdicts(kind: str) -> 
 
 
 def through_json(state: ChartState) -> ChartState:
-    """The same; what is not finite would come back as null, which no state has."""
+    """Return the same state; a number that is not finite would come back as null, which no state has."""
     return msgspec.json.decode(msgspec.json.encode(state), type=ChartState)
 
 
@@ -203,7 +203,7 @@ def test_a_snapshot_that_is_none_is_refused(kind: str) -> None:
 
 
 def own_memory(logic: ChartLogic) -> str:
-    """The name of what a chart remembers."""
+    """Return the name of what a chart remembers."""
     state = logic.snapshot()
     return next(
         iter([*state.others, *(key for key in plain(state) if key not in ("others", "quiet_windows"))])
@@ -348,7 +348,7 @@ def test_eight_windows_in_control_release_the_alarm_and_seven_do_not(kind: str) 
 
 
 def settle(logic: LatchedLogic) -> None:
-    """Windows at the centre until the last one that breaks a rule: sums take a while to come back."""
+    """Add windows at the centre until the last one that breaks a rule: sums take a while to come back."""
     for _ in range(40):
         ahead = LatchedLogic(
             logic.center, logic.row_variance, logic.multiplier, logic.detector, logic.snapshot()

@@ -1,4 +1,4 @@
-"""What a short reference cannot carry is a sentence, whatever the chart."""
+"""The sentences about short references, for every chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each chart takes its sigma from, computed by hand."""
+"""The sigma of each chart, computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits from a promise: what is kept exactly, what is refused and how it says so."""
+"""Limits from a promise: exact promises, and refused ones with their sentences."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_overdispersion_costs_what_is_stated_and_no_more(m: int) -> None:
 
 
 def limit_with_laney(m: int) -> float:
-    """The multiplier that keeps the promise at φ = 1 with Laney's plain inflation, by bisection."""
+    """Return the multiplier that keeps the promise at φ = 1 with Laney's plain inflation, by bisection."""
     low, high = 2.0, 4.0
     for _ in range(40):
         middle = (low + high) / 2
@@ -236,7 +236,7 @@ def test_false_alarms_with_a_least_change_by_simulation(chart: LimitChart) -> No
 
 
 def known_limits(chart: LimitChart, sd: float) -> LatchedLogic:
-    """The chart's logic around 0.5, windows of one row."""
+    """Return the chart's logic around 0.5, windows of one row."""
     relevant = RelevantChange(chart.min_change)
     return LatchedLogic(0.5, sd**2, chart.sigmas or 0.0, chart.detector, relevant=relevant)
 

@@ -15,8 +15,10 @@ from tests.stats.charts.run_lengths import broken_rules
 
 
 def by_hand(z: list[float], limit: float) -> list[tuple[str, ...]]:
-    """The rules as the handbook words them, one window after another, for the window that completes one."""
-    found = []
+    """Return the rules as the handbook words them, one window after another, for the window that completes
+    one.
+    """
+    broken_rules = []
     for t in range(len(z)):
         broken = set()
         for side in (1.0, -1.0):
@@ -43,8 +45,8 @@ def by_hand(z: list[float], limit: float) -> list[tuple[str, ...]]:
             broken.add("nelson7")
         if len(last) >= 8 and all(abs(x) > limit / 3 for x in last[-8:]):
             broken.add("nelson8")
-        found.append(tuple(rule for rule in RULES if rule in broken))
-    return found
+        broken_rules.append(tuple(rule for rule in RULES if rule in broken))
+    return broken_rules
 
 
 def run(z: list[float], rules: tuple[str, ...] = RULES, limit: float = 3.0) -> list[tuple[str, ...]]:

@@ -73,13 +73,13 @@ def test_the_memories_that_run_alarm_when_the_equations_say(shift: float) -> Non
         (EwmaDetector(0.14), 1.8, ewma_arl(0.14, shift, 1.8)),
         (CusumDetector(1.0), 2.5, both_sides(0.5, shift, 2.5)),
     ):
-        found = []
+        lengths = []
         for _ in range(600):
             memory, windows = detector.memory(threshold, None), 1
             while not memory.update(float(rng.normal(shift))):
                 windows += 1
-            found.append(windows)
-        assert abs(np.mean(found) - exact) < 4 * np.std(found, ddof=1) / math.sqrt(600)
+            lengths.append(windows)
+        assert abs(np.mean(lengths) - exact) < 4 * np.std(lengths, ddof=1) / math.sqrt(600)
 
 
 def test_many_at_once_agree_with_one_at_a_time() -> None:
@@ -123,8 +123,10 @@ def test_the_moving_range_of_so_many_windows_tells_sigma_as_well_as_stated(m: in
 def test_the_weight_that_suits_a_shift_is_within_one_percent_of_the_best() -> None:
     @cache
     def width(weight: float) -> float:
-        """As `limits` finds it, to 1e-4, but without a table for every width and error of the weight."""
-        return float(brentq(lambda found: ewma_arl(weight, 0.0, found) - 370, 1.5, 4.0, xtol=1e-6))
+        """Return the width that `limits` finds, to 1e-4, but without a table for every width and error of the
+        weight.
+        """
+        return float(brentq(lambda limit: ewma_arl(weight, 0.0, limit) - 370, 1.5, 4.0, xtol=1e-6))
 
     def delay(weight: float, shift: float) -> float:
         return ewma_arl(weight, shift, width(weight))

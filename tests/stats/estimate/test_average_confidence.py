@@ -25,9 +25,9 @@ CONFIDENCES = arrays(np.float64, st.integers(1, 60), elements=st.floats(0.0, 1.0
 
 def test_the_estimate_is_the_mean_and_the_interval_the_exact_quantiles() -> None:
     confidence = np.random.default_rng(0).beta(20, 1, 500)
-    found = average_confidence(confidence)
+    estimate = average_confidence(confidence)
     low, high = PoissonBinomial(confidence).interval(0.95)
-    assert found == nearly(Estimate(float(confidence.mean()), low / 500, high / 500, 0.95, 500))
+    assert estimate == nearly(Estimate(float(confidence.mean()), low / 500, high / 500, 0.95, 500))
 
 
 def test_no_rows_is_unknown() -> None:
@@ -36,23 +36,23 @@ def test_no_rows_is_unknown() -> None:
 
 @given(CONFIDENCES, st.floats(0.5, 0.98))
 def test_an_estimate_lies_in_its_interval_and_the_interval_widens(confidence: Floats, level: float) -> None:
-    found, wider = average_confidence(confidence, level), average_confidence(confidence, level + 0.01)
-    assert isinstance(found, Estimate)
+    estimate, wider = average_confidence(confidence, level), average_confidence(confidence, level + 0.01)
+    assert isinstance(estimate, Estimate)
     assert isinstance(wider, Estimate)
-    assert 0.0 <= wider.lower <= found.lower <= found.value <= found.upper <= wider.upper <= 1.0
+    assert 0.0 <= wider.lower <= estimate.lower <= estimate.value <= estimate.upper <= wider.upper <= 1.0
 
 
 def test_where_all_quantiles_lie_above_the_mean_the_lower_end_is_the_mean() -> None:
-    found = average_confidence([0.9999] * 50)
-    assert isinstance(found, Estimate)
+    estimate = average_confidence([0.9999] * 50)
+    assert isinstance(estimate, Estimate)
     assert PoissonBinomial([0.9999] * 50).interval(0.95) == (50, 50)
-    assert (found.lower, found.upper) == (found.value, 1.0)
+    assert (estimate.lower, estimate.upper) == (estimate.value, 1.0)
 
 
 def test_many_windows_are_what_each_is_alone() -> None:
     confidence = np.random.default_rng(1).beta(9, 1, (2000, 80))  # more than one batch
-    found = average_confidence_many(confidence, 0.9)
-    for row, window in zip(found[::97], confidence[::97], strict=True):
+    estimates = average_confidence_many(confidence, 0.9)
+    for row, window in zip(estimates[::97], confidence[::97], strict=True):
         alone = average_confidence(window, 0.9)
         assert isinstance(alone, Estimate)
         assert row.tolist() == nearly([alone.value, alone.lower, alone.upper])

@@ -34,13 +34,13 @@ def by_loop(raw: Floats, other: Floats, bins: int) -> float:
     return total
 
 
-def value(found: CalibrationErrorEstimate) -> float:
-    assert isinstance(found.result, Estimate)
-    return found.result.value
+def value(estimate: CalibrationErrorEstimate) -> float:
+    assert isinstance(estimate.result, Estimate)
+    return estimate.result.value
 
 
 def simulated(n: int, seed: int) -> tuple[Floats, Floats]:
-    """Raw scores of the paper's data, and a calibrated chance that is lower by up to 6 points."""
+    """Return raw scores of the paper's data, and a calibrated chance that is lower by up to 6 points."""
     raw = confidences(np.random.default_rng(seed), ORIGINAL, (n,))
     return raw, raw - 0.3 * raw * (1 - raw) - 0.02 * raw
 
@@ -54,15 +54,15 @@ def test_equals_the_loop_over_bins(n: int, bins: int) -> None:
 
 def test_a_calibrated_model_reads_zero() -> None:
     raw, _ = simulated(500, 1)
-    found = calibration_error(raw, raw)
-    assert value(found) == 0.0
-    assert found.standard_error == 0.0
+    estimate = calibration_error(raw, raw)
+    assert value(estimate) == 0.0
+    assert estimate.standard_error == 0.0
 
 
 def test_tied_scores_share_the_bins_that_they_span() -> None:
     """Four rows tied over two bins count by half in each: the gaps +0.2 and −0.2 cancel in both."""
-    found = calibration_error([0.5] * 4, [0.3, 0.3, 0.7, 0.7], bins=2)
-    assert value(found) == pytest.approx(0.0, abs=1e-15)
+    estimate = calibration_error([0.5] * 4, [0.3, 0.3, 0.7, 0.7], bins=2)
+    assert value(estimate) == pytest.approx(0.0, abs=1e-15)
     # Rows 0.4 | 0.6 0.6 0.6 in bins of two: the first holds 0.4 and a third of the three tied gaps.
     tied = calibration_error([0.4, 0.6, 0.6, 0.6], [0.3, 0.6, 0.6, 0.3], bins=2)
     assert value(tied) == pytest.approx((abs(0.1 + 0.1) + abs(0.2)) / 4)
@@ -85,19 +85,19 @@ def test_order_of_rows_is_irrelevant_even_with_ties(raw: Floats, seed: int, rand
 
 @given(GRID)
 def test_the_error_lies_in_its_interval_and_within_zero_and_one(raw: Floats) -> None:
-    for found in (
+    for estimate in (
         calibration_error(raw, 1 - raw),
         labelled_calibration_error(raw, raw < 0.3).plain,
         labelled_calibration_error(raw, raw < 0.3).corrected,
     ):
-        assert isinstance(found.result, Estimate)
-        assert 0.0 <= found.result.lower <= found.result.value <= found.result.upper <= 1.0
+        assert isinstance(estimate.result, Estimate)
+        assert 0.0 <= estimate.result.lower <= estimate.result.value <= estimate.result.upper <= 1.0
 
 
 def test_equal_scores_everywhere_are_one_gap() -> None:
-    found = calibration_error([0.9] * 500, [0.8] * 500)
-    assert value(found) == pytest.approx(0.1)
-    assert found.standard_error == pytest.approx(0.0, abs=1e-6)
+    estimate = calibration_error([0.9] * 500, [0.8] * 500)
+    assert value(estimate) == pytest.approx(0.1)
+    assert estimate.standard_error == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_mean_gap_is_a_lower_bound() -> None:
@@ -114,23 +114,23 @@ def test_the_interval_covers_the_value_of_the_population(n: int) -> None:
     held = 0
     for trial in range(400):
         some = np.random.default_rng(trial).integers(0, len(raw), n)
-        found = calibration_error(raw[some], calibrated[some], seed=trial).result
-        assert isinstance(found, Estimate)
-        held += found.lower <= truth <= found.upper
+        estimate = calibration_error(raw[some], calibrated[some], seed=trial).result
+        assert isinstance(estimate, Estimate)
+        held += estimate.lower <= truth <= estimate.upper
     assert abs(held / 400 - 0.95) <= 3 * sqrt(0.95 * 0.05 / 400) + 0.02
 
 
 def test_the_standard_error_is_the_scatter_between_windows() -> None:
     windows = [calibration_error(*simulated(500, seed), seed=seed) for seed in range(300)]
-    scatter = np.std([value(found) for found in windows], ddof=1)
-    stated = np.mean([found.standard_error for found in windows])
+    scatter = np.std([value(window) for window in windows], ddof=1)
+    stated = np.mean([window.standard_error for window in windows])
     assert stated == pytest.approx(scatter, rel=0.15)  # three standard errors of a deviation from 300
 
 
 def test_draws_of_different_seeds_pool_like_independent_windows() -> None:
-    """With draws paired up, the average of four windows would scatter as much as one."""
-    found = [calibration_error(*simulated(500, seed), seed=seed) for seed in range(40)]
-    draws = np.array([f.draws for f in found])
+    """The average of four windows would scatter as much as one, if draws were paired up."""
+    estimates = [calibration_error(*simulated(500, seed), seed=seed) for seed in range(40)]
+    draws = np.array([f.draws for f in estimates])
     pooled = draws.mean(axis=0).std(ddof=1)
     independent = sqrt(float((draws.std(axis=1, ddof=1) ** 2).sum())) / 40
     assert pooled == pytest.approx(independent, rel=0.2)
@@ -156,10 +156,10 @@ def test_input_is_left_alone() -> None:
 
 def test_too_few_rows_are_unknown() -> None:
     assert calibration_error([], []).result == Unknown(Reason.NO_ROWS)
-    found = calibration_error([0.5] * 19, [0.5] * 19)
-    assert found.result == Unknown(Reason.TOO_FEW_ROWS)
-    assert found.draws is None
-    assert found.standard_error is None
+    estimate = calibration_error([0.5] * 19, [0.5] * 19)
+    assert estimate.result == Unknown(Reason.TOO_FEW_ROWS)
+    assert estimate.draws is None
+    assert estimate.standard_error is None
     assert labelled_calibration_error([], []).corrected.result == Unknown(Reason.NO_LABELS)
     assert labelled_calibration_error([0.5], [True]).plain.result == Unknown(Reason.TOO_FEW_ROWS)
 
@@ -167,14 +167,14 @@ def test_too_few_rows_are_unknown() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [500, 2000])
 def test_label_noise_is_taken_off_a_calibrated_model(n: int) -> None:
-    """Trials: 300. Plain reads 3.4 points at n = 500; what is left is below 1.1 points."""
+    """Trials: 300. Plain reads 3.4 points at n = 500; the rest is below 1.1 points."""
     rng = np.random.default_rng(6)
     plain, corrected = [], []
     for _ in range(300):
         raw = confidences(rng, ORIGINAL, (n,))
-        found = labelled_calibration_error(raw, outcomes(rng, raw))
-        plain.append(value(found.plain))
-        corrected.append(value(found.corrected))
+        estimate = labelled_calibration_error(raw, outcomes(rng, raw))
+        plain.append(value(estimate.plain))
+        corrected.append(value(estimate.corrected))
     scale = sqrt(500 / n)
     assert np.mean(plain) == pytest.approx(0.0336 * scale, abs=0.0015)
     assert np.mean(corrected) < 0.011 * scale
@@ -199,9 +199,9 @@ def test_a_miscalibrated_model_still_reads_right(curve: str) -> None:
     plain, corrected = [], []
     for _ in range(300):
         raw = confidences(rng, ORIGINAL, (500,))
-        found = labelled_calibration_error(raw, outcomes(rng, CURVES[curve](raw)))
-        plain.append(value(found.plain))
-        corrected.append(value(found.corrected))
+        estimate = labelled_calibration_error(raw, outcomes(rng, CURVES[curve](raw)))
+        plain.append(value(estimate.plain))
+        corrected.append(value(estimate.corrected))
     assert np.mean(corrected) == pytest.approx(truth, abs=0.010)
     assert abs(np.mean(corrected) - truth) <= abs(np.mean(plain) - truth) + 0.004
 
@@ -215,15 +215,15 @@ def test_the_corrected_interval_holds_the_truth() -> None:
     held = 0
     for trial in range(300):
         raw = confidences(rng, ORIGINAL, (500,))
-        found = labelled_calibration_error(raw, outcomes(rng, CURVES["too high"](raw)), seed=trial)
-        assert isinstance(found.corrected.result, Estimate)
-        held += found.corrected.result.lower <= truth <= found.corrected.result.upper
+        estimate = labelled_calibration_error(raw, outcomes(rng, CURVES["too high"](raw)), seed=trial)
+        assert isinstance(estimate.corrected.result, Estimate)
+        held += estimate.corrected.result.lower <= truth <= estimate.corrected.result.upper
     assert held / 300 >= 0.95 - 3 * sqrt(0.95 * 0.05 / 300)
 
 
 def test_perfect_and_certain_answers_need_no_correction() -> None:
-    found = labelled_calibration_error(np.ones(100), np.ones(100))
-    assert value(found.plain) == value(found.corrected) == 0.0
+    estimate = labelled_calibration_error(np.ones(100), np.ones(100))
+    assert value(estimate.plain) == value(estimate.corrected) == 0.0
 
 
 def test_bad_input_is_named() -> None:

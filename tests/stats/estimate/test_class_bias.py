@@ -17,7 +17,9 @@ def density(value, variance):
 
 
 def witness(shown: ShownErrors, usual: float) -> tuple[float, float]:
-    """Mean and mean square of the newest bias beyond the usual, by sums over a fine lattice of s and of b."""
+    """Return mean and mean square of the newest bias beyond the usual, by sums over a fine lattice of s
+    and of b.
+    """
     s = np.linspace(-12, 12, 1201)
     error, information = shown.error[0], shown.information[0]
     z, noise = error / information, 1 / information
@@ -61,8 +63,8 @@ def test_the_moments_are_those_of_a_slow_witness(own, last):
     """After a jump, and where one window was off."""
     information = np.array([[40.0, 25.0, 60.0]])
     shown = ShownErrors(information * [0.1, -0.8, last], information, 500, own)
-    found = [each.item() for each in shown.moments(np.array([0.05]))]
-    assert found == pytest.approx(witness(shown, 0.05), rel=0.02, abs=1e-4)
+    moments = [each.item() for each in shown.moments(np.array([0.05]))]
+    assert moments == pytest.approx(witness(shown, 0.05), rel=0.02, abs=1e-4)
 
 
 def labelled(rng, windows, bias=0.0, rows=100):
@@ -84,10 +86,10 @@ def test_labels_that_bear_out_the_reference_add_little_and_a_bias_shows():
     """100 streams of 10 windows with 100 labels each: right confidences, or a bias of 0.8 logits."""
     right, wrong = [], []
     for seed in range(100):
-        for bias, found in ((0.0, right), (-0.8, wrong)):
+        for bias, samples in ((0.0, right), (-0.8, wrong)):
             errors = ClassErrors()
             errors.add(*labelled(np.random.default_rng(seed), 10, bias))
-            found.append(moments(errors, 10))
+            samples.append(moments(errors, 10))
     squares = np.array([square for _, square in right])
     assert squares.mean() < 0.02
     assert (squares > 0.05).mean() < 0.05

@@ -75,7 +75,7 @@ def witnesses(labels: Ints, predicted: Ints, ranking: Floats, classes: Iterable[
 
 
 def averaged(width: int) -> Iterable[int]:
-    """The classes whose mean is the metric's value."""
+    """Return the classes whose mean is the metric's value."""
     return [width - 1] if width == 2 else range(width)
 
 
@@ -85,15 +85,17 @@ def test_certain_scores_give_scikit_learns_values_and_no_width(metric: str, widt
     scores, predicted = rows(200, width)
     labels = np.random.default_rng(1).integers(0, width, 200)
     certain = np.eye(width)[labels]
-    found = classification_estimates(certain, predicted, [metric], ranking=scores)[metric]
+    estimate = classification_estimates(certain, predicted, [metric], ranking=scores)[metric]
     want = witnesses(labels, predicted, scores, averaged(width))[metric].mean()
-    assert isinstance(found, Estimate)
-    assert (found.value, found.lower, found.upper) == pytest.approx((want, want, want), abs=1e-12)
+    assert isinstance(estimate, Estimate)
+    assert (estimate.value, estimate.lower, estimate.upper) == pytest.approx((want, want, want), abs=1e-12)
 
 
 @cache
 def enumerated(seed: int) -> tuple[Floats, Ints, Floats, dict[str, Floats]]:
-    """Scores of 7 rows, classes acted on, and all 2^7 labellings: the chance of each, and its values."""
+    """Return scores of 7 rows, classes acted on, and all 2^7 labellings: the chance of each, and its
+    values.
+    """
     scores, predicted = rows(7, 2, seed)
     labellings = np.array(list(product((0, 1), repeat=7)))
     mass = np.where(labellings == 1, scores[:, 1], scores[:, 0]).prod(axis=1)
@@ -114,14 +116,14 @@ def test_a_small_window_is_enumerated(metric: str) -> None:
     scores, predicted, mass, values = enumerated(3)
     value = values[metric]
     known = ~np.isnan(value)
-    found = classification_details(scores, predicted, [metric])[metric]
-    assert found.undefined == pytest.approx(mass[~known].sum(), abs=1e-13)
+    detail = classification_details(scores, predicted, [metric])[metric]
+    assert detail.undefined == pytest.approx(mass[~known].sum(), abs=1e-13)
     order = np.argsort(value[known])
     cdf = np.cumsum(mass[known][order]) / mass[known].sum()
     lower, upper = (value[known][order][np.searchsorted(cdf, q - 1e-12)] for q in (0.025, 0.975))
-    assert isinstance(found.result, Estimate)
-    assert found.result.lower == pytest.approx(min(lower, found.result.value))
-    assert found.result.upper == pytest.approx(max(upper, found.result.value))
+    assert isinstance(detail.result, Estimate)
+    assert detail.result.lower == pytest.approx(min(lower, detail.result.value))
+    assert detail.result.upper == pytest.approx(max(upper, detail.result.value))
 
 
 @pytest.mark.slow
@@ -139,14 +141,14 @@ def test_the_draws_have_the_mean_and_the_quantiles_of_an_enumeration(metric: str
 
 
 def drawn_labels(rng: np.random.Generator, scores: Floats, times: int) -> Ints:
-    """So many labellings (times, rows) by the scores' chances."""
+    """Return `times` labellings (times, rows) by the scores' chances."""
     edges = np.cumsum(scores, axis=1)[:, :-1]
     return (rng.random((times, len(scores), 1)) >= edges).sum(axis=2)
 
 
 @cache
 def values_of_drawn_labels(width: int) -> dict[str, Floats]:
-    """Of 400 rows, by metric 150 values."""
+    """Return, by metric, 150 values of 400 rows."""
     scores, predicted = rows(400, width, seed=7)
     each = [
         witnesses(labels, predicted, scores, averaged(width))
@@ -159,15 +161,15 @@ def values_of_drawn_labels(width: int) -> dict[str, Floats]:
 @pytest.mark.parametrize("width", [2, 3])
 @pytest.mark.parametrize("metric", CLASSIFICATION_METRICS)
 def test_value_and_interval_agree_with_drawn_labels(metric: str, width: int) -> None:
-    drawn = values_of_drawn_labels(width)[metric]
+    samples = values_of_drawn_labels(width)[metric]
     scores, predicted = rows(400, width, seed=7)
-    found = classification_estimates(scores, predicted, [metric])[metric]
-    assert isinstance(found, Estimate)
-    sd = float(np.std(drawn))
-    assert abs(found.value - np.mean(drawn)) < 4 * sd / np.sqrt(150)
+    estimate = classification_estimates(scores, predicted, [metric])[metric]
+    assert isinstance(estimate, Estimate)
+    sd = float(np.std(samples))
+    assert abs(estimate.value - np.mean(samples)) < 4 * sd / np.sqrt(150)
     # A 2.5 % quantile of 150 drawn values has a standard error of 0.21 sd.
-    assert (found.lower, found.upper) == pytest.approx(
-        tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.8 * sd
+    assert (estimate.lower, estimate.upper) == pytest.approx(
+        tuple(np.quantile(samples, [0.025, 0.975])), abs=0.8 * sd
     )
 
 
@@ -179,8 +181,8 @@ def test_row_sd_is_the_spread_of_the_estimate_over_windows(width: int) -> None:
     windows = []
     for _ in range(150):
         some = rng.choice(20_000, 300, replace=False)
-        found = classification_estimates(population[some], acted[some], CLASSIFICATION_METRICS)
-        windows.append([found[metric].value for metric in CLASSIFICATION_METRICS])
+        estimates = classification_estimates(population[some], acted[some], CLASSIFICATION_METRICS)
+        windows.append([estimates[metric].value for metric in CLASSIFICATION_METRICS])
     details = classification_details(population, acted, CLASSIFICATION_METRICS)
     for metric, values in zip(CLASSIFICATION_METRICS, np.array(windows).T, strict=True):
         # The standard deviation of 150 values has a relative error of 6 %.
@@ -208,11 +210,13 @@ def test_the_matrix_of_failure_prediction_is_the_papers_table() -> None:
 
 def test_the_accuracy_is_average_confidence() -> None:
     scores, predicted = rows(500, 3)
-    found = classification_estimates(scores, predicted, ["accuracy"])["accuracy"]
+    estimate = classification_estimates(scores, predicted, ["accuracy"])["accuracy"]
     want = average_confidence(scores[np.arange(500), predicted])
-    assert isinstance(found, Estimate)
+    assert isinstance(estimate, Estimate)
     assert isinstance(want, Estimate)
-    assert (found.value, found.lower, found.upper) == pytest.approx((want.value, want.lower, want.upper))
+    assert (estimate.value, estimate.lower, estimate.upper) == pytest.approx(
+        (want.value, want.lower, want.upper)
+    )
 
 
 def test_three_classes_by_class_micro_and_macro() -> None:
@@ -240,11 +244,11 @@ def test_micro_ranks_all_pairs(metric: str) -> None:
     scores, predicted = rows(200, 3)
     labels = np.random.default_rng(1).integers(0, 3, 200)
     score = roc_auc_score if metric == "auroc" else average_precision_score
-    found = classification_estimates(np.eye(3)[labels], predicted, [metric], average="micro", ranking=scores)[
-        metric
-    ]
-    assert found.value == pytest.approx(score(np.eye(3)[labels].ravel(), scores.ravel()))
-    assert (found.lower, found.upper) == pytest.approx((found.value, found.value))
+    estimate = classification_estimates(
+        np.eye(3)[labels], predicted, [metric], average="micro", ranking=scores
+    )[metric]
+    assert estimate.value == pytest.approx(score(np.eye(3)[labels].ravel(), scores.ravel()))
+    assert (estimate.lower, estimate.upper) == pytest.approx((estimate.value, estimate.value))
 
 
 def test_ranking_by_raw_scores_keeps_what_calibration_joins() -> None:
@@ -274,15 +278,15 @@ def test_what_labels_would_mostly_leave_undefined_is_unknown(
     chance: float, acted: int, metric: str, reason: Reason
 ) -> None:
     scores = np.tile([1 - chance, chance], (100, 1))
-    found = classification_details(scores, np.full(100, acted), [metric])[metric]
-    assert found.result == Unknown(reason)
-    assert found.undefined > 0.5
+    detail = classification_details(scores, np.full(100, acted), [metric])[metric]
+    assert detail.result == Unknown(reason)
+    assert detail.undefined > 0.5
 
 
 def test_a_confidence_alone_has_an_accuracy_and_nothing_else() -> None:
-    found = classification_estimates(np.full((50, 1), 0.8), np.zeros(50, dtype=int), ["accuracy", "f1"])
-    assert found["accuracy"].value == pytest.approx(0.8)
-    assert found["f1"] == Unknown(Reason.NOT_DEFINED)
+    estimates = classification_estimates(np.full((50, 1), 0.8), np.zeros(50, dtype=int), ["accuracy", "f1"])
+    assert estimates["accuracy"].value == pytest.approx(0.8)
+    assert estimates["f1"] == Unknown(Reason.NOT_DEFINED)
 
 
 GOOD = np.array([[0.4, 0.6], [0.7, 0.3]])
@@ -306,9 +310,9 @@ GOOD = np.array([[0.4, 0.6], [0.7, 0.3]])
     ],
 )
 def test_bad_arguments_are_named(arguments: dict[str, object], message: str) -> None:
-    given = {"scores": GOOD, "predicted": [1, 0], "metrics": ["recall"]} | arguments
+    inputs = {"scores": GOOD, "predicted": [1, 0], "metrics": ["recall"]} | arguments
     with pytest.raises(ValueError, match=message):
-        classification_estimates(**given)  # type: ignore[arg-type]
+        classification_estimates(**inputs)  # type: ignore[arg-type]
 
 
 def test_confusion_refuses_a_confidence_and_a_threshold_out_of_range() -> None:
@@ -319,20 +323,20 @@ def test_confusion_refuses_a_confidence_and_a_threshold_out_of_range() -> None:
 
 
 def test_intervals_of_the_confusion_matrix_are_those_of_every_labelling_counted() -> None:
-    """By enumeration: 3 classes, 7 rows, all 2,187 labellings with their chances."""
+    """The test enumerates 3 classes, 7 rows, all 2,187 labellings with their chances."""
     rng = np.random.default_rng(11)
     scores = rng.dirichlet(np.ones(3), 7)
     predicted = np.array([0, 0, 0, 0, 1, 1, 2])
-    found = confusion_intervals(scores, predicted, 0.8)
+    intervals = confusion_intervals(scores, predicted, 0.8)
     every = np.array(list(product(range(3), repeat=7)))
     chance = scores[np.arange(7), every].prod(axis=1)
-    assert found[..., 0] == pytest.approx(expected_confusion(scores, predicted))
+    assert intervals[..., 0] == pytest.approx(expected_confusion(scores, predicted))
     for i, k in product(range(3), repeat=2):
         count = ((every == i) & (predicted == k)).sum(axis=1)
         cdf = np.cumsum(np.bincount(count, chance, minlength=8))
         low, high = np.searchsorted(cdf, [0.1, 0.9])
-        value = found[i, k, 0]
-        assert found[i, k, 1:] == pytest.approx([min(low, value), max(high, value)])
+        value = intervals[i, k, 0]
+        assert intervals[i, k, 1:] == pytest.approx([min(low, value), max(high, value)])
 
 
 def test_a_confusion_matrix_of_a_window_without_rows_is_all_0() -> None:

@@ -1,4 +1,4 @@
-"""What every estimator from confidences keeps to, whatever it computes."""
+"""The contract of every estimator from confidences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def of_class(metric: str) -> Estimator:
 
 
 def on_reference(fit: Callable[[Floats, Floats], ATC | DoCFeat]) -> Estimator:
-    """Fitted on a labelled reference, which is the same for each window."""
+    """Return fitted on a labelled reference, which is the same for each window."""
     rng = np.random.default_rng(17)
     confidence = rng.beta(8, 2, 1000)
     fitted = fit(confidence, (rng.random(1000) < confidence).astype(np.float64))
@@ -118,33 +118,33 @@ def test_intervals_lie_within_0_and_1_hold_the_value_and_widen_with_the_level(na
     scores, predicted = window(200, width)
     widths = []
     for level in (0.5, 0.8, 0.95, 0.99):
-        found = ESTIMATORS[name](scores, predicted, level)
-        assert isinstance(found, Estimate)
-        assert 0.0 <= found.lower <= found.value <= found.upper <= 1.0
-        assert (found.level, found.n) == (level, 200)
-        widths.append(found.upper - found.lower)
+        result = ESTIMATORS[name](scores, predicted, level)
+        assert isinstance(result, Estimate)
+        assert 0.0 <= result.lower <= result.value <= result.upper <= 1.0
+        assert (result.level, result.n) == (level, 200)
+        widths.append(result.upper - result.lower)
     assert widths == sorted(widths)
     assert (widths[0] < widths[-1]) == (name not in OF_ANY_LEVEL)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_no_rows_are_unknown_and_one_row_never_breaks(name: str) -> None:
-    found = ESTIMATORS[name](np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 0.95)
-    assert found == Unknown("no rows")
+    result = ESTIMATORS[name](np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 0.95)
+    assert result == Unknown("no rows")
     one = ESTIMATORS[name](np.array([[0.3, 0.7]]), np.array([1]), 0.95)
     assert isinstance(one, Unknown) or 0.0 <= one.lower <= one.value <= one.upper <= 1.0
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_equal_scores_give_an_estimate(name: str) -> None:
-    found = ESTIMATORS[name](np.tile([0.4, 0.6], (100, 1)), np.ones(100, dtype=np.int64), 0.95)
+    result = ESTIMATORS[name](np.tile([0.4, 0.6], (100, 1)), np.ones(100, dtype=np.int64), 0.95)
     if name == "precision, first class":
-        assert found == Unknown("class never predicted")
+        assert result == Unknown("class never predicted")
         return
-    assert isinstance(found, Estimate)
-    assert 0.0 <= found.lower <= found.value <= found.upper <= 1.0
+    assert isinstance(result, Estimate)
+    assert 0.0 <= result.lower <= result.value <= result.upper <= 1.0
     if name.startswith("auroc"):
-        assert (found.lower, found.value, found.upper) == pytest.approx((0.5, 0.5, 0.5))
+        assert (result.lower, result.value, result.upper) == pytest.approx((0.5, 0.5, 0.5))
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -152,8 +152,8 @@ def test_scores_of_0_and_1_and_a_single_class_never_break(name: str) -> None:
     predicted = np.arange(100) % 2
     alone = np.tile([1.0, 0.0], (100, 1))
     for scores in (np.eye(2)[predicted], np.eye(2)[1 - predicted], alone):
-        found = ESTIMATORS[name](scores, predicted, 0.95)
-        assert isinstance(found, Unknown) or 0.0 <= found.lower <= found.value <= found.upper <= 1.0
+        result = ESTIMATORS[name](scores, predicted, 0.95)
+        assert isinstance(result, Unknown) or 0.0 <= result.lower <= result.value <= result.upper <= 1.0
     assert isinstance(ESTIMATORS[name](alone, predicted, 0.95), Unknown) == (
         name in UNKNOWN_OF_THE_FIRST_ALONE
     )

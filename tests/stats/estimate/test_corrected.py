@@ -28,7 +28,7 @@ STEADY = Correction.unknown(N)
 
 
 def only(hypothesis, variance=0.05, block_rows=100):
-    """Settings that know the law of motion."""
+    """Return settings that know the law of motion."""
     return Correction(variance, np.where(np.arange(len(HYPOTHESES)) == hypothesis, 1.0, 0.0), block_rows)
 
 
@@ -40,7 +40,7 @@ def stream(windows, seed=1, bias=0.0, n=N):
 
 
 def fed(settings, confidence, right, labelled, late=0):
-    """The correction after all windows; labels of `labelled` rows come so many windows late."""
+    """Return the correction after all windows; labels of `labelled` rows come `late` windows late."""
     logic, blocks = settings.build(), []
     for k, rows in enumerate(confidence):
         blocks.append(logic.close(k, rows))
@@ -104,12 +104,12 @@ def test_it_is_near_the_posterior_of_many_drawn_paths(monkeypatch, hypothesis, s
     confidence, right = stream(2, seed=hypothesis, bias=-0.7, n=200)
     labelled = picked(confidence.shape, share)
     expected = witness(settings, hypothesis, confidence, right, labelled, paths=60_000)
-    found = fed(settings, confidence, right, labelled).estimate(1)
+    estimate = fed(settings, confidence, right, labelled).estimate(1)
     # The paths' own error is 0.002; the assumed density, the linearisation and the shape of the interval are
     # allowed 4 % of its width more, and whole counts half a row.
     allowed = 0.005 + 0.04 * (expected[2] - expected[1])
-    assert found.value == pytest.approx(expected[0], abs=0.006)
-    assert [found.lower, found.upper] == pytest.approx(expected[1:], abs=allowed)
+    assert estimate.value == pytest.approx(expected[0], abs=0.006)
+    assert [estimate.lower, estimate.upper] == pytest.approx(expected[1:], abs=allowed)
 
 
 def test_labels_narrow_the_interval_around_the_truth():
@@ -154,32 +154,32 @@ def test_it_resumes_to_the_byte_wherever_it_was_cut():
 
 @pytest.mark.parametrize("late", [0, 2, 7])
 def test_asking_in_between_changes_nothing(late):
-    """Neither does what is asked: windows alone or together, in one pass or in two."""
+    """A query changes nothing either: windows alone or together, in one pass or in two."""
     confidence, right = stream(16)
     labelled = picked(confidence.shape, 0.2)
     labelled[:, 200:300] = False  # a block without labels
-    asked, silent, blocks = STEADY.build(), STEADY.build(), []
+    queried, silent, blocks = STEADY.build(), STEADY.build(), []
     for k in range(16):
-        for logic in (asked, silent):
+        for logic in (queried, silent):
             blocks.append(logic.close(k, confidence[k]))
-        asked.estimate(k)
+        queried.estimate(k)
         if (of := k - late) >= 0:
             known = labelled[of]
-            for logic in (asked, silent):
+            for logic in (queried, silent):
                 logic.push(blocks[2 * of][known], confidence[of][known], right[of][known])
-        asked.estimate(k, pooled=min(k + 1, 1 + k % 5))
-    assert asked.estimate(15) == silent.estimate(15)
-    assert pack(asked.snapshot()) == pack(silent.snapshot())
-    assert asked.estimate(15, pooled=5) == silent.estimate(15, pooled=5)
-    assert asked.estimate(12) == STEADY.build(silent.snapshot()).estimate(12)
+        queried.estimate(k, pooled=min(k + 1, 1 + k % 5))
+    assert queried.estimate(15) == silent.estimate(15)
+    assert pack(queried.snapshot()) == pack(silent.snapshot())
+    assert queried.estimate(15, pooled=5) == silent.estimate(15, pooled=5)
+    assert queried.estimate(12) == STEADY.build(silent.snapshot()).estimate(12)
 
 
 def test_a_fully_labelled_window_is_known():
     confidence, right = stream(3)
     everything = np.ones(confidence.shape, dtype=bool)
-    found = fed(STEADY, confidence, right, everything)
-    assert all((one.unlabelled == 0).all() for one in found.snapshot().windows)
-    assert found.estimate(1) == Estimate(*[right[1].mean()] * 3, 0.95, N)
+    logic = fed(STEADY, confidence, right, everything)
+    assert all((one.unlabelled == 0).all() for one in logic.snapshot().windows)
+    assert logic.estimate(1) == Estimate(*[right[1].mean()] * 3, 0.95, N)
 
 
 class History:
@@ -224,8 +224,8 @@ class History:
         if at < 0:
             assert self.logic.forecast() == resumed.forecast()
         else:
-            asked = self.logic.windows[at], 0.95, self.rng.integers(1, at + 2)
-            assert self.logic.estimate(*asked) == resumed.estimate(*asked)
+            arguments = self.logic.windows[at], 0.95, self.rng.integers(1, at + 2)
+            assert self.logic.estimate(*arguments) == resumed.estimate(*arguments)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -286,13 +286,13 @@ def test_labels_that_come_very_late_still_find_the_time_of_their_answers():
     alone = logic.estimate(119)
     for k in range(30, 60):
         logic.push(blocks[k][old[k]], confidence[k][old[k]], right[k][old[k]])
-    found = logic.estimate(119)
-    assert found.value == pytest.approx(alone.value, abs=0.02)
-    assert found.lower < right[119].mean() < found.upper
+    estimate = logic.estimate(119)
+    assert estimate.value == pytest.approx(alone.value, abs=0.02)
+    assert estimate.lower < right[119].mean() < estimate.upper
 
 
 def test_old_labels_count_whenever_they_come():
-    """Those of a window before the kept ones, after later windows left without labels."""
+    """Labels of a window before the kept ones come after later windows left without labels."""
     confidence, right = stream(14, bias=-1.0)
     early, late = STEADY.build(), STEADY.build()
     for k in range(14):
@@ -419,17 +419,17 @@ def test_certain_answers_keep_a_value():
     logic = STEADY.build()
     blocks = logic.close(0, np.ones(N))
     logic.push(blocks[:100], np.ones(100), np.arange(100) > 49)
-    found = logic.estimate(0)
-    assert 0 <= found.lower <= found.value <= found.upper <= 1
+    estimate = logic.estimate(0)
+    assert 0 <= estimate.lower <= estimate.value <= estimate.upper <= 1
 
 
 def test_a_wider_level_has_a_wider_interval():
     confidence, right = stream(4)
     logic = fed(STEADY, confidence, right, picked(confidence.shape, 0.2))
-    found = [logic.estimate(3, level) for level in (0.5, 0.8, 0.9, 0.95, 0.99)]
-    widths = [one.upper - one.lower for one in found]
+    estimates = [logic.estimate(3, level) for level in (0.5, 0.8, 0.9, 0.95, 0.99)]
+    widths = [one.upper - one.lower for one in estimates]
     assert widths == sorted(widths)
-    assert len({one.value for one in found}) == 1
+    assert len({one.value for one in estimates}) == 1
 
 
 def test_a_still_reference_keeps_the_still_hypothesis_and_a_moving_one_does_not():
@@ -460,8 +460,8 @@ def test_it_covers_on_stable_streams_and_on_drift():
                 known = picked(N, 0.1, seed=k)
                 logic.push(blocks[known], confidence[k][known], right[k][known])
                 if k >= 30:
-                    found = logic.estimate(k)
-                    held.append(found.lower <= right[k].mean() <= found.upper)
+                    estimate = logic.estimate(k)
+                    held.append(estimate.lower <= right[k].mean() <= estimate.upper)
         assert np.mean(held) >= least, drift
 
 
@@ -504,8 +504,8 @@ def test_rows_whose_confidence_was_another_when_their_labels_came_leave_a_share(
     logic = STEADY.build()
     logic.push(np.arange(N - 1) // 100 * 100, np.full(N - 1, 0.95), np.zeros(N - 1, dtype=bool))
     logic.close(0, np.full(N, 0.9))
-    found = logic.estimate(0)
-    assert 0 <= found.lower <= found.value <= found.upper <= 1 / N
+    estimate = logic.estimate(0)
+    assert 0 <= estimate.lower <= estimate.value <= estimate.upper <= 1 / N
 
 
 def test_the_forecast_is_that_of_the_start_until_labels_come_and_then_follows_them():
@@ -519,29 +519,29 @@ def test_the_forecast_is_that_of_the_start_until_labels_come_and_then_follows_th
     for window in range(1, 6):
         logic.push(blocks, confidence, rng.random(N) < expit(logit(0.9) - 1.0))
         blocks = logic.close(window, confidence)
-    found = logic.forecast()
-    assert found.mean == pytest.approx(-1.0, abs=3 * found.deviation)
-    assert found.deviation < 0.5
-    assert logic.forecast() == found
+    forecast = logic.forecast()
+    assert forecast.mean == pytest.approx(-1.0, abs=3 * forecast.deviation)
+    assert forecast.deviation < 0.5
+    assert logic.forecast() == forecast
     resumed = STEADY.build(logic.snapshot())
-    assert resumed.forecast() == found
+    assert resumed.forecast() == forecast
 
 
 def test_a_forecast_changes_nothing_of_later_windows():
     """It keeps the belief at the end of the newest window, from which the next one starts."""
-    found = []
-    for asked in (False, True):
+    estimates = []
+    for with_forecast in (False, True):
         logic, confidence = STEADY.build(), np.full(N, 0.9)
         rng = np.random.default_rng(6)
         for window in range(5):
             blocks = logic.close(window, confidence)
             logic.push(blocks[::3], confidence[::3], rng.random(len(blocks[::3])) < 0.8)
-            if asked:
+            if with_forecast:
                 logic.forecast()
             if window == 2:
                 logic.recalibrated(-0.5, 0.01)
-            found.append(logic.estimate(window))
-    assert found[:5] == found[5:]
+            estimates.append(logic.estimate(window))
+    assert estimates[:5] == estimates[5:]
 
 
 def test_a_forecast_between_late_labels_and_pooled_windows_changes_neither():
@@ -558,8 +558,8 @@ def test_a_forecast_between_late_labels_and_pooled_windows_changes_neither():
 
 
 def test_a_chance_is_shifted_in_logits():
-    found = shifted(np.array([0.5, 1.0]), np.array([2.0, 1.0]), np.array([1.0, 0.0]))
-    assert found == pytest.approx([expit(1.0), 1 - 1e-6])
+    chances = shifted(np.array([0.5, 1.0]), np.array([2.0, 1.0]), np.array([1.0, 0.0]))
+    assert chances == pytest.approx([expit(1.0), 1 - 1e-6])
 
 
 @pytest.mark.parametrize("rows", [(100,), (100, 100, 100), (100, 25, 60)])

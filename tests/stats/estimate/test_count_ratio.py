@@ -20,15 +20,15 @@ def count(p: list[float] | Floats) -> TrimmedPmf:
     return trim(PoissonBinomial(p).pmf) if len(p) else nothing()
 
 
-def ratio(kind: str, found: list[float], missed: list[float]) -> CountRatio:
+def ratio(kind: str, flagged: list[float], missed: list[float]) -> CountRatio:
     weight, own = KINDS[kind]
     rest = count(missed) if own else nothing()
-    fixed = 0 if kind == "recall" else len(found)
-    return CountRatio(count(found), rest, weight, own, fixed, len(found) + len(missed))
+    fixed = 0 if kind == "recall" else len(flagged)
+    return CountRatio(count(flagged), rest, weight, own, fixed, len(flagged) + len(missed))
 
 
 def grid(of: CountRatio) -> tuple[Floats, Floats, float]:
-    """Every value in order, its mass, and the mass that is undefined: the slow witness."""
+    """Return every value in order, its mass, and the mass that is undefined: the slow witness."""
     hits = of.hits.offset + np.arange(len(of.hits.mass))[:, None]
     rest = of.rest.offset + np.arange(len(of.rest.mass))[None, :]
     below = of.own * hits + rest + of.fixed
@@ -40,11 +40,11 @@ def grid(of: CountRatio) -> tuple[Floats, Floats, float]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(found=chances, missed=chances, level=st.sampled_from([0.1, 0.5, 0.8, 0.95]))
+@given(flagged=chances, missed=chances, level=st.sampled_from([0.1, 0.5, 0.8, 0.95]))
 def test_quantiles_are_those_of_the_joint_grid(
-    kind: str, found: list[float], missed: list[float], level: float
+    kind: str, flagged: list[float], missed: list[float], level: float
 ) -> None:
-    of = ratio(kind, found, missed)
+    of = ratio(kind, flagged, missed)
     values, mass, undefined = grid(of)
     assert of.undefined == pytest.approx(undefined, abs=1e-13)
     if undefined > 1 - 1e-9:
@@ -75,16 +75,16 @@ def test_a_large_grid_is_cut_down_before_it_is_sorted(kind: str, monkeypatch: py
 @pytest.mark.parametrize("kind", KINDS)
 def test_value_standard_error_and_interval_agree_with_drawn_counts(kind: str) -> None:
     rng = np.random.default_rng(2)
-    found, missed = rng.beta(3, 1, 900), rng.beta(1, 9, 1100)
-    of = ratio(kind, found.tolist(), missed.tolist())
-    hits = (rng.random((20_000, 900), np.float32) < found).sum(axis=1)
+    flagged, missed = rng.beta(3, 1, 900), rng.beta(1, 9, 1100)
+    of = ratio(kind, flagged.tolist(), missed.tolist())
+    hits = (rng.random((20_000, 900), np.float32) < flagged).sum(axis=1)
     rest = (rng.random((20_000, 1100), np.float32) < missed).sum(axis=1) * of.own
-    drawn = of.weight * hits / (of.own * hits + rest + of.fixed)
-    sd = drawn.std()
-    assert abs(of.value - drawn.mean()) < 4 * sd / np.sqrt(20_000) + sd**2  # a ratio of means: O(1/n) off
+    ratios = of.weight * hits / (of.own * hits + rest + of.fixed)
+    sd = ratios.std()
+    assert abs(of.value - ratios.mean()) < 4 * sd / np.sqrt(20_000) + sd**2  # a ratio of means: O(1/n) off
     assert of.standard_error == pytest.approx(sd, rel=0.03)  # a drawn sd has a relative error of 0.5 %
     # A drawn 2.5 % quantile of 20,000 has a standard error of 0.019 sd.
-    assert of.interval(0.95) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.08 * sd)
+    assert of.interval(0.95) == pytest.approx(tuple(np.quantile(ratios, [0.025, 0.975])), abs=0.08 * sd)
 
 
 def test_pooling_convolves_both_counts() -> None:

@@ -42,47 +42,47 @@ def mean(values: Sequence[float]) -> float:
 
 def by_loop(window: Rows, baseline: Rows, level: float) -> dict[str, tuple[float, float]]:
     """Mix and within of each part, row by row."""
-    found = {}
+    effects = {}
     for k, name in enumerate(NAMES):
         now, before = ([term for code, term in rows if code == k] for rows in (window, baseline))
         if not now and not before:
             continue
         share, share_before = len(now) / len(window), len(before) / len(baseline)
         own, own_before = mean(now or before), mean(before or now)
-        found[name] = ((share - share_before) * (own_before - level), share * (own - own_before))
-    return found
+        effects[name] = ((share - share_before) * (own_before - level), share * (own - own_before))
+    return effects
 
 
 @given(ROWS, ROWS)
 def test_it_is_what_a_loop_over_the_rows_finds(window: Rows, baseline: Rows) -> None:
-    found = decomposed(sums(window), sums(baseline))
-    expected = by_loop(window, baseline, found.level)
-    assert set(found.names) == set(expected)
-    order = [found.names.index(name) for name in expected]
+    decomposition = decomposed(sums(window), sums(baseline))
+    expected = by_loop(window, baseline, decomposition.level)
+    assert set(decomposition.names) == set(expected)
+    order = [decomposition.names.index(name) for name in expected]
     mix, within = np.array(list(expected.values())).T
-    np.testing.assert_allclose(found.mix[order], mix, atol=1e-14)
-    np.testing.assert_allclose(found.within[order], within, atol=1e-14)
+    np.testing.assert_allclose(decomposition.mix[order], mix, atol=1e-14)
+    np.testing.assert_allclose(decomposition.within[order], within, atol=1e-14)
 
 
 @given(ROWS, ROWS)
 def test_the_parts_sum_to_the_whole_to_the_last_bits(window: Rows, baseline: Rows) -> None:
     """Parts in one of the two alone included: hypothesis leaves most of six parts out of short lists."""
-    found = decomposed(sums(window), sums(baseline))
+    decomposition = decomposed(sums(window), sums(baseline))
     whole = mean([term for _, term in window]) - mean([term for _, term in baseline])
-    assert abs(math.fsum([*found.mix, *found.within]) - whole) <= 16 * np.finfo(float).eps
-    assert abs(found.change - whole) <= 16 * np.finfo(float).eps
+    assert abs(math.fsum([*decomposition.mix, *decomposition.within]) - whole) <= 16 * np.finfo(float).eps
+    assert abs(decomposition.change - whole) <= 16 * np.finfo(float).eps
 
 
 def test_a_part_that_is_new_or_gone_is_all_mix() -> None:
     baseline = [(0, 0.9)] * 6 + [(1, 0.6)] * 4  # mean 0.78
     window = [(0, 0.9)] * 5 + [(2, 0.5)] * 5  # mean 0.70
-    found = decomposed(sums(window), sums(baseline))
-    assert found.names == ["p0", "p1", "p2"]
-    assert found.within.tolist() == nearly([0.0, 0.0, 0.0])
-    assert found.level == pytest.approx(0.78), "outside of the part that is new"
-    assert found.mix.tolist() == pytest.approx([-0.1 * 0.12, -0.4 * -0.18, 0.5 * -0.28])
-    assert (found.mean[1], found.mean_before[2]) == nearly((0.6, 0.5))
-    assert found.change == pytest.approx(-0.08)
+    decomposition = decomposed(sums(window), sums(baseline))
+    assert decomposition.names == ["p0", "p1", "p2"]
+    assert decomposition.within.tolist() == nearly([0.0, 0.0, 0.0])
+    assert decomposition.level == pytest.approx(0.78), "outside of the part that is new"
+    assert decomposition.mix.tolist() == pytest.approx([-0.1 * 0.12, -0.4 * -0.18, 0.5 * -0.28])
+    assert (decomposition.mean[1], decomposition.mean_before[2]) == nearly((0.6, 0.5))
+    assert decomposition.change == pytest.approx(-0.08)
 
 
 @given(ROWS, ROWS, st.randoms(use_true_random=False))
@@ -113,9 +113,9 @@ def test_a_large_part_that_grows_gets_the_effect_of_its_share() -> None:
     """From 60 to 90 % of the rows: against the whole mean of 0.78, the others would have 3.6 of 6 points."""
     baseline = [(0, 0.7)] * 60 + [(1, 0.9)] * 20 + [(2, 0.9)] * 20
     window = [(0, 0.7)] * 90 + [(1, 0.9)] * 5 + [(2, 0.9)] * 5
-    found = decomposed(sums(window), sums(baseline))
-    assert (found.level, found.change) == nearly((0.9, -0.06))
-    assert found.changes.tolist() == pytest.approx([-0.06, 0.0, 0.0])
+    decomposition = decomposed(sums(window), sums(baseline))
+    assert (decomposition.level, decomposition.change) == nearly((0.9, -0.06))
+    assert decomposition.changes.tolist() == pytest.approx([-0.06, 0.0, 0.0])
 
 
 # --- the rule of naming ------------------------------------------------------------------------------------
@@ -156,11 +156,11 @@ def test_a_cause_in_one_group_is_not_told_as_one_of_a_class_that_goes_with_it() 
             causes = {"group": group, "class": of_class}
             at = causes[("group", "class")[fallen]] == 1
             now = rng.beta(18, 3, 500) - 0.2 * at
-            found = {
+            decompositions = {
                 "group": split(group, now, then, before),
                 "class": split(of_class, now, then, before_class),
             }
-            assert most_concentrated(found) == ("group", "class")[fallen]
+            assert most_concentrated(decompositions) == ("group", "class")[fallen]
 
 
 @pytest.mark.simulation
@@ -179,9 +179,9 @@ def test_with_many_rows_a_difference_that_matters_to_nobody_names_nothing() -> N
     rng = np.random.default_rng(9)
     before, codes = rng.integers(0, 2, 10**6), rng.integers(0, 2, 10**6)
     then = rng.beta(18, 3, 10**6)
-    found = split(codes, rng.beta(18, 3, 10**6) - 0.08 - 0.002 * codes, then, before)
-    assert found.evidence.max() > 50, "it is beyond chance"
-    assert most_concentrated({"group": found}) is None
+    decomposition = split(codes, rng.beta(18, 3, 10**6) - 0.08 - 0.002 * codes, then, before)
+    assert decomposition.evidence.max() > 50, "it is beyond chance"
+    assert most_concentrated({"group": decomposition}) is None
 
 
 def test_one_part_alone_is_no_dimension() -> None:
@@ -208,8 +208,8 @@ def test_the_terms_of_a_ratio_have_its_change_as_their_mean(
         return scores, scores.argmax(axis=1)
 
     def value(scores: NDArray[np.float64], predicted: NDArray[np.int64]) -> float:
-        found = classification_estimates(scores, predicted, [metric], positive=positive, average=average)
-        return found[metric].value
+        estimates = classification_estimates(scores, predicted, [metric], positive=positive, average=average)
+        return estimates[metric].value
 
     before, now = window(800, 0.4), window(300, 0.8)
     micro = average == "micro"

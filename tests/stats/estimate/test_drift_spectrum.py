@@ -37,8 +37,8 @@ def test_a_contrast_is_what_pairs_of_blocks_say():
     """800 rows, one fold: blocks of 25 and 50 have eight pairs, those of 100 only four."""
     rng = np.random.default_rng(1)
     confidence, right = stream(rng, 800, np.repeat([1.5, -1.5], 25).repeat(1).tolist() * 16)
-    found = drift_spectrum(confidence, right, folds=1)
-    lengths, smooth = zip(*found.contrasts, strict=True)
+    spectrum = drift_spectrum(confidence, right, folds=1)
+    lengths, smooth = zip(*spectrum.contrasts, strict=True)
     assert lengths == (25, 50)
     raw = [slow_contrast(confidence, right, m) for m in (25, 50)]
     # Their means by precision, hardly shrunk, lie between the two; the contrast at 25 rows is 3², at 50 none.
@@ -58,21 +58,21 @@ def test_noise_of_every_octave_is_found_in_every_octave_and_a_stable_stream_has_
 
 
 def test_longer_windows_vary_less_and_none_beyond_the_reference():
-    found = Spectrum(((25, 0.1), (50, 0.1), (100, 0.1)), beyond=0.05, rows=6400)
-    values = [found.moving(n) for n in (1, 25, 100, 1000, 6399, 6400, 50_000)]
+    spectrum = Spectrum(((25, 0.1), (50, 0.1), (100, 0.1)), beyond=0.05, rows=6400)
+    values = [spectrum.moving(n) for n in (1, 25, 100, 1000, 6399, 6400, 50_000)]
     assert values == sorted(values, reverse=True)
     assert values[-2:] == [0.0, 0.0]
     # At 100 rows: one octave of 0.1 as measured, five beyond that take the last ones' average.
-    assert found.moving(100) == pytest.approx((0.1 + 5 * 0.05) / 4)
+    assert spectrum.moving(100) == pytest.approx((0.1 + 5 * 0.05) / 4)
 
 
 @pytest.mark.parametrize("n", [1, 24, 25, 26, 70, 399, 400, 5000])
 def test_between_known_lengths_a_contrast_is_linear_in_the_logarithm(n):
     known = {25: 0.01, 50: 0.04, 100: 0.02, 200: 0.05}
-    found = Spectrum(tuple(known.items()), beyond=0.07, rows=400)
+    spectrum = Spectrum(tuple(known.items()), beyond=0.07, rows=400)
     lengths = [n * 2**k for k in range(20) if n * 2**k < 400]
-    told = np.interp(np.log(lengths), np.log(list(known)), list(known.values()), right=0.07)
-    assert found.moving(n) == pytest.approx(told.sum() / 4, abs=1e-15)
+    contrasts = np.interp(np.log(lengths), np.log(list(known)), list(known.values()), right=0.07)
+    assert spectrum.moving(n) == pytest.approx(contrasts.sum() / 4, abs=1e-15)
 
 
 def test_the_larger_of_components_and_contrasts_holds_part_by_part():
@@ -92,14 +92,14 @@ def test_a_short_reference_goes_without_and_a_snapshot_keeps_it():
     rng = np.random.default_rng(3)
     confidence, right = stream(rng, SHORTEST_REFERENCE, rng.choice([-1.0, 1.0], 100).repeat(100))
     without = variance_components({2: confidence[:-1]}, right[:-1])
-    found = variance_components({2: confidence}, right)
+    components = variance_components({2: confidence}, right)
     assert without.spectrum is None
     assert through_msgpack(without) == without
-    assert dict(found.spectrum.contrasts)[100] > 0.3
-    assert through_msgpack(found) == found
+    assert dict(components.spectrum.contrasts)[100] > 0.3
+    assert through_msgpack(components) == components
 
 
 @pytest.mark.parametrize("confidence", [np.ones(2000), np.full(30, 0.9), np.zeros(0)])
 def test_certain_or_few_rows_show_nothing(confidence):
-    found = drift_spectrum(confidence, np.ones(len(confidence), dtype=bool), folds=1)
-    assert (dict(found.contrasts), found.beyond, found.moving(100)) == ({}, 0.0, 0.0)
+    spectrum = drift_spectrum(confidence, np.ones(len(confidence), dtype=bool), folds=1)
+    assert (dict(spectrum.contrasts), spectrum.beyond, spectrum.moving(100)) == ({}, 0.0, 0.0)

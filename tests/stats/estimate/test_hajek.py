@@ -22,14 +22,14 @@ def columns(rows: list[tuple[bool, float]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([good for good, _ in rows], dtype=bool), np.array([w for _, w in rows], dtype=float)
 
 
-def found(rows: list[tuple[bool, float]], level: float = 0.95) -> Estimate:
+def estimate_of(rows: list[tuple[bool, float]], level: float = 0.95) -> Estimate:
     result = hajek(weighted_counts(*columns(rows)), level)
     assert isinstance(result, Estimate)
     return result
 
 
 def slow(rows: list[tuple[bool, float]], level: float) -> tuple[float, float, float]:
-    """The docstring's sums, one row at a time."""
+    """Return the docstring's sums, one row at a time."""
     total = sum(w for _, w in rows)
     share = sum(w * good for good, w in rows) / total
     kish = total**2 / sum(w * w for _, w in rows)
@@ -45,7 +45,7 @@ def slow(rows: list[tuple[bool, float]], level: float) -> tuple[float, float, fl
 
 @given(_rows, st.floats(0.5, 0.999))
 def test_equals_the_sums_written_out(rows: list[tuple[bool, float]], level: float) -> None:
-    estimate = found(rows, level)
+    estimate = estimate_of(rows, level)
     assert (estimate.value, estimate.lower, estimate.upper) == pytest.approx(slow(rows, level), abs=1e-5)
     assert 0.0 <= estimate.lower <= estimate.value <= estimate.upper <= 1.0
     assert (estimate.n, estimate.level) == (len(rows), level)
@@ -54,7 +54,7 @@ def test_equals_the_sums_written_out(rows: list[tuple[bool, float]], level: floa
 @given(st.lists(st.booleans(), min_size=1, max_size=200), _weight)
 def test_with_equal_weights_it_is_wilsons_to_the_last_bit(success: list[bool], weight: float) -> None:
     rows = [(good, weight) for good in success]
-    assert found(rows) == wilson(sum(success), len(success))
+    assert estimate_of(rows) == wilson(sum(success), len(success))
 
 
 @given(_rows, st.randoms())
@@ -71,7 +71,7 @@ def test_a_worked_example() -> None:
     # Weights 10, 10, 2 right and 2 wrong: share 22/24. Kish (24)²/208 = 2.769; a virtual row weighs
     # 208/24 = 8.667, so p = 30.667/41.333 = 0.74194; Σw²(y - p)² = 279.11 · 0.06660 + 79.11 · 0.55047 =
     # 62.136 over p(1 - p) · 358.22 = 68.589: 0.90592. Effective 2.769/0.90592 = 3.0568 rows.
-    estimate = found([(True, 10.0), (True, 10.0), (True, 2.0), (False, 2.0)])
+    estimate = estimate_of([(True, 10.0), (True, 10.0), (True, 2.0), (False, 2.0)])
     z2, n, p = 1.959964**2, 3.0568, 22 / 24
     half = math.sqrt(z2) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
     assert estimate.lower == pytest.approx((p + z2 / (2 * n) - half) / (1 + z2 / n), abs=2e-4)
@@ -80,7 +80,7 @@ def test_a_worked_example() -> None:
 
 @given(st.lists(_weight, min_size=2, max_size=30))
 def test_nothing_but_successes_or_failures_still_has_an_interval(weights: list[float]) -> None:
-    right, wrong = found([(True, w) for w in weights]), found([(False, w) for w in weights])
+    right, wrong = estimate_of([(True, w) for w in weights]), estimate_of([(False, w) for w in weights])
     assert right.value == right.upper == 1.0
     assert wrong.value == wrong.lower == 0.0
     assert (wrong.upper, 1.0) == pytest.approx((1 - right.lower, 1.0))
@@ -89,7 +89,7 @@ def test_nothing_but_successes_or_failures_still_has_an_interval(weights: list[f
 
 @given(_rows)
 def test_a_higher_level_is_wider(rows: list[tuple[bool, float]]) -> None:
-    narrow, wide = found(rows, 0.8), found(rows, 0.99)
+    narrow, wide = estimate_of(rows, 0.8), estimate_of(rows, 0.99)
     assert wide.lower <= narrow.lower
     assert narrow.upper <= wide.upper
 
@@ -102,9 +102,9 @@ def test_the_largest_weight_stays_exact() -> None:
 def test_a_weight_beyond_all_others_leaves_the_interval_within_0_and_1() -> None:
     heavy = weighted_counts(np.array([True, False, True]), np.array([1e12, 1.0, 2.0]))
     light = weighted_counts(np.array([False, True, False]), np.array([1e12, 1.0, 2.0]))
-    for found in (hajek(heavy), hajek(light)):
-        assert isinstance(found, Estimate)
-        assert 0.0 <= found.lower <= found.value <= found.upper <= 1.0
+    for estimate in (hajek(heavy), hajek(light)):
+        assert isinstance(estimate, Estimate)
+        assert 0.0 <= estimate.lower <= estimate.value <= estimate.upper <= 1.0
 
 
 def test_no_labels_is_unknown() -> None:

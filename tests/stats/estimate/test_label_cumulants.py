@@ -27,7 +27,7 @@ RANKED = METRICS[4:]
 
 
 def one_class(chance: Floats, score: Floats | None = None) -> OneClass:
-    """A window, which predicts the class at a half and above."""
+    """Return a window, which predicts the class at a half and above."""
     return OneClass(chance[None], (chance >= 0.5)[None], (chance if score is None else score)[None])
 
 
@@ -65,8 +65,8 @@ def test_second_derivatives_are_those_of_the_sums_term_by_term(metric: str) -> N
     p, n = rng.random(7), 7
     score = np.round(p, 1)  # with ties
     one = OneClass(p[None], (score >= 0.5)[None], score[None])
-    found = Expansion(one, metric)
-    value, below = found.value[0], parts(metric, p, score)[1]
+    expansion = Expansion(one, metric)
+    value, below = expansion.value[0], parts(metric, p, score)[1]
 
     def u(label: Floats) -> float:
         above, under = parts(metric, label, score)
@@ -80,11 +80,11 @@ def test_second_derivatives_are_those_of_the_sums_term_by_term(metric: str) -> N
             mixed[i, j] += u(label) if a == b else -u(label)
         mixed[j, i] = mixed[i, j]
     x, y, s = rng.normal(size=n), rng.normal(size=n), p * (1 - p)
-    assert found.form(x[None], y[None])[0] == pytest.approx(x @ mixed @ y, abs=1e-12)
-    assert found.squares(s[None])[0] == pytest.approx(s @ mixed**2 @ s, abs=1e-12)
+    assert expansion.form(x[None], y[None])[0] == pytest.approx(x @ mixed @ y, abs=1e-12)
+    assert expansion.squares(s[None])[0] == pytest.approx(s @ mixed**2 @ s, abs=1e-12)
     step = np.eye(n) * 1e-6
     log = [np.log(parts(metric, p + by, score)[1] / parts(metric, p - by, score)[1]) / 2e-6 for by in step]
-    assert found.below[0] == pytest.approx(log, abs=1e-8)
+    assert expansion.below[0] == pytest.approx(log, abs=1e-8)
 
 
 WINDOWS = {
@@ -98,7 +98,7 @@ DRAWN_ALONE = [("few positives", "precision")]
 DRAWS = 40_000
 
 
-def drawn(chance: Floats, metric: str) -> Floats:
+def simulated(chance: Floats, metric: str) -> Floats:
     """Its values in labels drawn one window at a time, by scikit-learn's definitions."""
     one = OneClass(chance, chance >= 0.5, chance)
     scores = np.column_stack([1 - chance, chance])
@@ -121,17 +121,17 @@ def test_theory_serves_all_of_these_windows_but_one() -> None:
     [(name, metric) for name in WINDOWS for metric in METRICS if (name, metric) not in DRAWN_ALONE],
 )
 def test_cumulants_and_ends_are_those_of_draws(window: str, metric: str) -> None:
-    [found] = label_cumulants([Expansion(one_class(WINDOWS[window]), metric)])
-    assert found is not None
-    values = drawn(WINDOWS[window], metric)
+    [cumulants] = label_cumulants([Expansion(one_class(WINDOWS[window]), metric)])
+    assert cumulants is not None
+    values = simulated(WINDOWS[window], metric)
     sd = float(values.std())
-    assert abs(found.mean - values.mean()) < 4 * sd / np.sqrt(DRAWS) + 0.01 * sd
-    assert np.sqrt(found.variance) == pytest.approx(sd, rel=0.02)  # that of the draws errs by 0.4 %
+    assert abs(cumulants.mean - values.mean()) < 4 * sd / np.sqrt(DRAWS) + 0.01 * sd
+    assert np.sqrt(cumulants.variance) == pytest.approx(sd, rel=0.02)  # that of the draws errs by 0.4 %
     # The skewness of draws errs by 0.012; its own next order is left out.
-    assert found.third / found.variance**1.5 == pytest.approx(
+    assert cumulants.third / cumulants.variance**1.5 == pytest.approx(
         ((values - values.mean()) ** 3).mean() / sd**3, abs=0.12
     )
-    lower, upper = found.interval(0.95)
+    lower, upper = cumulants.interval(0.95)
     # Three binomial errors are 0.0023. Ratios of counts have steps of a few per mill of the mass, or percent.
     steps = 0.0 if metric in RANKED else float(np.unique(values, return_counts=True)[1].max()) / DRAWS
     outside = float((values < lower).mean()), float((values > upper).mean())
@@ -144,15 +144,15 @@ def test_means_over_classes_are_those_of_draws(metric: str) -> None:
     predicted = scores.argmax(axis=1)
     classes = [OneClass(scores[:, k], predicted == k, scores[:, k]) for k in range(3)]
     together = [OneClass(scores[None, :, k], (predicted == k)[None], scores[None, :, k]) for k in range(3)]
-    [found] = label_cumulants([Expansion(each, metric) for each in together])
-    assert found is not None
+    [cumulants] = label_cumulants([Expansion(each, metric) for each in together])
+    assert cumulants is not None
     values = np.concatenate(
         [drawn_values(scores, classes, range(3), [metric], seed)[metric].mean(axis=0) for seed in range(20)]
     )
     sd, many = float(values.std()), len(values)
-    assert abs(found.mean - values.mean()) < 4 * sd / np.sqrt(many) + 0.01 * sd
-    assert np.sqrt(found.variance) == pytest.approx(sd, rel=0.025)
-    lower, upper = found.interval(0.95)
+    assert abs(cumulants.mean - values.mean()) < 4 * sd / np.sqrt(many) + 0.01 * sd
+    assert np.sqrt(cumulants.variance) == pytest.approx(sd, rel=0.025)
+    lower, upper = cumulants.interval(0.95)
     outside = float((values < lower).mean()), float((values > upper).mean())
     assert outside == pytest.approx((0.025, 0.025), abs=0.006)  # three binomial errors are 0.0033
 
@@ -187,17 +187,25 @@ def test_windows_together_are_each_alone_to_the_last_bit(width: int) -> None:
     ]
     predicted = [each.argmax(axis=1) for each in scores]
     together = classification_details_many(scores, predicted, METRICS)
-    for seed, (s, p, found) in enumerate(zip(scores, predicted, together, strict=True)):
+    for seed, (s, p, estimates) in enumerate(zip(scores, predicted, together, strict=True)):
         for metric, alone in classification_details(s, p, METRICS, seed=seed).items():
-            assert numbers(found[metric]) == numbers(alone), metric
+            assert numbers(estimates[metric]) == numbers(alone), metric
 
 
-def numbers(found: ClassificationEstimate) -> list[object]:
-    """All that there is in an estimate."""
-    counts = found.counts
+def numbers(estimate: ClassificationEstimate) -> list[object]:
+    """Return all that there is in an estimate."""
+    counts = estimate.counts
     masses = [] if counts is None else [counts.hits.mass.tolist(), counts.rest.mass.tolist(), counts.value]
-    arrays = [None if each is None else each.tolist() for each in (found.draws, found.slope)]
-    return [found.result, found.undefined, found.row_sd, found.cumulants, found.weight, *arrays, *masses]
+    arrays = [None if each is None else each.tolist() for each in (estimate.draws, estimate.slope)]
+    return [
+        estimate.result,
+        estimate.undefined,
+        estimate.row_sd,
+        estimate.cumulants,
+        estimate.weight,
+        *arrays,
+        *masses,
+    ]
 
 
 def test_a_higher_level_widens_and_the_ends_stay_within_0_and_1() -> None:

@@ -23,7 +23,7 @@ CHANCES = arrays(np.float64, st.integers(0, 40), elements=CHANCE)
 
 
 def by_enumeration(p: Floats) -> Floats:
-    """Every outcome of n trials, one by one."""
+    """Return every outcome of n trials, one by one."""
     pmf = np.zeros(len(p) + 1)
     for outcome in product((0, 1), repeat=len(p)):
         pmf[sum(outcome)] += np.prod([x if hit else 1 - x for x, hit in zip(p, outcome, strict=True)])
@@ -31,7 +31,7 @@ def by_enumeration(p: Floats) -> Floats:
 
 
 def by_convolution(p: Floats) -> Floats:
-    """One trial after the other."""
+    """Return one trial after the other."""
     return reduce(lambda pmf, x: np.convolve(pmf, [1 - x, x]), p, np.ones(1))
 
 

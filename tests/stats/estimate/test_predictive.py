@@ -48,9 +48,9 @@ def test_the_widened_distribution_is_the_sum_with_a_normal_put_on_whole_counts(v
         reach = np.arange(-200, 261)
         kernel = norm.pdf(reach, k, np.sqrt(variance))
         slow += mass * np.bincount(np.clip(reach, 0, 60), kernel / kernel.sum(), minlength=61)
-    found = widened(whole(p), variance)
+    distribution = widened(whole(p), variance)
     fast = np.zeros(61)
-    fast[found.offset : found.offset + len(found.mass)] = found.mass
+    fast[distribution.offset : distribution.offset + len(distribution.mass)] = distribution.mass
     # At half a count the sampled density and its transform differ in the third digit, later in none.
     assert np.allclose(fast, slow, atol=2e-3 if variance < 1 else 1e-8)
     assert counts @ fast == pytest.approx(p.sum(), abs=0.05)
@@ -86,10 +86,10 @@ def test_it_widens_with_level_and_components_and_stays_within_zero_and_one():
     widths = []
     for variance in (0.0, 0.05, 0.5, 50.0):
         model = Predictive((np.zeros(0),), np.zeros((1, 1)), Components(0.0, ((1000.0, variance),), 10_000))
-        found = [predictive_interval(confidence, model, level) for level in (0.8, 0.95)]
-        assert found[0].upper - found[0].lower <= found[1].upper - found[1].lower
-        assert all(0 <= each.lower <= each.value <= each.upper <= 1 for each in found)
-        widths.append(found[1].upper - found[1].lower)
+        intervals = [predictive_interval(confidence, model, level) for level in (0.8, 0.95)]
+        assert intervals[0].upper - intervals[0].lower <= intervals[1].upper - intervals[1].lower
+        assert all(0 <= each.lower <= each.value <= each.upper <= 1 for each in intervals)
+        widths.append(intervals[1].upper - intervals[1].lower)
     assert widths == sorted(widths)
     assert widths[0] < widths[2]
 
@@ -97,7 +97,7 @@ def test_it_widens_with_level_and_components_and_stays_within_zero_and_one():
 def test_many_windows_of_any_sizes_are_each_as_if_alone_and_order_is_no_matter():
     model, rng = fitted(800), np.random.default_rng(6)
     windows = [confidences(rng, ORIGINAL, (n,)) for n in (100, 0, 37, 100, 1)]
-    together = [found for found, _ in predictive_windows(windows, model)]
+    together = [interval for interval, _ in predictive_windows(windows, model)]
     assert together == [nearly(predictive_interval(one, model)) for one in windows]
     assert isinstance(together[1], Unknown)
     turned = predictive_interval(windows[0][::-1].copy(), model)
@@ -120,7 +120,7 @@ class TestFit:
     def test_the_calibrations_variance_is_what_refits_on_other_references_show(self):
         """60 references of 1,000; the variance of a variance is 2/59 of its square: 18 %, and some more."""
         window = confidences(np.random.default_rng(8), ORIGINAL, (20_000,))
-        means, said = [], []
+        means, variances = [], []
         for seed in range(60):
             rng = np.random.default_rng([seed, 11])
             chance = confidences(rng, ORIGINAL, (1000,))
@@ -130,8 +130,8 @@ class TestFit:
             means.append(calibrated.mean())
             if seed < 6:
                 model = fit_predictive(ISOTONIC, chance[:, None], zeros, wrong)
-                said.append(Predictive(model.edges, model.directions, None).variance(calibrated))
-        assert np.mean(said) == pytest.approx(np.var(means), rel=0.5)
+                variances.append(Predictive(model.edges, model.directions, None).variance(calibrated))
+        assert np.mean(variances) == pytest.approx(np.var(means), rel=0.5)
 
     def test_a_reference_too_short_to_be_folded_has_no_components_and_still_a_calibration_error(self):
         model = fitted(150)
@@ -161,14 +161,14 @@ class TestFit:
         model = Predictive(edges, np.arange(16.0).reshape(2, 8), None, strata=np.array([2, 0, 1]))
         rng = np.random.default_rng(6)
         confidence, predicted = rng.integers(0, 9, 300) / 8, rng.integers(0, 4, 300)  # 3 counts as 2
-        found, first = model.place(confidence, predicted), (0, 3, 4)
+        placement, first = model.place(confidence, predicted), (0, 3, 4)
         slow = [
             first[k] + sum(edge <= c for edge in edges[k])
             for c, k in zip(confidence, [(2, 0, 1, 1)[p] for p in predicted], strict=True)
         ]
-        assert found.bins.tolist() == slow
+        assert placement.bins.tolist() == slow
         shares = np.bincount(slow, minlength=8) / 300
-        np.testing.assert_allclose(model.exposure(found).along, model.directions @ shares)
+        np.testing.assert_allclose(model.exposure(placement).along, model.directions @ shares)
 
     def test_weights_give_any_sum_of_rows(self):
         model, window = fitted(1000), confidences(np.random.default_rng(13), ORIGINAL, (300,))
@@ -191,8 +191,8 @@ def test_what_is_remembered_falls_with_length_and_has_no_gap_where_the_formula_c
 def test_certain_answers_and_single_rows_give_an_interval():
     model = fitted(600)
     for confidence in (np.ones(50), np.zeros(50), np.array([0.7])):
-        found = predictive_interval(confidence, model)
-        assert 0 <= found.lower <= found.value <= found.upper <= 1
+        estimate = predictive_interval(confidence, model)
+        assert 0 <= estimate.lower <= estimate.value <= estimate.upper <= 1
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_certain_answers_and_single_rows_give_an_interval():
     ],
 )
 def test_two_folds_tell_that_there_are_components_or_leave_it_open(name, rows, settled):
-    """Where they tell, `fit_predictive`, which asks all folds, has found components."""
+    """Two folds that see components agree with `fit_predictive`, which asks all folds."""
     rng, method = np.random.default_rng(4), name.split(",")[0]
     second = confidences(rng, ORIGINAL, (rows,))
     labels = (rng.random(rows) < second).astype(np.int64)
@@ -217,5 +217,5 @@ def test_two_folds_tell_that_there_are_components_or_leave_it_open(name, rows, s
     scores = np.column_stack([1 - second, second])
     fitted_on = CALIBRATORS[method](), scores, scores.argmax(axis=1), labels
     assert two_folds_vary(*fitted_on) is settled
-    found = fit_predictive(*fitted_on)
-    assert (found.components is not None) is (settled or "one half" in name)
+    model = fit_predictive(*fitted_on)
+    assert (model.components is not None) is (settled or "one half" in name)

@@ -16,27 +16,27 @@ from monitor.base.results import Reason
 )
 def test_equals_scipy(counts: tuple[int, int], level: float) -> None:
     successes, n = counts
-    found = wilson(successes, n, level)
+    estimate = wilson(successes, n, level)
     witness = scipy.stats.binomtest(successes, n).proportion_ci(level, method="wilson")
-    assert isinstance(found, Estimate)
-    assert found.value == successes / n
-    assert (found.lower, found.upper) == pytest.approx((witness.low, witness.high), abs=1e-12)
-    assert 0.0 <= found.lower <= found.value <= found.upper <= 1.0
+    assert isinstance(estimate, Estimate)
+    assert estimate.value == successes / n
+    assert (estimate.lower, estimate.upper) == pytest.approx((witness.low, witness.high), abs=1e-12)
+    assert 0.0 <= estimate.lower <= estimate.value <= estimate.upper <= 1.0
 
 
 def test_a_worked_example() -> None:
     # With z = 1.95996: centre (45 + z²/2)/(50 + z²) = 46.9207/53.8415 = 0.87146,
     # half width z·√(45·5/50 + z²/4)/(50 + z²) = 1.95996·√5.46036/53.8415 = 0.08506.
-    found = wilson(45, 50)
-    assert isinstance(found, Estimate)
-    assert (found.lower, found.upper) == pytest.approx((0.78640, 0.95652), abs=1e-5)
+    estimate = wilson(45, 50)
+    assert isinstance(estimate, Estimate)
+    assert (estimate.lower, estimate.upper) == pytest.approx((0.78640, 0.95652), abs=1e-5)
 
 
 def test_nothing_but_successes_still_has_an_interval() -> None:
-    found = wilson(20, 20)
-    assert isinstance(found, Estimate)
-    assert 0.8 < found.lower < 0.9
-    assert found.upper == 1.0
+    estimate = wilson(20, 20)
+    assert isinstance(estimate, Estimate)
+    assert 0.8 < estimate.lower < 0.9
+    assert estimate.upper == 1.0
 
 
 def test_no_labels_is_unknown() -> None:

@@ -1,4 +1,4 @@
-"""What each row's confidence moves a metric by: against differences, for two classes and three."""
+"""The slopes of a metric by each row's confidence: against differences, for two classes and three."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_slopes_are_what_differences_of_the_value_show(width: int, metric: str) 
     positive = 1 if width == 2 else None
 
     def value(of) -> float:
-        found = classification_details(of, predicted, [metric], positive=positive, ranking=ranking)
-        result = found[metric].result
+        details = classification_details(of, predicted, [metric], positive=positive, ranking=ranking)
+        result = details[metric].result
         assert isinstance(result, Estimate)
         return result.value
 
@@ -55,12 +55,12 @@ def test_slopes_are_what_differences_of_the_value_show(width: int, metric: str) 
 def test_slopes_of_micro_averages_are_too(metric: str) -> None:
     scores, predicted, ranking = window(3)
 
-    def found(of):
+    def detail_of(of):
         return classification_details(of, predicted, [metric], average="micro", ranking=ranking)[metric]
 
-    slope = found(scores).slope
+    slope = detail_of(scores).slope
     for row in range(0, 60, 11):
-        ends = [found(surer(scores, predicted, row, by)).result.value for by in (STEP, -STEP)]
+        ends = [detail_of(surer(scores, predicted, row, by)).result.value for by in (STEP, -STEP)]
         assert slope[row] == pytest.approx((ends[0] - ends[1]) / (2 * STEP), abs=1e-7), row
 
 
@@ -79,5 +79,5 @@ def test_a_metric_that_is_unknown_has_no_slope_and_certain_rows_have_a_finite_on
     none_predicted = classification_details(np.full((20, 2), 0.5), np.zeros(20, dtype=int), ["precision"])
     assert none_predicted["precision"].slope is None
     sure = np.eye(3)[np.arange(30) % 3]
-    for metric, found in classification_details(sure, np.arange(30) % 3, METRICS).items():
-        assert found.slope is None or np.isfinite(found.slope).all(), metric
+    for metric, detail in classification_details(sure, np.arange(30) % 3, METRICS).items():
+        assert detail.slope is None or np.isfinite(detail.slope).all(), metric

@@ -1,4 +1,4 @@
-"""What the tests of the contract over all of `ESTIMATORS` fit, and how they compare answers."""
+"""The fits of the contract tests over all of `ESTIMATORS`, and the comparison of their answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXACT = 1e-9
 
 
 def problem(classes: int = 2, models: int = 3, labelled: int = 40, rows: int = ROWS) -> tuple[Floats, Ints]:
-    """Scores of models that see the truth through noise, some of it shared, and partial labels."""
+    """Return scores of models that see the truth through noise, some of it shared, and partial labels."""
     rng = np.random.default_rng([classes, models])
     truth = rng.integers(0, classes, rows)
     noise = rng.normal(size=(rows, 1, classes)) + rng.normal(size=(rows, models, classes))
@@ -43,13 +43,15 @@ def new(tag: str) -> LabelEstimator:
 def fitted(fresh: LabelEstimator, scores: Floats, labels: Ints, **more: Ints) -> LabelEstimator:
     """Fit, with the draws numbered where the estimator needs that: as if all were equally likely."""
     rows = np.arange(len(labels), dtype=float)
-    drawn = np.where(labels < 0, -1, np.cumsum(labels >= 0) - 1)
-    given = {"acquisition": drawn, "weights": len(rows) - np.maximum(drawn, 0.0)}
-    return fresh.fit(scores, labels, **{key: given[key] for key in sorted(fresh.needs)}, **more)
+    order = np.where(labels < 0, -1, np.cumsum(labels >= 0) - 1)
+    inputs = {"acquisition": order, "weights": len(rows) - np.maximum(order, 0.0)}
+    return fresh.fit(scores, labels, **{key: inputs[key] for key in sorted(fresh.needs)}, **more)
 
 
 def rich(classes: int) -> tuple[Floats, Ints, dict[str, NDArray[Any]]]:
-    """`problem` with all that may come along: models missing, other classes acted on, weights, draws."""
+    """Return `problem` with all that may come along: models missing, other classes acted on, weights,
+    draws.
+    """
     scores, labels = problem(classes)
     rng = np.random.default_rng([3, classes])
     scores[1:][rng.random((ROWS - 1, 3)) < 0.2] = np.nan
@@ -57,29 +59,31 @@ def rich(classes: int) -> tuple[Floats, Ints, dict[str, NDArray[Any]]]:
     argmax = np.nan_to_num(scores).argmax(axis=2)
     acted = np.where(rng.random((ROWS, 3)) < 0.1, (argmax + 1) % classes, argmax)
     labelled = np.flatnonzero(labels >= 0)
-    drawn = np.full(ROWS, -1)
-    drawn[rng.permutation(labelled)] = np.arange(len(labelled))
+    order = np.full(ROWS, -1)
+    order[rng.permutation(labelled)] = np.arange(len(labelled))
     return (
         scores,
         labels,
         {
             "predicted": np.where(there, acted, -1),
             "weights": np.where(labels >= 0, rng.uniform(1.0, 5.0, ROWS), 1.0),
-            "acquisition": drawn,
+            "acquisition": order,
         },
     )
 
 
 @cache
 def rich_fit(tag: str, classes: int) -> LabelEstimator:
-    """The fit to `rich`, shared as `usual` is."""
+    """Return the fit to `rich`, shared as `usual` is."""
     scores, labels, more = rich(classes)
     return new(tag).fit(scores, labels, **more)
 
 
 @cache
 def usual(tag: str, classes: int = 2) -> LabelEstimator:
-    """The fit to `problem`, for all tests that only ask it something: nothing that is asked changes a fit."""
+    """Return the fit to `problem`, for all tests that only ask it something: nothing that is asked changes
+    a fit.
+    """
     return fitted(new(tag), *problem(classes))
 
 
@@ -90,24 +94,24 @@ def answers(fit: LabelEstimator, models: int) -> Iterator[tuple[str, int, object
 
 
 def ends_of(fit: LabelEstimator) -> dict[str, tuple[float, float, float]]:
-    """By metric that is known, the second model's value and interval: fit to be written as JSON."""
-    found = {metric: fit.estimate(metric, 1) for metric in METRICS}
+    """Return, by metric that is known, the second model's value and interval: fit to be written as JSON."""
+    results = {metric: fit.estimate(metric, 1) for metric in METRICS}
     return {
         metric: (one.value, one.lower, one.upper)
-        for metric, one in found.items()
+        for metric, one in results.items()
         if isinstance(one, Estimate)
     }
 
 
-def assert_sound(found: object) -> None:
-    """An answer is a reason, or a value inside an interval inside [0, 1]."""
-    if isinstance(found, Unknown):
-        assert found.reason
+def assert_sound(result: object) -> None:
+    """Check that an answer is a reason, or a value inside an interval inside [0, 1]."""
+    if isinstance(result, Unknown):
+        assert result.reason
         return
-    assert isinstance(found, Estimate)
-    assert 0.0 <= found.lower <= found.value <= found.upper <= 1.0
-    assert found.level == 0.95
-    assert found.n > 0
+    assert isinstance(result, Estimate)
+    assert 0.0 <= result.lower <= result.value <= result.upper <= 1.0
+    assert result.level == 0.95
+    assert result.n > 0
 
 
 def same(left: object, right: object) -> bool:
@@ -156,7 +160,7 @@ def odd(kind: str) -> tuple[Floats, Ints]:
 
 @cache
 def odd_fit(tag: str, kind: str) -> LabelEstimator:
-    """The fit to `odd`, shared as `usual` is."""
+    """Return the fit to `odd`, shared as `usual` is."""
     return fitted(new(tag), *odd(kind))
 
 

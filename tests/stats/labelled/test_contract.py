@@ -74,9 +74,9 @@ def test_the_registry_knows_each_estimator_by_its_tag() -> None:
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_each_says_what_it_assumes_and_stands_on_the_page_of_estimators(tag: str) -> None:
-    told = ESTIMATORS[tag].__doc__ or ""
-    assert re.search(r"\bassum|\bas long as\b|\bright where\b", told, re.IGNORECASE)
-    assert "References\n" in told
+    docstring = ESTIMATORS[tag].__doc__ or ""
+    assert re.search(r"\bassum|\bas long as\b|\bright where\b", docstring, re.IGNORECASE)
+    assert "References\n" in docstring
     page = (Path(__file__).parents[3] / "docs" / "estimators.md").read_text(encoding="utf-8")
     assert f"| `{tag}` | " in page.split("\n## ")[0]
 
@@ -100,11 +100,11 @@ def test_a_usual_fit_answers_soundly_and_reports_its_health(tag: str, classes: i
     scores, labels = problem(classes)
     fit = usual(tag, classes)
     if classes > 2 and fit.two_classes_only:
-        assert {found for _, _, found in answers(fit, 3)} == {Unknown(Reason.NOT_DEFINED)}
+        assert {result for _, _, result in answers(fit, 3)} == {Unknown(Reason.NOT_DEFINED)}
         return
-    for metric, model, found in answers(fit, 3):
-        assert_sound(found)
-        assert isinstance(found, Estimate) == (metric in fit.metrics), (metric, model, found)
+    for metric, model, result in answers(fit, 3):
+        assert_sound(result)
+        assert isinstance(result, Estimate) == (metric in fit.metrics), (metric, model, result)
     assert fit.posterior.shape == (ROWS, classes)
     np.testing.assert_allclose(fit.posterior.sum(axis=1), 1.0, atol=EXACT)
     assert fit.posterior.min() >= 0.0
@@ -124,14 +124,14 @@ def test_a_usual_fit_answers_soundly_and_reports_its_health(tag: str, classes: i
 def test_odd_input_gets_a_sound_answer_or_a_reason(tag: str, kind: str) -> None:
     scores, _ = odd(kind)
     fit = odd_fit(tag, kind)
-    for _, _, found in answers(fit, scores.shape[1]):
-        assert_sound(found)
+    for _, _, result in answers(fit, scores.shape[1]):
+        assert_sound(result)
     assert np.isfinite(fit.posterior).all()
     np.testing.assert_allclose(fit.posterior.sum(axis=1), 1.0, atol=EXACT)
     if fit.refused is None:
         assert np.isfinite(fit.predict(scores)).all()
     else:
-        assert all(isinstance(found, Unknown) for _, _, found in answers(fit, scores.shape[1]))
+        assert all(isinstance(result, Unknown) for _, _, result in answers(fit, scores.shape[1]))
         with pytest.raises(RuntimeError, match=r"the fit was refused \(.*\), so it cannot predict"):
             fit.predict(scores)
 
@@ -139,7 +139,7 @@ def test_odd_input_gets_a_sound_answer_or_a_reason(tag: str, kind: str) -> None:
 @pytest.mark.parametrize("tag", TAGS)
 def test_a_model_that_never_answers_has_no_rows(tag: str) -> None:
     fit = odd_fit(tag, "a model that never answers")
-    assert {found for _, model, found in answers(fit, 3) if model == 2} <= {
+    assert {result for _, model, result in answers(fit, 3) if model == 2} <= {
         Unknown("no rows"),
         Unknown("not defined for this task"),
     }
@@ -159,8 +159,8 @@ def test_rows_that_no_model_answered_are_a_reason_and_no_nan(tag: str, labelled:
     assert fit.refused == Reason.NO_ROWS
     assert np.isfinite(fit.prevalence).all()
     assert fit.posterior.shape == (ROWS, 2)
-    for metric, _, found in answers(fit, 3):
-        assert found == Unknown(Reason.NO_ROWS if metric in fit.metrics else Reason.NOT_DEFINED)
+    for metric, _, result in answers(fit, 3):
+        assert result == Unknown(Reason.NO_ROWS if metric in fit.metrics else Reason.NOT_DEFINED)
 
 
 @pytest.mark.parametrize("tag", TAGS)
@@ -187,18 +187,18 @@ def test_all_labels_give_the_realised_accuracy(tag: str) -> None:
     scores, labels = odd("all labels")
     fit = odd_fit(tag, "all labels")
     for model in range(3):
-        found = fit.estimate("accuracy", model)
-        assert isinstance(found, Estimate)
-        assert found.value == pytest.approx((scores[:, model].argmax(axis=1) == labels).mean(), abs=EXACT)
+        estimate = fit.estimate("accuracy", model)
+        assert isinstance(estimate, Estimate)
+        assert estimate.value == pytest.approx((scores[:, model].argmax(axis=1) == labels).mean(), abs=EXACT)
 
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_the_class_acted_on_counts_not_the_argmax(tag: str) -> None:
     scores, labels = odd("all labels")
     fit = fitted(new(tag), scores, labels, predicted=np.ones((ROWS, 3), dtype=int))
-    found = fit.estimate("accuracy", 0)
-    assert isinstance(found, Estimate)
-    assert found.value == pytest.approx(labels.mean(), abs=EXACT)
+    estimate = fit.estimate("accuracy", 0)
+    assert isinstance(estimate, Estimate)
+    assert estimate.value == pytest.approx(labels.mean(), abs=EXACT)
 
 
 @pytest.mark.parametrize("tag", TAGS)
@@ -234,24 +234,24 @@ def test_bad_questions_are_named(tag: str) -> None:
 @pytest.mark.parametrize("tag", TAGS)
 def test_the_positive_class_can_be_the_first(tag: str) -> None:
     scores, labels = odd("all labels")
-    found = fitted(ESTIMATORS[tag](positive=0, **QUICK.get(tag, {})), scores, labels).estimate("recall", 0)
+    estimate = fitted(ESTIMATORS[tag](positive=0, **QUICK.get(tag, {})), scores, labels).estimate("recall", 0)
     if "recall" not in ESTIMATORS[tag].metrics:
-        assert found == Unknown(Reason.NOT_DEFINED)
+        assert estimate == Unknown(Reason.NOT_DEFINED)
         return
-    assert isinstance(found, Estimate)
+    assert isinstance(estimate, Estimate)
     expected = (scores[:, 0].argmax(axis=1)[labels == 0] == 0).mean()
-    assert found.value == pytest.approx(expected, abs=EXACT)
+    assert estimate.value == pytest.approx(expected, abs=EXACT)
 
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_only_estimators_whose_error_is_that_of_labels_know_it_and_of_accuracy_alone(tag: str) -> None:
     fit = usual(tag)
-    found = fit.covariance("accuracy")
-    assert (found is not None) == (tag in KNOW_THEIR_ERRORS)
+    covariance = fit.covariance("accuracy")
+    assert (covariance is not None) == (tag in KNOW_THEIR_ERRORS)
     assert fit.covariance("auroc") is None
-    if found is not None:
-        assert found == nearly(found.T)
-        assert np.linalg.eigvalsh(found).min() > 0
+    if covariance is not None:
+        assert covariance == nearly(covariance.T)
+        assert np.linalg.eigvalsh(covariance).min() > 0
     with pytest.raises(ValueError, match=r"metric must be one of .*, got 'acuracy'"):
         fit.covariance("acuracy")
 
@@ -259,14 +259,14 @@ def test_only_estimators_whose_error_is_that_of_labels_know_it_and_of_accuracy_a
 @pytest.mark.parametrize("tag", TAGS)
 def test_what_is_given_is_not_changed_and_may_be_changed_afterwards(tag: str) -> None:
     scores, labels, more = rich(2)
-    mask, asked = THIRD.copy(), problem()[0]
-    arrays = {"scores": scores, "labels": labels, "where": mask, "asked": asked, **more}
+    mask, queries = THIRD.copy(), problem()[0]
+    arrays = {"scores": scores, "labels": labels, "where": mask, "asked": queries, **more}
     kept = {name: array.copy() for name, array in arrays.items()}
     for array in arrays.values():
         array.flags.writeable = False
     fit = new(tag).fit(scores, labels, **more)
     if fit.refused is None:
-        fit.predict(asked)
+        fit.predict(queries)
     before = list(answers(fit, 3)), fit.estimate("accuracy", 0, mask), fit.posterior
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, kept[name], err_msg=name)
@@ -297,7 +297,7 @@ print(json.dumps({tag: ends_of(usual(tag)) for tag in TAGS}))
 
 
 def test_another_process_with_other_hashes_gives_the_same_numbers() -> None:
-    """Python orders sets of strings by hashes that are drawn anew for each process."""
+    """Python orders sets of strings by hashes that differ between processes."""
     done = subprocess.run(
         [sys.executable, "-c", SAID],
         capture_output=True,
@@ -305,11 +305,11 @@ def test_another_process_with_other_hashes_gives_the_same_numbers() -> None:
         cwd=Path(__file__).parents[3],
         check=True,
     )
-    for tag, said in json.loads(done.stdout).items():
-        found = ends_of(usual(tag))
-        assert said.keys() == found.keys(), tag
-        for metric, ends in said.items():
-            assert tuple(ends) == pytest.approx(found[metric], abs=EXACT), (tag, metric)
+    for tag, reported in json.loads(done.stdout).items():
+        expected = ends_of(usual(tag))
+        assert reported.keys() == expected.keys(), tag
+        for metric, ends in reported.items():
+            assert tuple(ends) == pytest.approx(expected[metric], abs=EXACT), (tag, metric)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -338,30 +338,30 @@ def test_permuted_models_give_their_own_answers(tag: str) -> None:
             assert same(moved.estimate(metric, at), plain.estimate(metric, model)), metric
             assert same(moved.estimate(metric, at, THIRD), plain.estimate(metric, model, THIRD)), metric
     if plain.refused is None:
-        asked = problem()[0][:9]
-        np.testing.assert_allclose(moved.predict(asked[:, MODELS]), plain.predict(asked), atol=EXACT)
+        rows = problem()[0][:9]
+        np.testing.assert_allclose(moved.predict(rows[:, MODELS]), plain.predict(rows), atol=EXACT)
 
 
 def test_all_families_of_spe_keep_the_contract() -> None:
-    """Rows and models permuted, with the settings that it has by itself: 64 pairs of densities."""
+    """Rows and models are permuted, with the default settings: 64 pairs of densities."""
     scores, labels = problem(models=2)
     plain = ESTIMATORS["spe"]().fit(scores, labels)
     moved = ESTIMATORS["spe"]().fit(scores[ORDER][:, ::-1], labels[ORDER])
     np.testing.assert_allclose(moved.posterior, plain.posterior[ORDER], atol=EXACT)
     for metric in METRICS:
-        found = plain.estimate(metric, 1)
-        assert_sound(found)
-        assert same(moved.estimate(metric, 0), found), metric
+        result = plain.estimate(metric, 1)
+        assert_sound(result)
+        assert same(moved.estimate(metric, 0), result), metric
 
 
 def assert_nested(fit: LabelEstimator, metric: str, where: Any, must_widen: bool) -> None:
-    """Intervals lie inside [0, 1], around the same value, each inside that of the next level."""
+    """Check that intervals lie in [0, 1], around one value, each inside that of the next level."""
     levels = (0.01, 0.5, 0.8, 0.95, 0.99, 0.999999)
-    found = [fit.estimate(metric, 0, where, level=level) for level in levels]
-    if isinstance(found[0], Unknown):
-        assert set(found) == {found[0]}
+    by_level = [fit.estimate(metric, 0, where, level=level) for level in levels]
+    if isinstance(by_level[0], Unknown):
+        assert set(by_level) == {by_level[0]}
         return
-    estimates = [one for one in found if isinstance(one, Estimate)]
+    estimates = [one for one in by_level if isinstance(one, Estimate)]
     assert [one.level for one in estimates] == list(levels)
     assert len({one.value for one in estimates}) == len({one.n for one in estimates}) == 1
     lowers, uppers = [one.lower for one in estimates], [one.upper for one in estimates]
@@ -412,10 +412,10 @@ def test_all_labels_give_every_metric_its_realised_value(tag: str) -> None:
     fit, labelled = odd_fit(tag, "all labels"), odd_fit("labelled", "all labels")
     for metric in fit.metrics:
         for model in range(3):
-            found, realised = fit.estimate(metric, model), labelled.estimate(metric, model)
-            assert isinstance(found, Estimate)
+            estimate, realised = fit.estimate(metric, model), labelled.estimate(metric, model)
+            assert isinstance(estimate, Estimate)
             assert isinstance(realised, Estimate)
-            assert found.value == pytest.approx(realised.value, abs=EXACT), metric
+            assert estimate.value == pytest.approx(realised.value, abs=EXACT), metric
 
 
 @pytest.mark.parametrize("tag", TAGS)
@@ -424,7 +424,7 @@ def test_where_all_are_of_one_class_what_needs_two_is_unknown(tag: str) -> None:
     fit = odd_fit(tag, "labels of one class, all rows")
     for metric in fit.metrics & {"auroc", "average_precision", "recall", "f1"}:
         assert fit.estimate(metric, 0) == Unknown(fit.refused or Reason.ONE_CLASS), metric
-    found = fit.estimate("accuracy", 0)
+    estimate = fit.estimate("accuracy", 0)
     if fit.refused is None:
-        assert isinstance(found, Estimate)
-        assert found.value == pytest.approx((scores[:, 0].argmax(axis=1) == 0).mean(), abs=EXACT)
+        assert isinstance(estimate, Estimate)
+        assert estimate.value == pytest.approx((scores[:, 0].argmax(axis=1) == 0).mean(), abs=EXACT)

@@ -1,4 +1,4 @@
-"""What `fit` refuses and says, and that its order of rows and models comes from their content alone."""
+"""The errors of `fit`, and its order of rows and models, which comes from their content alone."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_scores_to_predict_must_have_the_models_and_classes_of_the_fit() -> None
 
 
 def test_rounded_scores_are_divided_by_their_sum() -> None:
-    found = checked_input([[[0.333, 0.333, 0.333]]], [0])
-    assert found.scores.ravel().tolist() == pytest.approx([1 / 3] * 3, abs=1e-15)
+    checked = checked_input([[[0.333, 0.333, 0.333]]], [0])
+    assert checked.scores.ravel().tolist() == pytest.approx([1 / 3] * 3, abs=1e-15)
 
 
 def test_sums_off_by_rounding_alone_leave_ties_between_rows_as_they_are() -> None:
@@ -82,18 +82,18 @@ def test_sums_off_by_rounding_alone_leave_ties_between_rows_as_they_are() -> Non
 
 
 def test_nan_weights_of_unlabelled_rows_are_not_read() -> None:
-    found = checked_input(GOOD, LABELS, weights=[2.0, np.nan, 4.0])
-    assert found.weights is not None
-    assert sorted(found.weights.tolist()) == [1.0, 2.0, 4.0]
+    checked = checked_input(GOOD, LABELS, weights=[2.0, np.nan, 4.0])
+    assert checked.weights is not None
+    assert sorted(checked.weights.tolist()) == [1.0, 2.0, 4.0]
 
 
 def test_the_acted_on_class_is_the_argmax_unless_given_and_none_where_the_model_is_missing() -> None:
     scores = changed((1, 0), np.nan)
-    found = checked_input(scores, LABELS)
-    back = found.to_original(found.predicted)[:, np.argsort(found.model_order)]
+    checked = checked_input(scores, LABELS)
+    back = checked.to_original(checked.predicted)[:, np.argsort(checked.model_order)]
     assert back.tolist() == [[1, 0], [-1, 0], [1, 0]]
-    given = checked_input(scores, LABELS, predicted=[[0, 1], [1, 1], [0, 1]])
-    assert given.to_original(given.predicted)[:, np.argsort(given.model_order)].tolist() == [
+    explicit = checked_input(scores, LABELS, predicted=[[0, 1], [1, 1], [0, 1]])
+    assert explicit.to_original(explicit.predicted)[:, np.argsort(explicit.model_order)].tolist() == [
         [0, 1],
         [-1, 1],
         [0, 1],
@@ -102,10 +102,10 @@ def test_the_acted_on_class_is_the_argmax_unless_given_and_none_where_the_model_
 
 def test_nothing_that_was_given_is_kept_or_can_be_written_to() -> None:
     scores, labels = GOOD.copy(), LABELS.copy()
-    found = checked_input(scores, labels)
-    assert not np.shares_memory(found.scores, scores)
-    assert not np.shares_memory(found.labels, labels)
-    for array in (found.scores, found.labels, found.predicted, found.present, found.row_order):
+    checked = checked_input(scores, labels)
+    assert not np.shares_memory(checked.scores, scores)
+    assert not np.shares_memory(checked.labels, labels)
+    for array in (checked.scores, checked.labels, checked.predicted, checked.present, checked.row_order):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
 

@@ -21,9 +21,9 @@ def made(rows: int = 400, seed: int = 0) -> tuple[Floats, Ints]:
     return np.stack([1 - p, p], axis=1)[:, None], (rng.random(rows) < p).astype(int)
 
 
-def known(found: Result) -> Estimate:
-    assert isinstance(found, Estimate)
-    return found
+def known(result: Result) -> Estimate:
+    assert isinstance(result, Estimate)
+    return result
 
 
 def test_accuracy_precision_and_recall_have_the_interval_of_their_counts() -> None:
@@ -36,11 +36,11 @@ def test_accuracy_precision_and_recall_have_the_interval_of_their_counts() -> No
         ("precision", acted & truth, acted),
         ("recall", acted & truth, truth),
     ):
-        found, expected = known(fit.estimate(metric)), known(wilson(int(right.sum()), int(of.sum())))
-        assert (found.lower, found.value, found.upper) == pytest.approx(
+        estimate, expected = known(fit.estimate(metric)), known(wilson(int(right.sum()), int(of.sum())))
+        assert (estimate.lower, estimate.value, estimate.upper) == pytest.approx(
             (expected.lower, expected.value, expected.upper)
         )
-        assert found.n == 100
+        assert estimate.n == 100
 
 
 @pytest.mark.parametrize(("auroc", "positives", "negatives"), [(0.9, 10, 30), (0.55, 40, 12), (0.999, 5, 5)])
@@ -127,8 +127,8 @@ def test_intervals_cover_at_100_labels(metric: str) -> None:
     truth = known(whole.estimate(metric)).value
     inside = 0
     for fit in samples:
-        found = known(fit.estimate(metric))
-        inside += found.lower <= truth <= found.upper
+        estimate = known(fit.estimate(metric))
+        inside += estimate.lower <= truth <= estimate.upper
     assert inside >= 0.92 * 400
 
 
@@ -164,43 +164,45 @@ class Drawing(PosteriorEstimator):
 def test_draws_and_bias_widen_the_interval() -> None:
     scores = np.tile([[[0.1, 0.9]]], (5000, 1, 1))
     fit = Drawing().fit(scores, np.full(5000, -1))
-    found = known(fit.estimate("accuracy"))
-    assert found.value == pytest.approx(0.6)  # the median of 0.5 and 0.7
-    assert (found.lower, found.upper) == pytest.approx((0.5, 0.7), abs=1e-9)  # equal rows: no sampling noise
+    estimate = known(fit.estimate("accuracy"))
+    assert estimate.value == pytest.approx(0.6)  # the median of 0.5 and 0.7
+    assert (estimate.lower, estimate.upper) == pytest.approx(
+        (0.5, 0.7), abs=1e-9
+    )  # equal rows: no sampling noise
     biased = Drawing()
     biased.bias = 0.05
     wider = known(biased.fit(scores, np.full(5000, -1)).estimate("accuracy"))
     assert wider.lower < 0.46
     assert wider.upper > 0.74
-    assert wider.value == found.value
+    assert wider.value == estimate.value
 
 
 def test_confusion_matrices_are_expectations_with_an_interval_a_cell() -> None:
     scores, labels = made(500, 7)
     predicted = (scores[:, :, 1] > 0.3).astype(int)
     fit = Ensemble().fit(scores, np.where(np.arange(500) < 200, labels, -1), predicted=predicted)
-    found = fit.confusion()
-    assert not isinstance(found, Unknown)
+    confusion = fit.confusion()
+    assert not isinstance(confusion, Unknown)
     chance = np.where(np.arange(500) < 200, labels, scores[:, 0, 1])
     expected = [
         [((t == 1) * chance + (t == 0) * (1 - chance)) @ (predicted[:, 0] == p) for p in (0, 1)]
         for t in (0, 1)
     ]
-    np.testing.assert_allclose(found.value, np.array(expected) / 500, atol=1e-12)
-    assert (found.lower < found.value).all()
-    assert (found.value < found.upper).all()
+    np.testing.assert_allclose(confusion.value, np.array(expected) / 500, atol=1e-12)
+    assert (confusion.lower < confusion.value).all()
+    assert (confusion.value < confusion.upper).all()
     errors = np.sqrt(
-        found.value * (1 - found.value) / 500
+        confusion.value * (1 - confusion.value) / 500
     )  # wider than needed: chances vary less than counts
-    assert (found.upper - found.lower < 2 * 1.96 * errors * 1.3).all()
-    assert np.trace(found.value) == pytest.approx(fit.point("accuracy"), abs=1e-12)
+    assert (confusion.upper - confusion.lower < 2 * 1.96 * errors * 1.3).all()
+    assert np.trace(confusion.value) == pytest.approx(fit.point("accuracy"), abs=1e-12)
     assert fit.confusion(where=np.zeros(500, dtype=bool)) == Unknown("no rows")
 
 
 def test_the_sampling_of_the_rows_is_in_the_interval() -> None:
     """Width of the accuracy's interval against ±1.96 standard errors of the mean confidence."""
     scores, _ = made(800, 6)
-    found = known(Ensemble().fit(scores, np.full(800, -1)).estimate("accuracy"))
+    estimate = known(Ensemble().fit(scores, np.full(800, -1)).estimate("accuracy"))
     confidence = scores[:, 0].max(axis=1)
     expected = 2 * 1.96 * confidence.std() / np.sqrt(800)
-    assert found.upper - found.lower == pytest.approx(expected, rel=0.25)  # of 200 resamplings
+    assert estimate.upper - estimate.lower == pytest.approx(expected, rel=0.25)  # of 200 resamplings

@@ -36,17 +36,17 @@ def test_the_ratio_of_densities_follows_the_known_one() -> None:
 
 
 def by_score(score: Floats, right: Floats) -> Floats:
-    """Labels where the first model says yes: 11 times as often as where it surely says no."""
+    """Return labels where the first model says yes: 11 times as often as where it surely says no."""
     return 0.1 + score
 
 
 def by_doubt(score: Floats, right: Floats) -> Floats:
-    """Labels where it is not sure."""
+    """Return labels where it is not sure."""
     return 0.1 + 4 * score * (1 - score)
 
 
 def by_lot(score: Floats, right: Floats) -> Floats:
-    """A random sample."""
+    """Return a random sample."""
     return np.ones(len(score))
 
 
@@ -55,8 +55,8 @@ def by_complaint(score: Floats, right: Floats) -> Floats:
     return np.where(right > 0, 1.0, 3.0)
 
 
-def drawn(seed: int, labelled: int, chance: Chance) -> tuple[Floats, Ints, Floats]:
-    """Two models' scores, labels as `chance` has them, and whether the first model is right.
+def simulated(seed: int, labelled: int, chance: Chance) -> tuple[Floats, Ints, Floats]:
+    """Return two models' scores, labels as `chance` has them, and whether the first model is right.
 
     It is right in 79 % of rows where it says no and in 63 % of those where it says yes, whatever it claims.
     """
@@ -74,13 +74,13 @@ def drawn(seed: int, labelled: int, chance: Chance) -> tuple[Floats, Ints, Float
 
 
 def share_held(make: type[LabelEstimator], chance: Chance, trials: int, weigh: bool = True) -> float:
-    """Of 95 % intervals, with 200 labels, that hold the accuracy of all rows."""
+    """Return the share of 95 % intervals, with 200 labels, that hold the accuracy of all rows."""
     held = 0
     for trial in range(trials):
-        scores, labels, right = drawn(trial, 200, chance)
+        scores, labels, right = simulated(trial, 200, chance)
         weights = chance_weights(scores, labels) if weigh else None
-        found = make().fit(scores, labels, weights=weights).estimate("accuracy", 0)
-        held += found.lower <= right.mean() <= found.upper
+        estimate = make().fit(scores, labels, weights=weights).estimate("accuracy", 0)
+        held += estimate.lower <= right.mean() <= estimate.upper
     return held / trials
 
 
@@ -109,7 +109,7 @@ def test_labels_that_came_because_the_answer_was_wrong_stay_misleading() -> None
 def test_a_random_sample_loses_little() -> None:
     ratio, lost = [], []
     for trial in range(20):
-        scores, labels, _ = drawn(trial, 200, by_lot)
+        scores, labels, _ = simulated(trial, 200, by_lot)
         weight = chance_weights(scores, labels)
         ends = [Labelled().fit(scores, labels, weights=w).estimate("accuracy", 0) for w in (None, weight)]
         ratio.append((ends[1].upper - ends[1].lower) / (ends[0].upper - ends[0].lower))
@@ -119,7 +119,7 @@ def test_a_random_sample_loses_little() -> None:
 
 
 def test_the_labelled_rows_stand_for_all_rows() -> None:
-    scores, labels, _ = drawn(0, 200, by_score)
+    scores, labels, _ = simulated(0, 200, by_score)
     before = scores.copy(), labels.copy()
     weight = chance_weights(scores, labels)
     known = labels >= 0
@@ -151,8 +151,10 @@ def test_where_all_or_none_are_labelled_there_is_nothing_to_weigh(labelled: int)
     assert chance_weights(scores, labels).tolist() == [1.0] * 40
 
 
-def asked(chance: Chance = by_score, labelled: int = 200, label_weights: str = "estimated", **more: object):
-    scores, labels, _ = drawn(3, labelled, chance)
+def make_job(
+    chance: Chance = by_score, labelled: int = 200, label_weights: str = "estimated", **more: object
+):
+    scores, labels, _ = simulated(3, labelled, chance)
     return replace(
         job(models=2, rows=ROWS, calibrate=False),
         **{"estimators": ("autoeval", "labelled", "pseudo_label")} | more, scores=scores, labels=labels,
@@ -165,8 +167,8 @@ def answers(of: object) -> dict[str, Estimate | Unknown]:
 
 
 def test_a_refit_weighs_labels_for_the_estimators_that_rest_on_them_alone() -> None:
-    plain, weighed = answers(asked(label_weights="given")), answers(asked())
-    of = asked()
+    plain, weighed = answers(make_job(label_weights="given")), answers(make_job())
+    of = make_job()
     weights = chance_weights(of.scores, of.labels)
     for tag, make in (("autoeval", AutoEval), ("labelled", Labelled)):
         fit = make(seed=of.seed, positive=1).fit(
@@ -183,10 +185,10 @@ def test_a_refit_weighs_labels_for_the_estimators_that_rest_on_them_alone() -> N
 def test_a_refit_keeps_the_probabilities_that_labels_bring(drawn_by_lot: int) -> None:
     """One label that brings one is enough: the others then stand for themselves, as without this setting."""
     weights = np.ones(ROWS)
-    weights[np.flatnonzero(asked().labels >= 0)[:drawn_by_lot]] = np.linspace(7.0, 9.0, drawn_by_lot)
-    given = answers(asked(weights=weights, label_weights="given"))
-    assert answers(asked(weights=weights)) == nearly(given)
-    assert given != answers(asked())
+    weights[np.flatnonzero(make_job().labels >= 0)[:drawn_by_lot]] = np.linspace(7.0, 9.0, drawn_by_lot)
+    expected = answers(make_job(weights=weights, label_weights="given"))
+    assert answers(make_job(weights=weights)) == nearly(expected)
+    assert expected != answers(make_job())
 
 
 @pytest.mark.slow
@@ -194,15 +196,15 @@ def test_labels_that_were_drawn_make_good_what_complaints_did() -> None:
     """120 wrong answers more often than right ones, then 80 of the rest by lot; 100 trials: 6.5 points."""
     held = 0
     for trial in range(100):
-        scores, labels, right = drawn(trial, 120, by_complaint)
+        scores, labels, right = simulated(trial, 120, by_complaint)
         rest = np.flatnonzero(labels < 0)
         more = np.random.default_rng(trial).choice(rest, 80, replace=False)
         acted = scores[more, 0].argmax(axis=1)
         labels[more] = np.where(right[more] > 0, acted, 1 - acted)
         weights = np.ones(ROWS)
         weights[more] = len(rest) / 80
-        found = Labelled().fit(scores, labels, weights=weights).estimate("accuracy", 0)
-        held += found.lower <= right.mean() <= found.upper
+        estimate = Labelled().fit(scores, labels, weights=weights).estimate("accuracy", 0)
+        held += estimate.lower <= right.mean() <= estimate.upper
     assert held / 100 >= 0.95 - 0.065
 
 
@@ -228,10 +230,10 @@ def test_labels_that_say_too_little_of_the_rest_are_unknown_with_the_reason(
     chance: Chance, labelled: int, reason: Reason
 ) -> None:
     """Nobody labels a part of the rows: labels are all alike, but far away. Or few of them carry it all."""
-    of = asked(chance, labelled, estimators=("pseudo_label", "autoeval", "rectified", "labelled"))
-    found = answers(of)
-    assert [found[tag] for tag in BY_LABELS] == [Unknown(reason)] * 3
-    assert isinstance(found["pseudo_label"], Estimate)
+    of = make_job(chance, labelled, estimators=("pseudo_label", "autoeval", "rectified", "labelled"))
+    results = answers(of)
+    assert [results[tag] for tag in BY_LABELS] == [Unknown(reason)] * 3
+    assert isinstance(results["pseudo_label"], Estimate)
     plain = replace(of, label_weights="given", estimators=("labelled",))
     assert answers(plain)["labelled"].n == labelled
 
@@ -239,19 +241,19 @@ def test_labels_that_say_too_little_of_the_rest_are_unknown_with_the_reason(
 @pytest.mark.parametrize("labelled", [0, ROWS])
 def test_without_labels_or_with_all_of_them_a_refit_is_what_it_was(labelled: int) -> None:
     tags = ("ensemble", "autoeval", "labelled")
-    found = [answers(asked(by_lot, labelled, how, estimators=tags)) for how in ("given", "estimated")]
-    assert found[0] == nearly(found[1])
-    assert (found[0]["labelled"] == Unknown(Reason.NO_LABELS)) == (labelled == 0)
+    results = [answers(make_job(by_lot, labelled, how, estimators=tags)) for how in ("given", "estimated")]
+    assert results[0] == nearly(results[1])
+    assert (results[0]["labelled"] == Unknown(Reason.NO_LABELS)) == (labelled == 0)
 
 
 @pytest.mark.parametrize("chance", [by_score, by_doubt, by_lot])
 def test_labels_that_have_their_like_everywhere_are_not_refused(chance: Chance) -> None:
     for trial in range(20):
-        scores, labels, _ = drawn(trial, 200, chance)
+        scores, labels, _ = simulated(trial, 200, chance)
         weight = chance_weights(scores, labels)
         assert effective_number(weight[labels >= 0]) >= FEWEST_EFFECTIVE
         assert imbalance(scores, labels, weight) <= LARGEST_IMBALANCE
-    far = imbalance(*drawn(0, 100, rare)[:2], np.ones(ROWS))
+    far = imbalance(*simulated(0, 100, rare)[:2], np.ones(ROWS))
     assert far > LARGEST_IMBALANCE
 
 

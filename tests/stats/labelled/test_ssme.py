@@ -30,7 +30,7 @@ def accuracy(scores, truth, model=0):
 
 def errors(runs, **settings):
     """Mean absolute errors of accuracy: SSME, mean of the classifiers, labelled rows alone."""
-    found = []
+    distances = []
     for seed in range(runs):
         scores, truth, labels = simulated(seed, **settings)
         known = labels >= 0
@@ -39,8 +39,8 @@ def errors(runs, **settings):
             SSME().fit(scores, labels).point("accuracy"),
             Ensemble().fit(scores, labels).point("accuracy"),
         )
-        found.append([abs(a - right) for a in (*answers, accuracy(scores[known], truth[known]))])
-    return np.mean(found, axis=0)
+        distances.append([abs(a - right) for a in (*answers, accuracy(scores[known], truth[known]))])
+    return np.mean(distances, axis=0)
 
 
 @pytest.mark.slow
@@ -118,19 +118,19 @@ def test_no_labels_is_flagged_and_rests_on_the_claims():
     scores, truth, _ = simulated(7)
     fit = SSME().fit(scores, np.full(len(truth), -1))
     assert fit.flags == ("no labels",)
-    found = fit.estimate("accuracy")
-    assert isinstance(found, Estimate)
-    assert abs(found.value - accuracy(scores, truth)) < 0.1
-    assert found.lower < accuracy(scores, truth) < found.upper
+    estimate = fit.estimate("accuracy")
+    assert isinstance(estimate, Estimate)
+    assert abs(estimate.value - accuracy(scores, truth)) < 0.1
+    assert estimate.lower < accuracy(scores, truth) < estimate.upper
 
 
 def test_labels_narrow_the_interval():
     scores, truth, _ = simulated(8, n=1000)
     widths = []
     for labelled in (0, 50, 400):
-        found = SSME().fit(scores, np.where(np.arange(1000) < labelled, truth, -1)).estimate("accuracy")
-        assert isinstance(found, Estimate)
-        widths.append(found.upper - found.lower)
+        estimate = SSME().fit(scores, np.where(np.arange(1000) < labelled, truth, -1)).estimate("accuracy")
+        assert isinstance(estimate, Estimate)
+        widths.append(estimate.upper - estimate.lower)
     assert widths[0] > widths[1] > widths[2] > 0.0
 
 
@@ -160,8 +160,8 @@ def test_scores_of_exactly_0_and_1_and_constant_scores(classes):
     for table in (hard, constant):
         fit = SSME().fit(table, labels)
         assert np.isfinite(fit.posterior).all()
-        found = fit.point("accuracy")
-        assert abs(found - accuracy(table, truth)) < 0.12
+        value = fit.point("accuracy")
+        assert abs(value - accuracy(table, truth)) < 0.12
 
 
 def test_missing_models_take_part_and_an_absent_one_changes_nothing_else():
@@ -225,10 +225,10 @@ def test_intervals_of_accuracy_cover():
     for seed in range(30):
         rows = np.random.default_rng(seed).choice(20_000, 600, replace=False)
         labels = np.where(np.arange(600) < 100, population_truth[rows], -1)
-        found = SSME(seed=seed).fit(population[rows], labels).estimate("accuracy")
-        assert isinstance(found, Estimate)
-        hits += found.lower <= accuracy(population, population_truth) <= found.upper
-        assert found.upper - found.lower < 0.2
+        estimate = SSME(seed=seed).fit(population[rows], labels).estimate("accuracy")
+        assert isinstance(estimate, Estimate)
+        hits += estimate.lower <= accuracy(population, population_truth) <= estimate.upper
+        assert estimate.upper - estimate.lower < 0.2
     assert hits >= 25
 
 

@@ -46,8 +46,8 @@ def scored(seed, n=400, models=4, classes=2):
 def everything(scores):
     pooling = Pooling.from_scores(scores)
     evidence = pooling.evidence(scores)
-    found = {one.family.name: one.family for one in hypotheses(evidence, scores, pooling.weights, 0.3)}
-    return pooling, evidence, found
+    families = {one.family.name: one.family for one in hypotheses(evidence, scores, pooling.weights, 0.3)}
+    return pooling, evidence, families
 
 
 def test_a_model_at_random_has_no_voice():
@@ -99,8 +99,8 @@ def test_rows_rest_on_the_models_that_answered():
 
 def test_the_rank_binormal_sees_through_any_rising_distortion():
     scores, _ = scored(6)
-    _, evidence, found = everything(scores)
-    plain = found["binormal"]
+    _, evidence, families = everything(scores)
+    plain = families["binormal"]
     assert isinstance(plain, RankBinormal)
     odds = evidence.pooled[:, 1] - evidence.pooled[:, 0]
     bent = np.sign(odds) * np.abs(odds) ** 3
@@ -142,8 +142,8 @@ def test_the_rank_binormal_never_falls(spread):
 def test_offsets_reach_the_shares_that_were_drawn(classes):
     """The mean posterior is within the claimed shares' prior, and every row is a distribution."""
     scores, _ = scored(9, classes=classes)
-    pooling, evidence, found = everything(scores)
-    family = found["softmax"]
+    pooling, evidence, families = everything(scores)
+    family = families["softmax"]
     means = softmax(family.logits(evidence, np.arange(family.size))).mean(axis=1)
     np.testing.assert_allclose(means.sum(axis=1), 1.0)
     centre, _ = claimed_shares(scores, pooling.weights)
@@ -153,8 +153,8 @@ def test_offsets_reach_the_shares_that_were_drawn(classes):
 
 def test_likelihood_prefers_the_particle_that_made_the_labels():
     scores, _ = scored(10, n=3000)
-    _, evidence, found = everything(scores)
-    family = found["softmax"]
+    _, evidence, families = everything(scores)
+    family = families["softmax"]
     assert isinstance(family, ScaledSoftmax)
     chosen = int(np.argmax(family.slope))
     chance = softmax(family.logits(evidence, np.array([chosen])))[0, :, 1]
@@ -166,9 +166,9 @@ def test_likelihood_prefers_the_particle_that_made_the_labels():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_mean_logits_are_those_of_the_particles_one_by_one(classes):
     scores, _ = scored(17, n=300, classes=classes)
-    _, evidence, found = everything(scores)
+    _, evidence, families = everything(scores)
     particles = np.array([3, 3, 40, 200])
-    for family in (one for one in found.values() if one.size > 1):
+    for family in (one for one in families.values() if one.size > 1):
         each = [np.log(softmax(family.logits(evidence, particles[[at]]))[0]) for at in range(4)]
         witness = np.mean(each, axis=0)
         witness -= witness.mean(axis=1, keepdims=True)
@@ -192,7 +192,7 @@ def test_mid_ranks_of_the_reference_itself():
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_wide_corrections_rectify_the_right_answers_of_every_model(classes):
-    """What `Corrections` claims: without a prior, fitted right answers equal those observed."""
+    """The docstring of `Corrections` says so: without a prior, fitted right answers equal those observed."""
     scores, truth = scored(11, n=2000, classes=classes)
     pooling, evidence, _ = everything(scores)
     wrong = 0.3 * evidence.pooled  # logits that are far too flat
@@ -213,11 +213,11 @@ def test_wide_corrections_rectify_the_right_answers_of_every_model(classes):
 
 def _mode_of(rows, logits, size):
     """Newton's method with the exact Hessian, a loop that shares nothing with the code's own."""
-    found, precision = np.zeros(size), np.full(size, 1e-4)
+    mode, precision = np.zeros(size), np.full(size, 1e-4)
     for _ in range(30):
-        gradient, chance = rows.gradient(logits, found, precision)
-        found = found + np.linalg.lstsq(rows.curvature(chance, precision), gradient, rcond=None)[0]
-    return found
+        gradient, chance = rows.gradient(logits, mode, precision)
+        mode = mode + np.linalg.lstsq(rows.curvature(chance, precision), gradient, rcond=None)[0]
+    return mode
 
 
 def test_without_labels_corrections_are_drawn_from_their_prior():
@@ -229,9 +229,9 @@ def test_without_labels_corrections_are_drawn_from_their_prior():
     adjustment = Adjustment.fit(rows, np.empty((0, 2)), scales, WEIGHTS)
     np.testing.assert_allclose(np.exp(adjustment.log_weights), WEIGHTS, atol=1e-12)
     for place, factor in enumerate(FACTORS):
-        drawn = adjustment.draw(np.full(4000, place), np.empty((4000, 0, 2)), np.random.default_rng(0))
-        np.testing.assert_allclose(drawn.std(axis=0), factor * scales, rtol=0.07)
-        np.testing.assert_allclose(drawn.mean(axis=0), 0.0, atol=1e-12)
+        corrections = adjustment.draw(np.full(4000, place), np.empty((4000, 0, 2)), np.random.default_rng(0))
+        np.testing.assert_allclose(corrections.std(axis=0), factor * scales, rtol=0.07)
+        np.testing.assert_allclose(corrections.mean(axis=0), 0.0, atol=1e-12)
 
 
 def test_labels_that_contradict_ask_for_corrections_and_others_for_none():
@@ -257,8 +257,8 @@ def weights_of(scores, truth, labelled):
     known = pooling.evidence(scores[rows])
     seen = MixtureData(evidence, known, truth[rows], np.ones(labelled), pooling.scales)
     differ = disagreement(evidence.votes, evidence.present)
-    found = hypotheses(evidence, scores, pooling.weights, differ)
-    return PosteriorMixture.fit(found, seen, 100, np.random.default_rng(0))
+    families = hypotheses(evidence, scores, pooling.weights, differ)
+    return PosteriorMixture.fit(families, seen, 100, np.random.default_rng(0))
 
 
 def calibrated(seed, n=3000, models=1, power=1.0):

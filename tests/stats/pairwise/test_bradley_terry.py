@@ -23,7 +23,9 @@ STRENGTH = np.array([0.0, 0.5, -0.4, 1.0])
 def arena(
     seed: int, human: int, alone: int, agree: float = 0.85, strength: Floats = STRENGTH
 ) -> list[Comparison]:
-    """Comparisons of random pairs; the judge agrees with the human so often, and else favours model d."""
+    """Return comparisons of random pairs; the judge agrees with the human so often, and else favours model
+    d.
+    """
     rng = np.random.default_rng([seed, human])
     games, models = human + alone, len(strength)
     a = rng.integers(0, models, games)
@@ -44,8 +46,8 @@ def test_coefficients_and_intervals_are_those_of_ppi_python(ppi: ModuleType, lam
     x = np.array([[(g.b == m) - float(g.a == m) for m in MODELS[1:]] for g in games])
     human = np.array([float(g.human == "b") for g in games[:200]])
     judge = np.array([float(g.judge == "b") for g in games])
-    given = (x[:200], human, judge[:200], x[200:], judge[200:])
-    low, high = ppi.ppi_logistic_ci(*given, alpha=0.1, lam=lam, optimizer_options={"gtol": 1e-12})
+    inputs = (x[:200], human, judge[:200], x[200:], judge[200:])
+    low, high = ppi.ppi_logistic_ci(*inputs, alpha=0.1, lam=lam, optimizer_options={"gtol": 1e-12})
     fit = BradleyTerry(lam=lam).fit(games)
     # Its optimiser stops at a change of the loss, so a coefficient is good to the root of that.
     np.testing.assert_allclose(fit.interval(0.9)[1:], np.stack([low, high], axis=1), rtol=0, atol=1e-6)
@@ -67,7 +69,8 @@ def test_intervals_hold_the_coefficients_and_the_judge_narrows_them() -> None:
 
 
 def shifted(seed: int, games: int = 3000) -> tuple[Ints, Ints, Floats, Floats, Bools, Floats]:
-    """Models a and b of each game, the share of b by humans and by the judge, whom humans see, its chance.
+    """Return models a and b of each game, the share of b by humans and by the judge, whom humans see, its
+    chance.
 
     The judge agrees in 85 % and else favours model d, whose games humans see five times as often.
     """
@@ -94,8 +97,8 @@ def printed_equation_8(a: Ints, b: Ints, human: Floats, judge: Floats, seen: Boo
         slope = heavy * (expit(line) - human[seen]) - (expit(line) - judge[seen])
         return float(value), own.T @ slope / len(own) + x.T @ (expit(far) - judge) / len(x)
 
-    found = minimize(loss, np.zeros(3), jac=True, method="BFGS")
-    return np.asarray(found.x)
+    optimum = minimize(loss, np.zeros(3), jac=True, method="BFGS")
+    return np.asarray(optimum.x)
 
 
 @pytest.mark.simulation
@@ -115,10 +118,10 @@ def test_weights_stand_on_both_terms_not_on_the_human_alone_as_in_8() -> None:
         )
         ours.append(expit(fit.coefficients[3]))
         printed.append(expit(printed_equation_8(a, b, human, judge, seen, 1 / chance[seen])[2]))
-    for found, off in ((ours, 0.0), (printed, -0.086)):
-        error = np.std(found) / 10
+    for estimates, off in ((ours, 0.0), (printed, -0.086)):
+        error = np.std(estimates) / 10
         assert error < 0.004
-        assert np.mean(found) - expit(1.0) == pytest.approx(off, abs=4 * error)
+        assert np.mean(estimates) - expit(1.0) == pytest.approx(off, abs=4 * error)
 
 
 def test_the_reference_is_a_choice_of_origin_and_nothing_else() -> None:
@@ -166,8 +169,8 @@ def test_where_the_judge_leaves_no_finite_estimate_humans_do_alone() -> None:
         for k in range(400)
         for a, b in [(("x", "y"), ("x", "c"), ("y", "c"))[k % 3]]
     ]
-    found = BradleyTerry().fit(games)
-    assert np.isfinite(found.interval()).all()
+    fit = BradleyTerry().fit(games)
+    assert np.isfinite(fit.interval()).all()
     with pytest.raises(ValueError, match="the coefficients have no finite estimate"):
         BradleyTerry().fit([Comparison(g.a, g.b, g.judge, g.judge) for g in games])
 
@@ -185,7 +188,7 @@ def test_a_model_that_only_wins_has_no_coefficient() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         (("a", "a", "a"), "a and b must be two different models, got 'a' for both"),
         (("a", "b", "c"), "human must be 'a', 'b', 'tie' or None, got 'c'"),
@@ -194,9 +197,9 @@ def test_a_model_that_only_wins_has_no_coefficient() -> None:
         (("a", "b", None, True), "judge must be 'a', 'b', 'tie', None or the probability that b won"),
     ],
 )
-def test_wrong_comparisons_are_named(given, message: str) -> None:
+def test_wrong_comparisons_are_named(arguments, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Comparison(*given)
+        Comparison(*arguments)
 
 
 def test_wrong_arguments_are_named() -> None:
@@ -222,10 +225,10 @@ def test_ranks_hold_all_models_at_once(method) -> None:
     # 1,000 trials: three binomial errors at 0.9 are 2.9 points; correlated errors, two models tied.
     value = np.array([0.5, 0.5, 0.6, 0.8])
     covariance = 0.01 * (0.5 * np.eye(4) + 0.5)
-    drawn = np.random.default_rng(0).multivariate_normal(value, covariance, size=1000)
+    draws = np.random.default_rng(0).multivariate_normal(value, covariance, size=1000)
     inside = 0
-    for found in drawn:
-        ranks = simultaneous_ranks(found, covariance, 0.9, method)
+    for draw in draws:
+        ranks = simultaneous_ranks(draw, covariance, 0.9, method)
         # Of tied models each may have any of the tied ranks.
         inside += all(
             r.best <= worst and r.worst >= best
@@ -244,7 +247,7 @@ def test_the_set_tells_more_where_models_are_few_or_err_alike(
     value = 0.035 * np.arange(models)
     covariance = 0.01**2 * (shared + (1 - shared) * np.eye(models))
     ranks = {m: simultaneous_ranks(value, covariance, method=m) for m in ("bonferroni", "chi_square")}
-    open_ranks = {m: sum(r.worst - r.best for r in found) for m, found in ranks.items()}
+    open_ranks = {m: sum(r.worst - r.best for r in model_ranks) for m, model_ranks in ranks.items()}
     assert min(open_ranks, key=lambda m: open_ranks[m]) == sharper
     assert open_ranks["bonferroni"] != open_ranks["chi_square"]
     for left, right in zip(*ranks.values(), strict=True):

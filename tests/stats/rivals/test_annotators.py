@@ -58,47 +58,49 @@ def test_the_spread_of_pseudo_labels_shrinks_with_the_labels() -> None:
     scores, truth = softmax_scores(2, rows=4000, models=1)
     widths = []
     for labelled in (50, 800):
-        found = PseudoLabel().fit(scores, first(truth, labelled)).estimate("accuracy")
-        assert isinstance(found, Estimate)
-        widths.append(found.upper - found.lower)
+        estimate = PseudoLabel().fit(scores, first(truth, labelled)).estimate("accuracy")
+        assert isinstance(estimate, Estimate)
+        widths.append(estimate.upper - estimate.lower)
     assert widths[1] < widths[0] / 2
 
 
 def test_votes_weigh_as_their_models_are_right_on_the_labelled_rows() -> None:
-    said = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 1, 1], [1, 0, 1]])
+    votes = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 1, 1], [1, 0, 1]])
     truth = np.array([0, 0, 1, -1, -1])  # the third model is always right, the others never
-    fit = MajorityVote().fit(np.eye(2)[said], truth)
+    fit = MajorityVote().fit(np.eye(2)[votes], truth)
     assert fit.posterior.argmax(axis=1).tolist() == [0, 0, 1, 1, 1]
-    tied = MajorityVote().fit(np.eye(2)[said[:, :2]], np.full(5, -1))
+    tied = MajorityVote().fit(np.eye(2)[votes[:, :2]], np.full(5, -1))
     assert tied.posterior == nearly(np.array([[0, 1], [0, 1], [1, 0], [0.5, 0.5], [0.5, 0.5]]))
     assert tied.flags == ("no labels",)
 
 
 def test_a_model_without_labelled_answers_votes_like_the_mean_of_the_others() -> None:
-    said = np.eye(2)[np.array([[0, 1, 0], [0, 1, 0], [0, 1, 1], [1, 0, 0]])]
-    said[:2, 2] = np.nan
-    fit = MajorityVote().fit(said, np.array([0, 0, -1, -1]))  # weights 1, 0 and their mean, ½
+    votes = np.eye(2)[np.array([[0, 1, 0], [0, 1, 0], [0, 1, 1], [1, 0, 0]])]
+    votes[:2, 2] = np.nan
+    fit = MajorityVote().fit(votes, np.array([0, 0, -1, -1]))  # weights 1, 0 and their mean, ½
     assert fit.posterior[2:].argmax(axis=1).tolist() == [0, 1]
 
 
 def annotated(models: int = 4, rows: int = 250, classes: int = 3, worst: float = 0.6) -> tuple[Ints, Ints]:
-    """Answers of annotators, right in 85 % to `worst` of the rows and −1 where missing, and the truth."""
+    """Return answers of annotators, right in 85 % to `worst` of the rows and −1 where missing, and the
+    truth.
+    """
     rng = np.random.default_rng(3)
     truth = rng.choice(classes, rows, p=[0.5, 0.3, 0.2] if classes == 3 else [0.6, 0.4])
     wrong = (truth[:, None] + rng.integers(1, classes, (rows, models))) % classes
-    said = np.where(rng.random((rows, models)) < np.linspace(0.85, worst, models), truth[:, None], wrong)
-    return np.where(rng.random((rows, models)) < 0.1, -1, said), truth
+    votes = np.where(rng.random((rows, models)) < np.linspace(0.85, worst, models), truth[:, None], wrong)
+    return np.where(rng.random((rows, models)) < 0.1, -1, votes), truth
 
 
-def as_scores(said: Ints, classes: int = 3) -> Floats:
-    scores = np.eye(classes)[said]
-    scores[said < 0] = np.nan
+def as_scores(votes: Ints, classes: int = 3) -> Floats:
+    scores = np.eye(classes)[votes]
+    scores[votes < 0] = np.nan
     return scores
 
 
-def slow_em(said: Ints, labels: Ints, classes: int) -> tuple[Floats, int]:
+def slow_em(votes: Ints, labels: Ints, classes: int) -> tuple[Floats, int]:
     """Dawid and Skene's equations as they are printed, row by row, and the iterations until they settle."""
-    rows, models = said.shape
+    rows, models = votes.shape
 
     def clamp(chance: Floats) -> Floats:
         return np.array([np.eye(classes)[y] if y >= 0 else r for r, y in zip(chance, labels, strict=True)])
@@ -107,19 +109,19 @@ def slow_em(said: Ints, labels: Ints, classes: int) -> tuple[Floats, int]:
         answers = np.zeros((models, classes, classes))
         for i in range(rows):
             for m in range(models):
-                if said[i, m] >= 0:
-                    answers[m, :, said[i, m]] += chance[i]
+                if votes[i, m] >= 0:
+                    answers[m, :, votes[i, m]] += chance[i]
         return chance.mean(axis=0), answers / answers.sum(axis=2, keepdims=True)
 
     def expect(shares: Floats, answers: Floats) -> Floats:
         chance = np.tile(shares, (rows, 1))
         for i in range(rows):
             for m in range(models):
-                if said[i, m] >= 0:
-                    chance[i] *= answers[m, :, said[i, m]]
+                if votes[i, m] >= 0:
+                    chance[i] *= answers[m, :, votes[i, m]]
         return clamp(chance / chance.sum(axis=1, keepdims=True))
 
-    counts = np.array([[np.sum(row == k) for k in range(classes)] for row in said], dtype=float)
+    counts = np.array([[np.sum(row == k) for k in range(classes)] for row in votes], dtype=float)
     answered = counts.sum(axis=1, keepdims=True)
     shares, answers = maximise(clamp(np.where(answered > 0, counts / np.maximum(answered, 1), 1 / classes)))
     iteration, before = 0, (np.inf * shares, answers)
@@ -135,10 +137,10 @@ def slow_em(said: Ints, labels: Ints, classes: int) -> tuple[Floats, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("labelled", [0, 40])
 def test_dawid_and_skene_equal_a_slow_witness(labelled: int) -> None:
-    said, truth = annotated()
+    votes, truth = annotated()
     labels = first(truth, labelled)
-    fit = DawidSkene().fit(as_scores(said), labels)
-    expected, iterations = slow_em(said, labels, 3)
+    fit = DawidSkene().fit(as_scores(votes), labels)
+    expected, iterations = slow_em(votes, labels, 3)
     np.testing.assert_allclose(fit.posterior, expected, atol=1e-9)
     assert fit.iterations == iterations
     assert fit.converged == (iterations < ITERATIONS)
@@ -154,15 +156,15 @@ def test_dawid_and_skene_equal_crowd_kit(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(dawid_skene, "ITERATIONS", 5000)
     monkeypatch.setattr(dawid_skene, "TOLERANCE", 1e-12)
-    said, truth = annotated(models=5, rows=250, classes=2, worst=0.8)
+    votes, truth = annotated(models=5, rows=250, classes=2, worst=0.8)
     for labels, enough in ((first(truth, 0), 60), (first(truth, 40), 40)):
-        rows, models = np.nonzero(said >= 0)
-        table = pandas.DataFrame({"task": rows, "worker": models, "label": said[rows, models]})
-        known = pandas.Series({i: y for i, y in enumerate(labels) if y >= 0 and (said[i] >= 0).any()})
+        rows, models = np.nonzero(votes >= 0)
+        table = pandas.DataFrame({"task": rows, "worker": models, "label": votes[rows, models]})
+        known = pandas.Series({i: y for i, y in enumerate(labels) if y >= 0 and (votes[i] >= 0).any()})
         other = aggregation.DawidSkene(n_iter=enough, tol=0.0)
         other.fit(table, true_labels=known if len(known) else None)
         theirs = other.probas_[[0, 1]]
-        fit = DawidSkene().fit(as_scores(said, 2), labels)
+        fit = DawidSkene().fit(as_scores(votes, 2), labels)
         np.testing.assert_allclose(fit.posterior[theirs.index], theirs.to_numpy(), atol=1e-6)
 
 
@@ -172,13 +174,13 @@ def test_independent_annotators_are_told_apart_without_labels() -> None:
     rng = np.random.default_rng(0)
     truth = (rng.random(4000) < 0.4).astype(int)
     chance = np.array([0.95, 0.85, 0.75, 0.6])
-    said = np.where(rng.random((4000, 4)) < chance, truth[:, None], 1 - truth[:, None])
-    fit = DawidSkene().fit(np.eye(2)[said], np.full(4000, -1))
-    for model, right in enumerate((said == truth[:, None]).mean(axis=0)):
-        found = fit.estimate("accuracy", model)
-        assert isinstance(found, Estimate)
-        assert found.value == pytest.approx(right, abs=0.024)
-        assert found.lower < right < found.upper
+    votes = np.where(rng.random((4000, 4)) < chance, truth[:, None], 1 - truth[:, None])
+    fit = DawidSkene().fit(np.eye(2)[votes], np.full(4000, -1))
+    for model, right in enumerate((votes == truth[:, None]).mean(axis=0)):
+        estimate = fit.estimate("accuracy", model)
+        assert isinstance(estimate, Estimate)
+        assert estimate.value == pytest.approx(right, abs=0.024)
+        assert estimate.lower < right < estimate.upper
 
 
 def test_copies_of_a_model_are_taken_for_the_truth() -> None:
@@ -186,14 +188,14 @@ def test_copies_of_a_model_are_taken_for_the_truth() -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 2, 1000)
     one = np.where(rng.random(1000) < 0.7, truth, 1 - truth)
-    said = np.stack([one, one, one, np.where(rng.random(1000) < 0.8, truth, 1 - truth)], axis=1)
-    found = DawidSkene().fit(np.eye(2)[said], first(truth, 20)).estimate("accuracy", 0)
-    assert isinstance(found, Estimate)
-    assert found.lower > 0.9
+    votes = np.stack([one, one, one, np.where(rng.random(1000) < 0.8, truth, 1 - truth)], axis=1)
+    estimate = DawidSkene().fit(np.eye(2)[votes], first(truth, 20)).estimate("accuracy", 0)
+    assert isinstance(estimate, Estimate)
+    assert estimate.lower > 0.9
 
 
 def curved(rows: int, seed: int, a: float = 0.7, b: float = 0.6, c: float = 0.5) -> tuple[Floats, Ints]:
-    """Scores whose calibration curve is in the family, on the range that is not clipped."""
+    """Return scores whose calibration curve is in the family, on the range that is not clipped."""
     rng = np.random.default_rng(seed)
     s = np.clip(rng.beta(0.7, 0.9, rows), CLIP, 1 - CLIP)
     chance = expit(a * np.log(s) - b * np.log1p(-s) + c)
@@ -214,13 +216,13 @@ def test_the_drawn_curves_are_the_posterior_on_a_grid() -> None:
         logs -= np.logaddexp(0.0, -way * line)
     weight = np.exp(logs - logs.max())
     at = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
-    asked = np.stack([1 - at, at], axis=1)[:, None]
-    for score, found in zip(at, fit.predict(asked)[:, 1], strict=True):
+    inputs = np.stack([1 - at, at], axis=1)[:, None]
+    for score, predicted in zip(at, fit.predict(inputs)[:, 1], strict=True):
         line = np.exp(grid[:, 0]) * np.log(score) - np.exp(grid[:, 1]) * np.log1p(-score) + grid[:, 2]
         chance = expit(line)
         mean = weight @ chance / weight.sum()
         spread = np.sqrt(weight @ (chance - mean) ** 2 / weight.sum())
-        assert found == pytest.approx(mean, abs=0.2 * spread + 1e-3)
+        assert predicted == pytest.approx(mean, abs=0.2 * spread + 1e-3)
 
 
 @pytest.mark.simulation
@@ -236,9 +238,9 @@ def test_bayesian_calibration_covers_where_its_family_holds() -> None:
         scores, truth = curved(20_000, 1000 + seed, *curve)
         right = ((scores[:, 0, 1] > 0.5) == truth).mean()
         some, labels = curved(500, seed, *curve)
-        found = BayesianCalibration(seed=seed).fit(some, first(labels, 50)).estimate("accuracy")
-        assert isinstance(found, Estimate)
-        covered += found.lower <= right <= found.upper
+        estimate = BayesianCalibration(seed=seed).fit(some, first(labels, 50)).estimate("accuracy")
+        assert isinstance(estimate, Estimate)
+        covered += estimate.lower <= right <= estimate.upper
     assert covered >= 88
 
 

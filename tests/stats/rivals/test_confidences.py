@@ -15,7 +15,7 @@ N = 20_000
 
 
 def reference(scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Confidences, and outcomes with `scale` times the chance that they state."""
+    """Return confidences, and outcomes with `scale` times the chance that they state."""
     rng = np.random.default_rng(1)
     confidence = confidences(rng, ORIGINAL, (N,))
     return confidence, outcomes(rng, confidence * scale)
@@ -24,39 +24,39 @@ def reference(scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("estimator", [ATC, DoCFeat])
 def test_the_reference_itself_is_estimated_exactly(estimator: type[ATC] | type[DoCFeat]) -> None:
     confidence, correct = reference(0.9)
-    found = estimator.fit(confidence, correct).estimate(confidence)
-    assert isinstance(found, Estimate)
-    assert found.value == pytest.approx(correct.mean(), abs=1e-12)
-    assert found.n == N
+    estimate = estimator.fit(confidence, correct).estimate(confidence)
+    assert isinstance(estimate, Estimate)
+    assert estimate.value == pytest.approx(correct.mean(), abs=1e-12)
+    assert estimate.n == N
     ends = binom.ppf([0.025, 0.975], N, correct.mean()) / N
-    assert (found.lower, found.upper) == pytest.approx(tuple(ends))
+    assert (estimate.lower, estimate.upper) == pytest.approx(tuple(ends))
 
 
 @pytest.mark.parametrize("n", [1, 2, 50, 500, 20_000])
 def test_the_quantiles_are_those_of_scipys_binomial(n: int) -> None:
     for value in (0.0, 1e-9, 0.1, 0.5, 0.8317, 1.0 - 1e-9, 1.0):
         for level in (0.5, 0.9, 0.95, 0.999):
-            found = binomial_estimate(value, n, level)
-            assert isinstance(found, Estimate)
+            estimate = binomial_estimate(value, n, level)
+            assert isinstance(estimate, Estimate)
             low, high = binom.ppf([(1 - level) / 2, (1 + level) / 2], n, value) / n
             ends = min(low, value), max(high, value)
-            assert (found.lower, found.upper) == pytest.approx(ends, rel=0, abs=1e-12)
+            assert (estimate.lower, estimate.upper) == pytest.approx(ends, rel=0, abs=1e-12)
 
 
 def test_doc_is_average_confidence_less_the_bias_of_the_reference() -> None:
     confidence, correct = reference(0.9)
     shifted = confidences(np.random.default_rng(2), SHIFTED, (500,))
-    found, mean = DoCFeat.fit(confidence, correct).estimate(shifted), average_confidence(shifted)
-    assert isinstance(found, Estimate)
+    estimate, mean = DoCFeat.fit(confidence, correct).estimate(shifted), average_confidence(shifted)
+    assert isinstance(estimate, Estimate)
     assert isinstance(mean, Estimate)
-    assert found.value - mean.value == pytest.approx(correct.mean() - confidence.mean())
+    assert estimate.value - mean.value == pytest.approx(correct.mean() - confidence.mean())
 
 
 def test_atc_reads_too_low_under_the_papers_shift_though_the_confidences_are_calibrated() -> None:
     shifted = confidences(np.random.default_rng(3), SHIFTED, (N,))
-    found = ATC.fit(*reference()).estimate(shifted)
-    assert isinstance(found, Estimate)
-    assert found.value < shifted.mean() - 0.02
+    estimate = ATC.fit(*reference()).estimate(shifted)
+    assert isinstance(estimate, Estimate)
+    assert estimate.value < shifted.mean() - 0.02
 
 
 @pytest.mark.parametrize("estimator", [ATC, DoCFeat])
@@ -72,10 +72,10 @@ def test_no_rows_certain_references_and_widening(estimator: type[ATC] | type[DoC
     window = confidences(np.random.default_rng(4), ORIGINAL, (100,))
     widths = []
     for level in (0.5, 0.8, 0.95):
-        found = fitted.estimate(window, level)
-        assert isinstance(found, Estimate)
-        assert 0.0 <= found.lower <= found.value <= found.upper <= 1.0
-        widths.append(found.upper - found.lower)
+        estimate = fitted.estimate(window, level)
+        assert isinstance(estimate, Estimate)
+        assert 0.0 <= estimate.lower <= estimate.value <= estimate.upper <= 1.0
+        widths.append(estimate.upper - estimate.lower)
     assert widths == sorted(widths)
     assert fitted.estimate(window[::-1]) == nearly(fitted.estimate(window))
 

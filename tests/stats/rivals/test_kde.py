@@ -15,13 +15,13 @@ from tests.nearly import nearly
 
 
 def slow(points: Floats, width: Floats, weights: Floats, at: Floats) -> Floats:
-    """Log densities (m, K), pair by pair in log space."""
-    found = np.empty((len(at), weights.shape[1]))
+    """Return log densities (m, K), pair by pair in log space."""
+    log_density = np.empty((len(at), weights.shape[1]))
     for i, x in enumerate(at):
         kernels = norm.logpdf(x, points, width).sum(axis=1)
         for k in range(weights.shape[1]):
-            found[i, k] = logsumexp(kernels, b=weights[:, k]) - np.log(weights[:, k].sum())
-    return found
+            log_density[i, k] = logsumexp(kernels, b=weights[:, k]) - np.log(weights[:, k].sum())
+    return log_density
 
 
 @pytest.mark.parametrize("dimensions", [1, 3, 14])
@@ -40,8 +40,8 @@ def test_one_dimension_is_scipys() -> None:
     points, weights = rng.normal(size=(80, 1)), rng.uniform(size=(80, 1))
     witness = gaussian_kde(points[:, 0], bw_method=1.0, weights=weights[:, 0])
     width = np.sqrt(witness.covariance[0])
-    found = ClassDensities(points, width).at(np.linspace(-3, 3, 20)[:, None], weights)
-    np.testing.assert_allclose(found[:, 0], witness.logpdf(np.linspace(-3, 3, 20)), rtol=1e-9)
+    log_density = ClassDensities(points, width).at(np.linspace(-3, 3, 20)[:, None], weights)
+    np.testing.assert_allclose(log_density[:, 0], witness.logpdf(np.linspace(-3, 3, 20)), rtol=1e-9)
 
 
 def test_points_far_from_all_others_keep_their_digits() -> None:
@@ -55,9 +55,9 @@ def test_points_far_from_all_others_keep_their_digits() -> None:
 
 
 def test_a_class_without_weight_has_no_density() -> None:
-    found = ClassDensities(np.zeros((4, 2)), np.ones(2)).at_points(np.array([[1.0, 0.0]] * 4))
-    assert found[:, 0] == pytest.approx(-np.log(2 * np.pi))
-    assert np.isneginf(found[:, 1]).all()
+    log_density = ClassDensities(np.zeros((4, 2)), np.ones(2)).at_points(np.array([[1.0, 0.0]] * 4))
+    assert log_density[:, 0] == pytest.approx(-np.log(2 * np.pi))
+    assert np.isneginf(log_density[:, 1]).all()
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +71,9 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bandwidths_are_kdepys_dimension_by_dimension() -> None:
     points = np.random.default_rng(4).normal(size=(300, 3)) * [1.0, 5.0, 0.1]
-    found, failed = bandwidths(points)
+    widths, failed = bandwidths(points)
     assert failed == 0
-    assert found.tolist() == nearly([improved_sheather_jones(points[:, [d]]) for d in range(3)])
+    assert widths.tolist() == nearly([improved_sheather_jones(points[:, [d]]) for d in range(3)])
 
 
 def test_rules_of_thumb() -> None:
@@ -89,11 +89,11 @@ def test_columns_that_the_equation_cannot_solve_get_a_rule_of_thumb_or_1() -> No
     points = np.stack(
         [np.zeros(40), np.repeat([0.0, 1.0], 20), np.random.default_rng(6).normal(size=40)], axis=1
     )
-    found, failed = bandwidths(points)
-    assert found[0] == 1.0
+    widths, failed = bandwidths(points)
+    assert widths[0] == 1.0
     assert failed == 1
-    assert found[1] == bandwidths(points, "silverman")[0][1] > 0
-    assert 0 < found[2] < 1
+    assert widths[1] == bandwidths(points, "silverman")[0][1] > 0
+    assert 0 < widths[2] < 1
 
 
 def test_an_unknown_rule_is_named() -> None:

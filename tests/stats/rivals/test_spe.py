@@ -23,8 +23,8 @@ ROWS = 900
 FAST = ("truncated_normal", "gamma")
 
 
-def drawn(seed: int = 0, labelled: int = 30) -> tuple[Floats, Ints, Ints]:
-    """Scores whose log odds are normal in each class, labels of the first rows, and the truth."""
+def simulated(seed: int = 0, labelled: int = 30) -> tuple[Floats, Ints, Ints]:
+    """Return scores whose log odds are normal in each class, labels of the first rows, and the truth."""
     rng = np.random.default_rng(seed)
     truth = (rng.random(ROWS) < 0.3).astype(np.int64)
     odds = np.where(truth == 1, rng.normal(1.0, 1.0, ROWS), rng.normal(-2.0, 1.2, ROWS))
@@ -34,8 +34,10 @@ def drawn(seed: int = 0, labelled: int = 30) -> tuple[Floats, Ints, Ints]:
 
 
 def with_a_second_mode() -> tuple[Floats, Ints, Ints]:
-    """As `drawn`, with a second model: three in ten of its positive rows score like the negative ones."""
-    scores, labels, truth = drawn(labelled=60)
+    """Return the rows of `simulated` with a second model: three in ten of its positive rows score like
+    negative ones.
+    """
+    scores, labels, truth = simulated(labelled=60)
     rng = np.random.default_rng(1)
     hidden = rng.random(ROWS) < 0.3
     positive = np.where(hidden, rng.normal(-2.5, 0.5, ROWS), rng.normal(3.0, 1.0, ROWS))
@@ -45,13 +47,13 @@ def with_a_second_mode() -> tuple[Floats, Ints, Ints]:
 
 @pytest.fixture(scope="module")
 def fit() -> SPE:
-    scores, labels, _ = drawn()
+    scores, labels, _ = simulated()
     return SPE(families=FAST).fit(scores, labels)
 
 
 @pytest.fixture(scope="module")
 def sample() -> SPE:
-    scores, labels, _ = drawn()
+    scores, labels, _ = simulated()
     return SPE(families=FAST, scope="sample").fit(scores, labels)
 
 
@@ -82,16 +84,16 @@ def test_points_keep_the_rows_and_their_mean() -> None:
 
 @pytest.mark.slow
 def test_metrics_of_a_mixture_are_found_from_30_labels(fit: SPE) -> None:
-    scores, _, truth = drawn()
+    scores, _, truth = simulated()
     wanted = {
         "auroc": roc_auc_score(truth, scores[:, 0, 1]),
         "average_precision": average_precision_score(truth, scores[:, 0, 1]),
     }
     for metric, value in wanted.items():
-        found = fit.estimate(metric)
-        assert isinstance(found, Estimate)
-        assert found.lower <= value <= found.upper
-        assert abs(found.value - value) < 0.04
+        estimate = fit.estimate(metric)
+        assert isinstance(estimate, Estimate)
+        assert estimate.lower <= value <= estimate.upper
+        assert abs(estimate.value - value) < 0.04
     assert fit.estimate("ece") == Unknown("not defined for this task")
     assert fit.details["effective_draws"] > 100
 
@@ -110,20 +112,20 @@ def test_curves_have_bands_that_widen_with_their_level(kind: str, fit: SPE, samp
 
 
 def test_the_sample_curve_with_all_labels_is_the_realised_one() -> None:
-    scores, _, truth = drawn()
+    scores, _, truth = simulated()
     fit = SPE(families=FAST[:1], scope="sample").fit(scores, truth)
     curve = fit.curve()
     assert isinstance(curve, PerformanceCurve)
     np.testing.assert_array_equal(curve.lower, curve.upper)
     realised = Rates.from_labels(scores[:, 0, 1], truth[None].astype(float)).on_grid("precision_recall")[0]
     np.testing.assert_allclose(curve.value, realised)
-    found = fit.estimate("auroc")
-    assert isinstance(found, Estimate)
-    assert found.upper - found.lower == pytest.approx(0.0, abs=1e-12)
+    estimate = fit.estimate("auroc")
+    assert isinstance(estimate, Estimate)
+    assert estimate.upper - estimate.lower == pytest.approx(0.0, abs=1e-12)
 
 
 def test_precision_at_a_recall_and_the_equal_error_rate_hold_the_truth(fit: SPE, sample: SPE) -> None:
-    scores, _, truth = drawn()
+    scores, _, truth = simulated()
     rates = Rates.from_labels(scores[:, 0, 1], truth[None].astype(float))
     for of in (fit, sample):
         at = of.precision_at_recall(0.8)
@@ -135,14 +137,14 @@ def test_precision_at_a_recall_and_the_equal_error_rate_hold_the_truth(fit: SPE,
 
 
 def test_a_threshold_meets_what_it_promises_or_is_unknown(fit: SPE, sample: SPE) -> None:
-    scores, _, truth = drawn()
+    scores, _, truth = simulated()
     for of in (fit, sample):
-        found = of.threshold(0.7, 0.7)
-        assert isinstance(found, Threshold)
-        acted = scores[:, 0, 1] >= found.value
+        threshold = of.threshold(0.7, 0.7)
+        assert isinstance(threshold, Threshold)
+        acted = scores[:, 0, 1] >= threshold.value
         assert truth[acted].mean() >= 0.7
         assert acted[truth == 1].mean() >= 0.7
-        assert found.probability >= 0.9
+        assert threshold.probability >= 0.9
         refused = of.threshold(1.0, 0.999)
         assert isinstance(refused, Unknown)
         assert "the highest is 0.0" in refused.reason
@@ -153,20 +155,20 @@ def test_recalibration_gives_the_chances_of_the_mixture(fit: SPE) -> None:
     chance = 1 / (1 + np.exp(-odds))
     high = 0.3 * np.exp(-0.5 * (odds - 1.0) ** 2)
     low = 0.7 * np.exp(-0.5 * ((odds + 2.0) / 1.2) ** 2) / 1.2
-    found = fit.recalibrated(np.stack([1 - chance, chance], axis=1))
-    np.testing.assert_allclose(found[:, 1], high / (high + low), atol=0.12)
-    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    recalibrated = fit.recalibrated(np.stack([1 - chance, chance], axis=1))
+    np.testing.assert_allclose(recalibrated[:, 1], high / (high + low), atol=0.12)
+    np.testing.assert_allclose(recalibrated.sum(axis=1), 1.0)
 
 
 @pytest.mark.slow
 def test_each_model_has_a_fit_of_its_own(fit: SPE) -> None:
-    scores, labels, _ = drawn()
+    scores, labels, _ = simulated()
     other = np.concatenate([scores[::-1], scores], axis=1)
     both = SPE(families=FAST).fit(other, labels)
-    found, alone = both.estimate("auroc", 1), fit.estimate("auroc")
-    assert isinstance(found, Estimate)
+    estimate, alone = both.estimate("auroc", 1), fit.estimate("auroc")
+    assert isinstance(estimate, Estimate)
     assert isinstance(alone, Estimate)
-    assert found.value == pytest.approx(alone.value, abs=0.01)
+    assert estimate.value == pytest.approx(alone.value, abs=0.01)
     assert len(both.families) == 2
 
 
@@ -202,9 +204,9 @@ def test_labels_that_contradict_the_fit_of_a_model_are_flagged(fit: SPE) -> None
     assert fit.details["labels_z"] < 3.0
     scores, labels, truth = with_a_second_mode()
     both = SPE(families=FAST).fit(scores, labels)
-    found = both.estimate("auroc", 1)
-    assert isinstance(found, Estimate)
-    assert found.lower > roc_auc_score(truth, scores[:, 1, 1]) + 0.05
+    estimate = both.estimate("auroc", 1)
+    assert isinstance(estimate, Estimate)
+    assert estimate.lower > roc_auc_score(truth, scores[:, 1, 1]) + 0.05
     assert Reason.CONTRADICTED in both.flags
     assert both.details["labels_z"] > 3.0
     assert [both.contradicted(model) for model in (0, 1)] == [False, True]
@@ -216,15 +218,15 @@ def test_labels_that_contradict_the_fit_of_a_model_are_flagged(fit: SPE) -> None
 @pytest.mark.slow
 def test_a_refit_publishes_nothing_of_a_model_whose_fit_is_contradicted() -> None:
     scores, labels, _ = with_a_second_mode()
-    asked = replace(
+    refit_job = replace(
         job(rows=len(labels), models=2, estimators=("spe", "labelled"), calibrate=False),
         scores=scores.astype(np.float32),
         labels=labels,
         predicted=scores.argmax(axis=2),
     )
-    found = {name: [e.result for e in of.estimates] for name, of in refit(asked).models.items()}
-    assert all(isinstance(result, Estimate) for result in (*found["a"], found["b"][1]))
-    assert found["b"][0] == Unknown("labels contradict the fit")
+    results = {name: [e.result for e in of.estimates] for name, of in refit(refit_job).models.items()}
+    assert all(isinstance(result, Estimate) for result in (*results["a"], results["b"][1]))
+    assert results["b"][0] == Unknown("labels contradict the fit")
 
 
 def test_the_z_of_labels_is_standard_normal_where_the_chances_are_right() -> None:
@@ -248,7 +250,7 @@ def test_pairs_share_the_draws_by_what_speaks_for_them() -> None:
 @pytest.mark.slow
 def test_the_interval_holds_the_doubt_between_families() -> None:
     """Rightly normal log odds: that alone, and the same among four families whose fits are about as good."""
-    scores, labels, _ = drawn(3)
+    scores, labels, _ = simulated(3)
     sure = SPE(families=FAST[:1]).fit(scores, labels).estimate("auroc")
     fit = SPE(families=(*FAST, "gumbel_left", "log_normal")).fit(scores, labels)
     doubtful = fit.estimate("auroc")

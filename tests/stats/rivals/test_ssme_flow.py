@@ -18,7 +18,7 @@ from monitor.stats.rivals.flow import NormalMixture, Training, train_flow
 
 
 def bent(rows: int = 600, seed: int = 0) -> tuple[Floats, Ints]:
-    """Two classes on two moons, standardised: no two normal distributions."""
+    """Return two classes on two moons, standardised: no two normal distributions."""
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, 2, rows)
     angle = np.pi * rng.random(rows)

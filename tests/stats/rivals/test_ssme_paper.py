@@ -17,7 +17,7 @@ def binary(p: Floats) -> Floats:
 
 
 def two_groups(rows: int = 300, seed: int = 0) -> tuple[Floats, Ints]:
-    """One model whose two classes are well apart, calibrated."""
+    """Return one model whose two classes are well apart, calibrated."""
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, 2, rows)
     evidence = 3.0 * (2 * truth - 1) + rng.normal(size=rows) * np.sqrt(6.0)
@@ -25,9 +25,9 @@ def two_groups(rows: int = 300, seed: int = 0) -> tuple[Floats, Ints]:
 
 
 def test_log_ratios_are_against_the_last_class_and_clipped() -> None:
-    found = additive_log_ratio(np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]]))
-    assert found[0] == pytest.approx([np.log(0.4), np.log(0.6)])
-    assert found[1] == pytest.approx([-np.log(EPSILON), 0.0])
+    ratios = additive_log_ratio(np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]]))
+    assert ratios[0] == pytest.approx([np.log(0.4), np.log(0.6)])
+    assert ratios[1] == pytest.approx([-np.log(EPSILON), 0.0])
 
 
 def test_one_iteration_by_hand() -> None:
@@ -39,8 +39,11 @@ def test_one_iteration_by_hand() -> None:
     (width,) = bandwidths(x[:, None], "silverman")[0]
     kernel = norm.pdf(x[6], x, width)
     candidates = []
-    for drawn in (0, 1):  # the class drawn for the free row: it counts in that class's density and share
-        member = np.append(labels[:6], drawn)
+    for drawn_class in (
+        0,
+        1,
+    ):  # the class drawn for the free row: it counts in that class's density and share
+        member = np.append(labels[:6], drawn_class)
         joint = [kernel[member == k].sum() for k in (0, 1)]  # π_k f_k, whose Σ_j r_jk cancel
         candidates.append(joint[1] / sum(joint))
     assert min(abs(fit.posterior[6, 1] - one) for one in candidates) < 1e-12

@@ -1,4 +1,4 @@
-"""Which answers to label next: chances that sum up, draws that keep to them, estimates without bias."""
+"""The answers to label next: chances that sum up, draws that keep to them, estimates without bias."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def test_weighted_sums_are_unbiased_even_where_the_confidences_are_wrong(right_c
     rng = np.random.default_rng(5)
     right = rng.random(len(c)) < (c if right_confidences else rng.permutation(c) ** 3)
     chances = inclusion_probabilities(c, N)
-    found = []
+    estimates = []
     for seed in range(DRAWS):
         rows = draw(chances, np.random.default_rng(seed))
-        found.append((right[rows] / chances[rows]).sum() / len(c))
-    error = np.std(found, ddof=1) / np.sqrt(DRAWS)
-    assert abs(np.mean(found) - right.mean()) < CERTAIN_NORMAL * error
+        estimates.append((right[rows] / chances[rows]).sum() / len(c))
+    error = np.std(estimates, ddof=1) / np.sqrt(DRAWS)
+    assert abs(np.mean(estimates) - right.mean()) < CERTAIN_NORMAL * error
 
 
 @pytest.mark.slow
@@ -90,14 +90,14 @@ def test_the_interval_is_as_narrow_as_was_said_and_narrower_than_an_even_draws()
             estimate = hajek(weighted_counts(right[rows], 1 / pi[rows]))
             assert isinstance(estimate, Estimate)
             widths[name].append(estimate.upper - estimate.lower)
-    said = expected_widths(c, chances)
-    assert np.mean(widths["chosen"]) == pytest.approx(said.chosen, rel=0.1)
-    assert np.mean(widths["even"]) == pytest.approx(said.even, rel=0.1)
-    assert said.chosen < 0.9 * said.even
+    expected = expected_widths(c, chances)
+    assert np.mean(widths["chosen"]) == pytest.approx(expected.chosen, rel=0.1)
+    assert np.mean(widths["even"]) == pytest.approx(expected.even, rel=0.1)
+    assert expected.chosen < 0.9 * expected.even
 
 
 @pytest.mark.parametrize(
-    ("confidence", "n", "uniform", "told"),
+    ("confidence", "n", "uniform", "message"),
     [
         ([0.5, 0.5], 0, 0.1, "n must be at least 1, got 0"),
         ([0.5, 0.5], 1, 0.0, "uniform must be a share above 0 and at most 1, got 0.0"),
@@ -111,8 +111,8 @@ def test_the_interval_is_as_narrow_as_was_said_and_narrower_than_an_even_draws()
         ([np.nan], 1, 0.1, "confidence must be numbers from 0 to 1, one for each answer, and not empty"),
     ],
 )
-def test_what_is_not_allowed_is_said(confidence: list[float], n: int, uniform: float, told: str) -> None:
-    with pytest.raises(ValueError, match="^" + told.replace("(", r"\(").replace(")", r"\)") + "$"):
+def test_what_is_not_allowed_is_said(confidence: list[float], n: int, uniform: float, message: str) -> None:
+    with pytest.raises(ValueError, match="^" + message.replace("(", r"\(").replace(")", r"\)") + "$"):
         inclusion_probabilities(confidence, n, uniform=uniform)
 
 

@@ -11,7 +11,7 @@ from tests.fidelity.simulated import ORIGINAL, confidences
 
 
 def pool(n: int, seed: int = 0, models: int = 3) -> np.ndarray:
-    """(n, models, 2) scores; a tenth of the answers missing, but for the first model's."""
+    """Return (n, models, 2) scores; a tenth of the answers missing, but for the first model's."""
     rng = np.random.default_rng(seed)
     score = np.stack([confidences(rng, ORIGINAL, (n,)) for _ in range(models)], axis=1)
     scores = np.stack([1 - score, score], axis=2).astype(np.float32)
@@ -25,14 +25,14 @@ def keys(n: int) -> np.ndarray:
 
 def test_a_stratum_is_a_class_and_a_tenth_of_its_rows_by_their_mean_score():
     scores, labelled = pool(2000), np.arange(2000) < 100
-    found = strata(scores, labelled)
+    numbers = strata(scores, labelled)
     mean = np.nanmean(scores.astype(float), axis=1)
     top, confidence = mean.argmax(axis=1), mean.max(axis=1)
     for k in range(2):
         known = np.sort(confidence[(top == k) & ~labelled])
         edges = [known[tenth * len(known) // DECILES] for tenth in range(1, DECILES)]
         for row in np.flatnonzero(top == k)[:300]:
-            assert found[row] == k * DECILES + sum(edge <= confidence[row] for edge in edges)
+            assert numbers[row] == k * DECILES + sum(edge <= confidence[row] for edge in edges)
 
 
 def test_labelled_rows_stay_and_all_together_have_the_pools_shares():
@@ -41,13 +41,15 @@ def test_labelled_rows_stay_and_all_together_have_the_pools_shares():
     mean = np.nanmean(scores.astype(float), axis=1)
     labelled = (mean.max(axis=1) < 0.8) & (np.arange(20_000) % 5 == 0)
     stratum = strata(scores, labelled)
-    taken = sample(stratum, labelled, keys(20_000), 4000, unlabelled=int((~labelled).sum()))
-    assert np.isin(np.flatnonzero(labelled), taken).all()
-    assert len(taken) == 4000 + labelled.sum()
-    shares = np.bincount(stratum[taken], minlength=20) / len(taken)
+    sampled = sample(stratum, labelled, keys(20_000), 4000, unlabelled=int((~labelled).sum()))
+    assert np.isin(np.flatnonzero(labelled), sampled).all()
+    assert len(sampled) == 4000 + labelled.sum()
+    shares = np.bincount(stratum[sampled], minlength=20) / len(sampled)
     wanted = np.bincount(stratum, minlength=20) / 20_000
-    assert np.abs(shares - wanted).max() < 1.5 / len(taken), "whole rows, and no stratum has too many labels"
-    assert mean[taken, 1].mean() == pytest.approx(mean[:, 1].mean(), abs=0.003)
+    assert np.abs(shares - wanted).max() < 1.5 / len(sampled), (
+        "whole rows, and no stratum has too many labels"
+    )
+    assert mean[sampled, 1].mean() == pytest.approx(mean[:, 1].mean(), abs=0.003)
     alike = np.flatnonzero(labelled | (np.arange(20_000) % 5 == 1))
     assert abs(mean[alike].max(axis=1).mean() - mean.max(axis=1).mean()) > 0.005
 
@@ -56,8 +58,8 @@ def test_a_stratum_with_more_labels_than_its_share_gets_no_more():
     stratum = np.repeat([0, 1], [500, 9500])
     labelled = np.zeros(10_000, dtype=bool)
     labelled[:400] = True
-    taken = sample(stratum, labelled, keys(10_000), 1000, unlabelled=9600)
-    assert np.bincount(stratum[taken]).tolist() == [400, 1000]
+    sampled = sample(stratum, labelled, keys(10_000), 1000, unlabelled=9600)
+    assert np.bincount(stratum[sampled]).tolist() == [400, 1000]
 
 
 def test_which_rows_are_taken_hangs_on_their_keys_and_not_on_their_order():
@@ -81,9 +83,9 @@ def test_there_are_as_many_as_asked_for_whatever_the_strata(many):
     stratum = rng.integers(0, 40, 1000) ** 2 // 40
     labelled = rng.random(1000) < 0.3
     wanted = min(many, int((~labelled).sum()))
-    taken = sample(stratum, labelled, keys(1000), many, unlabelled=100_000)
-    assert len(taken) == wanted + labelled.sum()
-    assert len(np.unique(taken)) == len(taken)
+    sampled = sample(stratum, labelled, keys(1000), many, unlabelled=100_000)
+    assert len(sampled) == wanted + labelled.sum()
+    assert len(np.unique(sampled)) == len(sampled)
 
 
 @pytest.mark.slow
@@ -93,15 +95,15 @@ def test_the_variance_told_is_that_of_samples_drawn_again_and_again():
     scores, labelled = pool(6000), np.arange(6000) % 60 == 0
     chance = np.clip(np.nanmean(scores.astype(float), axis=1).max(axis=1) + rng.normal(0, 0.1, 6000), 0, 1)
     stratum = strata(scores, labelled)
-    means, told, drawn_evenly = [], [], []
+    means, variances, drawn_evenly = [], [], []
     for number in range(400):
         key = mix(np.arange(6000, dtype=np.uint64) + np.uint64(1 + 6000 * number))
-        taken = sample(stratum, labelled, key, 500, unlabelled=5900)
-        means.append(chance[taken].mean())
-        own = strata(scores[taken], labelled[taken])
-        told.append(sampling_variance(own, labelled[taken], chance[taken], 6000))
-        drawn_evenly.append(chance[taken].var() / 500 * (1 - 500 / 6000))
-    assert np.mean(told) == pytest.approx(np.var(means), rel=0.21)
+        rows = sample(stratum, labelled, key, 500, unlabelled=5900)
+        means.append(chance[rows].mean())
+        own = strata(scores[rows], labelled[rows])
+        variances.append(sampling_variance(own, labelled[rows], chance[rows], 6000))
+        drawn_evenly.append(chance[rows].var() / 500 * (1 - 500 / 6000))
+    assert np.mean(variances) == pytest.approx(np.var(means), rel=0.21)
     assert np.mean(drawn_evenly) > 1.5 * np.var(means), "what strata save"
 
 
@@ -116,7 +118,7 @@ def test_what_is_taken_whole_or_is_labelled_brings_no_variance():
 
 
 def test_an_interval_is_wider_by_what_the_missing_rows_would_have_told():
-    """Of the mean of rows alone, not in strata: on the whole pool its variance is rows / pool of it."""
+    """The mean is of rows alone, not in strata: on the whole pool its variance is rows / pool of it."""
     chance = np.random.default_rng(2).random(4000)
     half = 1.96 * chance.std() / np.sqrt(4000)
     evenly = chance.var() / 4000 * (1 - 4000 / 64_000)

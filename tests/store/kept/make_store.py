@@ -1,4 +1,4 @@
-"""Writes the store that a test of a later version opens: run it at the last commit of a version.
+"""A program that writes the store for a test of a later version: run it at the last commit of a version.
 
     python -m tests.store.kept.make_store tests/store/kept/v1
     python -m tests.store.kept.make_store tests/store/kept/v2 everything
@@ -7,7 +7,8 @@
 
 It leaves `blindsight.sqlite.gz` in that folder: a stream cut in the middle of a window, with labels that
 wait, that were used, and that were corrected. With `everything`, three tasks hold every piece of state that
-there is: references and what is fitted on them, lost trust and a calibration fitted again, refits, an arena.
+there is: references and the models fitted on them, lost trust and a calibration fitted again, refits, an
+arena.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ STEP = 30
 
 
 def settings() -> Task:
-    """The task of the stream."""
+    """Return the task of the stream."""
     return task(
         window={"size": 10, "min_size": 5},
         groups=["region"],
@@ -47,7 +48,7 @@ def settings() -> Task:
 
 
 def records() -> list[Record]:
-    """Two models' answers, most of them labelled: before them, after them, twice, and differently."""
+    """Return two models' answers, most of them labelled: before them, after them, twice, and differently."""
     rng = np.random.default_rng(7)
     stream: list[tuple[float, Record]] = []
     for model, region in (("erm", "eu"), ("irm", "us")):
@@ -66,7 +67,9 @@ def _label(answer: Record, rng: np.random.Generator) -> Record:
 
 
 def everything() -> Rig:
-    """An engine whose state has every piece: a task with a reference, one with refits, and an arena."""
+    """Return an engine whose state has every piece: a task with a reference, one with refits, and an
+    arena.
+    """
     scored = task(
         window={"size": 40, "min_size": 20},
         groups=["region"],
@@ -104,7 +107,9 @@ EVERYTHING_CUT = 760
 
 
 def everything_records() -> list[Record]:
-    """By turns answers of two models to the same inputs, with labels that soon contradict one, and duels."""
+    """Return by turns answers of two models to the same inputs, with labels that soon contradict one, and
+    duels.
+    """
     rng = np.random.default_rng(8)
     stream: list[tuple[float, Record]] = []
     for place, one in enumerate(answers(rng, 200, task="scored", version="v1")):
