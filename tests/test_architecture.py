@@ -170,7 +170,7 @@ OF_THE_ARENA = (
 
 
 def test_only_these_modules_name_the_arena() -> None:
-    """A kind of task is one line of a table: what is asked about it elsewhere is asked of the line."""
+    """Each kind of task is one line of a table; other modules ask that line about the kind."""
     text = {module_of(path): path.read_text(encoding="utf-8") for path in sources("monitor", "connectors")}
     # glibc's allocator has arenas as well.
     named = {name for name, code in text.items() if "arena" in code.replace("_M_ARENA_MAX", "").lower()}
