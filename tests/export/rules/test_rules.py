@@ -192,6 +192,7 @@ def test_alerts_on_models_lead_to_the_page_and_its_runbooks_once_the_address_is_
         "BlindsightObjectiveAtRisk",
         "BlindsightOutOfControl",
         "BlindsightEstimateUntrusted",
+        "BlindsightFeatureBroken",
         "BlindsightLabelsConflict",
         "BlindsightModelUnranked",
         "BlindsightNoWindowClosed",
