@@ -278,11 +278,8 @@ def _examine_files(options: InitOptions) -> _Contents:
     unread = unread_fields(raws, values, RECOGNISED if mapping is None else compiled(mapping))
     if unread:
         notes = (*notes, f"Fields that are not read: {_listed(unread)}.")
-    contents = replace(
-        _read_whole(layout, source, of_labels),
-        notes=notes,
-        features=tuple(_feature_kinds(mapping, values).items()),
-    )
+    features = tuple(_feature_kinds(mapping, values).items())
+    contents = replace(_read_whole(layout, source, of_labels), notes=notes, features=features)
     if not classes.sure:
         contents = _with_ordered_classes(contents, named_path("prediction", values) is not None)
     return _with_doubts(contents, options)

@@ -274,13 +274,11 @@ class Monitor:
             raise ConfigError("fit: expected features here or in Monitor, got both: leave one out")
         frame = ReadFrame(reference, "reference")
         others = {*places.values(), *self._settings.get("groups", ())}
-        names = [name for name in frame.names if name not in others] if features == "auto" else features
+        auto = features == "auto"
+        names = [name for name in frame.names if name not in others] if auto else features
         columns = frame.columns({f"features.{name}": name for name in names})
-        kinds = {
-            name: kind for name, cells in columns.items() if (kind := _kind_of(cells, features == "auto"))
-        }
-        most = MOST_FEATURES if features == "auto" else len(kinds)
-        self._features = dict(islice(kinds.items(), most))
+        kinds = {name: kind for name, cells in columns.items() if (kind := _kind_of(cells, auto))}
+        self._features = dict(islice(kinds.items(), MOST_FEATURES if auto else None))
 
     def _sized(self, rows: int, a_day: float | None) -> dict[str, Any]:
         """Return the section `window` for a reference of this many rows, `a_day` of which arrive each day."""

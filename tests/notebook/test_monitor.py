@@ -578,12 +578,10 @@ def test_auto_takes_neither_ids_nor_columns_that_have_another_use(tmp_path: Path
 
 
 def test_features_are_named_once_and_in_a_list() -> None:
-    with pytest.raises(
-        ConfigError, match=r'expected features to be a list of columns or "auto", got \'hour\''
-    ):
+    with pytest.raises(ConfigError, match=r"expected features to be a list of columns"):
         Monitor(CLASSES).fit(REFERENCE, **NAMES, features="hour")  # type: ignore[arg-type]
     twice = Monitor(CLASSES, features={"hour of day": "number"})
     with pytest.raises(ConfigError, match="expected features here or in Monitor, got both"):
         twice.fit(with_hours(REFERENCE), **NAMES, features=["airline"])
-    with pytest.raises(ConfigError, match="no column 'hour', which features.hour names"):
+    with pytest.raises(ConfigError, match=r"no column 'hour', which features\.hour names"):
         Monitor(CLASSES).fit(with_hours(REFERENCE), **NAMES, features=["hour"])
