@@ -41,6 +41,7 @@ from connectors.formats.messages.wording import nearest
 from connectors.formats.wires.choice import RECOGNISED, columns_of, compiled
 from connectors.formats.wires.wire import Wire
 from monitor.base.errors import ConfigError, SourceError
+from monitor.base.names import FeatureKind
 from monitor.base.records import (
     NO_ID,
     Batch,
@@ -52,7 +53,6 @@ from monitor.base.records import (
     TaskLayout,
     certain_rows,
 )
-from monitor.base.names import FeatureKind
 from monitor.base.source import Raw, records_in
 from monitor.cli.examine import (
     Examination,
