@@ -50,10 +50,10 @@ def of_window() -> tuple[float, float]:
     window = np.where(rng.random((ROWS, FEATURES)) < 0.01, np.nan, reference[:ROWS])
     counts = count_features(tables, window)
 
-    def tested() -> object:
+    def judged() -> object:
         return window_faults(norms, counts, constant_features(window), 3e-7, [()] * FEATURES)
 
-    return quickest(lambda: count_features(tables, window), 200), quickest(tested, 200)
+    return quickest(lambda: count_features(tables, window), 200), quickest(judged, 200)
 
 
 def records(n: int, start: float, labelled: bool) -> list[bytes]:

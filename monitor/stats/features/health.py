@@ -111,7 +111,7 @@ class Rate(msgspec.Struct, frozen=True):
 def rate_p_value(count: int, rows: int, count_before: int, rows_before: int) -> float:
     """Return the p-value of Fisher's exact test that a rate is higher than an earlier one.
 
-    The p-value is the probability that, of `rows` drawn from all rows, at least `count` are concerned.
+    The p-value is the probability that, of `rows` rows drawn from all, at least `count` are concerned.
 
     Parameters
     ----------
@@ -128,10 +128,10 @@ def rate_p_value(count: int, rows: int, count_before: int, rows_before: int) -> 
     concerned, every = count + count_before, rows + rows_before
     if count <= 0:
         return 1.0
-    drawn = np.arange(count, min(rows, concerned) + 1.0)
-    log = _log_choices(concerned, drawn) + _log_choices(every - concerned, rows - drawn)
+    draws = np.arange(count, min(rows, concerned) + 1.0)
+    log = _log_choices(concerned, draws) + _log_choices(every - concerned, rows - draws)
     # A draw that needs more of the other rows than there are has a binomial coefficient of 0.
-    possible = rows - drawn <= every - concerned
+    possible = rows - draws <= every - concerned
     log_p = scipy.special.logsumexp(log[possible]) - float(_log_choices(every, np.array(float(rows))))
     return min(1.0, math.exp(log_p))
 
@@ -238,7 +238,7 @@ class FeatureNorm(msgspec.Struct, frozen=True):
         return tuple(faults)
 
     def _never_constant(self, rows: int, level: float) -> bool:
-        """Return whether so many equal values in a row are not normal."""
+        """Return whether it is not normal that this number of rows have equal values."""
         if self.drifts or not self.rows or rows <= _RUNS * self.longest_run:
             return False
         most = round(self.largest_share * self.rows)
