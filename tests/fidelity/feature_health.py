@@ -1,6 +1,6 @@
 """Broken features: how soon one is noticed, and how often chance breaks a sound one.
 
-    python -m tests.fidelity.feature_health [--streams 2000] [--years 1.0]
+    python -m tests.fidelity.feature_health [--streams 2000] [--years 0.25]
 
 Streams have a reference of 5,000 rows and windows of 500. The upper table has the share of streams in which
 a feature that gets lost is named in its first window, by the share of rows without it and the base rate. The
@@ -90,7 +90,7 @@ def exact_alarms(base: float) -> float:
     return float(total * 365 * A_DAY * FEATURES)
 
 
-def table(streams: int = 2000, years: float = 1.0) -> Iterator[str]:
+def table(streams: int = 2000, years: float = 0.25) -> Iterator[str]:
     """The share noticed, and the false alarms."""
     yield f"Named in the first window, of {streams:,} streams (python -m tests.fidelity.feature_health)"
     yield "rows without it " + "".join(f"{f'base {100 * base:.1f} %':>12}" for base in BASE)
