@@ -411,7 +411,7 @@ def test_features_of_the_records_are_proposed_with_their_kinds(tmp_path: Path) -
             "scores": [1 - p, p],
             "features": {"hour": i % 24, "carrier": "DA"[i % 2], "empty": None},
         }
-        for i, p in enumerate(drawn(600)[0])
+        for i, p in enumerate(simulated(600)[0])
     ]
     write_configuration(write_lines(tmp_path / "d.ndjson", records), None, tmp_path / "c.yaml")
     text = (tmp_path / "c.yaml").read_text(encoding="utf-8")

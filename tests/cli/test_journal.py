@@ -150,7 +150,7 @@ def test_a_broken_feature_is_told_once_and_when_it_is_normal_again(
     faults = [(), (lost,), (BrokenFeature("hour", "missing", 0.5, 0.002),), (lost, unseen), (unseen,), ()]
     for number, broken in enumerate(faults):
         journal.windows([replace(window(number), broken_features=broken)])
-    assert told(caplog) == [
+    assert messages(caplog) == [
         (
             "WARNING",
             "Feature broken: model erm, task t, window 1; feature hour is missing in 41 % of rows, 0.2 % in "

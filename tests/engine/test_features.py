@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from monitor.base.errors import ConfigError
-from monitor.cli.tried import try_references
-from monitor.config.root import Task
+from monitor.cli.trial import ReferenceTrial
+from monitor.config.root import Config, Task
 from monitor.engine.reference import Reference
 from monitor.reports.features import BrokenFeature, FeatureRates, sentence
 from monitor.reports.reader import from_json
@@ -235,7 +235,7 @@ def test_a_reference_without_a_feature_is_refused() -> None:
     settings = watched(features=FEATURES | {"origin": "text"})
     known = reference_of(settings, flights(0, 500, 0.3))
     with pytest.raises(ConfigError) as error:
-        try_references({"t": settings}, {"t": known})
+        ReferenceTrial(Config(tasks={"t": settings}), references={"t": known})
     assert str(error.value) == (
         "tasks.t.features, model erm: none of the 500 rows of the reference has origin, so that windows have "
         "nothing to be compared with; add the columns features.origin and so on to the reference, or leave "
