@@ -181,6 +181,7 @@ SCHEMA = pyarrow.schema(
             level=_REAL,
             rows=_WHOLE,
         ),
+        "broken_features": _list_of(feature=_TEXTS, fault=_TEXTS, ratio=_REAL, expected=_REAL),
         "attributions": _list_of(
             metric=_TEXTS,
             change=_REAL,

@@ -13,6 +13,7 @@ from monitor.cli.check.calibrations import (
     interval_sentences,
     surprise_warnings,
 )
+from monitor.cli.check.features import untested_features
 from monitor.cli.check.text import render
 from monitor.cli.outputs import OTLP
 from monitor.cli.trial import ReferenceTrial
@@ -44,8 +45,9 @@ def check_file(path: str) -> str:
     tasks, references, report = config.scored_tasks, trial.references, trial.report
     weaknesses = [*surprise_warnings(tasks, references), *calibration_warnings(tasks, references)]
     intervals = interval_sentences(tasks, references)
+    features = untested_features(tasks, references)
     unusable = (*_unwritable(config), *_unusable(config))
-    text = render(replace(report, warnings=(*report.warnings, *weaknesses, *intervals, *unusable)))
+    text = render(replace(report, warnings=(*report.warnings, *weaknesses, *intervals, *features, *unusable)))
     chosen = choice_lines(tasks, references)
     return "\n  ".join(["Calibrations that auto takes:", *chosen]) + "\n\n" + text if chosen else text
 

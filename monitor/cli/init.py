@@ -41,6 +41,7 @@ from connectors.formats.messages.wording import nearest
 from connectors.formats.wires.choice import RECOGNISED, columns_of, compiled
 from connectors.formats.wires.wire import Wire
 from monitor.base.errors import ConfigError, SourceError
+from monitor.base.names import FeatureKind
 from monitor.base.records import (
     NO_ID,
     Batch,
@@ -198,6 +199,9 @@ class _Contents:
     notes: tuple[str, ...] = ()
     """Sentences on other things that the user should know."""
 
+    features: tuple[tuple[str, FeatureKind], ...] = ()
+    """The features that the records have, with their kinds."""
+
     @property
     def per_model(self) -> dict[str, Ints]:
         """The rows of each model."""
@@ -274,7 +278,8 @@ def _examine_files(options: InitOptions) -> _Contents:
     unread = unread_fields(raws, values, RECOGNISED if mapping is None else compiled(mapping))
     if unread:
         notes = (*notes, f"Fields that are not read: {_listed(unread)}.")
-    contents = replace(_read_whole(layout, source, of_labels), notes=notes)
+    features = tuple(_feature_kinds(mapping, values).items())
+    contents = replace(_read_whole(layout, source, of_labels), notes=notes, features=features)
     if not classes.sure:
         contents = _with_ordered_classes(contents, named_path("prediction", values) is not None)
     return _with_doubts(contents, options)
@@ -537,6 +542,24 @@ def _refined(
     return FieldMapping(**fields), tuple(notes)
 
 
+def _feature_kinds(mapping: FieldMapping | None, values: Sequence[Any]) -> dict[str, FeatureKind]:
+    """Return the features of the records, or of a mapping, each with its kind."""
+    cells = Sample(values).cells
+    paths = {} if mapping is None else mapping.features
+    if mapping is None:
+        inner = [value["features"] for value in values if isinstance(value.get("features"), dict)]
+        paths = {name: f"features.{name}" for each in inner for name in each if name.isidentifier()}
+        flat = dict.fromkeys(name for value in values for name in value if name.startswith("features."))
+        paths |= {name[9:]: f'["{name}"]' for name in flat}
+    kinds: dict[str, FeatureKind] = {}
+    for name, path in itertools.islice(paths.items(), MOST_FEATURES):
+        filled = [cell for cell in cells.get(path, {}).values() if cell is not None]
+        number = all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in filled)
+        if filled:
+            kinds[name] = "number" if number else "text"
+    return kinds
+
+
 def _features(mapping: FieldMapping, values: Sequence[Any]) -> dict[str, str]:
     """Return the top-level fields with numbers, or with few distinct texts, that nothing else reads."""
     mapped = {parse_field_path(path)[0] for path in mapping.paths.values()}
@@ -773,6 +796,9 @@ def _task(contents: _Contents, reference: str, old: Ints | None) -> Iterator[str
     if contents.layout.groups:
         groups = _plain(list(contents.layout.groups))
         yield f"groups: {groups}   # each value has windows and charts of its own"
+    if features := contents.features:
+        lacks = " once the reference has their columns" if old is not None else ""
+        yield f"# features: {_plain(dict(features))}   # watches them{lacks}: docs/features.md"
     rates = {model: contents.a_day(rows) for model, rows in contents.per_model.items()}
     if len(rates) <= MOST_VALUES:
         yield "models:   # with their traffic, from which `check` predicts the false alarms a week"

@@ -15,6 +15,7 @@ from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import Chunk, Reject
 from monitor.base.results import Estimate
 from monitor.export.sinks.sinks import AgentSinks, SinkSet
+from monitor.reports import features
 from monitor.reports.attribution import sentence as said_where
 from monitor.reports.trust import sentence
 from monitor.reports.views import ChartView, EngineView, ObjectiveState, ObjectiveView
@@ -62,6 +63,7 @@ class Journal:
         self._moved: set[_Place] = set()
         self._standing: dict[_Place, ObjectiveState] = {}
         self._untrusted: set[_Place] = set()
+        self._broken: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
         self._unused: dict[str, _Unused] = {}
 
     def resume(self, engine: EngineView) -> None:
@@ -76,6 +78,7 @@ class Journal:
                     self._standing[*series, objective.metric] = objective.state
             if one.trust is not None and not one.trust.trusted:
                 self._untrusted.add((*series, "accuracy"))
+            self._broken[series] = {(each.feature, each.fault) for each in one.broken_features}
 
     def windows(self, reports: Sequence[WindowReport]) -> None:
         """Log the changes of state in closed windows, and the counts of rejects that are due.
@@ -91,6 +94,7 @@ class Journal:
             for objective in report.objectives:
                 self._objective(report, objective)
             self._trust(report)
+            self._features(report)
         self._log_unused(_REJECTS_SECONDS)
 
     def rejects(self, chunk: Chunk) -> None:
@@ -147,6 +151,19 @@ class Journal:
         else:
             self._untrusted.add(place)
             log.warning("Not trusted: %s; %s.", _what(report, "accuracy"), sentence(report.trust))
+
+    def _features(self, report: WindowReport) -> None:
+        place = report.task, report.model, report.group
+        before = self._broken.get(place, set())
+        broken: set[tuple[str, str]] = {(each.feature, each.fault) for each in report.broken_features}
+        if broken == before:
+            return
+        self._broken[place] = broken
+        where = f"model {report.model}, task {report.task}, window {report.window}"
+        if new := [each for each in report.broken_features if (each.feature, each.fault) not in before]:
+            log.warning("Feature broken: %s; %s.", where, features.sentence(new))
+        for feature, fault in sorted(before - broken):
+            log.info("Feature normal again: %s; %s was %s.", where, feature, fault.replace("_", " "))
 
     def _objective(self, report: WindowReport, objective: ObjectiveView) -> None:
         place = (report.task, report.model, report.group, objective.metric)

@@ -24,7 +24,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from monitor.export.charts.pictures import Alarm
 from monitor.export.charts.svg import stacked_svg
-from monitor.export.page.period import Period
+from monitor.export.page.period import FaultStretch, Period
 from monitor.export.sinks.line_file import cannot_write
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.rejects_file import Rejected, RejectWriter
@@ -102,6 +102,8 @@ class Replayed:
         Further sentences to print for the user.
     seconds : tuple of float
         Processor time of each worker process, if there were any.
+    faults : mapping of (task, model, group) to sequence of FaultStretch
+        The faults of features.
     """
 
     view: EngineView
@@ -113,6 +115,7 @@ class Replayed:
     notes: tuple[str, ...] = ()
     accounts: Accounts = field(default_factory=Accounts)
     seconds: tuple[float, ...] = ()
+    faults: Mapping[tuple[str, str, str], Sequence[FaultStretch]] = field(default_factory=dict)
 
 
 def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progress) -> Replayed:
@@ -160,6 +163,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
         out / REJECTS if config.rejects else None,
         order_notes([facts], accounts),
         accounts,
+        faults=written.period.faults(),
     )
 
 

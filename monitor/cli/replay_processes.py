@@ -156,6 +156,7 @@ def _result(
         (*notes_of(units, reasons, len(ended)), *order_notes([run.facts], accounts), memory),
         accounts,
         tuple(one.seconds for one in ended),
+        written.period.faults(),
     )
 
 

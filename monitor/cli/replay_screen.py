@@ -18,6 +18,7 @@ from monitor.cli.accounts import table
 from monitor.cli.replay import REPORTS, Replayed
 from monitor.cli.replay_processes import replay_on_cores
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
+from monitor.reports.features import sentence
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import rfc3339
 
@@ -135,6 +136,14 @@ def _of_alarms(done: Replayed) -> Iterator[str]:
     ]
     yield "Alarms:" if lines else "No alarm was raised."
     yield from lines
+    if done.faults:
+        yield "Broken features:"
+    for series, faults in done.faults.items():
+        for each in faults:
+            yield (
+                f"  {_name(*series)}: {sentence([each.worst])}; {_count(each.windows, 'window')}, "
+                f"the first {each.window} (to {_time(each.time)})"
+            )
 
 
 def _time(seconds: float) -> str:

@@ -122,6 +122,7 @@ def _replayed(
         out / REJECTS if config.rejects else None,
         (*done.notes, *order_notes(done.facts, accounts)),
         accounts,
+        faults=period.faults(),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from monitor.base.errors import ConfigError
 from monitor.base.registry import ESTIMATORS
-from monitor.cli.check.calibrations import References, refuse_one_class
+from monitor.cli.check.calibrations import References, refuse_absent_features, refuse_one_class
 from monitor.cli.check.check import check
 from monitor.cli.tried import Tried
 from monitor.config.layouts import layouts
@@ -128,6 +128,7 @@ class ReferenceTrial:
         groups = [group for group, rows in reference.groups.items() if len(rows) >= charted]
         refuse_one_class(name, task, model, reference)
         refuse_reversed_classes(name, task.classes, model, reference)
+        refuse_absent_features(name, task, model, reference)
         warned = False
         for group in ("", *groups):
             series = _tried(SeriesSettings(name, model, group, task), reference)

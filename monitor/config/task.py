@@ -7,6 +7,7 @@ two false alarms of a chart) that follows from a budget of false alarms.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -101,8 +102,11 @@ Metric = Literal[
 COVARIATES = "covariates"
 """The calibration method that uses the records' features."""
 
-MOST_FEATURES = 16
-"""The largest number of features with which a calibration can be fitted whenever a window closes."""
+MOST_FEATURES = 64
+"""The largest number of features of a task."""
+
+MOST_COVARIATES = 16
+"""The number of features, from the first, with which a calibration is fitted whenever a window closes."""
 
 WITHOUT_CLASSES = ("accuracy", "ece")
 """The metrics of models that give only a confidence."""
@@ -386,9 +390,9 @@ class Task(TaskSection):
     )
     features: dict[str, FeatureKind] = Field(
         default={},
-        description="Names in the records' `features`, each with its kind, number or text. Only for "
-        "calibration.method: covariates: the answers of a window may differ from those of the "
-        "reference by these features. At most 16.",
+        description="Names in the records' `features`, each with its kind, number or text; at most 64. Each "
+        "window tells which of them are broken. By the first 16, with calibration.method: covariates, the "
+        "answers of a window may differ from those of the reference.",
         examples=[{"hour": "number", "carrier": "text"}],
     )
     models: dict[str, ModelConfig] = Field(
@@ -484,6 +488,11 @@ class Task(TaskSection):
         return self.calibration.method == COVARIATES
 
     @property
+    def covariates(self) -> dict[str, FeatureKind]:
+        """The features by which the answers of a window may differ from those of the reference."""
+        return dict(islice(self.features.items(), MOST_COVARIATES)) if self.adapts else {}
+
+    @property
     def recalibrates(self) -> bool:
         """True if calibrations are refitted on labels."""
         return self.relabelled_every is not None
@@ -565,16 +574,10 @@ class Task(TaskSection):
 
     def _feature_problems(self) -> Iterable[Problem | None]:
         yield sane("features", self.features)
-        if not self.adapts:
-            if self.features:
-                yield (
-                    "features",
-                    f"expected none with calibration.method: {self.calibration.method}, which does not use "
-                    f"features, got {', '.join(self.features)}: leave them out, or set it to {COVARIATES}",
-                )
-            return
         if len(self.features) > MOST_FEATURES:
             yield "features", f"expected at most {MOST_FEATURES}, got {len(self.features)}: leave some out"
+        if not self.adapts:
+            return
         if not self.features:
             yield (
                 "features",

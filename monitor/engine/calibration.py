@@ -180,8 +180,8 @@ class ActiveCalibration:
         """Return the calibration, with one for each single window if the task configures that."""
         if not task.adapts or reference is None:
             return self
-        reference.covariates(task.features)  # errors must come at the start
-        return replace(self, reference=reference, features=task.features)
+        reference.covariates(task.covariates)  # errors must come at the start
+        return replace(self, reference=reference, features=task.covariates)
 
     def _learning(self, task: Task, reference: Reference | None, group: str) -> ActiveCalibration:
         """Return the calibration with its error according to a reference, for predictive intervals."""

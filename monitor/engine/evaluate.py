@@ -92,9 +92,9 @@ class EstimationRequest:
         ----------
         covariates : CovariateReference
         features : (n, F) float64
-            The features of the window's rows.
+            The features of the window's rows; those of `covariates` come first.
         """
-        adapted = covariates.adapt(features)
+        adapted = covariates.adapt(features[:, : len(covariates.names)])
         if adapted.calibration is None:
             return replace(self, adapted=adapted)
         predictive = self.predictive

@@ -416,13 +416,14 @@ def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:
     """Return the state of a series; of several states that apply, the one with the highest rank.
 
     From the highest rank: the model has stopped answering, a baseline is missing (so that no alarm is sent),
-    labels contradict the estimates (so that charts mean little), and the state of the charts.
+    labels contradict the estimates or a feature is broken (so that charts mean little), and the state of the
+    charts.
 
     Parameters
     ----------
     silent, trusted : bool
         Whether the model has stopped answering, and whether its estimates are trusted (labels do not
-        contradict the estimates).
+        contradict the estimates, and no feature is broken).
     judge : Judge
     """
     if silent:

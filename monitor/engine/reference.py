@@ -20,6 +20,7 @@ from monitor.base.results import Estimate
 from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
+from monitor.engine.features import FeatureBins
 from monitor.engine.label_alarm import LabelBaseline
 from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.auto import AutoCalibrator, Choice, choose
@@ -193,12 +194,16 @@ class Reference:
             references += [others] * len(near)
         return references
 
+    def feature_bins(self, features: Mapping[str, FeatureKind], window_rows: int) -> FeatureBins:
+        """Return the counts and rates of the features, with which windows are compared; computed once."""
+        return self._once("feature bins", lambda: FeatureBins.from_rows(features, self.features, window_rows))
+
     def _prepared(self, rows: Ints, features: Mapping[str, FeatureKind]) -> CovariateReference:
         return CovariateReference.from_rows(
             self.scores[rows],
             self.predicted[rows],
             self.labels[rows],
-            self.features[rows],
+            self.features[rows, : len(features)],
             kinds=tuple(features.values()),
             names=tuple(features),
         )
@@ -322,7 +327,7 @@ def reference_windows(
         for number, cut in enumerate(cuts)
     ]
     if task.adapts:
-        outside = reference.covariates_outside(cuts, task.features)
+        outside = reference.covariates_outside(cuts, task.covariates)
         adapted_rows = zip(requests, outside, cuts, strict=True)
         requests = [each.adapted_to(others, reference.features[cut]) for each, others, cut in adapted_rows]
     return evaluate(requests, accuracy_interval=False)

@@ -16,6 +16,7 @@ from monitor.engine.attribution import BaselineParts, PartRows
 from monitor.engine.calibration import ActiveCalibration, CalibrationState
 from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate, informed
+from monitor.engine.features import FeaturesState, FeatureWatch
 from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
 from monitor.engine.labels.correcting import Correcting, CorrectingState
@@ -84,6 +85,17 @@ class SeriesSettings:
         named = ", ".join(filter(None, (self.task_name, self.model, self.group)))
         return JudgeSettings(self.task, named)
 
+    def feature_watch(self, reference: Reference | None, state: FeaturesState | None) -> FeatureWatch | None:
+        """Return the watch over the features of a whole model; None for a group, or without features."""
+        task = self.task
+        if self.group or not task.features:
+            return None
+        windows = self.judge.baseline_windows
+        if reference is None:
+            return FeatureWatch(task, None, windows, state)
+        rows = reference
+        return FeatureWatch(task, lambda: rows.feature_bins(task.features, task.window.size), windows, state)
+
     def correcting(self, reference: Reference | None, first_row: int, state: CorrectingState) -> Correcting:
         """Return the correction of the accuracy by labels, with settings from the calibration's reference."""
         method, size = self.task.calibration.reference_method, self.task.window.size
@@ -133,6 +145,7 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
     # The calibration before the open window's; older versions stored a group's as a pair with its shift.
     former: dict[str, Any] | tuple[dict[str, Any], float] | None = None
     unusable: Mapping[str, tuple[int, int]] = {}
+    features: FeaturesState | None = None
 
     def without_baseline(self) -> SeriesSnapshot:
         """Return the state without the results of a baseline: calibration, charts, objectives, checks."""
@@ -144,6 +157,7 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
             calibration=None,
             recalibration=self.recalibration and self.recalibration.restarted(window),
             last=self.last and msgspec.structs.replace(self.last, charts=[]),
+            features=None,
         )
 
 
@@ -184,6 +198,7 @@ class Series:
         self._output = SeriesOutput(task, settings.name, self.tally, self.checks.correction, output)
         self._confidences = state.confidences
         self._unusable = dict(state.unusable)
+        self._features = settings.feature_watch(reference, state.features)
         saved = state.calibration
         self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
         self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state.rivals)
@@ -458,7 +473,9 @@ class Series:
             known[each.metric] for each in charts if each.verdict.rules and each.metric in known
         )
         judgement = charts, objectives, attributions
-        return self._output.report(window, evaluation, comparisons, judgement, self.active.view, trust)
+        broken = () if self._features is None else self._features.close(window.features)
+        doubts = trust, broken
+        return self._output.report(window, evaluation, comparisons, judgement, self.active.view, doubts)
 
     def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:
         """Add a window to the correction, and report to it how a new calibration changed the confidences."""
@@ -494,7 +511,7 @@ class Series:
         if (own := evaluation.adapted) is None:
             return
         for name, missing, unseen in zip(
-            self.settings.task.features, own.missing.tolist(), own.unseen.tolist(), strict=True
+            self.settings.task.covariates, own.missing.tolist(), own.unseen.tolist(), strict=True
         ):
             before = self._unusable.get(name, (0, 0))
             self._unusable[name] = before[0] + missing, before[1] + unseen
@@ -511,6 +528,8 @@ class Series:
         if self._judged_version and version != self._judged_version:
             self._judge.restart()
             self.checks.restart(window.number)
+            if self._features is not None:
+                self._features.restart()
             self._former = None
             if self.recalibration is not None:
                 self.recalibration.restart(window.number)
@@ -532,10 +551,12 @@ class Series:
         return self._view is None
 
     def _seen(self) -> SeriesView:
+        watch = self._features
+        broken = () if watch is None else watch.broken
         return SeriesView(
             **self.settings.name._asdict(),
             version=self._versions.current,
-            state=standing(self._silent, self.checks.trusted, self._judge),
+            state=standing(self._silent, self.checks.trusted and not broken, self._judge),
             window_size=self.settings.task.window.size,
             windows_closed=self._windows.number,
             predictions=self._used,
@@ -558,9 +579,11 @@ class Series:
             distributions=self._distributions(),
             rows_unusable={
                 (name, why): count
-                for name in self.settings.task.features
+                for name in self.settings.task.covariates
                 for why, count in zip(("missing", "unseen"), self._unusable.get(name, (0, 0)), strict=True)
             },
+            features=None if watch is None else watch.rates(),
+            broken_features=broken,
         )
 
     def _distributions(self) -> Distributions | None:
@@ -587,4 +610,5 @@ class Series:
             rivals=self._comparisons.fits,
             former=None if self._former is None else dict(self._former.snapshot()),
             unusable=dict(self._unusable),
+            features=None if self._features is None else self._features.snapshot(),
         )

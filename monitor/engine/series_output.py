@@ -16,6 +16,7 @@ from monitor.engine.labels.correcting import Correcting
 from monitor.engine.labels.tally import Tally
 from monitor.engine.windows import ClosedWindow, SeriesName
 from monitor.reports.attribution import Attribution
+from monitor.reports.features import BrokenFeature
 from monitor.reports.trust import Trust
 from monitor.reports.views import (
     AlarmByLabels,
@@ -140,7 +141,7 @@ class SeriesOutput:
         comparisons: Sequence[MetricEstimate],
         judged: tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...], tuple[Attribution, ...]],
         calibration: CalibrationView,
-        trust: Trust | None,
+        doubts: tuple[Trust | None, tuple[BrokenFeature, ...]],
     ) -> WindowReport:
         """Return the report of a window that has just closed.
 
@@ -153,9 +154,10 @@ class SeriesOutput:
         judged : tuple of three tuples
             The results of charts, the results of objectives, and the attributions.
         calibration : CalibrationView
-        trust : Trust or None
-            The test's result if labels contradict the accuracy.
+        doubts : tuple of Trust or None and tuple of BrokenFeature
+            The test's result if labels contradict the accuracy, and the faults of features.
         """
+        trust, broken = doubts
         self.end_time = window.end_time
         self._estimates = self._of_window(window.number, evaluation, comparisons)
         self.classes = self._of_classes(evaluation)
@@ -178,6 +180,7 @@ class SeriesOutput:
             trust=trust,
             classes=self.classes,
             attributions=attributions,
+            broken_features=broken,
         )
 
     def note_rebaseline(self, metric: str, reason: str, time: float, window: int) -> None:

@@ -451,7 +451,7 @@ class TaskEngine(TaskLogic):
             block[order] = blocks_of(window_of_row, pieces, firsts, rows_of_block)
             numbers.append(number[kept])
             blocks.append(block[kept])
-            rows = rows.ungrouped()
+            rows = rows.of_groups(with_features=self._settings.task.adapts)
         return closed, numbers, blocks, confidence[kept]
 
     def _confidence(self, rows: AnswerRows, pieces: list[tuple[int, slice]]) -> Floats:

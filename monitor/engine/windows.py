@@ -94,9 +94,12 @@ class AnswerRows:
             self.groups[index],
         )
 
-    def ungrouped(self) -> AnswerRows:
-        """Return the same rows without groups, which a group's own windows do not need."""
-        return self if not self.groups.shape[1] else replace(self, groups=no_groups(len(self)))
+    def of_groups(self, with_features: bool) -> AnswerRows:
+        """Return the same rows for the windows of groups: without groups, with or without features."""
+        n = len(self)
+        if with_features or not self.features.shape[1]:
+            return self if not self.groups.shape[1] else replace(self, groups=no_groups(n))
+        return replace(self, groups=no_groups(n), features=no_features(n))
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,11 @@ class ReadFrame:
             self._names = {str(name): name for name in native.columns}
             self._read = lambda name: _of_series(native.get_column(name))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self._names)
+
     def columns(self, places: Mapping[str, str], optional: Iterable[str] = ()) -> dict[str, Cells]:
         """Return the values of each column, by the name of the column.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ from connectors.formats.files.table_rows import read_table
 from connectors.formats.files.tables import ROWS
 from connectors.formats.wires.mapped import MappedWire
 from monitor.base.errors import ConfigError, SinkError
+from monitor.base.names import FeatureKind
 from monitor.base.source import RawTable
 from monitor.cli.examine import no_probabilities
 from monitor.cli.init import answers_a_day, fitting_age, fitting_size, regression
@@ -28,6 +30,7 @@ from monitor.config.file import config_from
 from monitor.config.layouts import layouts
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import Config
+from monitor.config.task import MOST_FEATURES
 from monitor.engine.engine import EngineSettings
 from monitor.engine.reference import split_by_model
 from monitor.export.page.period import Period
@@ -109,6 +112,7 @@ class Monitor:
         self.task, self.model = task, model
         self._window, self._settings = window, settings
         self._fitted: _Fitted | None = None
+        self._features: dict[str, FeatureKind] = {}  # of `fit`
         self._config(self.classes, {} if window is None else self._sized(0, None))
 
     def fit(
@@ -122,6 +126,7 @@ class Monitor:
         time: str | None = None,
         time_zone: str = "UTC",
         version: str | None = None,
+        features: Sequence[str] | Literal["auto"] = (),
     ) -> Monitor:
         """Use a labelled reference, from a time when the model was known to be good; return the monitor.
 
@@ -149,6 +154,11 @@ class Monitor:
             Zone of times without an offset.
         version : str, optional
             Column of the model's version.
+        features : sequence of str, or "auto"
+            Columns of features, which windows are compared with: numbers if all their values are numbers,
+            else texts. "auto" takes all columns that no other argument names and that `groups` does not name,
+            without texts that are different in each row. By default those of the setting `features`, if it is
+            given, are used.
 
         Raises
         ------
@@ -162,10 +172,10 @@ class Monitor:
             got = "neither" if scores is None else "both"
             raise ConfigError(f"fit: expected either scores or confidence, got {got}")
         classes = self.classes if confidence is None else ()
+        named = _named(confidence=confidence, label=label, prediction=prediction, time=time, version=version)
+        self._take_features(reference, features, self._places(scores) | named)
         draft = self._config(classes, self._sized(0, None)).scored_tasks[self.task]
-        places = self._places(scores) | _named(
-            confidence=confidence, label=label, prediction=prediction, time=time, version=version
-        )
+        places = self._places(scores) | named
         places |= {f"groups.{name}": name for name in draft.groups}
         places |= {f"features.{name}": name for name in draft.features}
         columns = _read(reference, "reference", places)
@@ -251,6 +261,25 @@ class Monitor:
             raise ConfigError("to_config: there is no reference yet; call fit with one first")
         return self._fitted.to_config(path, source, replace)
 
+    def _take_features(
+        self, reference: Any, features: Sequence[str] | Literal["auto"], places: Mapping[str, str]
+    ) -> None:
+        """Use these columns of the reference as the task's features."""
+        self._features = {}
+        if isinstance(features, str) and features != "auto":
+            raise ConfigError(f'fit: expected features to be a list of columns or "auto", got {features!r}')
+        if not features:
+            return
+        if self._settings.get("features"):
+            raise ConfigError("fit: expected features here or in Monitor, got both: leave one out")
+        frame = ReadFrame(reference, "reference")
+        others = {*places.values(), *self._settings.get("groups", ())}
+        auto = features == "auto"
+        names = [name for name in frame.names if name not in others] if auto else features
+        columns = frame.columns({f"features.{name}": name for name in names})
+        kinds = {name: kind for name, cells in columns.items() if (kind := _kind_of(cells, auto))}
+        self._features = dict(islice(kinds.items(), MOST_FEATURES if auto else None))
+
     def _sized(self, rows: int, a_day: float | None) -> dict[str, Any]:
         """Return the section `window` for a reference of this many rows, `a_day` of which arrive each day."""
         if isinstance(self._window, Mapping):
@@ -260,7 +289,7 @@ class Monitor:
         return {"size": size} | ({"max_age_seconds": age} if age and age != fitting_age(size, None) else {})
 
     def _config(self, classes: Sequence[str], window: Mapping[str, Any]) -> Config:
-        settings = dict(self._settings)
+        settings = self._settings | ({"features": self._features} if self._features else {})
         if self.classes and not classes:  # a task of confidences has no positive class
             settings.pop("positive", None)
         task = {"classes": classes, "window": window, **settings, "reference": {"path": "reference"}}
@@ -436,6 +465,17 @@ def _class_name(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _kind_of(cells: Cells, unless_id: bool) -> FeatureKind | None:
+    """Return the kind of a column of features; None for a column that "auto" leaves out."""
+    present = [cell for cell in cells if cell is not None]
+    if all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in present):
+        return "number" if present else None
+    scalar = all(isinstance(cell, str | int | float) for cell in present)
+    if unless_id and (not scalar or len(set(map(str, present))) == len(present)):
+        return None
+    return "text"
 
 
 def _path(column: str) -> str:

@@ -19,6 +19,7 @@ from monitor.base.names import ClosedBy
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.base.results import Estimate, Result, TooFew, Unknown
 from monitor.reports.attribution import Attribution
+from monitor.reports.features import BrokenFeature
 from monitor.reports.trust import Trust, TrustLine
 from monitor.reports.views import (
     AlarmByLabels,
@@ -89,6 +90,8 @@ class WindowReport:
         The estimates by class, for metrics that are estimated by class.
     attributions : tuple of Attribution
         For each metric whose chart broke a rule in this window, the split of its change into parts.
+    broken_features : tuple of BrokenFeature
+        The faults of features in this window.
 
     Attributes
     ----------
@@ -116,6 +119,7 @@ class WindowReport:
     trust: Trust | None = None
     classes: tuple[ClassEstimate, ...] = ()
     attributions: tuple[Attribution, ...] = ()
+    broken_features: tuple[BrokenFeature, ...] = ()
     line: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     def task_view(self, before: TaskView | None) -> TaskView | None:
@@ -398,6 +402,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     positions: Mapping[str, tuple[int, ...]]
     rebaselined: tuple[Rebaselined, ...] = ()
     untrusted: tuple[TrustLine, ...] = ()
+    broken_features: tuple[BrokenFeature, ...] = ()
     attributions: tuple[Attribution, ...] = ()
 
     @classmethod
@@ -422,6 +427,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             positions=report.positions,
             rebaselined=tuple(report.rebaselined),
             untrusted=() if report.trust is None else (TrustLine.from_trust("accuracy", report.trust),),
+            broken_features=report.broken_features,
             attributions=report.attributions,
         )
 
@@ -462,6 +468,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             rebaselined=self.rebaselined,
             trust=self.untrusted[0].read() if self.untrusted else None,
             attributions=self.attributions,
+            broken_features=self.broken_features,
         )
 
 
@@ -507,7 +514,7 @@ def to_json(report: WindowReport) -> bytes:
     - `foreign` if the calibration is the model's own, and `interval` if its intervals are exact;
     - `classes` if no metric is estimated by class;
     - `rebaselined` if nobody requested a new baseline;
-    - `untrusted` if labels contradict nothing;
+    - `untrusted` if labels contradict nothing, and `broken_features` if no feature is broken;
     - `attributions` if no chart broke a rule;
     - `improved` if a chart shows no change for the better, and `by_labels` if labels do not decide on its alarm.
 

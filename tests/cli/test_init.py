@@ -403,6 +403,21 @@ def test_only_what_can_be_the_truth_is_read_as_it(
     assert proposed == mapping
 
 
+def test_features_of_the_records_are_proposed_with_their_kinds(tmp_path: Path) -> None:
+    records = [
+        {
+            "id": f"r{i}",
+            "model": "m",
+            "scores": [1 - p, p],
+            "features": {"hour": i % 24, "carrier": "DA"[i % 2], "empty": None},
+        }
+        for i, p in enumerate(simulated(600)[0])
+    ]
+    write_configuration(write_lines(tmp_path / "d.ndjson", records), None, tmp_path / "c.yaml")
+    text = (tmp_path / "c.yaml").read_text(encoding="utf-8")
+    assert "    # features: {carrier: text, hour: number}   # watches them: docs/features.md" in text
+
+
 def test_names_that_no_text_can_hold_are_passed_over(tmp_path: Path) -> None:
     lines = [f"r{i},m,{1 - p:.4f},{p},x,y" for i, p in enumerate(simulated(60)[0])]
     names = b"id,model,scores.ok,scores.toxic,a\0b,gr\xf6\xdfe\n"

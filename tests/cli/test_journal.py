@@ -14,6 +14,7 @@ import pytest
 from monitor.base.records import Chunk, Reject, RejectReason
 from monitor.base.results import Estimate, Result, Unknown
 from monitor.cli.journal import Journal
+from monitor.reports.features import BrokenFeature
 from monitor.reports.views import (
     AlarmByLabels,
     CalibrationView,
@@ -139,6 +140,30 @@ def test_an_objective_that_is_not_proven_warns_of_nothing(
     journal.windows([window(0, state=ObjectiveState.NOT_PROVEN, pooled=(0.89, 0.95))])
     [(level, line)] = messages(caplog)
     assert (level, line.partition(":")[0]) == ("INFO", "Objective not proven")
+
+
+def test_a_broken_feature_is_told_once_and_when_it_is_normal_again(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = BrokenFeature("hour", "missing", 0.412, 0.002)
+    unseen = BrokenFeature("carrier", "unseen", 0.3, 0.0)
+    faults = [(), (lost,), (BrokenFeature("hour", "missing", 0.5, 0.002),), (lost, unseen), (unseen,), ()]
+    for number, broken in enumerate(faults):
+        journal.windows([replace(window(number), broken_features=broken)])
+    assert messages(caplog) == [
+        (
+            "WARNING",
+            "Feature broken: model erm, task t, window 1; feature hour is missing in 41 % of rows, 0.2 % in "
+            "the reference.",
+        ),
+        (
+            "WARNING",
+            "Feature broken: model erm, task t, window 3; feature carrier is not among the reference's "
+            "values in 30 % of rows, 0 % is normal.",
+        ),
+        ("INFO", "Feature normal again: model erm, task t, window 4; hour was missing."),
+        ("INFO", "Feature normal again: model erm, task t, window 5; carrier was unseen."),
+    ]
 
 
 def test_groups_have_alarms_of_their_own(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:

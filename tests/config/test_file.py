@@ -279,7 +279,7 @@ def test_the_alternatives_of_the_example_are_valid_too(tmp_path):
     text = re.sub(r"^( *)# (?=[a-z0-9_]+: |- kind|  [a-z_]+: )", r"\1", text, flags=re.MULTILINE)
     text = re.sub(r"^( *)(first_windows|arl0|accuracy):", r"\1# \2:", text, flags=re.MULTILINE)
     text = text.replace("kind: shewhart ", "kind: ewma ")  # shift and weight are of no other
-    text = text.replace("method: isotonic ", "method: covariates ")  # features are of no other
+    text = text.replace("method: isotonic ", "method: covariates ")
     text = text.replace("[accuracy, ece]", f"[{', '.join(get_args(Metric))}]")
     text = re.sub(r"^  path: state .*$", "", text, flags=re.MULTILINE)  # postgres stands in its place
     file = tmp_path / "c.yaml"

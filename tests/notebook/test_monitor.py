@@ -548,3 +548,40 @@ def test_numbers_of_numpy_in_lists_and_dicts_are_numbers_and_a_missing_score_is_
 def test_a_metric_by_the_name_of_another_library_is_suggested_by_ours() -> None:
     with pytest.raises(ConfigError, match="got 'roc_auc'; did you mean 'auroc'"):
         Monitor(CLASSES, metrics=["accuracy", "roc_auc"])
+
+
+def with_hours(frame: Columns, lost_from: int | None = None) -> Columns:
+    """The frame with a feature that is lost from a row on, ids, and an airline."""
+    n = len(frame["p toxic"])
+    hours: list[int | None] = [i % 24 for i in range(n)]
+    if lost_from is not None:
+        hours[lost_from:] = [None] * (n - lost_from)
+    airlines = [("DL", "AA", "UA")[i % 3] for i in range(n)]
+    return frame | {"hour of day": hours, "request": [f"r-{i}" for i in range(n)], "airline": airlines}
+
+
+@pytest.mark.parametrize("features", [["hour of day", "airline"], "auto"])
+def test_a_lost_feature_is_named_in_the_first_window_without_it(features: Any) -> None:
+    monitor = Monitor(CLASSES, **SETTINGS).fit(with_hours(REFERENCE), **NAMES, features=features)
+    result = monitor.estimate(with_hours(STREAM, lost_from=1_000))
+    whole = [report for report in result.windows if not report.group]
+    first = next(report for report in whole if report.broken_features)
+    assert [(each.feature, each.fault) for each in first.broken_features] == [("hour of day", "missing")]
+    assert first.window == 1_000 // whole[0].size
+    assert "is untrusted: a feature is broken" in str(result)
+
+
+def test_auto_takes_neither_ids_nor_columns_that_have_another_use(tmp_path: Path) -> None:
+    monitor = Monitor(CLASSES, **SETTINGS).fit(with_hours(REFERENCE), **NAMES, features="auto")
+    [task] = load_config(str(monitor.to_config(tmp_path / "blindsight.yaml"))).scored_tasks.values()
+    assert task.features == {"hour of day": "number", "airline": "text"}
+
+
+def test_features_are_named_once_and_in_a_list() -> None:
+    with pytest.raises(ConfigError, match=r"expected features to be a list of columns"):
+        Monitor(CLASSES).fit(REFERENCE, **NAMES, features="hour")  # type: ignore[arg-type]
+    twice = Monitor(CLASSES, features={"hour of day": "number"})
+    with pytest.raises(ConfigError, match="expected features here or in Monitor, got both"):
+        twice.fit(with_hours(REFERENCE), **NAMES, features=["airline"])
+    with pytest.raises(ConfigError, match=r"no column 'hour', which features\.hour names"):
+        Monitor(CLASSES).fit(with_hours(REFERENCE), **NAMES, features=["hour"])

@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
+from operator import itemgetter
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -22,6 +24,8 @@ from monitor.base.records import NO_ID, Floats, Ints, Keys, RejectReason, TaskLa
 from monitor.base.source import Raw, RawBlock, RawTable
 
 Value = str | int | float | bool | None
+
+_NO_FEATURES: dict[str, object] = {}
 
 
 def text_of(value: Value) -> str:
@@ -370,16 +374,28 @@ def encode_features(values: Sequence[object], layout: TaskLayout, faults: Faults
     features = np.full((len(values), len(layout.features)), np.nan)
     if not layout.features or absent(values):
         return features
-    for row, value in enumerate(values):
-        if not isinstance(value, dict | None):
-            message = f"$.features: expected an object, got {shown(value)}"
-            faults.add(row, RejectReason.WRONG_TYPE, message)
-    for j, (name, kind) in enumerate(layout.features):
-        column = [each.get(name) if isinstance(each, dict) else None for each in values]
+    if not set(map(type, values)) <= {dict, NoneType}:
+        for row, value in enumerate(values):
+            if not isinstance(value, dict | None):
+                message = f"$.features: expected an object, got {shown(value)}"
+                faults.add(row, RejectReason.WRONG_TYPE, message)
+    names = [name for name, _ in layout.features]
+    for j, ((name, kind), column) in enumerate(
+        zip(layout.features, _feature_columns(values, names), strict=True)
+    ):
         if absent(column):
             continue
         features[:, j] = _codes(column, name, faults) if kind == "text" else _numbers(column, name, faults)
     return features
+
+
+def _feature_columns(values: Sequence[object], names: Sequence[str]) -> Iterable[Sequence[object]]:
+    """Return the column of each feature, None where it is absent."""
+    if len(names) > 1:
+        with suppress(KeyError, TypeError):  # a row lacks a feature, or all of them
+            return zip(*map(itemgetter(*names), values), strict=True)  # type: ignore[arg-type]
+    rows = [each if isinstance(each, dict) else _NO_FEATURES for each in values]
+    return ([each.get(name) for each in rows] for name in names)
 
 
 def _numbers(column: Sequence[object], name: str, faults: Faults) -> Floats:
@@ -405,6 +421,8 @@ def _number(value: Any, row: int, name: str, faults: Faults) -> float:
 
 def _codes(column: Sequence[object], name: str, faults: Faults) -> Floats:
     """Return the codes of the texts of a column, (n,), NaN for absent and faulty ones."""
+    if set(map(type, column)) <= {str, NoneType}:
+        return _text_codes(column, name, faults)
     index: dict[str, int] = {}
     places = np.full(len(column), -1, dtype=np.int64)
     for row, value in enumerate(column):
@@ -420,6 +438,18 @@ def _codes(column: Sequence[object], name: str, faults: Faults) -> Floats:
             message = f"$.features.{name}: expected text or a number, got {shown(value)}"
             faults.add(row, RejectReason.WRONG_TYPE, message)
     return np.append(text_codes(list(index)), np.nan)[places]
+
+
+def _text_codes(column: Sequence[object], name: str, faults: Faults) -> Floats:
+    """Return the codes of a column of texts, (n,), NaN for None and for texts that are not valid Unicode."""
+    distinct = dict.fromkeys(column)
+    texts = [text for text in distinct if isinstance(text, str)]
+    codes = dict.fromkeys(distinct, np.nan) | dict(zip(texts, text_codes(texts).tolist(), strict=True))
+    faulty = {text for text in texts if not is_unicode(text)}
+    for row, text in enumerate(column) if faulty else ():
+        if isinstance(text, str) and text in faulty:
+            faults.add(row, *unicode_fault(text, f"$.features.{name}"))
+    return np.fromiter(map(codes.__getitem__, column), np.float64, len(column))
 
 
 def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:

@@ -60,9 +60,9 @@ def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]
                 lines.append(f"{name}, {model}: calibration {choice.method}; log loss {losses}")
             elif task.adapts:
                 rows = len(reference.labels)
-                complete = rows - reference.covariates(task.features).left_out
+                complete = rows - reference.covariates(task.covariates).left_out
                 lines.append(
-                    f"{name}, {model}: calibration for each window by {', '.join(task.features)}; "
+                    f"{name}, {model}: calibration for each window by {', '.join(task.covariates)}; "
                     f"{complete:,} of {rows:,} rows of the reference have all of them"
                 )
     return lines
@@ -94,6 +94,19 @@ def refuse_one_class(name: str, task: Task, model: str, reference: Reference) ->
         f"got {len(labels):,} rows with only the label {task.classes[int(labels[0])]}; give a longer "
         "reference, or set calibration.method to none"
     )
+
+
+def refuse_absent_features(name: str, task: Task, model: str, reference: Reference) -> None:
+    """Raise `ConfigError` if no row of a reference has one of the task's features."""
+    lacking = (reference.features != reference.features).all(axis=0).tolist()  # NaN
+    absent = [feature for feature, none in zip(task.features, lacking, strict=True) if none]
+    if absent and not task.adapts:
+        rows = len(reference.labels)
+        raise ConfigError(
+            f"tasks.{name}.features, model {model}: none of the {rows:,} rows of the reference has "
+            f"{', '.join(absent)}, so that windows have nothing to be compared with; add the columns "
+            f"features.{absent[0]} and so on to the reference, or leave them out of features"
+        )
 
 
 def calibration_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:

@@ -220,7 +220,7 @@ class _Recomputed:
             predictive=predictive,
         )
         if reference is not None:
-            self._request = self._request.adapted_to(reference.covariates(task.features), rows.features)
+            self._request = self._request.adapted_to(reference.covariates(task.covariates), rows.features)
         self._several_partitions = len(line.positions) > 1
         [self._evaluation] = evaluate([self._request])
 

@@ -9,6 +9,7 @@ from functools import cache
 from monitor.base.registry import METRICS
 from monitor.base.results import Estimate
 from monitor.export.rules import Alert, RuleSettings, rule_groups
+from monitor.reports import features
 from monitor.reports.attribution import sentence
 from monitor.reports.views import AgentView, ChartView, ObjectiveState, ObjectiveView, SeriesState, SeriesView
 
@@ -19,6 +20,7 @@ BREACHED = "BlindsightObjectiveBreached"
 AT_RISK = "BlindsightObjectiveAtRisk"
 OUT_OF_CONTROL = "BlindsightOutOfControl"
 UNTRUSTED = "BlindsightEstimateUntrusted"
+BROKEN_FEATURE = "BlindsightFeatureBroken"
 CONFLICT = "BlindsightLabelsConflict"
 NO_WINDOW = "BlindsightNoWindowClosed"
 
@@ -64,7 +66,11 @@ def rule(name: str) -> Alert:
 
 def active_conditions(view: AgentView) -> Iterator[Condition]:
     """Yield the conditions that are true now; there are none for a model that is warming up."""
-    lost = {(one.task, one.model) for one in view.engine.series if not one.group and _untrusted(one)}
+    lost = {
+        (one.task, one.model)
+        for one in view.engine.series
+        if not one.group and (_untrusted(one) or one.broken_features)
+    }
     for one in view.engine.series:
         if not _warming(one):
             yield from _of_series(one, model_lost_trust=bool(one.group) and (one.task, one.model) in lost)
@@ -97,7 +103,11 @@ def _of_series(one: SeriesView, model_lost_trust: bool) -> Iterator[Condition]:
         if chart.verdict.out_of_control and METRICS[chart.metric].pages:
             labels = (*who, ("metric", chart.metric))
             yield Condition(OUT_OF_CONTROL, labels, _charted(one, chart), closed)
-    if _untrusted(one) and not model_lost_trust:
+    if one.broken_features:
+        broken = features.sentence(one.broken_features)
+        text = f"Model {one.model}, task {one.task}: {broken}. Estimates do not count meanwhile."
+        yield Condition(BROKEN_FEATURE, tuple(who), text, closed, patient=False)
+    elif _untrusted(one) and not model_lost_trust:
         text = f"{_name(one, 'accuracy')}: labels contradict the accuracy that was predicted."
         yield Condition(UNTRUSTED, (*who, ("metric", "accuracy")), text, closed, patient=False)
     if one.recalibrations is not None and one.recalibrations.held:

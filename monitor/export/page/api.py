@@ -34,6 +34,7 @@ from monitor.export.page.windows import (
     chart_of,
     with_other,
 )
+from monitor.reports.features import BrokenFeature
 from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView, SeriesView
 from monitor.reports.window_report import (
@@ -156,6 +157,8 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
         The number of answers whose label has arrived since the start, and how many of them were right.
     trusted : bool or None
         Whether labels agree with the accuracy; None before the first label.
+    broken_features : list
+        The faults of features in the newest window.
     estimates, charts, objectives : list
         The estimates, charts and objectives of the newest window.
     alarmed_since : mapping of str to str or None
@@ -176,6 +179,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
     labelled: int
     correct: int
     trusted: bool | None
+    broken_features: list[BrokenFeature]
     estimates: list[WrittenEstimate]
     charts: list[ChartLine]
     objectives: list[ObjectiveLine]
@@ -200,6 +204,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
             labelled=one.labelled,
             correct=one.correct,
             trusted=None if one.trust is None else one.trust.trusted,
+            broken_features=list(one.broken_features),
             estimates=[WrittenEstimate.from_estimate(e, rounded) for e in one.estimates],
             charts=[ChartLine.from_view(chart) for chart in one.charts],
             objectives=[ObjectiveLine.from_view(objective) for objective in one.objectives],

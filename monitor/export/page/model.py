@@ -184,7 +184,10 @@ class _Page:
         one = self.one
         if one.group:
             yield f'<a href="{self._address(one.model)}">Whole model</a>'
-        if runbook := RUNBOOKS.get(worst_state(one)):
+        runbook = RUNBOOKS.get(worst_state(one))
+        if one.broken_features and worst_state(one) is WorstState.UNTRUSTED:
+            runbook = "BlindsightFeatureBroken"
+        if runbook:
             yield f'<a href="{self.root}runbooks/{runbook}.md">Runbook {runbook}</a>'
         names = {"task": one.task, "model": one.model, "group": one.group, "limit": MOST_WINDOWS}
         for form, words in (("csv", "CSV"), ("ndjson", "NDJSON")):

@@ -12,8 +12,8 @@ from monitor.export.charts.marks import number
 from monitor.export.page.confidences import confidences
 from monitor.export.page.overview import (
     MOST_SERIES,
-    NOT_MEANINGFUL,
     chart_query,
+    not_meaningful,
     own_page,
     untrusted,
     worst_metric,
@@ -31,6 +31,7 @@ from monitor.export.page.words import (
     text,
     word,
 )
+from monitor.reports import features
 from monitor.reports.attribution import sentence as change_sentence
 from monitor.reports.trust import bias_sentence, sentence
 from monitor.reports.views import (
@@ -279,9 +280,12 @@ def _audit(one: SeriesView) -> str:
 
 
 def _trust(one: SeriesView) -> str:
+    lines = []
+    if one.broken_features:
+        lines.append(f'<p class="bad">{text(features.sentence(one.broken_features))}</p>')
     if one.trust is None:
-        return ""
-    bias, lines = one.trust.confidences, []
+        return "".join(lines)
+    bias = one.trust.confidences
     if not one.trust.trusted:
         lines.append(f'<p class="bad">{text(sentence(one.trust))}</p>')
     if bias is not None:
@@ -299,16 +303,17 @@ def _certain(one: SeriesView) -> str:
 
 
 def _untrusted(one: SeriesView, metric: str) -> bool:
-    """Return whether labels contradict a metric; their test is about the accuracy."""
-    return metric == "accuracy" and one.state is SeriesState.UNTRUSTED
+    """Return whether a metric is not trusted; the test by labels is about the accuracy alone."""
+    untrusted_metric = metric == "accuracy" or bool(one.broken_features)
+    return untrusted_metric and one.state is SeriesState.UNTRUSTED
 
 
 def doubt(one: SeriesView, metric: str) -> str:
-    """Return a note for a chart's caption which says that labels contradict the estimate.
+    """Return a note for a chart's caption which says that the estimate is not trusted.
 
-    The note is empty if labels do not contradict the estimate.
+    The note is empty if the estimate is trusted.
     """
-    return f"; {NOT_MEANINGFUL}" if _untrusted(one, metric) else ""
+    return f"; {not_meaningful(one)}" if _untrusted(one, metric) else ""
 
 
 def _estimates(one: SeriesView, metric: str) -> str:
@@ -353,7 +358,7 @@ def _limits(one: SeriesView, metric: str) -> str:
             verdict = chart.verdict
             limits = f'<span class="nowrap">{percent(verdict.lower)} to {percent(verdict.upper)} %</span>'
             if _untrusted(one, metric):
-                return f'{limits}<br><span class="soft">{NOT_MEANINGFUL}</span>'
+                return f'{limits}<br><span class="soft">{not_meaningful(one)}</span>'
             broken = broken_rules(verdict.rules)
             where = "".join(f"<br>{text(change_sentence(a))}" for a in one.attributions if a.metric == metric)
             if chart.by_labels is not None:

@@ -31,7 +31,6 @@ MOST_SERIES = 500
 FEW_MODELS = 5
 """The largest number of models that the first page shows in full; with more it shows rows and filters."""
 
-NOT_MEANINGFUL = "not meaningful until labels agree again"
 """The words for the chart of an estimate that labels contradict."""
 
 # In descending order of the number of labels behind them.
@@ -69,6 +68,7 @@ _WORDS: Mapping[WorstState, str] = {
     WorstState.WARMING_UP: "warming up",
     WorstState.IN_CONTROL: "in control",
 }
+_BROKEN = ("is untrusted: a feature is broken", "are untrusted: features are broken")
 _HEADLINES: Mapping[WorstState, tuple[str, str]] = {
     WorstState.UNTRUSTED: (
         "is untrusted: labels contradict its estimate",
@@ -261,12 +261,19 @@ def headline(models: Sequence[SeriesView]) -> Headline:
     often = Counter(map(worst_state, models))
     worst = min(often)
     many = often[worst]
-    words = f"{count(many, 'model')} {_HEADLINES[worst][many > 1]}"
+    words = f"{count(many, 'model')} {_predicate(worst, models)[many > 1]}"
     stable = all(one.state is SeriesState.IN_CONTROL for one in models if worst_state(one) is worst)
     if worst is WorstState.BREACHED and stable:
         words += "; its chart is stable" if many == 1 else "; their charts are stable"
     rest = ", ".join(f"{number:,} {_WORDS[state]}" for state, number in sorted(often.items())[1:])
     return Headline(worst, f"{words}.", f"{rest}." if rest else "")
+
+
+def _predicate(worst: WorstState, models: Iterable[SeriesView]) -> tuple[str, str]:
+    """Return what the headline says of one model in the worst state, and of several."""
+    untrusted_models = [one for one in models if one.state is SeriesState.UNTRUSTED]
+    by_features = worst is WorstState.UNTRUSTED and all(one.broken_features for one in untrusted_models)
+    return _BROKEN if by_features else _HEADLINES[worst]
 
 
 def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str = "") -> str:
@@ -303,6 +310,12 @@ def untrusted(one: SeriesView, more: str = "") -> str:
     """
     names = " ".join(filter(None, (more, "untrusted" if one.state is SeriesState.UNTRUSTED else "")))
     return f' class="{names}"' if names else ""
+
+
+def not_meaningful(one: SeriesView) -> str:
+    """Return the words for the chart of a model whose estimate is not trusted."""
+    until = "while a feature is broken" if one.broken_features else "until labels agree again"
+    return f"not meaningful {until}"
 
 
 def worst_metric(one: SeriesView) -> str:
@@ -375,7 +388,7 @@ def _by_labels(one: SeriesView, metric: str) -> str:
 def _alarm(one: SeriesView, now: WorstState) -> str:
     """Return since when the oldest alarm is on, even if another state is worse."""
     if one.state is SeriesState.UNTRUSTED:
-        return f'<span class="soft">, chart {NOT_MEANINGFUL}</span>'
+        return f'<span class="soft">, chart {not_meaningful(one)}</span>'
     moved = any(chart.confidences_moved and not chart.verdict.out_of_control for chart in one.charts)
     beside = '<span class="soft">, confidences moved</span>' if moved else ""
     if not any(chart.verdict.out_of_control for chart in one.charts):

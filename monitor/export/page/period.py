@@ -33,7 +33,9 @@ from monitor.export.page.overview import (
 )
 from monitor.export.page.windows import series_view
 from monitor.export.page.words import count, moment, numbers, percent, table, text
+from monitor.reports import features
 from monitor.reports.attribution import Attribution, sentence
+from monitor.reports.features import BrokenFeature
 from monitor.reports.views import EngineView, SeriesView, TaskView
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
@@ -50,6 +52,30 @@ _DAYS_SHOWN, _MODELS_BESIDE = 31, 8
 
 # The file contains its style; no script may run, and no request is allowed.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultStretch:
+    """A fault of a feature over several windows.
+
+    Parameters
+    ----------
+    worst : BrokenFeature
+        The fault in the window with most rows concerned.
+    window, time : int, float
+        The number and the end of the first of these windows.
+    windows : int
+        The number of windows.
+    last_window, last_time : int, float
+        The number and the end of the last of them.
+    """
+
+    worst: BrokenFeature
+    window: int
+    time: float
+    windows: int = 0
+    last_window: int = 0
+    last_time: float = 0.0
 
 
 class Period:
@@ -93,6 +119,7 @@ class Period:
         self._wheres: dict[Series, deque[tuple[str, int, Attribution]]] = {}
         self._tasks: dict[str, TaskView] = {}
         self._days: dict[Series, dict[str, _Stretch]] = {}
+        self._faults: dict[Series, dict[tuple[str, str], FaultStretch]] = {}
 
     def add(self, reports: Sequence[WindowReport]) -> None:
         """Add closed windows and revisions, in the order in which they were written."""
@@ -113,6 +140,7 @@ class Period:
                 self._last[series] = report
                 self._windows[series] += 1
                 self._attribute(series, report, last)
+                self._note_faults(series, report)
                 if not report.group and (stretch := _Stretch.from_report(report)):
                     days = self._days.setdefault(series, {})
                     day = moment(report.end_time)[:10]
@@ -140,7 +168,23 @@ class Period:
     @property
     def _by_series(self) -> Sequence[dict[Series, Any]]:
         of_windows = self._first, self._last, self._windows, self._left_out
-        return *of_windows, self._attributions, self._wheres, self._days
+        return *of_windows, self._attributions, self._wheres, self._days, self._faults
+
+    def _note_faults(self, series: Series, report: WindowReport) -> None:
+        known = self._faults.setdefault(series, {}) if report.broken_features else {}
+        for each in report.broken_features:
+            place = each.feature, each.fault
+            before = known.get(place) or FaultStretch(each, report.window, report.end_time)
+            worst = max(before.worst, each, key=lambda fault: fault.ratio)
+            last = report.window, report.end_time
+            known[place] = FaultStretch(worst, before.window, before.time, before.windows + 1, *last)
+
+    def faults(self) -> Mapping[Series, Sequence[FaultStretch]]:
+        """Return the faults of each series' features, the first one first."""
+        return {
+            series: sorted(faults.values(), key=lambda each: each.window)
+            for series, faults in self._faults.items()
+        }
 
     def _attribute(self, series: Series, report: WindowReport, last: WindowReport | None) -> None:
         """Keep the newest attribution of each active alarm, and the first attribution of each alarm."""
@@ -167,6 +211,7 @@ class Period:
         self._attributions.pop(series, None)
         self._wheres.pop(series, None)
         self._days.pop(series, None)
+        self._faults.pop(series, None)
         self.histories.forget(series)
 
     def html(self, labelled: Mapping[Series, Mapping[int, WeightedCounts]]) -> str:
@@ -219,6 +264,7 @@ class Period:
                 yield from models_table(series, in_place, rank=_ROWS_SHOWN)
                 yield "</details>"
             yield from self._alarms()
+            yield from self._broken_features()
             yield from self._times(whole)
             yield '<div class="panels"><div>'
             yield from self._worst(whole)
@@ -294,6 +340,24 @@ class Period:
             f"<td>{text(metric)}</td><td>{time_words(alarm.time)}</td><td>{until}</td>"
             f"{numbers([windows])}<td>{text(where)}</td></tr>"
         )
+
+    def _broken_features(self) -> Iterator[str]:
+        """Yield the features that were broken in the period, those of the newest windows first."""
+        every = [(fault, series) for series, faults in self.faults().items() for fault in faults]
+        if not every:
+            return
+        every.sort(key=lambda each: each[0].last_time, reverse=True)
+        yield "<h2>Broken features</h2>"
+        rows = (
+            f'<tr><th scope="row">{text(self._name(series))}</th>'
+            f"<td>{text(features.sentence([fault.worst]))}</td>"
+            f"<td>{time_words(fault.time)}</td><td>{time_words(fault.last_time)}</td>"
+            f"{numbers([f'{fault.windows:,}'])}</tr>"
+            for fault, series in every[:_ALARMS_SHOWN]
+        )
+        heads = ("Model", "In the worst window", "First", "Last", "#Windows")
+        yield from table("Broken features in the period", heads, rows)
+        yield from _beyond(len(every) - _ALARMS_SHOWN, "fault", "in the period")
 
     def _times(self, whole: Sequence[SeriesView]) -> Iterator[str]:
         """Yield the mean estimate and the alarms of each model by month, or by day for a short period."""

@@ -328,7 +328,7 @@ def series_view(
     state = SeriesState.IN_CONTROL if last.charts else SeriesState.WARMING_UP
     if any(chart.verdict.out_of_control for chart in last.charts):
         state = SeriesState.OUT_OF_CONTROL
-    if last.trust is not None:
+    if last.trust is not None or last.broken_features:
         state = SeriesState.UNTRUSTED
     return SeriesView(
         task=last.task,
@@ -348,6 +348,7 @@ def series_view(
         objectives=last.objectives,
         violations={},
         trust=last.trust,
+        broken_features=last.broken_features,
         alarmed_since=since,
         classes=last.classes,
         attributions=attributions,

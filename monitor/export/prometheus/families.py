@@ -177,6 +177,32 @@ FAMILIES: dict[str, MetricFamily] = {
         "reason. A feature is missing, or unseen in the reference.",
         rows="monitor.export.prometheus.rows:feature_rows",
     ),
+    "untrusted": MetricFamily(
+        "gauge",
+        "1 while the estimates of the model are not trusted, by reason: labels contradict them, or a feature "
+        "is broken. The first is absent before the first label, the second without features.",
+        rows="monitor.export.prometheus.rows:untrusted_rows",
+    ),
+    "feature_missing_ratio": MetricFamily(
+        "gauge",
+        "Share of the rows of the last closed window that lack the feature, 0 to 1.",
+        "ratio",
+        rows="monitor.export.prometheus.rows:feature_missing_rows",
+    ),
+    "feature_unseen_ratio": MetricFamily(
+        "gauge",
+        "Share of the rows of the last closed window with a text that the reference lacks or a number beyond "
+        "its range, 0 to 1.",
+        "ratio",
+        rows="monitor.export.prometheus.rows:feature_unseen_rows",
+    ),
+    "feature_broken_ratio": MetricFamily(
+        "gauge",
+        "Share of the rows of the last closed window with a fault, 0 to 1; only while the feature is broken. "
+        "The fault is missing, unseen, out_of_range or constant.",
+        "ratio",
+        rows="monitor.export.prometheus.rows:feature_broken_rows",
+    ),
     "model": MetricFamily("info", "Calibration, version and window size of the model."),
     "labels": MetricFamily(
         "counter",

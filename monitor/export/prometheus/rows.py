@@ -63,6 +63,33 @@ def feature_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
         yield {"feature": text(feature), "reason": reason}, count
 
 
+def untrusted_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield for each reason whether it costs the estimates their trust now."""
+    if one.trust is not None:
+        yield {"reason": "labels"}, float(not one.trust.trusted)
+    if one.features is not None:
+        yield {"reason": "feature"}, float(bool(one.broken_features))
+
+
+def feature_missing_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield the share of rows that lack each feature."""
+    for name, rates in (one.features or {}).items():
+        yield {"feature": text(name)}, rates.missing
+
+
+def feature_unseen_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield the share of rows with values of each feature that the reference lacks."""
+    for name, rates in (one.features or {}).items():
+        if rates.unseen is not None:
+            yield {"feature": text(name)}, rates.unseen
+
+
+def feature_broken_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield the share of rows with each fault of a broken feature."""
+    for each in one.broken_features:
+        yield {"feature": text(each.feature), "fault": each.fault}, each.ratio
+
+
 def alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the change of the metric that led to each active alarm or improvement, by metric."""
     for each in one.attributions:

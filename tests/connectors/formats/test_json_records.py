@@ -155,6 +155,24 @@ def test_features_are_numbers_and_codes_of_texts_in_the_order_of_the_task():
     np.testing.assert_array_equal(batch.features[3:], wanted[3:])
 
 
+def test_columns_of_features_are_read_alike_with_gaps_and_without():
+    full = [{"carrier": "DL", "hour": 3}, {"carrier": "AA", "hour": 4.5}, {"carrier": "DL", "hour": 5}]
+    [batch] = decode(*(answer(features=each) for each in full)).batches
+    for gap in ({}, {"hour": 7}, None):
+        records = [*(answer(features=each) for each in full), answer(features=gap)]
+        [other] = decode(*records).batches
+        np.testing.assert_array_equal(other.features[:3], batch.features)
+        assert np.isnan(other.features[3, 1])
+    assert batch.features[0, 0] == batch.features[2, 0] != batch.features[1, 0]
+
+
+def test_each_row_with_a_text_that_is_no_unicode_is_rejected():
+    spoilt = answer(features={"carrier": "\ud83d", "hour": 3})
+    chunk = decode(spoilt, answer(features={"carrier": "DL", "hour": 4}), spoilt)
+    assert [reject.message.partition(":")[0] for reject in chunk.rejects] == ["$.features.carrier"] * 2
+    assert len(chunk.batches[0]) == 1
+
+
 def test_a_record_s_features_are_no_field_where_the_task_has_none():
     layout = TaskLayout("toxicity", ("ok", "toxic"), models=("erm",))
     [batch] = decode(answer(features=[0.5, "x"]), answer(features=3), layouts=(layout,)).batches

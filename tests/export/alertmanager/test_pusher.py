@@ -20,6 +20,7 @@ from monitor.export.alertmanager.holding import BREACHED, NO_WINDOW, active_cond
 from monitor.export.alertmanager.pusher import AlertPusher
 from monitor.export.page.addresses import external_address
 from monitor.export.rules import RuleSettings
+from monitor.reports.features import BrokenFeature
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
     AgentView,
@@ -55,7 +56,9 @@ CALM = dataclasses.replace(
     charts=(ChartView("accuracy", Verdict(0.94, 0.92, 0.96, (), False)),),
     objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.MET),),
     trust=Trust(True, 1.0, 1200, None),
+    broken_features=(),
 )
+LOST = BrokenFeature("hour", "missing", 0.412, 0.002)
 BELOW = AlarmByLabels(0.9, 0.92, 0.96, 1200, confidences_moved=True)
 LOW = dataclasses.replace(CALM, objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.BREACHED),))
 
@@ -93,6 +96,8 @@ def test_nothing_holds_of_a_model_that_does_well() -> None:
         ),
         ({"trust": Trust(False, 23.5, 1200, Bias(-0.05, -0.08, -0.02, 0.95, 310))}, ["EstimateUntrusted"]),
         ({"trust": None}, []),
+        ({"broken_features": (LOST,)}, ["FeatureBroken"]),
+        ({"broken_features": (LOST,), "trust": Trust(False, 23.5, 1200)}, ["FeatureBroken"]),
         ({"recalibrations": RecalibrationsView({}, "6 of 100 labels …", held=True)}, ["LabelsConflict"]),
         ({"recalibrations": RecalibrationsView({}, "50 labels are needed")}, []),
         ({"state": SeriesState.SILENT}, ["NoWindowClosed"]),
@@ -114,6 +119,17 @@ def test_a_models_lost_trust_stands_for_that_of_its_groups() -> None:
         ("erm", None),
         ("other", "region=eu"),
     ]
+
+
+def test_a_broken_feature_is_named_and_stands_for_the_lost_trust_of_groups() -> None:
+    broken = dataclasses.replace(CALM, broken_features=(LOST,))
+    group = dataclasses.replace(CALM, group="region=eu", trust=Trust(False, 23.5, 1200))
+    (condition,) = active_conditions(view(group, broken))
+    assert condition.text == (
+        "Model erm, task toxicity: feature hour is missing in 41 % of rows, 0.2 % in the reference. "
+        "Estimates do not count meanwhile."
+    )
+    assert dict(condition.labels) == {"task": "toxicity", "model": "erm"}
 
 
 def test_an_alarm_says_where_the_change_is() -> None:

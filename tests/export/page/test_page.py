@@ -15,6 +15,7 @@ from monitor.base.results import Estimate, Unknown
 from monitor.export.http.query import parameters
 from monitor.export.page import MOST_SERIES, render_page
 from monitor.export.page.overview import Shown, WorstState
+from monitor.reports.features import BrokenFeature
 from monitor.reports.views import (
     AgentView,
     AlarmByLabels,
@@ -433,6 +434,18 @@ def test_groups_that_want_looking_at_are_folded_into_the_row_of_their_model() ->
     (row,) = [row.partition("|accuracy")[0] for row in rows_of(text)]
     named = ", ".join(f"region=r{i} out of control" for i in range(5))
     assert row == f"erm|in control\n5 of 6 groups: out of control{named}"
+
+
+def test_a_broken_feature_is_named_and_doubts_every_metric() -> None:
+    broken = dataclasses.replace(
+        MODEL,
+        state=SeriesState.UNTRUSTED,
+        trust=None,
+        broken_features=(BrokenFeature("hour", "missing", 0.412, 0.002),),
+    )
+    seen = read(of(broken)).text
+    assert "1 model is untrusted: a feature is broken." in seen
+    assert "chart not meaningful while a feature is broken" in seen
 
 
 def test_an_untrusted_model_has_nothing_green_and_its_labels_lead() -> None:

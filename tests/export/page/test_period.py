@@ -17,6 +17,7 @@ from monitor.export.page.addresses import external_address
 from monitor.export.page.period import Period
 from monitor.export.page.words import percent
 from monitor.reports.attribution import sentence
+from monitor.reports.features import BrokenFeature
 from monitor.reports.views import ChartView
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
@@ -206,6 +207,25 @@ def test_of_an_untrusted_model_the_chart_says_that_it_means_nothing() -> None:
     overview = page.partition("<h2>Alarms")[0]
     assert '<tr class="untrusted">' in overview
     assert 'class="good"' not in overview
+
+
+def test_broken_features_are_listed_with_their_first_and_worst_window(reports: list[WindowReport]) -> None:
+    whole = [report for report in reports if not report.group]
+    broken = [
+        replace(report, broken_features=(BrokenFeature("hour", "missing", 0.1 * number, 0.002),))
+        if number in (3, 4)
+        else report
+        for number, report in enumerate(whole)
+    ]
+    page = page_of(broken)
+    assert "feature hour is missing in 40 % of rows, 0.2 % in the reference" in page
+    assert "Broken features in the period" in page
+    assert "Broken features" not in page_of(whole)
+    period = Period({})
+    period.add(broken)
+    assert [(each.window, each.windows, each.last_window) for each in period.faults()["t", "erm", ""]] == [
+        (3, 2, 4)
+    ]
 
 
 def test_models_of_one_name_in_two_tasks_are_told_apart(reports: list[WindowReport]) -> None:

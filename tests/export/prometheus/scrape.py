@@ -13,6 +13,7 @@ from monitor.base.source import SourceCounts
 from monitor.export.prometheus.collector import BlindsightCollector
 from monitor.reports.arena_report import ArenaView
 from monitor.reports.attribution import Attribution, PartChange
+from monitor.reports.features import BrokenFeature, FeatureRates
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
     AgentView,
@@ -94,6 +95,8 @@ WATCHED = SeriesView(
         ("carrier", "missing"): 0,
         ("carrier", "unseen"): 4,
     },
+    features={"hour": FeatureRates(0.412, 0.0), "carrier": FeatureRates(0.0, 0.008)},
+    broken_features=(BrokenFeature("hour", "missing", 0.412, 0.002),),
     attributions=(
         Attribution(
             "accuracy",

@@ -145,6 +145,21 @@ CASES = [
         *(60, 31, 25, 32, 40, 50),
     ),
     Case(
+        "BlindsightFeatureBroken",
+        "warning",
+        {"task": "toxicity", "model": "erm"},
+        "Model erm, task toxicity: features are not as in the reference. In the last window: hour missing in "
+        "41.2% of rows, carrier unseen in 8% of rows. Estimates do not count until the rates are normal "
+        "again.",
+        {
+            f'blindsight_untrusted{{{MODEL},reason="feature"}}': gauge(0, 1),
+            f'blindsight_feature_broken_ratio{{{MODEL},feature="carrier",fault="unseen"}}': gauge(None, 0.08),
+            f'blindsight_feature_broken_ratio{{{MODEL},feature="hour",fault="missing"}}': gauge(None, 0.412),
+        }
+        | IN_CONTROL,
+        *(60, 31, 25, 32, 40, 50),
+    ),
+    Case(
         "BlindsightLabelsConflict",
         "warning",
         {"task": "toxicity", "model": "erm"},

@@ -333,6 +333,17 @@ def a_models_lost_trust_stands_for_that_of_its_groups() -> Question:
 
 
 @once
+def a_broken_feature_stands_for_labels_that_contradict_the_estimate() -> Question:
+    """A group that labels contradict raises no alert of its own either."""
+    broken = next(case for case in CASES if case.alert == "BlindsightFeatureBroken")
+    of_model, of_group = (case for case in CASES if case.alert == "BlindsightEstimateUntrusted")
+    series = of_group.series | of_model.series | broken.series
+    all_three = replace(of_model, series=series)
+    end = of_model.healthy + 2 * HOUR - 1
+    return verdict(all_three, "H" * of_model.healthy + "S" * 2 * HOUR, never(all_three, end))
+
+
+@once
 def accounts_do_not_count_where_series_were_cut() -> Question:
     broken = next(case for case in CASES if case.alert == "BlindsightAccountingBroken")
     cut = {name: gauge(1, 1) if "series_dropped" in name else v for name, v in broken.series.items()}

@@ -1,0 +1,250 @@
+"""The features of a model's windows: their counts, and the faults that cost the estimates their trust."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from monitor.base.names import FeatureKind
+from monitor.base.records import Floats, Ints
+from monitor.config.root import Task
+from monitor.config.task import window_rows
+from monitor.reports.features import BrokenFeature, FeatureRates
+from monitor.stats.features.health import (
+    ASSUMED_WINDOWS_PER_DAY,
+    FeatureNorm,
+    Rate,
+    constant_features,
+    health_level,
+    window_faults,
+)
+from monitor.stats.features.tables import MISSING, OUTSIDE, FeatureTable, count_features
+
+_SAMPLED = 400  # values of each feature kept from the first windows; with 8 bytes each, 3.2 kB
+_DECIMALS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureBins:
+    """The tables and the rates of the features in the rows to which windows are compared."""
+
+    tables: tuple[FeatureTable, ...]
+    norms: tuple[FeatureNorm, ...]
+
+    @classmethod
+    def from_rows(
+        cls, kinds: Mapping[str, FeatureKind], features: Floats, window_rows: int, step: int = 1
+    ) -> FeatureBins:
+        """Return the tables and rates of rows (N, F) in order of time: see `FeatureNorm.from_values`."""
+        columns = list(zip(kinds.values(), features.T, strict=True))
+        return cls(
+            tuple(FeatureTable.from_values(kind, column) for kind, column in columns),
+            tuple(FeatureNorm.from_values(kind, column, window_rows, step) for kind, column in columns),
+        )
+
+
+class FirstRows(msgspec.Struct, frozen=True):
+    """A sample of the rows of the stream's first windows, in order of time.
+
+    Parameters
+    ----------
+    windows, rows : int
+        The number of these windows, and of their rows.
+    missing : tuple of int
+        The number of rows that lack each feature.
+    worst : tuple of float
+        The largest share of a window's rows that lack it.
+    sample : (m, F) float64 or None
+        Rows at equal distances in each window.
+    """
+
+    windows: int = 0
+    rows: int = 0
+    missing: tuple[int, ...] = ()
+    worst: tuple[float, ...] = ()
+    sample: Floats | None = None
+
+    def plus(self, features: Floats, windows: int) -> FirstRows:
+        """Return the sample with that of one more window, of `windows` in all."""
+        n, width = features.shape
+        most = max(1, _SAMPLED // windows)
+        places = np.arange(n) if n <= most else (np.arange(most) * n) // most
+        missing = np.isnan(features).sum(axis=0)
+        worst = np.maximum(missing / n, self.worst or np.zeros(width))
+        some = features[places]
+        return FirstRows(
+            self.windows + 1,
+            self.rows + n,
+            tuple((missing + np.array(self.missing or [0] * width)).tolist()),
+            tuple(worst.tolist()),
+            some.copy() if self.sample is None else np.concatenate([self.sample, some]),
+        )
+
+    def bins(self, kinds: Mapping[str, FeatureKind], window_rows: int) -> FeatureBins:
+        """Return the tables of the sample, with the rates of missing values in all rows."""
+        sample = np.zeros((0, len(kinds))) if self.sample is None else self.sample
+        step = max(1, round(self.rows / max(len(sample), 1)))
+        bins = FeatureBins.from_rows(kinds, sample, window_rows, step)
+        norms = (
+            msgspec.structs.replace(norm, missing=Rate(count, self.rows, worst))
+            for norm, count, worst in zip(bins.norms, self.missing, self.worst, strict=True)
+        )
+        return FeatureBins(bins.tables, tuple(norms))
+
+
+class FeaturesState(msgspec.Struct, frozen=True):
+    """The stored state of `FeatureWatch`.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The features in the order of the columns.
+    first : FirstRows or None
+        The sample of the first windows, while there is no reference.
+    values : tuple of float64 arrays
+        The `values` of each `FeatureTable`, and its `counts`, if the first windows made the tables.
+    reference : (F, WIDTH) int64 or None
+    norms : tuple of FeatureNorm
+    rows : int
+        The number of rows of the last closed window.
+    counts : (F, WIDTH) int64 or None
+        The counts of the last closed window; None before it, or without tables.
+    missing : tuple of int
+        The number of the last window's rows that lack each feature, while there are no tables.
+    broken : tuple of BrokenFeature
+        The faults in the last closed window.
+    """
+
+    names: tuple[str, ...] = ()
+    first: FirstRows | None = None
+    values: tuple[Floats, ...] = ()
+    reference: Ints | None = None
+    norms: tuple[FeatureNorm, ...] = ()
+    rows: int = 0
+    counts: Ints | None = None
+    missing: tuple[int, ...] = ()
+    broken: tuple[BrokenFeature, ...] = ()
+
+
+class FeatureWatch:
+    """Counts the features of a model's closed windows, and finds out which features are broken.
+
+    Parameters
+    ----------
+    task : Task
+    from_reference : callable or None
+        Returns the tables of the model's reference; None if the first windows of the stream make them.
+    windows : int
+        The number of first windows.
+    resume : FeaturesState, optional
+        The result of `snapshot`.
+
+    Attributes
+    ----------
+    broken : tuple of BrokenFeature
+        The faults in the last closed window.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        from_reference: Callable[[], FeatureBins] | None,
+        windows: int,
+        resume: FeaturesState | None = None,
+    ) -> None:
+        state = resume if resume and resume.names == tuple(task.features) else FeaturesState()
+        self._kinds = task.features
+        self._rows = task.window.size
+        self._windows = windows
+        self._level = health_level(len(self._kinds), windows_per_day(task))
+        self._from_reference = from_reference
+        self._bins: FeatureBins | None = None  # of the reference: computed for the first window
+        self._first = state.first or FirstRows()
+        if state.reference is not None and from_reference is None:
+            self._bins = self._restored(state, state.reference)
+        self._size, self._missing, self._counts = state.rows, state.missing, state.counts
+        self.broken = state.broken
+
+    def _restored(self, state: FeaturesState, counts: Ints) -> FeatureBins:
+        parts = zip(self._kinds.values(), state.values, counts, strict=True)
+        return FeatureBins(tuple(FeatureTable(*each) for each in parts), state.norms)
+
+    def restart(self) -> None:
+        """Wait for new first windows, unless there is a reference."""
+        if self._from_reference is None:
+            self._bins, self._first, self._counts, self.broken = None, FirstRows(), None, ()
+
+    def close(self, features: Floats) -> tuple[BrokenFeature, ...]:
+        """Count the features of a closed window, (n, F), and return their faults."""
+        bins = self._known_bins()
+        self._size = len(features)
+        self._missing = tuple(np.isnan(features).sum(axis=0).tolist())
+        if bins is None:
+            self._first = self._first.plus(features, self._windows)
+            if self._first.windows >= self._windows:
+                self._bins, self._first = self._first.bins(self._kinds, self._rows), FirstRows()
+            return ()
+        self._counts = count_features(bins.tables, features)
+        self._missing = ()
+        before = [{each.fault for each in self.broken if each.feature == name} for name in self._kinds]
+        constant = constant_features(features)
+        faults = window_faults(bins.norms, self._counts, constant, self._level, before)
+        self.broken = tuple(
+            BrokenFeature(name, kind, round(ratio, _DECIMALS), round(expected, _DECIMALS))
+            for name, own in zip(self._kinds, faults, strict=True)
+            for kind, ratio, expected in own
+        )
+        return self.broken
+
+    def _known_bins(self) -> FeatureBins | None:
+        if self._bins is None and self._from_reference is not None:
+            self._bins = self._from_reference()
+        return self._bins
+
+    def rates(self) -> dict[str, FeatureRates]:
+        """Return the rates of each feature in the last closed window; empty before it."""
+        if not self._size:
+            return {}
+        if self._counts is None:
+            return {
+                name: FeatureRates(missing / self._size, None)
+                for name, missing in zip(self._kinds, self._missing, strict=True)
+            }
+        shares = self._counts[:, [MISSING, OUTSIDE]] / self._size
+        return {name: FeatureRates(*own) for name, own in zip(self._kinds, shares.tolist(), strict=True)}
+
+    def snapshot(self) -> FeaturesState:
+        """Return the state; tables of a reference are left out, as the reference gives them again."""
+        bins = self._bins if self._from_reference is None else None
+        tables = () if bins is None else bins.tables
+        return FeaturesState(
+            names=tuple(self._kinds),
+            first=self._first if self._first.windows else None,
+            values=tuple(table.values for table in tables),
+            reference=np.stack([table.counts for table in tables]) if tables else None,
+            norms=() if bins is None else bins.norms,
+            rows=self._size,
+            counts=self._counts,
+            missing=self._missing,
+            broken=self.broken,
+        )
+
+
+def windows_per_day(task: Task) -> float:
+    """Return the number of windows of all models of a task, by their expected traffic.
+
+    A model without `answers_per_day` counts with `ASSUMED_WINDOWS_PER_DAY`.
+
+    Examples
+    --------
+    >>> models = {"erm": {"answers_per_day": 100_000}, "irm": {}}
+    >>> windows_per_day(Task(models=models)), windows_per_day(Task())
+    (300.0, 100.0)
+    """
+    traffic = [known.answers_per_day for known in task.models.values()] or [None]
+    return sum(
+        ASSUMED_WINDOWS_PER_DAY if each is None else each / window_rows(task, each) for each in traffic
+    )

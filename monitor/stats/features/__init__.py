@@ -1,0 +1,1 @@
+"""Features of the answers: counts of their values, and tests whether a feature is broken."""

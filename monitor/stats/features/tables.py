@@ -1,0 +1,142 @@
+"""Counts of a feature's values in bins that the reference sets.
+
+Windows with the same bins are compared by their counts alone, so no value need be kept. The counts of parts
+of a window add up to the counts of the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from monitor.base.names import FeatureKind
+from monitor.base.records import Floats, Ints
+
+WIDTH = 34
+"""The number of counts of each feature."""
+
+OUTSIDE, MISSING = WIDTH - 2, WIDTH - 1
+"""The columns of values beyond the reference, and of rows without the feature."""
+
+MOST_KNOWN = 256
+"""The largest number of texts that a table knows; it takes the most frequent ones."""
+
+BEYOND = 0.1
+"""The share of a number's range by which a value may exceed the range."""
+
+_REST = OUTSIDE - 1  # the column of all known texts that are too rare for a column of their own
+_QUANTILES = np.array([0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """The bins of one feature, and the counts of the reference in them.
+
+    A number has bins between its deciles, and bins of their own for the lowest and highest hundredth. A text
+    has a bin for each of its 31 most frequent values, and one for the other known values. Each row counts in
+    one bin, or as beyond the reference (`OUTSIDE`), or as missing (`MISSING`).
+
+    Parameters
+    ----------
+    kind : {"number", "text"}
+    values : float64 array
+        The edges of a number's bins in ascending order; the first and last edge are the ends of the range.
+        The codes of a text's known values, the most frequent first.
+    counts : (WIDTH,) int64
+        The counts of the reference.
+
+    Examples
+    --------
+    >>> table = FeatureTable.from_values("text", np.array([7.0, 7.0, 3.0, np.nan]))
+    >>> counts = table.count(np.array([3.0, 7.0, 7.0, 99.0, np.nan]))
+    >>> counts[:2].tolist(), int(counts[OUTSIDE]), int(counts[MISSING])
+    ([2, 1], 1, 1)
+    """
+
+    kind: FeatureKind
+    values: Floats
+    counts: Ints
+
+    @classmethod
+    def from_values(cls, kind: FeatureKind, values: Floats) -> FeatureTable:
+        """Return the table of a feature with these values in the reference, (N,) float64, NaN if missing.
+
+        Equal texts have equal codes, which are whole numbers from 0 to 2⁵² (`text_codes`).
+        """
+        usable = values[np.isfinite(values)]
+        bins = _edges(usable) if kind == "number" else _by_frequency(usable)
+        empty = cls(kind, bins, np.zeros(WIDTH, dtype=np.int64))
+        return cls(kind, bins, empty.count(values))
+
+    def places(self, values: Floats) -> Ints:
+        """Return the column of each value, (n,) int64."""
+        edges, columns = self._lookup
+        places: Ints = columns[edges.searchsorted(values)]
+        return places
+
+    def count(self, values: Floats) -> Ints:
+        """Return the counts of values, (WIDTH,) int64."""
+        return np.bincount(self.places(values), minlength=WIDTH)
+
+    @cached_property
+    def _lookup(self) -> tuple[Floats, Ints]:
+        """Edges, and the column of the values up to each edge; the last column is that of NaN."""
+        known = len(self.values)
+        if self.kind == "number":
+            inside = np.arange(max(known - 1, 0))
+            columns = np.concatenate([[OUTSIDE] * (known > 0), inside, [OUTSIDE, MISSING]])
+            return np.append(self.values, np.inf), columns.astype(np.int64)
+        order = np.argsort(self.values)
+        codes = self.values[order]
+        edges = np.stack([codes - 0.5, codes], axis=1).ravel()  # a whole number between codes is in no bin
+        columns = np.full(2 * known + 2, OUTSIDE, dtype=np.int64)
+        columns[1:-1:2] = np.minimum(order, _REST)
+        columns[-1] = MISSING
+        return np.append(edges, np.inf), columns
+
+
+def _edges(values: Floats) -> Floats:
+    if not len(values):
+        return np.zeros(0)
+    low, high = float(values.min()), float(values.max())
+    room = BEYOND * (high - low)
+    inner = np.unique(np.quantile(values, _QUANTILES, method="inverted_cdf"))
+    # The first bin includes its lower edge too.
+    return np.concatenate([[np.nextafter(low - room, -np.inf)], inner[inner < high], [high + room]])
+
+
+def _by_frequency(codes: Floats) -> Floats:
+    levels, count = np.unique(codes, return_counts=True)
+    frequent: Floats = levels[np.argsort(-count, kind="stable")[:MOST_KNOWN]]
+    return frequent
+
+
+def count_features(tables: Sequence[FeatureTable], features: Floats) -> Ints:
+    """Return the counts of several features in the same rows.
+
+    Parameters
+    ----------
+    tables : sequence of FeatureTable
+        The table of each of the F features.
+    features : (n, F) float64
+        The rows, NaN if a feature is missing.
+
+    Returns
+    -------
+    (F, WIDTH) int64
+
+    Examples
+    --------
+    >>> rows = np.array([[1.0, 5.0], [2.0, np.nan]])
+    >>> tables = [FeatureTable.from_values("number", column) for column in rows.T]
+    >>> count_features(tables, rows)[:, [OUTSIDE, MISSING]].tolist()
+    [[0, 0], [0, 1]]
+    """
+    columns = np.ascontiguousarray(features.T)
+    places = np.empty(columns.shape, dtype=np.int64)
+    for j, table in enumerate(tables):
+        np.add(table.places(columns[j]), j * WIDTH, out=places[j])
+    return np.bincount(places.ravel(), minlength=len(tables) * WIDTH).reshape(len(tables), WIDTH)

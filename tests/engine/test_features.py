@@ -1,0 +1,258 @@
+"""The features of a model's windows: a broken one costs the estimates their trust, before any label."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from monitor.base.errors import ConfigError
+from monitor.cli.trial import ReferenceTrial
+from monitor.config.root import Config, Task
+from monitor.engine.reference import Reference
+from monitor.reports.features import BrokenFeature, FeatureRates, sentence
+from monitor.reports.reader import from_json
+from monitor.reports.views import SeriesState, SeriesView
+from monitor.reports.window_report import WindowReport, to_json
+from tests.engine.test_covariates import FEATURES, flights
+from tests.streams import Record, Rig, lines, reference_of, task
+
+WINDOW = 250
+Broken = dict[str, Any]
+
+
+def watched(**settings: Any) -> Task:
+    given = {
+        "window": {"size": WINDOW},
+        "features": FEATURES,
+        "reference": {"path": "reference.ndjson"},
+        "estimators": ["average_confidence"],
+    }
+    return task(**(given | settings))
+
+
+@cache
+def reference() -> dict[str, Reference]:
+    return reference_of(watched(), flights(0, 5000, 0.3, start=1.6e9))
+
+
+def rig(settings: Task | None = None) -> Rig:
+    return Rig(settings or watched(), {"t": reference()})
+
+
+def stream(n: int, seed: int = 1, lost: float = 0.0, **replaced: Any) -> list[Record]:
+    """Answers without labels, of which a share lacks the hour, with other values of features."""
+    rng = np.random.default_rng(seed + 100)
+    found = []
+    for record in flights(seed, n, 0.3, labelled=False):
+        features = record["features"] | replaced
+        if rng.random() < lost:
+            del features["hour"]
+        found.append(record | {"features": features})
+    return found
+
+
+def view(one: Rig) -> SeriesView:
+    [found] = [series for series in one.engine.view().series if not series.group]
+    return found
+
+
+def faults(reports: list[WindowReport]) -> list[list[tuple[str, str]]]:
+    return [[(each.feature, each.fault) for each in report.broken_features] for report in reports]
+
+
+def test_a_missing_feature_is_named_in_its_first_window_and_costs_the_trust() -> None:
+    one = rig()
+    assert faults(one.feed(stream(WINDOW))) == [[]]
+    assert view(one).state is SeriesState.IN_CONTROL
+    [report] = one.feed(stream(WINDOW, seed=2, lost=0.4))
+    [broken] = report.broken_features
+    assert (broken.feature, broken.fault, broken.expected) == ("hour", "missing", 0.0)
+    assert broken.ratio == pytest.approx(0.4, abs=0.1)
+    percent = round(100 * broken.ratio)
+    assert sentence([broken]) == f"feature hour is missing in {percent} % of rows, 0 % in the reference"
+    seen = view(one)
+    assert seen.state is SeriesState.UNTRUSTED
+    assert seen.trust is None
+    assert seen.broken_features == (broken,)
+    assert seen.features is not None
+    assert seen.features["hour"] == FeatureRates(pytest.approx(broken.ratio), 0.0)
+
+
+def test_the_state_clears_when_the_rate_is_normal_again() -> None:
+    one = rig()
+    one.feed(stream(WINDOW, lost=1.0))
+    assert view(one).state is SeriesState.UNTRUSTED
+    assert faults(one.feed(stream(WINDOW, seed=2))) == [[]]
+    assert view(one).state is SeriesState.IN_CONTROL
+
+
+def test_new_texts_numbers_beyond_the_range_and_constants_are_named() -> None:
+    one = rig()
+    assert faults(one.feed(stream(WINDOW, carrier="ZZ"))) == [
+        [("carrier", "unseen"), ("carrier", "constant")]
+    ]
+    assert faults(one.feed(stream(WINDOW, seed=2, hour=12))) == [[("hour", "constant")]]
+    beyond = [
+        record | {"features": record["features"] | {"hour": 60 * record["features"]["hour"]}}
+        for record in stream(WINDOW, seed=3)
+    ]
+    assert faults(one.feed(beyond)) == [[("hour", "out_of_range")]]
+
+
+def test_the_line_tells_the_faults_and_reads_back() -> None:
+    one = rig()
+    sound, broken = one.feed(stream(WINDOW) + stream(WINDOW, seed=2, lost=0.5))
+    assert b"broken_features" not in to_json(sound)
+    line = msgspec.json.decode(to_json(broken))
+    [fault] = line["broken_features"]
+    assert fault == {
+        "feature": "hour",
+        "fault": "missing",
+        "ratio": pytest.approx(0.5, abs=0.1),
+        "expected": 0.0,
+    }
+    assert from_json(to_json(broken)).broken_features == broken.broken_features
+
+
+def test_a_task_without_features_reports_the_same_bytes() -> None:
+    plain = Rig(watched(features={}), {"t": reference_of(watched(features={}), flights(0, 5000, 0.3, 1.6e9))})
+    records = stream(3 * WINDOW)
+    assert lines(rig().feed(records)) == lines(plain.feed(records))
+    assert view(plain).features is None
+
+
+@pytest.mark.parametrize("settings", [{}, {"reference": {"first_windows": 20}}])
+def test_cuts_and_restarts_change_no_byte(settings: Any) -> None:
+    configured = watched(**settings)
+    records = stream(21 * WINDOW) + stream(3 * WINDOW, seed=2, lost=0.5) + stream(2 * WINDOW, seed=3)
+    known = {} if settings else {"t": reference()}
+    whole = Rig(configured, known)
+    expected = lines(whole.feed(records))
+    pieces = Rig(configured, known)
+    cuts = [130, 1000, 2600, 5100, 5300, 5400, 5760, 6100]
+    assert lines(pieces.feed_in_pieces(records, cuts, restart=True)) == expected
+    assert view(pieces).broken_features == view(whole).broken_features
+    assert view(pieces).features == view(whole).features
+
+
+def test_first_windows_make_the_tables_without_a_reference() -> None:
+    one = Rig(watched(reference={"first_windows": 20}), {})
+    reports = one.feed(stream(20 * WINDOW, lost=0.01))
+    assert faults(reports) == [[]] * 20
+    assert view(one).features == {
+        "carrier": FeatureRates(0.0, None),
+        "hour": FeatureRates(pytest.approx(0.01, abs=0.02), None),
+    }
+    [report] = one.feed(stream(WINDOW, seed=2, lost=0.15))
+    [broken] = report.broken_features
+    assert broken.expected == pytest.approx(0.01, abs=0.005)  # by all 5,000 rows
+    assert faults(one.feed(stream(WINDOW, seed=3, carrier="ZZ"))) == [[("carrier", "unseen")]]
+
+
+def test_the_first_windows_of_another_version_make_other_tables() -> None:
+    one = Rig(watched(reference={"first_windows": 5}), {})
+    one.feed([record | {"version": "1"} for record in stream(5 * WINDOW)])
+    renamed = [record | {"version": "2"} for record in stream(6 * WINDOW, seed=2, carrier="ZZ")]
+    assert faults(one.feed(renamed)) == [[]] * 6
+
+
+@pytest.mark.parametrize("settings", [{}, {"reference": {"first_windows": 30}}])
+def test_the_state_of_a_feature_is_small(settings: Any) -> None:
+    """At most 4 kB for each feature of a model."""
+    many = {f"f{i}": ("text" if i % 2 else "number") for i in range(16)}
+    rng = np.random.default_rng(4)
+
+    def rows(n: int) -> list[Record]:
+        values = rng.integers(0, 5000, (n, 16))
+        return [
+            record | {"features": dict(zip(many, map(int, row), strict=True))}
+            for record, row in zip(flights(5, n, 0.3), values, strict=True)
+        ]
+
+    configured = watched(features=many, **settings)
+    known = {} if settings else {"t": reference_of(configured, rows(2500))}
+    one, plain = Rig(configured, known), Rig(watched(**({"features": {}} | settings)), {})
+    sizes = []
+    for _ in range(33):
+        records = rows(WINDOW)
+        one.feed(records)
+        plain.feed(records)
+        whole, without = (
+            len(msgspec.msgpack.encode(each.engine.snapshot(), enc_hook=lambda array: array.tobytes()))
+            for each in (one, plain)
+        )
+        sizes.append((whole - without) / 16)
+    assert max(sizes) < 4000
+
+
+def test_a_group_has_no_features_of_its_own() -> None:
+    settings = watched(groups=["region"])
+    one = Rig(settings, {"t": reference()})
+    reports = one.feed([record | {"groups": {"region": "eu"}} for record in stream(WINDOW, lost=1.0)])
+    assert {report.group: faults([report]) for report in reports} == {
+        "": [[("hour", "missing")]],
+        "region=eu": [[]],
+    }
+
+
+def test_features_stand_beside_covariates() -> None:
+    settings = watched(calibration={"method": "covariates"})
+    one = rig(settings)
+    [report] = one.feed(stream(WINDOW, lost=0.02))
+    assert report.broken_features == ()
+    assert report.calibration.covariates is not None
+    [report] = one.feed(stream(WINDOW, seed=2, lost=0.4))
+    assert [each.fault for each in report.broken_features] == ["missing"]
+    counted = view(one).rows_unusable
+    assert counted["hour", "missing"] > 0.3 * WINDOW
+
+
+def test_only_the_first_sixteen_features_are_covariates() -> None:
+    many = {f"f{i}": "number" for i in range(20)}
+    settings = watched(features=many, calibration={"method": "covariates"})
+    rng = np.random.default_rng(6)
+
+    def rows(seed: int, n: int) -> list[Record]:
+        values = rng.normal(size=(n, 20)).tolist()
+        return [
+            record | {"features": dict(zip(many, row, strict=True))}
+            for record, row in zip(flights(seed, n, 0.3), values, strict=True)
+        ]
+
+    one = Rig(settings, {"t": reference_of(settings, rows(7, 2000))})
+    [report] = one.feed([{**row, "features": {**row["features"], "f19": None}} for row in rows(8, WINDOW)])
+    assert [(each.feature, each.fault) for each in report.broken_features] == [("f19", "missing")]
+    assert report.calibration.covariates is not None
+    assert list(report.calibration.covariates.missing) == list(many)[:16]
+    assert {feature for feature, _ in view(one).rows_unusable} == set(list(many)[:16])
+
+
+def test_a_reference_without_a_feature_is_refused() -> None:
+    settings = watched(features=FEATURES | {"origin": "text"})
+    known = reference_of(settings, flights(0, 500, 0.3))
+    with pytest.raises(ConfigError) as error:
+        ReferenceTrial(Config(tasks={"t": settings}), references={"t": known})
+    assert str(error.value) == (
+        "tasks.t.features, model erm: none of the 500 rows of the reference has origin, so that windows have "
+        "nothing to be compared with; add the columns features.origin and so on to the reference, or leave "
+        "them out of features"
+    )
+
+
+def test_the_sentence_names_each_fault() -> None:
+    broken = [
+        BrokenFeature("hour", "missing", 0.412, 0.002),
+        BrokenFeature("carrier", "unseen", 0.3, 0.0),
+        BrokenFeature("delay", "out_of_range", 0.25, 0.012),
+        BrokenFeature("origin", "constant", 1.0, 0.31),
+    ]
+    assert sentence(broken).split("; feature ") == [
+        "feature hour is missing in 41 % of rows, 0.2 % in the reference",
+        "carrier is not among the reference's values in 30 % of rows, 0 % is normal",
+        "delay is beyond the reference's range in 25 % of rows, 1.2 % is normal",
+        "origin is constant in 100 % of rows; the most frequent value of the reference has 31 %",
+    ]
