@@ -65,6 +65,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -833,10 +834,21 @@ class CorrectionLogic:
             The variance of that difference over these rows, in logits².
         """
         if len(self._shifts) == _SHIFTS:
-            (_, one, first), (at, other, second), *rest = self._shifts
-            self._shifts = [(at, one + other, first + second), *rest]
-            self._after_old.clear()
+            self._join_shifts()
         self._shifts.append((self._rows, change, variance))
+
+    def _join_shifts(self) -> None:
+        """Join the oldest two neighbours that the belief before the kept windows does not lie between.
+
+        It would pass the first of them twice. A restart cancels what comes before it, not what comes after.
+        """
+        anchored = self._anchor.at
+        for at, ((place, one, first), (then, other, second)) in enumerate(pairwise(self._shifts)):
+            if second == math.inf or (first < math.inf and not place < anchored <= then):
+                self._shifts[at : at + 2] = [(then, one + other, first + second)]
+                break
+        for beliefs in (self._passed, self._within, self._after_old):
+            beliefs.clear()
 
     def restarted(self) -> None:
         """Start from the prior with the rows from here on, because another version of the model answers."""
