@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import expit, logit
+from scipy.special import expit, logit, ndtr, ndtri
 
 from monitor.base.codec import pack, restored, unpack
 from monitor.base.errors import ConfigError
@@ -588,6 +588,19 @@ def test_a_forecast_between_late_labels_and_pooled_windows_changes_neither():
     logic.forecast()
     resumed = STEADY.build(restored(unpack(pack(logic.snapshot())), CorrectionState))
     assert logic.estimate(2, pooled=3) == resumed.estimate(2, pooled=3)
+
+
+@pytest.mark.parametrize("apart", [0.01, 0.5, 8.0])
+def test_a_quantile_of_a_mixture_has_its_share_below_it(apart):
+    """Also of normals that lie far apart, or differ much in width."""
+    rng = np.random.default_rng(9)
+    for seed in range(40):
+        centres, weight = rng.normal(scale=apart, size=(2, 20)), rng.dirichlet(np.full(20, 0.3))
+        deviations = np.exp(rng.normal(scale=seed / 40, size=(2, 20))) / 4
+        shares = np.array([0.005, 0.995] if seed % 2 else [0.1, 0.9])
+        found = corrected._quantiles(weight, centres, deviations, shares)
+        below = (ndtr((found[:, None] - centres) / deviations) * weight).sum(axis=1)
+        assert ndtri(below) == pytest.approx(ndtri(shares), abs=2e-4)
 
 
 def test_a_chance_is_shifted_in_logits():
