@@ -311,15 +311,34 @@ def _after_block(belief: _Belief, rows: int, gains: Ints | None, unlabelled: Int
         state[3] += (middle + known * first) * along
         state[4] += lessened * along
     if unlabelled is not None:
-        weighted = masses * values[-1]
-        counted, leaning = _POWERS[:2] @ weighted / whole
-        weighted *= values[-1]
-        spread = np.add.reduce(weighted) / whole - counted * counted
-        beside = known * (leaning - first * counted) * along
-        state[:_BIAS, _BIAS:] += beside[:_BIAS, None]
-        state[3, _BIAS:] += counted
-        state[4, _BIAS:] += 2 * beside[_BIAS:] + np.maximum(spread, 0.0)
+        _add_counts(state, along, (known, whole, first), masses, values[-1])
     return _Belief(belief.at, weight, state)
+
+
+def _add_counts(
+    state: Floats, along: Floats, labels: tuple[Floats, Floats, Floats], masses: Floats, values: Floats
+) -> None:
+    """Add the right answers among a block's unlabelled rows to the counts of a state.
+
+    Parameters
+    ----------
+    state : (5, 3 + counts, hypotheses) float64
+    along : (3 + counts, hypotheses) float64
+        Its covariance with the bias before the labels, in deviations of the bias.
+    labels : three of (hypotheses,) float64
+        The share of the deviation that the points span, the sum of `masses`, and the mean place by them.
+    masses, values : (11, hypotheses) float64
+        The weights of the points, and the right answers at each.
+    """
+    known, whole, first = labels
+    weighted = masses * values
+    counted, leaning = _POWERS[:2] @ weighted / whole
+    weighted *= values
+    spread = np.add.reduce(weighted) / whole - counted * counted
+    beside = known * (leaning - first * counted) * along
+    state[:_BIAS, _BIAS:] += beside[:_BIAS, None]
+    state[3, _BIAS:] += counted
+    state[4, _BIAS:] += 2 * beside[_BIAS:] + np.maximum(spread, 0.0)
 
 
 def _after_unlabelled(belief: _Belief, rows: tuple[int, ...], unlabelled: Ints) -> Floats:
