@@ -65,6 +65,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -115,8 +116,7 @@ _LEAST, _LEAST_WEIGHT = 1e-6, 1e-4  # floors relative to the largest likelihood:
 _WIDER = (1.2, 1.1)  # deviations below and above the mean
 _NEAREST = 1e-6  # the least distance of confidences from 0 and 1
 _SHOWN = 1e-4  # the least weight of a hypothesis in the interval
-_ROUNDS, _INTO = 3, 16  # rounds and parts of the search for a quantile, to 1/4096 of its range
-_CUTS: Floats = np.arange(1, _INTO) / _INTO
+_STEPS, _NEAR = 30, 1e-4  # the most steps to a quantile, and how near it is, in its own deviations
 _MERGED_AT_ONCE = 8  # pairs of blocks
 _CACHED = 12  # beliefs after old blocks
 _CACHED_WITHIN = 2  # beliefs after blocks of kept windows; the counts of each take 15 kB
@@ -136,6 +136,7 @@ _TO_LATTICE = np.linalg.solve(
 _WALK, _VARIANCE, _LENGTH = (np.array(HYPOTHESES).T[rows] for rows in (0, [1, 3], [2, 4]))
 _MANY = len(HYPOTHESES)
 _MOVING: Floats = _VARIANCE.sum(axis=0)
+_ONES, _ZEROS = np.ones(_MANY), np.zeros(_MANY)
 _START: Floats = np.where(np.arange(_MANY) == 0, STILL, (1 - STILL) / (_MANY - 1))
 
 
@@ -276,41 +277,68 @@ def _after_block(belief: _Belief, rows: int, gains: Ints | None, unlabelled: Int
         The expected right answers among its unlabelled rows, to be counted.
     """
     load, weight, state = _loading(rows), belief.weight, belief.state.copy()
-    along = (state[:_BIAS] * load[:, None]).sum(axis=0)  # covariance with the bias
-    mean = (state[3, :_BIAS] * load).sum(axis=0)
-    deviation = np.sqrt(np.maximum((along[:_BIAS] * load).sum(axis=0), 1e-9))
+    along = np.add.reduce(state[:_BIAS] * load[:, None])  # covariance with the bias
+    mean = np.add.reduce(state[3, :_BIAS] * load)
+    deviation = np.sqrt(np.maximum(np.add.reduce(along[:_BIAS] * load), 1e-9))
     along /= deviation
     sums = _on_lattice(*(each for each in (gains, unlabelled) if each is not None))
-    known, middle = np.ones(_MANY), np.zeros(_MANY)
+    away, masses, whole, first = _POINTS[:, None], _STANDARD[:, None], _ONES, _ZEROS
+    known, middle = _ONES, _ZEROS
     if gains is not None:
         # The points cover most of the mass of labels and state together, in deviations from the mean.
-        sums[0] -= sums[0].max()
         top, information = _peak(sums[0])
-        known = 1 / np.sqrt(1 + information * deviation * deviation)
-        middle = information * deviation * known * known * (top - mean)
-    away = middle + known * _POINTS[:, None]
-    values = _read(sums, mean + deviation * away)
-    masses, whole, first = _STANDARD[:, None], np.ones(_MANY), np.zeros(_MANY)
+        steep = information * deviation
+        known = 1 / np.sqrt(1 + steep * deviation)
+        middle = steep * known * known * (top - mean)
+        away = known * away
+        away += middle
+    points = deviation * away
+    points += mean
+    values = _read(sums, points)
     if gains is not None:
-        masses = np.exp(away * away * -0.5) * (np.exp(values[0]) + _LEAST)
+        away *= away
+        away *= -0.5
+        masses = np.exp(away, out=away)
+        masses *= np.exp(values[0]) + _LEAST
         whole, first, second = _POWERS @ masses
         first /= whole
         less = np.minimum(known * known * (second / whole - first * first), 1.0) - 1.0
         evidence = known * whole
         weight = weight * (evidence + _LEAST_WEIGHT * evidence.max())
-        weight /= weight.sum()
-        state[:_BIAS] += (less * along[:_BIAS])[:, None] * along
+        weight /= np.add.reduce(weight)
+        lessened = less * along
+        state[:_BIAS] += lessened[:_BIAS, None] * along
         state[3] += (middle + known * first) * along
-        state[4] += less * along * along
+        state[4] += lessened * along
     if unlabelled is not None:
-        weighted = masses * values[-1]
-        counted, leaning = _POWERS[:2] @ weighted / whole
-        spread = (weighted * values[-1]).sum(axis=0) / whole - counted * counted
-        beside = known * (leaning - first * counted) * along
-        state[:_BIAS, _BIAS:] += beside[:_BIAS, None]
-        state[3, _BIAS:] += counted
-        state[4, _BIAS:] += 2 * beside[_BIAS:] + np.maximum(spread, 0.0)
+        _add_counts(state, along, (known, whole, first), masses, values[-1])
     return _Belief(belief.at, weight, state)
+
+
+def _add_counts(
+    state: Floats, along: Floats, labels: tuple[Floats, Floats, Floats], masses: Floats, values: Floats
+) -> None:
+    """Add the right answers among a block's unlabelled rows to the counts of a state.
+
+    Parameters
+    ----------
+    state : (5, 3 + counts, hypotheses) float64
+    along : (3 + counts, hypotheses) float64
+        Its covariance with the bias before the labels, in deviations of the bias.
+    labels : three of (hypotheses,) float64
+        The share of the deviation that the points span, the sum of `masses`, and the mean place by them.
+    masses, values : (11, hypotheses) float64
+        The weights of the points, and the right answers at each.
+    """
+    known, whole, first = labels
+    weighted = masses * values
+    counted, leaning = _POWERS[:2] @ weighted / whole
+    weighted *= values
+    spread = np.add.reduce(weighted) / whole - counted * counted
+    beside = known * (leaning - first * counted) * along
+    state[:_BIAS, _BIAS:] += beside[:_BIAS, None]
+    state[3, _BIAS:] += counted
+    state[4, _BIAS:] += 2 * beside[_BIAS:] + np.maximum(spread, 0.0)
 
 
 def _after_unlabelled(belief: _Belief, rows: tuple[int, ...], unlabelled: Ints) -> Floats:
@@ -366,7 +394,10 @@ def _forecast(belief: _Belief, rows: int) -> Forecast:
 def _on_lattice(*units: Ints) -> Floats:
     """Return sums at `NODES`, each (21,), as values on `LATTICE`, (sums, 401)."""
     # Separately: a product of two rows differs from the products of each in its last bits.
-    return np.array([(each * UNIT) @ _TO_LATTICE for each in units])
+    values = np.empty((len(units), len(LATTICE)))
+    for value, each in zip(values, units, strict=True):
+        np.matmul(each * UNIT, _TO_LATTICE, out=value)
+    return values
 
 
 def _read(values: Floats, points: Floats) -> Floats:
@@ -391,16 +422,19 @@ def _read_each(values: Floats, points: Floats) -> Floats:
 
 def _place_on_lattice(points: Floats) -> tuple[NDArray[np.intp], Floats]:
     """Return the index of the lattice point below each point, and the share of the step from there."""
-    place = (points + FARTHEST) * (1 / _STEP)
-    place = np.minimum(np.maximum(place, 0.0), len(LATTICE) - 1 - 1e-9)  # np.clip takes three times as long
+    place = points + FARTHEST
+    place *= 1 / _STEP
+    np.maximum(place, 0.0, out=place)
+    np.minimum(place, len(LATTICE) - 1 - 1e-9, out=place)  # np.clip takes three times as long
     at = place.astype(np.intp)
     place -= at
     return at, place
 
 
 def _peak(gains: Floats) -> tuple[float, float]:
-    """Return the bias at which labels are most likely, and their information there; 0 if it is at an end."""
-    at = int(np.argmax(gains))
+    """Lower gains to a largest one of 0, and return its bias and their information there; 0 at an end."""
+    at = int(gains.argmax())
+    gains -= gains[at]
     if at in (0, len(gains) - 1):
         return 0.0, 0.0
     below, most, above = gains[at - 1 : at + 2].tolist()
@@ -798,19 +832,17 @@ class CorrectionLogic:
         """
         confidences, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.bool_)
         known = ~np.isnan(confidences)
-        if not known.any():
+        if not known.all():
+            block, confidences, hits = block[known], confidences[known], hits[known]
+        if not len(block):
             return
-        block, stretched, hits = (
-            block[known],
-            _stretched(confidences[known], self._settings.weights),
-            hits[known],
-        )
-        if (low := int(np.min(block))) < 0:
+        if (low := int(block.min())) < 0:
             raise ValueError(f"block must be one that close returns, 0 or more, got {low}")
-        self._labelled += int((block >= self._restart).sum())
-        order = np.argsort(block, kind="stable")
-        block, stretched, hits = block[order], stretched[order], hits[order]
-        first = np.concatenate([[0], np.flatnonzero(block[1:] != block[:-1]) + 1])
+        self._labelled += int(np.count_nonzero(block >= self._restart))
+        order = block.argsort(kind="stable")
+        block, hits = block[order], hits[order]
+        stretched = _stretched(confidences[order], self._settings.weights)
+        first = np.concatenate([[0], (block[1:] != block[:-1]).nonzero()[0] + 1])
         gains = np.add.reduceat(_gains(stretched, hits), first)
         expected = np.add.reduceat(_expected(stretched), first).astype(np.int64)
         correct = np.add.reduceat(hits, first, dtype=np.int64)
@@ -833,10 +865,21 @@ class CorrectionLogic:
             The variance of that difference over these rows, in logits².
         """
         if len(self._shifts) == _SHIFTS:
-            (_, one, first), (at, other, second), *rest = self._shifts
-            self._shifts = [(at, one + other, first + second), *rest]
-            self._after_old.clear()
+            self._join_shifts()
         self._shifts.append((self._rows, change, variance))
+
+    def _join_shifts(self) -> None:
+        """Join the oldest two neighbours that the belief before the kept windows does not lie between.
+
+        It would pass the first of them twice. A restart cancels what comes before it, not what comes after.
+        """
+        anchored = self._anchor.at
+        for at, ((place, one, first), (then, other, second)) in enumerate(pairwise(self._shifts)):
+            if second == math.inf or (first < math.inf and not place < anchored <= then):
+                self._shifts[at : at + 2] = [(then, one + other, first + second)]
+                break
+        for beliefs in (self._passed, self._within, self._after_old):
+            beliefs.clear()
 
     def restarted(self) -> None:
         """Start from the prior with the rows from here on, because another version of the model answers."""
@@ -1153,19 +1196,33 @@ def _interval(belief: _Belief, pooled: int, expected: Floats, level: float) -> t
 
 
 def _quantiles(weight: Floats, centres: Floats, deviations: Floats, shares: Floats) -> Floats:
-    """Return the quantiles of mixtures of normals, (ends, hypotheses), at their shares."""
-    each = centres + deviations * scipy.special.ndtri(shares)[:, None]
-    low = each.min(axis=1)
-    wide = each.max(axis=1) - low
-    for _ in range(_ROUNDS):
-        points = low[:, None] + wide[:, None] * _CUTS
-        away = points[:, :, None] - centres[:, None]
-        away /= deviations[:, None]
-        below = scipy.special.ndtr(away, out=away) @ weight < shares[:, None]
-        low += wide * (below.sum(axis=1) / _INTO)
-        wide /= _INTO
-    middle: Floats = low + wide / 2
-    return middle
+    """Return the quantiles of mixtures of normals, (ends, hypotheses), at their shares.
+
+    The search is a secant on the normal quantile of the share below, which is nearly a line.
+    """
+    target = scipy.special.ndtri(shares)
+    each = centres + deviations * target[:, None]
+    low, high = each.min(axis=1).tolist(), each.max(axis=1).tolist()
+    mean = centres @ weight
+    spread = np.sqrt((deviations * deviations + (centres - mean[:, None]) ** 2) @ weight)
+    at, scale = np.clip(mean + target * spread, low, high).tolist(), spread.tolist()
+    before: list[tuple[float, float]] = []
+    for _ in range(_STEPS):
+        points = np.array(at)
+        away = (points[:, None] - centres) / deviations
+        off = (scipy.special.ndtri(scipy.special.ndtr(away) @ weight) - target).tolist()
+        if max(map(abs, off)) < _NEAR:
+            break
+        before, last = list(zip(at, off, strict=True)), before
+        for end, (point, much) in enumerate(before):
+            (low if much < 0 else high)[end] = point
+            if last and last[end][1] != much:
+                scale[end] = (point - last[end][0]) / (much - last[end][1])
+            there = point - scale[end] * much
+            slow = last and abs(much) > abs(last[end][1]) / 2
+            inside = low[end] < there < high[end] and not slow
+            at[end] = there if inside else (low[end] + high[end]) / 2
+    return np.array(at)
 
 
 def _packed(belief: _Belief) -> Floats:

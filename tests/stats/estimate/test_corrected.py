@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.special import expit, logit
+from scipy.special import expit, logit, ndtr, ndtri
 
 from monitor.base.codec import pack, restored, unpack
 from monitor.base.errors import ConfigError
@@ -229,12 +229,14 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_resumed_correction_says_what_the_one_that_lived_on_says_whatever_came_before(seed):
+@pytest.mark.parametrize("changes", ["few", "many"])
+def test_a_resumed_correction_says_what_the_one_that_lived_on_says_whatever_came_before(seed, changes):
     life = History(seed)
     acts = life.close, life.label, life.ask, life.recalibrate, life.restart
-    for act in life.rng.choice(len(acts), 150, p=(0.25, 0.35, 0.34, 0.05, 0.01)):
+    shares = (0.25, 0.35, 0.34, 0.05, 0.01) if changes == "few" else (0.15, 0.15, 0.25, 0.43, 0.02)
+    for act in life.rng.choice(len(acts), 150, p=shares):
         acts[act]()
-    assert life.closed > 4 * WINDOWS
+    assert life.closed > WINDOWS
 
 
 def test_a_windows_own_late_labels_revise_it():
@@ -339,6 +341,37 @@ def test_many_recalibrations_stay_bounded_and_add_up():
     assert len(logic.snapshot().shifts) == 16
     assert logic.estimate(1).value == pytest.approx(once.estimate(1).value, abs=1e-9)
     assert logic.estimate(1).upper == pytest.approx(once.estimate(1).upper, abs=1e-9)
+
+
+def test_each_of_many_recalibrations_counts_once():
+    """The first is older than the kept windows, and the others come within them."""
+    confidence, right = stream(9)
+    logic = fed(STEADY, confidence[:1], right[:1], picked((1, N), 0.2))
+    logic.recalibrated(1.0, 0.0)
+    for k in range(1, 9):
+        logic.close(k, confidence[k])
+    labelled = np.arange(N, 3 * N)
+    logic.push(labelled // 100 * 100, confidence[1:3].ravel(), right[1:3].ravel())
+    logic.close(9, confidence[0])
+    before = logic.forecast()
+    for _ in range(20):
+        logic.recalibrated(0.0, 0.0)
+    assert logic.forecast().mean == pytest.approx(before.mean, abs=1e-9)
+    assert len(logic.snapshot().shifts) == 16
+
+
+def test_a_restart_outlives_many_recalibrations():
+    confidence, right = stream(4, bias=-1.5)
+    labelled = picked(confidence.shape, 0.2)
+    logic, fresh = fed(STEADY, confidence, right, labelled), STEADY.build()
+    logic.restarted()
+    for _ in range(20):
+        for each in (logic, fresh):
+            each.recalibrated(0.1, 0.001)
+    logic.close(4, confidence[0])
+    fresh.close(4, confidence[0])
+    one, other = logic.estimate(4), fresh.estimate(4)
+    assert [one.value, one.lower, one.upper] == pytest.approx([other.value, other.lower, other.upper])
 
 
 def test_labels_may_come_before_their_window_closes():
@@ -555,6 +588,19 @@ def test_a_forecast_between_late_labels_and_pooled_windows_changes_neither():
     logic.forecast()
     resumed = STEADY.build(restored(unpack(pack(logic.snapshot())), CorrectionState))
     assert logic.estimate(2, pooled=3) == resumed.estimate(2, pooled=3)
+
+
+@pytest.mark.parametrize("apart", [0.01, 0.5, 8.0])
+def test_a_quantile_of_a_mixture_has_its_share_below_it(apart):
+    """Also of normals that lie far apart, or differ much in width."""
+    rng = np.random.default_rng(9)
+    for seed in range(40):
+        centres, weight = rng.normal(scale=apart, size=(2, 20)), rng.dirichlet(np.full(20, 0.3))
+        deviations = np.exp(rng.normal(scale=seed / 40, size=(2, 20))) / 4
+        shares = np.array([0.005, 0.995] if seed % 2 else [0.1, 0.9])
+        found = corrected._quantiles(weight, centres, deviations, shares)
+        below = (ndtr((found[:, None] - centres) / deviations) * weight).sum(axis=1)
+        assert ndtri(below) == pytest.approx(ndtri(shares), abs=2e-4)
 
 
 def test_a_chance_is_shifted_in_logits():
