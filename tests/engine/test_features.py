@@ -25,13 +25,13 @@ Broken = dict[str, Any]
 
 
 def watched(**settings: Any) -> Task:
-    given = {
+    defaults = {
         "window": {"size": WINDOW},
         "features": FEATURES,
         "reference": {"path": "reference.ndjson"},
         "estimators": ["average_confidence"],
     }
-    return task(**(given | settings))
+    return task(**(defaults | settings))
 
 
 @cache
@@ -44,20 +44,20 @@ def rig(settings: Task | None = None) -> Rig:
 
 
 def stream(n: int, seed: int = 1, lost: float = 0.0, **replaced: Any) -> list[Record]:
-    """Answers without labels, of which a share lacks the hour, with other values of features."""
+    """Return answers without labels; a share of them lacks the hour, and features have other values."""
     rng = np.random.default_rng(seed + 100)
-    found = []
+    records = []
     for record in flights(seed, n, 0.3, labelled=False):
         features = record["features"] | replaced
         if rng.random() < lost:
             del features["hour"]
-        found.append(record | {"features": features})
-    return found
+        records.append(record | {"features": features})
+    return records
 
 
 def view(one: Rig) -> SeriesView:
-    [found] = [series for series in one.engine.view().series if not series.group]
-    return found
+    [whole] = [series for series in one.engine.view().series if not series.group]
+    return whole
 
 
 def faults(reports: list[WindowReport]) -> list[list[tuple[str, str]]]:

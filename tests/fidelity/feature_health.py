@@ -34,14 +34,14 @@ def noticed(lost: float, base: float, streams: int) -> float:
     """The share of streams whose first window names the feature, by the numbers of rows without it."""
     rng = np.random.default_rng([int(1000 * lost), int(1000 * base)])
     level = health_level(FEATURES, A_DAY)
-    found = 0
+    noticed = 0
     for _ in range(streams):
         reference = np.where(rng.random(REFERENCE) < base, np.nan, rng.normal(size=REFERENCE))
         window = np.where(rng.random(WINDOW) < lost, np.nan, rng.normal(size=WINDOW))
         norm = FeatureNorm.from_values("number", reference, WINDOW)
         table = FeatureTable.from_values("number", reference)
-        found += [each.kind for each in norm.faults(table.count(window), False, level)] == ["missing"]
-    return found / streams
+        noticed += [each.kind for each in norm.faults(table.count(window), False, level)] == ["missing"]
+    return noticed / streams
 
 
 def broken_by_chance(years: float) -> tuple[int, int]:
@@ -49,7 +49,7 @@ def broken_by_chance(years: float) -> tuple[int, int]:
     rng = np.random.default_rng(0)
     level = health_level(FEATURES, A_DAY)
     windows = round(365 * A_DAY * years)
-    found = 0
+    noticed = 0
     for _ in range(10):
         tail, missing = rng.uniform(1.2, 2.5, FEATURES), rng.uniform(0, 0.05, FEATURES)
 
@@ -67,8 +67,8 @@ def broken_by_chance(years: float) -> tuple[int, int]:
         for _ in range(windows // 10):
             window = rows(WINDOW)
             counts = count_features(tables, window)
-            found += any(window_faults(norms, counts, constant_features(window), level, [()] * FEATURES))
-    return found, windows // 10 * 10
+            noticed += any(window_faults(norms, counts, constant_features(window), level, [()] * FEATURES))
+    return noticed, windows // 10 * 10
 
 
 def expected_alarms() -> float:
@@ -97,13 +97,13 @@ def table(streams: int = 2000, years: float = 0.25) -> Iterator[str]:
     for lost in LOST:
         shares = (noticed(lost, base, streams) for base in BASE)
         yield f"{100 * lost:>13.0f} % " + "".join(f"{100 * share:>10.1f} %" for share in shares)
-    found, windows = broken_by_chance(years)
+    noticed, windows = broken_by_chance(years)
     yield ""
     yield f"Sound features, {FEATURES} of them, {A_DAY} windows a day"
     yield f"by the level, a year: {expected_alarms():.2f}"
     for base in (0.002, 0.05):
         yield f"by the exact test of missing values at {100 * base:.1f} %, a year: {exact_alarms(base):.3f}"
-    yield f"simulated: {found} in {windows:,} windows ({windows / A_DAY / 365:.1f} years)"
+    yield f"simulated: {noticed} in {windows:,} windows ({windows / A_DAY / 365:.1f} years)"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `check` says of features that only some faults can break."""
+"""Warnings of `check` about features that only some faults can break."""
 
 from __future__ import annotations
 

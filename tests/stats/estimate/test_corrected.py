@@ -598,8 +598,8 @@ def test_a_quantile_of_a_mixture_has_its_share_below_it(apart):
         centres, weight = rng.normal(scale=apart, size=(2, 20)), rng.dirichlet(np.full(20, 0.3))
         deviations = np.exp(rng.normal(scale=seed / 40, size=(2, 20))) / 4
         shares = np.array([0.005, 0.995] if seed % 2 else [0.1, 0.9])
-        found = corrected._quantiles(weight, centres, deviations, shares)
-        below = (ndtr((found[:, None] - centres) / deviations) * weight).sum(axis=1)
+        quantiles = corrected._quantiles(weight, centres, deviations, shares)
+        below = (ndtr((quantiles[:, None] - centres) / deviations) * weight).sum(axis=1)
         assert ndtri(below) == pytest.approx(ndtri(shares), abs=2e-4)
 
 
