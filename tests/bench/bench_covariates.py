@@ -18,9 +18,10 @@ import numpy as np
 
 from monitor.base.records import Floats
 from monitor.engine.evaluate import EstimationRequest, evaluate
-from monitor.stats.calibration.covariates import MOST_ROWS, CovariateReference, Kind
+from monitor.stats.calibration.covariates import MOST_ROWS, CovariateReference
 from monitor.stats.calibration.isotonic import IsotonicCalibrator
 from monitor.stats.estimate.predictive_fit import fit_predictive
+from monitor.stats.features.ratio import Kind
 from tests.harness import run
 
 FEATURES = (4, 8, 16)

@@ -52,10 +52,11 @@ from monitor.cli.demo.flights import Flights, read_flights
 from monitor.cli.demo.training import HOLD_OUT_EVERY_DAYS, MODELS, split, train_and_score
 from monitor.engine.evaluate import EstimationRequest, evaluate
 from monitor.stats.calibration.base import Calibration, confidence_of
-from monitor.stats.calibration.covariates import Adapted, CovariateReference, Kind
+from monitor.stats.calibration.covariates import Adapted, CovariateReference
 from monitor.stats.calibration.isotonic import IsotonicCalibrator
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.predictive_fit import fit_predictive
+from monitor.stats.features.ratio import Kind
 from tests.fidelity.metrics_coverage import realised_values
 from tests.harness import run
 
