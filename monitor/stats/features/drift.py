@@ -3,7 +3,7 @@
 All statistics come from two arrays of counts over the same cells, such as bins of a number, categories of a
 text, and the missing values. A fixed threshold of a distance, such as 0.1 for the population stability index
 (PSI), does not suit all windows: without drift, the PSI of 10 equal bins exceeds 0.1 in a third of windows
-of 100 rows, and the 99.9 % quantile of windows of 1,000 rows is 0.034. So each distance has the threshold
+of 100 rows, and windows of 1,000 rows exceed 0.033 once in a thousand. So each distance has the threshold
 that belongs to the numbers of rows and cells.
 
 Without drift, with N rows of the reference, n rows of the window and B cells, X a χ² variable with B − 1
@@ -13,7 +13,7 @@ degrees of freedom,
 * the PSI has that of (1/n + 1/N)·X,
 * the Jensen–Shannon divergence in bits has that of (1/n + 1/N)·X / (8 ln 2).
 
-The law holds for large counts. So cells with fewer than `FEWEST_EXPECTED` expected rows are joined into one,
+The law holds for large counts. So cells with fewer than `FEWEST_EXPECTED` expected rows are joined,
 Williams's factor corrects G, and the shares in both distances are those of the counts plus a half, without
 which the PSI would be infinite where one side has no rows.
 
@@ -191,14 +191,20 @@ def _quantiles(edges: Floats, counts: Ints, levels: list[float]) -> list[float]:
 
 
 def _joined(table: Floats) -> Floats:
-    """Return the (2, B) table with its small cells joined into one, and this one with the next if small."""
-    rows, cells = table.sum(axis=1), table.sum(axis=0)
-    expected = cells * rows.min() / max(table.sum(), 1.0)
+    """Return the (2, B) table with its small cells joined, in order, until each has enough expected rows."""
+    expected = table.sum(axis=0) * table.sum(axis=1).min() / max(table.sum(), 1.0)
     small = expected < FEWEST_EXPECTED
-    if small.any() and expected[small].sum() < FEWEST_EXPECTED and not small.all():
-        small[np.argmin(np.where(small, np.inf, expected))] = True
-    kept = table[:, ~small]
-    return np.column_stack([kept, table[:, small].sum(axis=1)]) if small.any() else kept
+    cells = [table[:, k] for k in np.flatnonzero(~small)]
+    joined, rows = np.zeros(2), 0.0
+    for k in np.flatnonzero(small):
+        joined, rows = joined + table[:, k], rows + expected[k]
+        if rows >= FEWEST_EXPECTED:
+            cells.append(joined)
+            joined, rows = np.zeros(2), 0.0
+    if joined.any() and cells:  # the rest goes to the smallest cell
+        least = min(range(len(cells)), key=lambda k: float(cells[k].sum()))
+        cells[least] = cells[least] + joined
+    return np.stack(cells, axis=1) if cells else joined[:, None]
 
 
 def _likelihood_ratio(table: Floats) -> float:
