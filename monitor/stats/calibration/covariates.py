@@ -53,13 +53,14 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import scipy
 
+from monitor.base.names import FeatureKind
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
 from monitor.stats.calibration.base import Calibration, check_fit_input, confidence_of
 from monitor.stats.calibration.isotonic import Curve, fit_ranked_curve
 from monitor.stats.calibration.rows import apply_by_column, column_problems, fit_rows
 from monitor.stats.estimate.predictive import Predictive
-from monitor.stats.features.ratio import Kind, RatioReference, evenly
+from monitor.stats.features.ratio import RatioReference, evenly
 
 FEWEST_ROWS = 200
 """The smallest number of rows of a reference with all features."""
@@ -156,7 +157,7 @@ class CovariateReference:
         predicted: Ints,
         labels: Ints,
         features: Floats,
-        kinds: Sequence[Kind],
+        kinds: Sequence[FeatureKind],
         names: Sequence[str],
         most_rows: int = MOST_ROWS,
     ) -> CovariateReference:

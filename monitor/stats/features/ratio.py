@@ -25,15 +25,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from monitor.base.names import FeatureKind
 from monitor.base.records import Floats, Ints
-
-Kind = Literal["number", "text"]
 
 FEWEST_EFFECTIVE = 100.0
 """The smallest effective size of the weighted reference."""
@@ -43,6 +42,9 @@ MOST_APART = 0.25
 reference; three standard errors of the window's mean are always allowed. The value is the usual one for
 balance in propensity-score matching. With a larger difference the weighted reference does not resemble the
 window, whatever its effective size."""
+
+CROWDED = 3.0
+"""A bin or category is crowded if it is more than this many times as frequent in the window."""
 
 _MOST_LEVELS = 40  # categories of a text with a parameter; rarer ones share one
 _QUANTILES = np.concatenate([[0.01, 0.03], np.arange(1, 20) / 20, [0.97, 0.99]])
@@ -55,6 +57,7 @@ _LEVEL = 0.3
 _PAIR = 3.0
 _MOST_PAIRS = 4
 _PAIR_SURE = 4.0  # standard errors
+_EVEN = 3.0  # standard errors: smaller moves leave a pair to both features
 _FITTED_ROWS = 5000  # reference rows in the regression: more add little beside a window of some hundred rows
 _NEWTON_STEPS = 30
 _LEAST_STEP = 1e-4  # share of Newton's step
@@ -79,7 +82,7 @@ class FeatureBins:
         The range of a number; values outside are beyond the reference.
     """
 
-    kind: Kind
+    kind: FeatureKind
     values: Floats
     column: Ints
     coarse: Ints
@@ -87,7 +90,7 @@ class FeatureBins:
     high: float = np.inf
 
     @classmethod
-    def from_values(cls, kind: Kind, values: Floats) -> FeatureBins:
+    def from_values(cls, kind: FeatureKind, values: Floats) -> FeatureBins:
         """Return the bins of a feature with these finite values in the reference."""
         return cls._from_numbers(values) if kind == "number" else cls._from_texts(values)
 
@@ -184,6 +187,9 @@ class Ratio:
         the standard deviation pooled over window and unweighted reference.
     rows : int
         The number of the window's rows in the fit.
+    moved : (F,) float64
+        The χ² distance of each feature's own distribution in the window from that in the reference, in
+        standard errors of chance, at least 0.
     """
 
     blocks: tuple[Block, ...]
@@ -192,6 +198,17 @@ class Ratio:
     weights: Floats
     apart: float
     rows: int
+    moved: Floats
+
+    def share(self, feature: int, block: Block) -> float:
+        """Return the share of a block's log-ratio that belongs to one of its features.
+
+        A pair belongs to the feature whose own distribution moved more; where none moved, half to each.
+        """
+        if len(block.features) == 1:
+            return 1.0
+        known = sum(self.moved[j] + _EVEN for j in block.features)
+        return float((self.moved[feature] + _EVEN) / known)
 
     @property
     def effective(self) -> float:
@@ -200,7 +217,7 @@ class Ratio:
 
     @property
     def overlaps(self) -> bool:
-        """Whether the weighted reference resembles the window."""
+        """True if the weighted reference resembles the window."""
         return self.apart <= max(MOST_APART, 3 / math.sqrt(self.rows)) and self.effective >= FEWEST_EFFECTIVE
 
 
@@ -221,7 +238,7 @@ class RatioReference:
     places: Ints
 
     @classmethod
-    def from_rows(cls, features: Floats, kinds: Sequence[Kind]) -> RatioReference:
+    def from_rows(cls, features: Floats, kinds: Sequence[FeatureKind]) -> RatioReference:
         """Prepare rows that have all features.
 
         Parameters
@@ -242,6 +259,25 @@ class RatioReference:
             there = np.isfinite(features[:, k])
             beyond[there, k] = bins.unseen(features[there, k])
         return beyond
+
+    def crowded(self, features: Floats) -> tuple[Floats, Floats]:
+        """Return how crowded each value of the reference, (N, F), and of a window, (n, F), is.
+
+        The value is the frequency of its bin or category in the window over that in the reference, and 0
+        where that is at most `CROWDED`, or where the value is missing or beyond the reference.
+        """
+        before, now = np.zeros(self.values.T.shape), np.zeros(features.shape)
+        unseen = self.unseen(features)
+        for k, bins in enumerate(self.bins):
+            there = np.flatnonzero(np.isfinite(features[:, k]) & ~unseen[:, k])
+            place = bins.parameters(features[there, k])
+            expected = np.bincount(self.places[k], minlength=bins.size) / len(before)
+            times = (
+                np.bincount(place, minlength=bins.size) / max(len(there), 1) / np.maximum(expected, 1e-300)
+            )
+            times[times <= CROWDED] = 0.0
+            before[:, k], now[there, k] = times[self.places[k]], times[place]
+        return before, now
 
     def fit(self, features: Floats) -> Ratio:
         """Fit the ratio of a window to the reference.
@@ -275,7 +311,15 @@ class RatioReference:
             at, curvature = _Regression([block.select(rows) for block in blocks], n).fit(at)
             weights = _as_weights(_line(blocks, at)[:old])
         kept = tuple(block.select(np.arange(old)) for block in blocks)
-        return Ratio(kept, at, curvature, weights, self._apart(features, weights), n)
+        return Ratio(kept, at, curvature, weights, self._apart(features, weights), n, self._moved(places, n))
+
+    def _moved(self, places: Sequence[Ints], n: int) -> Floats:
+        ones = np.ones(len(self.values[0]))
+        moved = [
+            _difference(place, bins.size, ones, n, bins.size - 1)
+            for place, bins in zip(places, self.bins, strict=True)
+        ]
+        return np.maximum(moved, 0.0)
 
     def _apart(self, features: Floats, weights: Floats) -> float:
         largest = 0.0
