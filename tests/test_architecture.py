@@ -45,6 +45,7 @@ def imports(path: Path) -> Iterator[str]:
         ("stats/estimate", {"threading", "socket", "time", "os", "pathlib", "logging"}),
         ("stats/calibration", {"threading", "socket", "time", "os", "pathlib", "logging"}),
         ("stats/charts", {"threading", "socket", "time", "os", "pathlib", "logging"}),
+        ("stats/features", {"threading", "socket", "time", "os", "pathlib", "logging"}),
         ("stats/labelled", {"threading", "socket", "time", "os", "pathlib"}),
         ("stats/rivals", {"threading", "socket", "time", "os", "pathlib"}),
     ],

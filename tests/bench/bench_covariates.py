@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from monitor.base.names import FeatureKind
 from monitor.base.records import Floats
 from monitor.engine.evaluate import EstimationRequest, evaluate
-from monitor.stats.calibration.covariates import MOST_ROWS, CovariateReference, Kind
+from monitor.stats.calibration.covariates import MOST_ROWS, CovariateReference
 from monitor.stats.calibration.isotonic import IsotonicCalibrator
 from monitor.stats.estimate.predictive_fit import fit_predictive
 from tests.harness import run
@@ -43,7 +44,7 @@ def features_of(rng: np.random.Generator, n: int, many: int, shifted: bool) -> F
 def seconds(reference: int, many: int, n: int, shifted: bool) -> tuple[float, float, float]:
     """Return the seconds of a window of n rows with `many` features."""
     rng = np.random.default_rng(many)
-    kinds: list[Kind] = ["number"] * (many // 2) + ["text"] * (many // 2)
+    kinds: list[FeatureKind] = ["number"] * (many // 2) + ["text"] * (many // 2)
     score = rng.random(reference)
     rows = np.column_stack((1 - score, score)), (score > 0.5) * 1, (rng.random(reference) < score) * 1
     features = features_of(rng, reference, many, shifted=False)

@@ -46,13 +46,14 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from statsmodels.datasets import randhie
 
+from monitor.base.names import FeatureKind
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
 from monitor.cli.demo.flights import Flights, read_flights
 from monitor.cli.demo.training import HOLD_OUT_EVERY_DAYS, MODELS, split, train_and_score
 from monitor.engine.evaluate import EstimationRequest, evaluate
 from monitor.stats.calibration.base import Calibration, confidence_of
-from monitor.stats.calibration.covariates import Adapted, CovariateReference, Kind
+from monitor.stats.calibration.covariates import Adapted, CovariateReference
 from monitor.stats.calibration.isotonic import IsotonicCalibrator
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.predictive_fit import fit_predictive
@@ -66,7 +67,7 @@ SHIFTS = (
     "none", "two segments", "means", "segments", "correlation", "of segments", "spread", "three", "far",
     "hidden", "concept",
 )  # fmt: skip
-KINDS: tuple[Kind, ...] = ("number", "number", "number", "text", "text")
+KINDS: tuple[FeatureKind, ...] = ("number", "number", "number", "text", "text")
 _REFERENCE = 5000
 _REPORTED = 1000  # the first seed; development had 0 to 29
 _WINDOWS = 20  # of each size
@@ -118,7 +119,7 @@ class Seen:
 class Judge:
     """A reference with all that is fitted on it."""
 
-    def __init__(self, rows: Rows, kinds: tuple[Kind, ...]) -> None:
+    def __init__(self, rows: Rows, kinds: tuple[FeatureKind, ...]) -> None:
         fit = rows.scores, rows.predicted, rows.labels
         names = [f"feature {k}" for k in range(len(kinds))]
         self.values = realised_values(*fit[:2], np.eye(2)[rows.labels])
@@ -264,7 +265,7 @@ def flight_features(flights: Flights, rows: Ints) -> Floats:
     return np.column_stack(columns).astype(np.float64)
 
 
-FLIGHT_KINDS: tuple[Kind, ...] = ("text", "text", "number", "number")
+FLIGHT_KINDS: tuple[FeatureKind, ...] = ("text", "text", "number", "number")
 
 
 def leaning(rng: np.random.Generator, features: Floats, towards: str) -> Floats:
@@ -331,7 +332,7 @@ def rows_of_flights(flights: Flights, rows: Ints, score: Floats) -> Rows:
     return Rows.of(score[rows], flights.late[rows], flight_features(flights, rows))
 
 
-VISIT_KINDS: tuple[Kind, ...] = ("number", "number", "text", "text")
+VISIT_KINDS: tuple[FeatureKind, ...] = ("number", "number", "text", "text")
 
 
 def visit_cases(

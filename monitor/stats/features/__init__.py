@@ -1,1 +1,1 @@
-"""Features of the answers: counts of their values, and tests whether a feature is broken."""
+"""Features of the answers: their counts, health and drift, and the split of a change over them."""

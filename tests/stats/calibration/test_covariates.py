@@ -23,6 +23,7 @@ from monitor.stats.calibration.covariates import (
 from monitor.stats.calibration.isotonic import IsotonicCalibrator
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.predictive_fit import fit_predictive
+from monitor.stats.features import ratio
 
 Rows = tuple[Floats, Ints, Ints, Floats]
 """Scores of two classes, predicted, labels, features: two numbers and a text."""
@@ -87,7 +88,7 @@ def test_the_fit_is_that_of_scikit_learn_on_the_same_design() -> None:
     adapted = reference.adapt(after * 1.0)
     design = np.concatenate([np.eye(5)[np.concatenate([before, after])[:, k]] for k in range(2)], axis=1)
     window = np.repeat([0, 1], [800, 300])
-    theirs = LogisticRegression(C=1 / covariates._CATEGORY, tol=1e-10, max_iter=10_000).fit(design, window)
+    theirs = LogisticRegression(C=1 / ratio._CATEGORY, tol=1e-10, max_iter=10_000).fit(design, window)
     weights = np.exp(theirs.decision_function(design[:800]))
     np.testing.assert_allclose(adapted.weights, weights / weights.mean(), rtol=1e-3)
 
@@ -96,14 +97,17 @@ def test_the_fit_with_numbers_and_pairs_is_the_minimum_of_the_objective() -> Non
     rng = np.random.default_rng(2)
     reference = reference_of(draw(rng, 600))
     features = draw(rng, 400, (0.2, 0.3, 0.5), 0.5, 0.8)[3]
-    n, parts = len(features), reference._features
+    n, parts = len(features), reference._ratio.bins
     places = [
         np.append(place, part.parameters(features[:, k]))
-        for k, (place, part) in enumerate(zip(reference._places, parts, strict=True))
+        for k, (place, part) in enumerate(zip(reference._ratio.places, parts, strict=True))
     ]
-    blocks = [covariates._Block(p, part.size, part.prior()) for p, part in zip(places, parts, strict=True)]
+    blocks = [
+        ratio.Block((k,), place, part.size, part.prior())
+        for k, (place, part) in enumerate(zip(places, parts, strict=True))
+    ]
     pair = parts[0].coarse[places[0]] * 4 + parts[1].coarse[places[1]]
-    blocks.append(covariates._Block(pair, 16, covariates._PAIR * np.eye(16)))
+    blocks.append(ratio.Block((0, 1), pair, 16, ratio._PAIR * np.eye(16)))
     design = np.concatenate([np.eye(block.size)[block.place] for block in blocks], axis=1)
     prior = np.zeros((design.shape[1],) * 2)
     first = 0
@@ -121,7 +125,7 @@ def test_the_fit_with_numbers_and_pairs_is_the_minimum_of_the_objective() -> Non
     slow = scipy.optimize.minimize(
         objective, np.zeros(len(prior) + 1), jac=True, options={"gtol": 1e-6, "maxiter": 5000}
     )
-    line = covariates._line(blocks, covariates._Regression(blocks, n).fit())
+    line = ratio._line(blocks, ratio._Regression(blocks, n).fit()[0])
     np.testing.assert_allclose(line, slow.x[0] + design @ slow.x[1:], atol=1e-3)
 
 
@@ -282,7 +286,7 @@ def test_a_window_unlike_the_reference_is_unknown() -> None:
     adapted = reference.adapt(draw(rng, 1000, (0.0, 0.0, 1.0), 1.5)[3])
     assert adapted.reason == Reason.NO_OVERLAP
     assert adapted.calibration is None
-    assert adapted.effective < covariates.FEWEST_EFFECTIVE
+    assert adapted.effective < ratio.FEWEST_EFFECTIVE
     assert adapted.effective == pytest.approx(adapted.weights.sum() ** 2 / (adapted.weights**2).sum())
 
 
@@ -290,7 +294,7 @@ def test_weights_that_leave_a_number_apart_are_refused_whatever_their_effective_
     rng = np.random.default_rng(21)
     reference, window = reference_of(draw(rng, 5000)), draw(rng, 1000, mean=2.6)[3]
     adapted = reference.adapt(window[window[:, 0] < 3.5])
-    assert adapted.effective > covariates.FEWEST_EFFECTIVE
+    assert adapted.effective > ratio.FEWEST_EFFECTIVE
     assert adapted.reason == Reason.NO_OVERLAP
     assert reference.adapt(draw(rng, 1000, mean=1.0)[3]).reason is None
 
@@ -369,10 +373,10 @@ def test_confidences_and_three_classes(width: int) -> None:
 
 
 def test_no_weight_is_above_the_root_of_the_rows() -> None:
-    weights = covariates._as_weights(np.append(np.zeros(9_999), 50.0))
+    weights = ratio._as_weights(np.append(np.zeros(9_999), 50.0))
     assert weights.mean() == pytest.approx(1.0)
     assert weights[-1] <= 100.0 / (100.0 / 10_000)
-    assert covariates._as_weights(np.log([1.0, 3.0])).tolist() == pytest.approx([0.5, 1.5], abs=0.1)
+    assert ratio._as_weights(np.log([1.0, 3.0])).tolist() == pytest.approx([0.5, 1.5], abs=0.1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,229 @@
+"""The distance between the distributions of a feature in the reference and in a window, from counts.
+
+All statistics come from two arrays of counts over the same cells, such as bins of a number, categories of a
+text, and the missing values. A fixed threshold of a distance, such as 0.1 for the population stability index
+(PSI), does not suit all windows: without drift, the PSI of 10 equal bins exceeds 0.1 in a third of windows
+of 100 rows, and windows of 1,000 rows exceed 0.033 once in a thousand. So each distance has the threshold
+that belongs to the numbers of rows and cells.
+
+Without drift, with N rows of the reference, n rows of the window and B cells, X a χ² variable with B − 1
+degrees of freedom,
+
+* the statistic G of the likelihood-ratio test has the distribution of X,
+* the PSI has that of (1/n + 1/N)·X,
+* the Jensen–Shannon divergence in bits has that of (1/n + 1/N)·X / (8 ln 2).
+
+The law holds for large counts. So cells with fewer than `FEWEST_EXPECTED` expected rows are joined,
+Williams's factor corrects G, and the shares in both distances are those of the counts plus a half, without
+which the PSI would be infinite where one side has no rows.
+
+A small p-value says that the distribution differs, not that the difference matters: with many rows each
+feature differs. The distances say how large a difference is; `monitor.stats.features.split` says how much of
+a change of the estimate it carries.
+
+References
+----------
+S. Kullback, *Information Theory and Statistics* (1959), chapter 6, for the likelihood-ratio test of
+homogeneity; N. Cressie, T. Read, *Multinomial goodness-of-fit tests*, JRSS B 46 (1984), for its relation to
+χ²; D. A. Williams, *Improved likelihood ratio tests for complete contingency tables*, Biometrika 63 (1976).
+J. Lin, *Divergence measures based on the Shannon entropy*, IEEE Transactions on Information Theory 37 (1991).
+B. Yurdakul, J. Naranjo, *Statistical properties of the population stability index*, Journal of Risk Model
+Validation 14 (2020), for the threshold of the PSI. Y. Benjamini, Y. Hochberg, *Controlling the false
+discovery rate*, JRSS B 57 (1995).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc, chdtri, xlogy
+
+from monitor.base.records import Floats, Ints
+
+FEWEST_EXPECTED = 5.0
+"""The smallest expected number of rows of a cell in the smaller sample; smaller cells are joined."""
+
+LEVEL = 0.01
+"""The probability that a distance exceeds its threshold without drift."""
+
+FALSE_DISCOVERIES = 0.05
+"""The largest expected share of features without drift among those that `discoveries` names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The distances between two samples of a feature.
+
+    Parameters
+    ----------
+    p_value : float
+        Probability of a larger G without drift; 1 where the rows are too few for two cells.
+    psi : float
+        Population stability index in nats.
+    psi_threshold : float
+        The value that the index exceeds with the probability of the level without drift.
+    distance : float
+        Jensen–Shannon distance, the root of the divergence in bits, 0 to 1.
+    distance_threshold : float
+    """
+
+    p_value: float
+    psi: float
+    psi_threshold: float
+    distance: float
+    distance_threshold: float
+
+
+def drift(before: Ints, now: Ints, level: float = LEVEL) -> Drift:
+    """Return the distances between the counts of the reference and those of a window.
+
+    Parameters
+    ----------
+    before, now : (B,) int64
+        Rows in each cell, in the reference and in the window.
+    level : float
+        The probability that one distance exceeds its threshold without drift, above 0 and below 1.
+
+    Raises
+    ------
+    ValueError
+        The shapes differ, a count is negative, or `level` is out of range.
+
+    Examples
+    --------
+    >>> reference = np.array([1000, 1000, 1000, 1000])
+    >>> same = drift(reference, np.array([28, 22, 27, 23]))
+    >>> round(same.p_value, 2), same.psi < same.psi_threshold, same.distance < same.distance_threshold
+    (0.8, True, True)
+    >>> moved = drift(reference, np.array([70, 10, 10, 10]))
+    >>> moved.p_value < 1e-9, round(moved.distance, 3), round(moved.distance_threshold, 3)
+    (True, 0.382, 0.145)
+    """
+    if before.shape != now.shape or before.ndim != 1:
+        raise ValueError(
+            f"before and now must be counts of the same cells, got shapes {before.shape} and {now.shape}"
+        )
+    if min(before.min(initial=0), now.min(initial=0)) < 0:
+        raise ValueError(f"counts must not be negative, got {before.tolist()} and {now.tolist()}")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level}")
+    table = _joined(np.stack([before, now]).astype(np.float64))
+    cells = table.shape[1]
+    if cells < 2:
+        return Drift(1.0, 0.0, math.inf, 0.0, math.inf)
+    per_row = float((1.0 / table.sum(axis=1)).sum())
+    threshold = per_row * float(chdtri(cells - 1, level))
+    shares = (table + 0.5) / (table + 0.5).sum(axis=1, keepdims=True)
+    return Drift(
+        p_value=float(chdtrc(cells - 1, max(_likelihood_ratio(table), 0.0))),
+        psi=_stability_index(shares),
+        psi_threshold=threshold,
+        distance=math.sqrt(_divergence(shares)),
+        distance_threshold=min(math.sqrt(threshold / (8 * math.log(2))), 1.0),
+    )
+
+
+def discoveries(p_values: Floats, level: float = FALSE_DISCOVERIES) -> NDArray[np.bool_]:
+    """Return which of the features of a window have drifted, by the procedure of Benjamini and Hochberg.
+
+    The share of false discoveries among all is at most `level` on average if the p-values are independent or
+    positively dependent.
+
+    Parameters
+    ----------
+    p_values : (F,) float64
+    level : float
+
+    Examples
+    --------
+    >>> discoveries(np.array([0.001, 0.03, 0.04, 0.5])).tolist()
+    [True, False, False, False]
+    >>> discoveries(np.array([0.001, 0.02, 0.03, 0.5])).tolist()
+    [True, True, True, False]
+    """
+    many = len(p_values)
+    order = np.argsort(p_values, kind="stable")
+    below = np.flatnonzero(p_values[order] <= level * np.arange(1, many + 1) / max(many, 1))
+    chosen = np.zeros(many, dtype=np.bool_)
+    if len(below):
+        chosen[order[: below[-1] + 1]] = True
+    return chosen
+
+
+def median_shift(edges: Floats, before: Ints, now: Ints) -> float | None:
+    """Return the shift of a number's median in interquartile ranges of the reference.
+
+    Quantiles are interpolated within a bin. A median beyond the outermost edges counts as at the edge, so
+    that the shift is then a lower bound.
+
+    Parameters
+    ----------
+    edges : (B - 1,) float64
+        The ascending edges between the bins.
+    before, now : (B,) int64
+        Rows in each bin, in the reference and in the window.
+
+    Returns
+    -------
+    float or None
+        None if a side has no rows, or if the interquartile range of the reference is 0.
+
+    Examples
+    --------
+    >>> edges = np.array([0.0, 1.0, 2.0, 3.0, 4.0])
+    >>> median_shift(edges, np.array([0, 25, 25, 25, 25, 0]), np.array([0, 0, 25, 25, 25, 25]))
+    0.5
+    """
+    if not before.sum() or not now.sum() or not len(edges):
+        return None
+    low, middle, high = _quantiles(edges, before, [0.25, 0.5, 0.75])
+    (moved,) = _quantiles(edges, now, [0.5])
+    return (moved - middle) / (high - low) if high > low else None
+
+
+def _quantiles(edges: Floats, counts: Ints, levels: list[float]) -> list[float]:
+    below = counts.cumsum()[:-1] / counts.sum()
+    quantiles: list[float] = np.interp(levels, below, edges).tolist()
+    return quantiles
+
+
+def _joined(table: Floats) -> Floats:
+    """Return the (2, B) table with its small cells joined, in order, until each has enough expected rows."""
+    expected = table.sum(axis=0) * table.sum(axis=1).min() / max(table.sum(), 1.0)
+    small = expected < FEWEST_EXPECTED
+    cells = [table[:, k] for k in np.flatnonzero(~small)]
+    joined, rows = np.zeros(2), 0.0
+    for k in np.flatnonzero(small):
+        joined, rows = joined + table[:, k], rows + expected[k]
+        if rows >= FEWEST_EXPECTED:
+            cells.append(joined)
+            joined, rows = np.zeros(2), 0.0
+    if joined.any() and cells:  # the rest goes to the smallest cell
+        least = min(range(len(cells)), key=lambda k: float(cells[k].sum()))
+        cells[least] = cells[least] + joined
+    return np.stack(cells, axis=1) if cells else joined[:, None]
+
+
+def _likelihood_ratio(table: Floats) -> float:
+    """Return the statistic G of homogeneity, divided by Williams's factor."""
+    rows, cells, total = table.sum(axis=1), table.sum(axis=0), float(table.sum())
+    expected = np.outer(rows, cells) / total
+    statistic = 2.0 * float(xlogy(table, table / expected).sum())
+    by_rows = total * float((1.0 / rows).sum()) - 1.0
+    by_cells = total * float((1.0 / cells).sum()) - 1.0
+    williams = 1.0 + by_rows * by_cells / (6.0 * total * (table.shape[1] - 1))
+    return float(statistic / williams)
+
+
+def _stability_index(shares: Floats) -> float:
+    return float((np.diff(shares, axis=0) * np.diff(np.log(shares), axis=0)).sum())
+
+
+def _divergence(shares: Floats) -> float:
+    """Return the Jensen–Shannon divergence in bits, 0 to 1."""
+    middle = shares.mean(axis=0)
+    bits = float(xlogy(shares, shares / middle).sum()) / (2.0 * math.log(2))
+    return min(max(bits, 0.0), 1.0)

@@ -1,0 +1,459 @@
+"""The ratio of the densities of a window and the reference, from their features.
+
+The ratio comes from a classifier that separates the N rows of the reference from the n rows of the window. A
+row that the classifier assigns to the window with probability p has the ratio (N/n) · p / (1 − p). The
+classifier is a logistic regression with a parameter for each bin of a number (20 quantiles, and finer tails)
+and for each category, fitted by Newton's method. A normal prior keeps the parameters of neighbouring bins
+close to each other, and the parameters of categories close to 0. So with few rows, or without a shift, the
+ratio stays near 1.
+
+A model that is additive in the features misses joint shifts of two features: a change of their correlation,
+or of the numbers of one segment. So for each pair, a test compares the window's counts in a table of coarse
+bins with those of the weighted reference. The pairs that differ most (at most `_MOST_PAIRS`) get additional
+parameters, and the regression is fitted again.
+
+References
+----------
+J. Qin, *Inferences for case-control and semiparametric two-sample density ratio models*, Biometrika 85
+(1998). E. A. Stuart, *Matching methods for causal inference: a review and a look forward*, Statistical
+Science 25 (2010), section 4.1, for the bound on standardised differences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from monitor.base.names import FeatureKind
+from monitor.base.records import Floats, Ints
+
+FEWEST_EFFECTIVE = 100.0
+"""The smallest effective size of the weighted reference."""
+
+MOST_APART = 0.25
+"""The largest standardised difference between the means of a number in the window and in the weighted
+reference; three standard errors of the window's mean are always allowed. The value is the usual one for
+balance in propensity-score matching. With a larger difference the weighted reference does not resemble the
+window, whatever its effective size."""
+
+CROWDED = 3.0
+"""A bin or category is crowded if it is more than this many times as frequent in the window."""
+
+_MOST_LEVELS = 40  # categories of a text with a parameter; rarer ones share one
+_QUANTILES = np.concatenate([[0.01, 0.03], np.arange(1, 20) / 20, [0.97, 0.99]])
+_BEYOND = 0.1  # share of the range of a number
+_COARSE = 4  # bins of a number in a pair
+_COARSE_LEVELS = 6
+_CATEGORY = 1.0  # precisions of the prior, in 1 / nats²
+_STEP = 9.0
+_LEVEL = 0.3
+_PAIR = 3.0
+_MOST_PAIRS = 4
+_PAIR_SURE = 4.0  # standard errors
+_EVEN = 3.0  # standard errors: smaller moves leave a pair to both features
+_FITTED_ROWS = 5000  # reference rows in the regression: more add little beside a window of some hundred rows
+_NEWTON_STEPS = 30
+_LEAST_STEP = 1e-4  # share of Newton's step
+_LARGEST_LOG = 500.0  # its exponential is finite
+_CLOSE = 1e-4  # predicted gain of a step in nats; Newton's next step would gain about its square
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureBins:
+    """The bins of one feature.
+
+    Parameters
+    ----------
+    kind : {"number", "text"}
+    values : float64 array
+        The edges between the bins of a number, or the categories of a text, in ascending order.
+    column : int64 array
+        The parameter of each bin or category.
+    coarse : int64 array
+        The coarse bin of each parameter.
+    low, high : float
+        The range of a number; values outside are beyond the reference.
+    """
+
+    kind: FeatureKind
+    values: Floats
+    column: Ints
+    coarse: Ints
+    low: float = -np.inf
+    high: float = np.inf
+
+    @classmethod
+    def from_values(cls, kind: FeatureKind, values: Floats) -> FeatureBins:
+        """Return the bins of a feature with these finite values in the reference."""
+        return cls._from_numbers(values) if kind == "number" else cls._from_texts(values)
+
+    @classmethod
+    def _from_numbers(cls, values: Floats) -> FeatureBins:
+        edges = np.unique(np.quantile(values, _QUANTILES, method="inverted_cdf"))
+        count = np.bincount(edges.searchsorted(values), minlength=len(edges) + 1)
+        before = (count.cumsum() - count / 2) / len(values)
+        low, high = float(values.min()), float(values.max())
+        beyond = _BEYOND * (high - low)
+        coarse = np.minimum((_COARSE * before).astype(np.int64), _COARSE - 1)
+        return cls("number", edges, np.arange(len(count)), coarse, low - beyond, high + beyond)
+
+    @classmethod
+    def _from_texts(cls, values: Floats) -> FeatureBins:
+        levels, count = np.unique(values, return_counts=True)
+        rank = np.empty(len(levels), dtype=np.int64)
+        rank[np.argsort(-count, kind="stable")] = np.arange(len(levels))
+        column = np.minimum(rank, _MOST_LEVELS - 1)
+        coarse = np.minimum(np.arange(min(len(levels), _MOST_LEVELS)), _COARSE_LEVELS - 1)
+        return cls("text", levels, column, coarse)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return len(self.coarse)
+
+    def unseen(self, values: Floats) -> NDArray[np.bool_]:
+        """Return whether each of the (n,) finite values is beyond the reference."""
+        outside: NDArray[np.bool_]
+        if self.kind == "number":
+            outside = (values < self.low) | (values > self.high)
+        else:
+            place = np.minimum(self.values.searchsorted(values), len(self.values) - 1)
+            outside = self.values[place] != values
+        return outside
+
+    def parameters(self, values: Floats) -> Ints:
+        """Return the index of the parameter of each value, (n,)."""
+        columns: Ints = self.column[self.values.searchsorted(values)]
+        return columns
+
+    def prior(self) -> Floats:
+        """Return the (size, size) prior precision of the parameters."""
+        if self.kind == "text":
+            return _CATEGORY * np.eye(self.size)
+        step = np.diff(np.eye(self.size), axis=0)
+        precision: Floats = _STEP * (step.T @ step) + _LEVEL * np.eye(self.size)
+        return precision
+
+
+class Block(NamedTuple):
+    """A group of parameters of one feature or of a pair.
+
+    Parameters
+    ----------
+    features : tuple of int
+        The one or two features.
+    place : (rows,) int64
+        The parameter of each row.
+    size : int
+        The number of parameters.
+    prior : (size, size) float64
+        Their prior precision.
+    """
+
+    features: tuple[int, ...]
+    place: Ints
+    size: int
+    prior: Floats
+
+    def select(self, rows: Ints) -> Block:
+        """Return the block with some of the rows."""
+        return self._replace(place=self.place[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ratio:
+    """The fitted ratio at the N rows of the reference.
+
+    Parameters
+    ----------
+    blocks : tuple of Block
+        The parameters of the features and pairs, with the places of the reference's rows.
+    at : (1 + P,) float64
+        The intercept, and the parameters of all blocks in order.
+    curvature : (1 + P, 1 + P) float64
+        Upper triangle of the second derivatives of the negative log-posterior density; the inverse is the
+        covariance of `at`.
+    weights : (N,) float64
+        The ratio, with mean 1, truncated at √N.
+    apart : float
+        The largest standardised difference of a number's mean in window and weighted reference. The unit is
+        the standard deviation pooled over window and unweighted reference.
+    rows : int
+        The number of the window's rows in the fit.
+    moved : (F,) float64
+        The χ² distance of each feature's own distribution in the window from that in the reference, in
+        standard errors of chance, at least 0.
+    """
+
+    blocks: tuple[Block, ...]
+    at: Floats
+    curvature: Floats
+    weights: Floats
+    apart: float
+    rows: int
+    moved: Floats
+
+    def share(self, feature: int, block: Block) -> float:
+        """Return the share of a block's log-ratio that belongs to one of its features.
+
+        A pair belongs to the feature whose own distribution moved more; where none moved, half to each.
+        """
+        if len(block.features) == 1:
+            return 1.0
+        known = sum(self.moved[j] + _EVEN for j in block.features)
+        return float((self.moved[feature] + _EVEN) / known)
+
+    @property
+    def effective(self) -> float:
+        """The effective size of the weighted reference, Kish's number of equally weighted rows."""
+        return float(self.weights.sum() ** 2 / (self.weights @ self.weights))
+
+    @property
+    def overlaps(self) -> bool:
+        """True if the weighted reference resembles the window."""
+        return self.apart <= max(MOST_APART, 3 / math.sqrt(self.rows)) and self.effective >= FEWEST_EFFECTIVE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RatioReference:
+    """The features of a reference, prepared once for all windows.
+
+    Parameters
+    ----------
+    bins : tuple of FeatureBins
+    values : (F, N) float64
+    places : (F, N) int64
+        The parameter of each value.
+    """
+
+    bins: tuple[FeatureBins, ...]
+    values: Floats
+    places: Ints
+
+    @classmethod
+    def from_rows(cls, features: Floats, kinds: Sequence[FeatureKind]) -> RatioReference:
+        """Prepare rows that have all features.
+
+        Parameters
+        ----------
+        features : (N, F) float64
+            Finite; a text is encoded as a number, and equal texts have equal numbers.
+        kinds : sequence of {"number", "text"}
+        """
+        values = np.ascontiguousarray(features.T)
+        every = tuple(FeatureBins.from_values(kind, each) for kind, each in zip(kinds, values, strict=True))
+        places = np.stack([bins.parameters(each) for bins, each in zip(every, values, strict=True)])
+        return cls(every, values, places)
+
+    def unseen(self, features: Floats) -> NDArray[np.bool_]:
+        """Return whether each of the (n, F) values is finite and beyond the reference."""
+        beyond = np.zeros(features.shape, dtype=np.bool_)
+        for k, bins in enumerate(self.bins):
+            there = np.isfinite(features[:, k])
+            beyond[there, k] = bins.unseen(features[there, k])
+        return beyond
+
+    def crowded(self, features: Floats) -> tuple[Floats, Floats]:
+        """Return how crowded each value of the reference, (N, F), and of a window, (n, F), is.
+
+        The value is the frequency of its bin or category in the window over that in the reference, and 0
+        where that is at most `CROWDED`, or where the value is missing or beyond the reference.
+        """
+        before, now = np.zeros(self.values.T.shape), np.zeros(features.shape)
+        unseen = self.unseen(features)
+        for k, bins in enumerate(self.bins):
+            there = np.flatnonzero(np.isfinite(features[:, k]) & ~unseen[:, k])
+            place = bins.parameters(features[there, k])
+            expected = np.bincount(self.places[k], minlength=bins.size) / len(before)
+            times = (
+                np.bincount(place, minlength=bins.size) / max(len(there), 1) / np.maximum(expected, 1e-300)
+            )
+            times[times <= CROWDED] = 0.0
+            before[:, k], now[there, k] = times[self.places[k]], times[place]
+        return before, now
+
+    def fit(self, features: Floats) -> Ratio:
+        """Fit the ratio of a window to the reference.
+
+        Parameters
+        ----------
+        features : (n, F) float64
+            Rows that have all features, none beyond the reference; at least one.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> reference = RatioReference.from_rows(rng.integers(0, 2, (4000, 1)) * 1.0, ["text"])
+        >>> ratio = reference.fit((rng.random((1000, 1)) < 0.8) * 1.0)  # 0 in a fifth of the rows, not a half
+        >>> ratio.weights[reference.values[0] == 0].round(1).max(), ratio.overlaps
+        (np.float64(0.4), True)
+        """
+        old, n = len(self.values[0]), len(features)
+        own = [bins.parameters(features[:, k]) for k, bins in enumerate(self.bins)]
+        places = [np.concatenate(each) for each in zip(self.places, own, strict=True)]
+        blocks = [
+            Block((k,), place, bins.size, bins.prior())
+            for k, (place, bins) in enumerate(zip(places, self.bins, strict=True))
+        ]
+        rows = np.append(evenly(old, _FITTED_ROWS), np.arange(old, old + n))
+        at, curvature = _Regression([block.select(rows) for block in blocks], n).fit()
+        weights = _as_weights(_line(blocks, at)[:old])
+        pairs = self._pairs(places, weights, n)
+        if pairs:
+            blocks += pairs
+            at, curvature = _Regression([block.select(rows) for block in blocks], n).fit(at)
+            weights = _as_weights(_line(blocks, at)[:old])
+        kept = tuple(block.select(np.arange(old)) for block in blocks)
+        return Ratio(kept, at, curvature, weights, self._apart(features, weights), n, self._moved(places, n))
+
+    def _moved(self, places: Sequence[Ints], n: int) -> Floats:
+        ones = np.ones(len(self.values[0]))
+        moved = [
+            _difference(place, bins.size, ones, n, bins.size - 1)
+            for place, bins in zip(places, self.bins, strict=True)
+        ]
+        return np.maximum(moved, 0.0)
+
+    def _apart(self, features: Floats, weights: Floats) -> float:
+        largest = 0.0
+        for k, bins in enumerate(self.bins):
+            before, now = self.values[k], features[:, k]
+            spread = math.sqrt((float(now.var()) + float(before.var())) / 2)
+            if bins.kind == "number" and spread > 0:
+                away = float(now.mean()) - float(before @ weights) / len(weights)
+                largest = max(largest, abs(away) / spread)
+        return largest
+
+    def _pairs(self, places: Sequence[Ints], weights: Floats, n: int) -> list[Block]:
+        """Return blocks for the pairs of features that differ most between window and weighted reference."""
+        coarse = [bins.coarse[place] for bins, place in zip(self.bins, places, strict=True)]
+        many = [int(bins.coarse.max()) + 1 for bins in self.bins]
+        different = []
+        for a, b in combinations(range(len(coarse)), 2):
+            size = many[a] * many[b]
+            place = coarse[a] * many[b] + coarse[b]
+            sure = _difference(place, size, weights, n, (many[a] - 1) * (many[b] - 1))
+            if sure > _PAIR_SURE:
+                different.append((sure, Block((a, b), place, size, _PAIR * np.eye(size))))
+        different.sort(key=lambda each: -each[0])
+        return [block for _, block in different[:_MOST_PAIRS]]
+
+
+def _as_weights(ratio: Floats) -> Floats:
+    """Return weights with mean 1 from logarithms of the ratio, truncated at √N before the last division."""
+    weights = np.exp(ratio - ratio.max())
+    weights /= weights.mean()
+    weights = np.minimum(weights, np.sqrt(len(weights)))
+    normalised: Floats = weights / weights.mean()
+    return normalised
+
+
+def evenly(n: int, most: int) -> Ints:
+    """Return the indices of at most `most` of n rows, evenly spaced."""
+    many = min(n, most)
+    rows: Ints = np.arange(many) * n // many
+    return rows
+
+
+def _line(blocks: Sequence[Block], at: Floats) -> Floats:
+    """Return each row's log-odds of belonging to the window: the intercept plus a parameter of each block."""
+    log_odds = np.full(len(blocks[0].place), at[0])
+    first = 1
+    for block in blocks:
+        log_odds += at[first : first + block.size][block.place]
+        first += block.size
+    return log_odds
+
+
+class _Regression:
+    """A logistic regression of membership in the window on one parameter of each block, with a normal prior.
+
+    The last n rows belong to the window. Parameter 0 is the intercept, which has no prior.
+    """
+
+    def __init__(self, blocks: Sequence[Block], n: int) -> None:
+        edges = np.cumsum([1, *(block.size for block in blocks)]).tolist()
+        self._blocks, self._n, self._rows = blocks, n, len(blocks[0].place)
+        self._own = [slice(first, past) for first, past in pairwise(edges)]
+        self._prior = np.zeros((edges[-1], edges[-1]))
+        for block, own in zip(blocks, self._own, strict=True):
+            self._prior[own, own] = block.prior
+        self._tables = [
+            (a, b, blocks[a].place * blocks[b].size + blocks[b].place)
+            for a, b in combinations(range(len(blocks)), 2)
+        ]
+
+    def fit(self, start: Floats | None = None) -> tuple[Floats, Floats]:
+        """Return the parameters with the largest posterior density, and the second derivatives near them.
+
+        Newton's method halves each step until the objective decreases. `start` has values of the first
+        parameters.
+        """
+        at = np.zeros(len(self._prior))
+        if start is None:
+            at[0] = np.log(self._n / (self._rows - self._n))
+        else:
+            at[: len(start)] = start
+        value, odds = self._objective(at)
+        curvature = self._prior
+        for _ in range(_NEWTON_STEPS):
+            gradient, curvature = self._slopes(at, odds)
+            step = scipy.linalg.solve(curvature, gradient, assume_a="pos", lower=False, check_finite=False)
+            share = 1.0
+            while (tried := self._objective(at - share * step))[0] > value and share > _LEAST_STEP:
+                share /= 2
+            if tried[0] > value:
+                break
+            at = at - share * step
+            value, odds = tried
+            if float(gradient @ step) < _CLOSE:
+                break
+        return at, curvature
+
+    def _objective(self, at: Floats) -> tuple[float, Floats]:
+        """Return the negative log-posterior density in nats, and the (rows,) odds."""
+        line = _line(self._blocks, at)
+        odds = np.exp(np.minimum(line, _LARGEST_LOG))
+        value = np.log1p(odds).sum() - line[-self._n :].sum() + at @ self._prior @ at / 2
+        return float(value), odds
+
+    def _slopes(self, at: Floats, odds: Floats) -> tuple[Floats, Floats]:
+        """Return the gradient, and the upper triangle of the second derivatives."""
+        residual = odds / (1.0 + odds)
+        spread = residual * (1.0 - residual)
+        residual[-self._n :] -= 1.0
+        gradient, curvature = self._prior @ at, self._prior.copy()
+        gradient[0] += residual.sum()
+        curvature[0, 0] += spread.sum()
+        for block, own in zip(self._blocks, self._own, strict=True):
+            gradient[own] += np.bincount(block.place, residual, block.size)
+            held = np.bincount(block.place, spread, block.size)
+            curvature[own, own] += np.diag(held)
+            curvature[0, own] += held
+        for a, b, place in self._tables:
+            shape = self._blocks[a].size, self._blocks[b].size
+            table = np.bincount(place, spread, shape[0] * shape[1]).reshape(shape)
+            curvature[self._own[a], self._own[b]] += table
+        return gradient, curvature
+
+
+def _difference(place: Ints, size: int, weights: Floats, n: int, free: int) -> float:
+    """Return the distance between the tables of window and weighted reference, in standard errors of chance.
+
+    The χ² distance of the tables has `free` degrees of freedom.
+    """
+    old, new = place[:-n], place[-n:]
+    total = float(weights.sum())
+    expected = n * np.bincount(old, weights, size) / total
+    error = expected + n**2 * np.bincount(old, weights * weights, size) / total**2
+    apart = np.bincount(new, minlength=size) - expected
+    held = error > 0
+    away = float((apart[held] ** 2 / np.maximum(error[held], 1.0)).sum())
+    return (away - free) / math.sqrt(2.0 * max(free, 1))

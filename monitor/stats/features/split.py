@@ -1,0 +1,418 @@
+"""The change of a mean between the reference and a window, split by feature, without labels.
+
+The estimated accuracy is the mean of the confidences c. Its change is the sum of a part for each feature and
+a remainder.
+
+**Rows that have all features.** The ratio of the densities of window and reference is w(x) = exp(Σ_j g_j(x))
+up to a constant, where g_j has the parameters of feature j and a share of those of its pairs
+(`monitor.stats.features.ratio`): a pair belongs to the feature whose own distribution moved, or half to each
+where none did. With the weights w_t ∝ exp(t·Σ_j g_j) on the reference's rows and A(t) the weighted mean of c,
+A(0) is the reference's mean, A(1) the mean that the reference predicts for the window's features, and
+
+    Δ_j = ∫₀¹ Cov_t(c, g_j) dt,    Σ_j Δ_j = A(1) − A(0),
+
+because dA/dt = Σ_j Cov_t(c, g_j). This is the cost sharing of Aumann and Shapley along the log-ratio. A
+feature that is only correlated with the cause has the ratio 1 given the cause, so g_j is 0, and so is its
+part. The integral is computed at 8 Gauss–Legendre nodes, and at more where these do not suffice.
+
+**Rows that lack a feature, or have a value beyond the reference.** The reference has no or few such rows to
+weight, so each is compared with the mean of the rows that have all features. A row with several such features
+counts for each in equal shares. Rows of the reference that lack a feature are compared likewise, and the
+difference of window and reference is added to the feature's part.
+
+**A window unlike the reference** (`Ratio.overlaps`) has no ratio. Then the rows whose values are more than
+three times as frequent in the window as in the reference are compared like those of a missing feature, each
+for the feature where the factor is largest. Features whose own distribution moved less than half as far as
+the one that moved most are left out: they may only be correlated with it. The other rows are not split.
+
+**The remainder** is the change that the features do not explain: the same features have other scores. A
+release of the model, a pipeline that fails after the features are logged, or a feature that is not
+configured causes it.
+
+The standard error of Δ_j has two parts: the covariance of the parameters of the ratio, by the delta method,
+and the scatter of the reference's rows, both with the weights of the middle of the path. The standard error
+of the remainder treats the window's mean and A(1) as independent, which errs on the side of caution.
+
+Any other metric that is nearly a mean over rows can be split to first order: give each row's influence value
+in place of the confidence.
+
+The split misleads
+
+* if rows lack a feature where other features are unusual: the comparison then counts the effect of these for
+  the missing one;
+* if the shift depends on a feature that is not configured, but that configured ones are correlated with: the
+  change then counts for those;
+* if the window is unlike the reference: a feature that has a correlation of 0.9 with the cause is named too
+  in one of seven windows where the cause moved by three standard deviations;
+* within a bin, and for three features together: the ratio has no parameters for these.
+
+References
+----------
+R. J. Aumann, L. S. Shapley, *Values of Non-Atomic Games* (1974). H. Cramér, *Mathematical Methods of
+Statistics* (1946), section 28.4, for the delta method.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from monitor.base.names import FeatureKind
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Reason
+from monitor.stats.features.ratio import Ratio, RatioReference, evenly
+
+MOST_ROWS = 10_000
+"""The largest number of reference rows in use; a longer reference is thinned evenly."""
+
+FEWEST_ROWS = 200
+"""The smallest number of rows of a reference with all features."""
+
+FEWEST_USABLE = 50
+"""The smallest number of a window's rows that have all features, none beyond the reference."""
+
+LEVEL = 0.01
+"""The probability that any part is named if nothing changed, by Bonferroni over all parts."""
+
+LEAST_PART = 0.005
+"""The smallest part that is named: half a point."""
+
+LEAST_SHARE = 0.1
+"""The smallest share of the whole change that is named."""
+
+MOVED = 0.5
+"""The smallest distance of a feature's own distribution, as a share of the largest, with which rows count for
+the feature in a window unlike the reference."""
+
+_NODES = (8, 16, 32, 64)
+_EXACT = 1e-11
+_ERROR_ROWS = 2500  # rows of the reference for standard errors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureSplit:
+    """The change of a mean from the reference to a window, by feature.
+
+    Parameters
+    ----------
+    change : float
+        The window's mean less the reference's: the sum of all parts and the remainder.
+    parts : (F,) float64
+    errors : (F,) float64
+        Standard errors of the parts.
+    remainder : float
+        The change at the same features.
+    remainder_error : float
+    missing, unseen : (F,) float64
+        The shares of the window's rows that lack the feature, and that have a value beyond the reference.
+    reason : Reason or None
+        The reason why the rows that have all features are not split; their change is in the remainder.
+    """
+
+    change: float
+    parts: Floats
+    errors: Floats
+    remainder: float
+    remainder_error: float
+    missing: Floats
+    unseen: Floats
+    reason: Reason | None
+
+    @property
+    def named(self) -> list[int]:
+        """The features whose parts are beyond their noise, the largest share of the change first.
+
+        The number F stands for the remainder, which is named only if all rows are split. Parts against the
+        direction of the change come last.
+        """
+        parts, errors = np.append(self.parts, self.remainder), np.append(self.errors, self.remainder_error)
+        if self.reason is not None:
+            parts[-1] = 0.0  # it is not only what the features leave
+        size = np.abs(parts)
+        sure = size > -float(ndtri(LEVEL / 2 / len(parts))) * errors
+        large = size >= max(LEAST_PART, LEAST_SHARE * abs(self.change))
+        order = np.argsort(-parts * np.sign(self.change), kind="stable")
+        return [j for j in order.tolist() if sure[j] and large[j]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitReference:
+    """The features of a reference, prepared once for the splits of all windows.
+
+    Parameters
+    ----------
+    names : tuple of str
+    rows : (M,) int64
+        The rows of the reference in use.
+    """
+
+    names: tuple[str, ...]
+    rows: Ints
+    _lacking: NDArray[np.bool_]  # (M, F)
+    _ratio: RatioReference
+
+    @classmethod
+    def from_rows(
+        cls, features: Floats, kinds: Sequence[FeatureKind], names: Sequence[str], most_rows: int = MOST_ROWS
+    ) -> SplitReference:
+        """Prepare a reference.
+
+        Parameters
+        ----------
+        features : (N, F) float64
+            A text is encoded as a number; equal texts have equal numbers. NaN and infinite numbers are
+            missing.
+        kinds : sequence of {"number", "text"}
+        names : sequence of str
+        most_rows : int
+            The largest number of rows in use, which bounds the cost of a split.
+
+        Raises
+        ------
+        ValueError
+            There is no feature, shapes differ, or fewer than `FEWEST_ROWS` rows have all features.
+        """
+        if not len(names) or features.ndim != 2 or {len(names), len(kinds)} != {features.shape[1]}:
+            raise ValueError(
+                f"features must have a column for each name and each kind, at least one, got the shape "
+                f"{features.shape}, {len(names)} names and {len(kinds)} kinds"
+            )
+        rows = evenly(len(features), most_rows)
+        lacking = ~np.isfinite(features[rows])
+        whole = rows[~lacking.any(axis=1)]
+        if len(whole) < FEWEST_ROWS:
+            counts = zip(names, (~lacking).sum(axis=0).tolist(), strict=True)
+            each = ", ".join(f"{name} {count:,}" for name, count in counts)
+            raise ValueError(
+                f"the split of a change by feature needs at least {FEWEST_ROWS} rows of the reference with "
+                f"all features, got {len(whole):,} of {len(rows):,} (rows that have each: {each}); give "
+                "a longer reference, or take the features that it lacks out of the configuration"
+            )
+        return cls(tuple(names), rows, lacking, RatioReference.from_rows(features[whole], kinds))
+
+    def fit(self, features: Floats) -> WindowSplit:
+        """Fit the ratio of a window; the result splits the change of one metric after the other.
+
+        Parameters
+        ----------
+        features : (n, F) float64
+            See `from_rows`; n is at least 1.
+
+        Raises
+        ------
+        ValueError
+            `features` does not have F columns, or no row.
+        """
+        if features.ndim != 2 or features.shape[1] != len(self.names) or not len(features):
+            raise ValueError(
+                f"features must have the shape (n, {len(self.names)}), a column for each of "
+                f"{', '.join(self.names)} and at least one row, got {features.shape}"
+            )
+        lacking, unseen = ~np.isfinite(features), self._ratio.unseen(features)
+        apart, before = lacking | unseen, self._lacking.copy()
+        ratio, reason = self._fit(features, apart), None
+        if len(features) < FEWEST_USABLE:
+            reason = Reason.TOO_FEW_ROWS
+        elif ratio is None:
+            more = lacking.any(axis=1).sum() > unseen.any(axis=1).sum()
+            reason = Reason.FEATURES_MISSING if more else Reason.FEATURES_UNSEEN
+        elif not ratio.overlaps:
+            reason = Reason.NO_OVERLAP
+            leading = ratio.moved >= MOVED * ratio.moved.max()
+            crowded_before, crowded = (
+                _most_crowded(leading * each) for each in self._ratio.crowded(features)
+            )
+            if (~crowded_before.any(axis=1)).sum() >= FEWEST_USABLE:
+                apart |= crowded & ~apart.any(axis=1)[:, None]
+                before[~before.any(axis=1)] = crowded_before
+        return WindowSplit(
+            rows=self.rows,
+            before=before,
+            now=apart,
+            ratio=None if reason else ratio,
+            missing=lacking.mean(axis=0),
+            unseen=unseen.mean(axis=0),
+            reason=reason,
+        )
+
+    def _fit(self, features: Floats, apart: NDArray[np.bool_]) -> Ratio | None:
+        usable = ~apart.any(axis=1)
+        return self._ratio.fit(features[usable]) if usable.sum() >= FEWEST_USABLE else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowSplit:
+    """The fitted ratio of a window, which splits the change of any mean.
+
+    Parameters
+    ----------
+    rows : (M,) int64
+        The rows of the reference in use.
+    before : (M, F) bool
+        Whether these rows lack the feature.
+    now : (n, F) bool
+        Whether the rows of the window lack the feature, or have a value beyond the reference or too frequent.
+    ratio : Ratio or None
+        None if there is none.
+    missing, unseen, reason
+        See `FeatureSplit`.
+    """
+
+    rows: Ints
+    before: NDArray[np.bool_]
+    now: NDArray[np.bool_]
+    ratio: Ratio | None
+    missing: Floats
+    unseen: Floats
+    reason: Reason | None
+
+    def split(self, before: Floats, now: Floats) -> FeatureSplit:
+        """Split the change of a mean.
+
+        Parameters
+        ----------
+        before : (N,) float64
+            The confidence of each row of the reference, or another term whose mean is the metric.
+        now : (n,) float64
+            The same for each row of the window.
+
+        Raises
+        ------
+        ValueError
+            There are not as many terms as rows.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> features = rng.normal(size=(4000, 2))
+        >>> confidence = lambda x: 0.8 + 0.05 * np.tanh(x[:, 0])
+        >>> reference = SplitReference.from_rows(features, ["number", "number"], ["hour", "distance"])
+        >>> window = rng.normal(size=(500, 2)) - [1.0, 0.0]
+        >>> split = reference.fit(window).split(confidence(features), confidence(window))
+        >>> [reference.names[j] for j in split.named], round(split.change, 3), split.parts.round(3).tolist()
+        (['hour'], -0.026, [-0.025, 0.0])
+        """
+        if len(before) <= self.rows[-1] or len(now) != len(self.now):
+            raise ValueError(
+                f"before and now must have a term for each row of the reference ({self.rows[-1] + 1:,} or "
+                f"more) and of the window ({len(self.now):,}), got {len(before):,} and {len(now):,}"
+            )
+        old = before[self.rows]
+        whole, usable = ~self.before.any(axis=1), ~self.now.any(axis=1)
+        base = float(old[whole].mean())
+        many = self.now.shape[1]
+        parts, variances = np.zeros(many), np.zeros(many)
+        noise = float(now.var()) / len(now) + float(old.var()) / len(old)
+        level = base
+        if self.ratio is not None:
+            level = float(now[usable].mean())
+            parts, covariance, noise = _along_path(self.ratio, old[whole], many)
+            variances = covariance
+            noise += float(now[usable].var()) / int(usable.sum())
+        own = None if self.ratio is None else usable
+        for sign, terms, lacking, same in ((1, now, self.now, own), (-1, old, self.before, whole)):
+            part, variance = _of_unusable(terms, lacking, level if sign > 0 else base, same)
+            parts += sign * part
+            variances += variance
+        change = float(now.mean() - old.mean())
+        return FeatureSplit(
+            change=change,
+            parts=parts,
+            errors=np.sqrt(variances),
+            remainder=change - float(parts.sum()),
+            remainder_error=math.sqrt(noise),
+            missing=self.missing,
+            unseen=self.unseen,
+            reason=self.reason,
+        )
+
+
+def _most_crowded(times: Floats) -> NDArray[np.bool_]:
+    """Return whether each value is the most crowded one of its row, and crowded at all."""
+    most: NDArray[np.bool_] = (times > 0) & (times == times.max(axis=1, keepdims=True))
+    return most
+
+
+def _of_unusable(
+    terms: Floats, lacking: NDArray[np.bool_], level: float, usable: NDArray[np.bool_] | None
+) -> tuple[Floats, Floats]:
+    """Return the part of each feature that rows without it have, (F,), and the variances of these parts.
+
+    Each row is compared with `level`, which is the mean of the `usable` rows, or known without them.
+    """
+    shares = lacking / np.maximum(lacking.sum(axis=1), 1)[:, None]
+    each = shares * (terms - level)[:, None]
+    part = each.mean(axis=0)
+    if usable is not None:
+        each -= shares.mean(axis=0) * (usable * (terms - level) / usable.mean())[:, None]
+    return part, each.var(axis=0) / len(terms)
+
+
+def _along_path(ratio: Ratio, terms: Floats, many: int) -> tuple[Floats, Floats, float]:
+    """Return the part of each feature along the path, (F,), their variances, and that of the path's end."""
+    logs = _log_ratios(ratio, many)
+    whole = logs.sum(axis=0)
+    first, last = (float(_weights(whole, t) @ terms) for t in (0.0, 1.0))
+    for nodes in _NODES:
+        parts = np.zeros(many)
+        at, lengths = np.polynomial.legendre.leggauss(nodes)
+        for t, length in zip((at + 1) / 2, lengths / 2, strict=True):
+            weights = _weights(whole, t)
+            parts += length * (logs @ (weights * (terms - weights @ terms)))
+        if abs(float(parts.sum()) - (last - first)) < _EXACT:
+            break
+    variances, total = _variances(ratio, logs, terms)
+    weights = _weights(whole, 1.0)
+    return parts, variances, total + float((weights**2 * (terms - last) ** 2).sum())
+
+
+def _log_ratios(ratio: Ratio, many: int) -> Floats:
+    """Return g_j at each row of the reference, (F, N)."""
+    logs = np.zeros((many, len(ratio.weights)))
+    first = 1
+    for block in ratio.blocks:
+        own = ratio.at[first : first + block.size][block.place]
+        for j in block.features:
+            logs[j] += ratio.share(j, block) * own
+        first += block.size
+    return logs
+
+
+def _weights(logs: Floats, t: float) -> Floats:
+    """Return weights proportional to exp(t·logs), with sum 1."""
+    weights: Floats = np.exp(t * (logs - logs.max()))
+    weights /= weights.sum()
+    return weights
+
+
+def _variances(ratio: Ratio, logs: Floats, terms: Floats) -> tuple[Floats, float]:
+    """Return the variance of each feature's part, (F,), and the part of their sum's that is the ratio's."""
+    rows = evenly(len(terms), _ERROR_ROWS)
+    thinned = len(rows) / len(terms)
+    logs, terms = logs[:, rows], terms[rows]
+    weights = _weights(logs.sum(axis=0), 0.5)
+    centred = logs - (logs @ weights)[:, None]
+    apart = weights * (terms - weights @ terms)
+    third = apart * centred  # (F, rows)
+    part = third.sum(axis=1)
+    slopes = np.zeros((len(ratio.at), len(logs)))
+    first = 1
+    for block in ratio.blocks:
+        place, own = block.place[rows], slice(first, first + block.size)
+        mass = np.bincount(place, weights, block.size)
+        for j, row in enumerate(third):
+            slopes[own, j] = 0.5 * (np.bincount(place, row, block.size) - part[j] * mass)
+        direct = np.bincount(place, apart, block.size)
+        for j in block.features:
+            slopes[own, j] += ratio.share(j, block) * direct
+        first += block.size
+    factor = scipy.linalg.cho_factor(ratio.curvature, lower=False, check_finite=False)
+    covariance = slopes.T @ scipy.linalg.cho_solve(factor, slopes, check_finite=False)
+    scatter = thinned * ((third - part[:, None] * weights) ** 2).sum(axis=1)
+    return np.diag(covariance) + scatter, float(covariance.sum())

@@ -1,0 +1,206 @@
+"""The drift of features without a change, and the split of a change whose cause is known.
+
+    python -m tests.fidelity.features [drift split]
+
+`drift`: windows of a feature of 10, 13 or 34 cells that has not changed, beside a reference of 5,000 rows.
+The table gives the shares of windows whose p-value is below 1 %, whose distances exceed their thresholds at
+1 %, and whose PSI exceeds 0.1.
+
+`split`: each stream has a reference of 5,000 rows and a model that is fixed: a logistic function of four
+numbers and two texts. Its weights are random, and its logits have noise that no feature shows. Two numbers
+are correlated with the first one, `cause`; the model does not use `echo`, one of the two. A window of 500
+rows comes in which one thing has changed:
+
+* unit: `cause` comes in degrees Celsius instead of Fahrenheit;
+* minutes: `cause` is 60 times as large;
+* scale: `cause` is 1.8 times as large and lower by two standard deviations;
+* missing: 30 % of rows lack `cause`, and the model reads a low value;
+* category: in 30 % of rows a text has a category that the reference lacks, which the model takes for a weak
+  one;
+* shift: the population of `cause` moves by one standard deviation, and the correlated numbers with it;
+* far: the same by three standard deviations, where the reference has hardly any rows;
+* two: the shift, and other shares of the text's categories;
+* release: the logits of all rows are smaller;
+* none: nothing.
+
+The table counts the windows whose mean confidence changed by five points or more ("alarms"), among these the
+windows whose first named part is the cause (for `two`, both causes come first), those that name `echo`, and
+those whose rows with all features are not split. Of the windows without a change it counts those that name
+any part. Half the width of a 95 % interval stands beside each share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from monitor.base.names import FeatureKind
+from monitor.base.records import Floats
+from monitor.stats.features.drift import drift
+from monitor.stats.features.split import FeatureSplit, SplitReference
+from tests.harness import run
+
+CAUSES = ("unit", "minutes", "scale", "missing", "category", "shift", "far", "two", "release", "none")
+NAMES = ("cause", "echo", "friend", "other", "segment", "carrier")
+KINDS: tuple[FeatureKind, ...] = ("number", "number", "number", "number", "text", "text")
+CAUSE, ECHO, SEGMENT = 0, 1, 4
+REMAINDER = len(NAMES)
+FIRST = {"category": {SEGMENT}, "two": {CAUSE, SEGMENT}, "release": {REMAINDER}}
+MOVED = {"shift": 1.0, "two": 1.0, "far": 3.0}
+REFERENCE_ROWS, WINDOW_ROWS = 5000, 500
+LEAST_CHANGE = 0.05
+FIRST_REPORTED = 1000  # the first seed of the table; constants were chosen on seeds 0 to 99
+
+
+@dataclass
+class World:
+    """A model and a population.
+
+    Parameters
+    ----------
+    seed : int
+    correlation : float
+        Of `cause` with `echo` and with `friend`.
+    """
+
+    seed: int
+    correlation: float
+
+    def __post_init__(self) -> None:
+        self.rng = rng = np.random.default_rng(self.seed)
+        self.weights = np.array([rng.uniform(1.2, 2.0), 0.0, rng.uniform(-0.5, 0.5), rng.uniform(-0.8, 0.8)])
+        self.intercept = rng.uniform(2.5, 3.5)
+        self.segments = np.array([1.5, 0.7, 0.0, -0.5, -1.5]) + rng.normal(0, 0.2, 5)
+        self.carriers = rng.normal(0, 0.5, 8)
+
+    def features(self, n: int, moved: float = 0.0, shares: Floats | None = None) -> Floats:
+        """Draw n rows; `cause` is lower by `moved` standard deviations."""
+        rng, r = self.rng, self.correlation
+        cause = rng.normal(size=n) - moved
+        echo, friend = (r * cause + np.sqrt(1 - r * r) * rng.normal(size=n) for _ in range(2))
+        segment = rng.choice(5, n, p=np.array([0.3, 0.3, 0.2, 0.1, 0.1]) if shares is None else shares)
+        return np.column_stack([cause, echo, friend, rng.normal(size=n), segment, rng.integers(0, 8, n)])
+
+    def confidence(self, features: Floats, release: float = 1.0) -> Floats:
+        """Return the confidences of the model for features as they come."""
+        numbers = np.where(np.isfinite(features[:, :4]), features[:, :4], -2.0)
+        segment, carrier = features[:, 4].astype(np.int64), features[:, 5].astype(np.int64)
+        effect = np.append(self.segments, -3.0)[np.minimum(segment, 5)]
+        logit = self.intercept + numbers @ self.weights + effect + self.carriers[carrier]
+        logit += self.rng.normal(0, 0.5, len(logit))
+        score = expit(release * logit)
+        return np.maximum(score, 1 - score)
+
+    def incident(self, cause: str) -> FeatureSplit:
+        """Return the split of a window in which one thing has changed."""
+        reference = self.features(REFERENCE_ROWS)
+        before = self.confidence(reference)
+        shares = np.array([0.05, 0.05, 0.2, 0.3, 0.4]) if cause == "two" else None
+        window = self.features(WINDOW_ROWS, MOVED.get(cause, 0.0), shares)
+        hit = self.rng.random(WINDOW_ROWS) < 0.3
+        if cause == "unit":
+            window[:, CAUSE] = window[:, CAUSE] / 1.8 - 2.96
+        elif cause == "minutes":
+            window[:, CAUSE] = 60.0 * window[:, CAUSE] - 60.0
+        elif cause == "scale":
+            window[:, CAUSE] = 1.8 * window[:, CAUSE] - 2.0
+        elif cause == "missing":
+            window[hit, CAUSE] = np.nan
+        elif cause == "category":
+            window[hit, SEGMENT] = 99.0
+        now = self.confidence(window, 0.45 if cause == "release" else 1.0)
+        prepared = SplitReference.from_rows(reference, KINDS, NAMES)
+        return prepared.fit(window).split(before, now)
+
+
+@dataclass
+class Counts:
+    """What the windows of one cause show."""
+
+    alarms: int = 0
+    first: int = 0
+    echo: int = 0
+    refused: int = 0
+    named: int = 0
+    inexact: float = 0.0
+
+    def add(self, cause: str, split: FeatureSplit) -> None:
+        """Count a window."""
+        named = split.named
+        self.named += bool(named)
+        self.inexact = max(self.inexact, abs(float(split.parts.sum()) + split.remainder - split.change))
+        if abs(split.change) >= LEAST_CHANGE:
+            right = FIRST.get(cause, {CAUSE})
+            self.alarms += 1
+            self.first += set(named[: len(right)]) == right
+            self.echo += ECHO in named
+            self.refused += split.reason is not None
+
+
+def counted(cause: str, streams: int, seed: int, correlation: float) -> Counts:
+    """Count the windows of streams with these seeds."""
+    counts = Counts()
+    for k in range(streams):
+        counts.add(cause, World(seed + k, correlation).incident(cause))
+    return counts
+
+
+def drifts(windows: int = 4000) -> Iterator[str]:
+    """Shares of windows without drift."""
+    yield f"{windows:,} windows without drift, percent (python -m tests.fidelity.features drift)"
+    yield f"{'cells':>5s}{'rows':>7s}{'p-value':>9s}{'PSI':>7s}{'distance':>10s}{'PSI > 0.1':>11s}"
+    rng = np.random.default_rng(FIRST_REPORTED)
+    for cells in (10, 13, 34):
+        shares = np.ones(cells)
+        if cells > 10:  # finer tails, and a cell that is nearly empty
+            shares[[0, 1, -3, -2, -1]] = 0.01 * cells, 0.02 * cells, 0.02 * cells, 0.01 * cells, 0.0001
+        shares /= shares.sum()
+        for rows in (100, 200, 500, 2000):
+            beyond = np.zeros(4)
+            for _ in range(windows):
+                one = drift(rng.multinomial(REFERENCE_ROWS, shares), rng.multinomial(rows, shares))
+                beyond += (
+                    one.p_value < 0.01,
+                    one.psi > one.psi_threshold,
+                    one.distance > one.distance_threshold,
+                    one.psi > 0.1,
+                )
+            each = 100 * beyond / windows
+            yield f"{cells:5d}{rows:7,}{each[0]:9.1f}{each[1]:7.1f}{each[2]:10.1f}{each[3]:11.1f}"
+
+
+def share(count: int, of: int) -> str:
+    """Return a share in percent, with half the width of its 95 % interval."""
+    if not of:
+        return "-"
+    ratio = count / of
+    return f"{100 * ratio:.1f} ± {196 * math.sqrt(max(ratio * (1 - ratio), 1 / of / 4) / of):.1f}"
+
+
+def table(streams: int = 200, seed: int = FIRST_REPORTED, correlation: float = 0.7) -> Iterator[str]:
+    """Shares of windows."""
+    yield (
+        f"{streams} streams of each cause, correlation {correlation:g}, seeds from {seed} "
+        "(python -m tests.fidelity.features split)"
+    )
+    yield f"{'cause':<10s}{'alarms':>7s}{'cause first, %':>16s}{'echo named, %':>15s}{'not split, %':>14s}"
+    inexact = 0.0
+    for cause in CAUSES:
+        counts = counted(cause, streams, seed, correlation)
+        inexact = max(inexact, counts.inexact)
+        if cause == "none":
+            yield f"no change: a part is named in {share(counts.named, streams)} % of windows"
+        else:
+            cells = (share(each, counts.alarms) for each in (counts.first, counts.echo, counts.refused))
+            yield f"{cause:<10s}{counts.alarms:7d}" + "".join(
+                f"{cell:>{width}s}" for cell, width in zip(cells, (16, 15, 14), strict=True)
+            )
+    yield f"largest difference of the change and the sum of its parts: {inexact:.0e}"
+
+
+if __name__ == "__main__":
+    run({"drift": drifts, "split": table})

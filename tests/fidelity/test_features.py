@@ -1,0 +1,29 @@
+"""The part that is named first is the cause, and a correlated one is not named, in a few streams."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.fidelity.features import CAUSES, counted
+
+STREAMS = 25
+FIRST, ECHO, NONE = 0.95, 0.02, 0.01
+
+
+@pytest.mark.parametrize("cause", [each for each in CAUSES if each != "none"])
+def test_the_cause_is_named_first(cause: str) -> None:
+    """95 % of the changes of five points or more at least, less two standard errors of so few."""
+    counts = counted(cause, STREAMS, 5000, 0.7)
+    assert counts.alarms >= (5 if cause == "category" else 12)
+    error = math.sqrt(FIRST * (1 - FIRST) / counts.alarms)
+    assert counts.first / counts.alarms >= FIRST - 2 * error
+    assert counts.echo <= 1 + ECHO * counts.alarms
+    assert counts.inexact < 1e-9
+
+
+def test_without_a_change_hardly_any_part_is_named() -> None:
+    counts = counted("none", 2 * STREAMS, 5000, 0.7)
+    assert counts.named <= 2  # the probability of three or more at 1 % is 1.4 %
+    assert counts.inexact < 1e-9
