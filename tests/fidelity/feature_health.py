@@ -30,7 +30,7 @@ REFERENCE, WINDOW, FEATURES, A_DAY = 5000, 500, 16, 100
 LOST, BASE = (0.08, 0.1, 0.2), (0.0, 0.005, 0.01)
 
 
-def noticed(lost: float, base: float, streams: int) -> float:
+def share_noticed(lost: float, base: float, streams: int) -> float:
     """The share of streams whose first window names the feature, by the numbers of rows without it."""
     rng = np.random.default_rng([int(1000 * lost), int(1000 * base)])
     level = health_level(FEATURES, A_DAY)
@@ -95,7 +95,7 @@ def table(streams: int = 2000, years: float = 0.25) -> Iterator[str]:
     yield f"Named in the first window, of {streams:,} streams (python -m tests.fidelity.feature_health)"
     yield "rows without it " + "".join(f"{f'base {100 * base:.1f} %':>12}" for base in BASE)
     for lost in LOST:
-        shares = (noticed(lost, base, streams) for base in BASE)
+        shares = (share_noticed(lost, base, streams) for base in BASE)
         yield f"{100 * lost:>13.0f} % " + "".join(f"{100 * share:>10.1f} %" for share in shares)
     noticed, windows = broken_by_chance(years)
     yield ""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from tests.fidelity.feature_health import broken_by_chance, noticed, table
+from tests.fidelity.feature_health import broken_by_chance, share_noticed, table
 from tests.harness import kept
 
 
 def test_a_feature_missing_in_a_tenth_of_the_rows_is_named_in_its_first_window() -> None:
-    assert noticed(0.1, 0.01, streams=60) >= 59 / 60
+    assert share_noticed(0.1, 0.01, streams=60) >= 59 / 60
 
 
 def test_chance_breaks_no_sound_feature() -> None:
