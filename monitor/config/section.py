@@ -235,15 +235,16 @@ class AnyKind:
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            lambda value: self._adapter().validate_python(value)
+            lambda value: self.adapter().validate_python(value)
         )
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return handler(self._adapter().core_schema)
+        return handler(self.adapter().core_schema)
 
-    def _adapter(self) -> TypeAdapter[Any]:
+    def adapter(self) -> TypeAdapter[Any]:
+        """Return pydantic's adapter of the union of the sections."""
         return _adapter_of(tuple((tag, entry.section) for tag, entry in self._table.items()), self._default)
 
 

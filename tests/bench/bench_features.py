@@ -28,7 +28,7 @@ CELLS = 16
 
 
 def drift_seconds(many: int, n: int) -> float:
-    """Seconds for the drift of so many features of a window of n rows."""
+    """Return the seconds for the drift of `many` features of a window of n rows."""
     rng = np.random.default_rng(many)
     shares = rng.dirichlet(np.full(CELLS, 5.0), many)
     before = [rng.multinomial(MOST_ROWS, each) for each in shares]

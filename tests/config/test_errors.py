@@ -2,11 +2,13 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from monitor.base.registry import SOURCES, load
+from monitor.base.names import DEFAULT_TASK
+from monitor.base.registry import SOURCES, TASK_KINDS, load
 from monitor.config.messages import TEMPLATES, findings, show_path
-from monitor.config.root import Config, SourceConfig
+from monitor.config.root import Config
+from monitor.config.section import AnyKind
 from tests.config.test_messages import PLACES, SCHEMA, changed
 from tests.examples import examples
 
@@ -68,9 +70,11 @@ def raisable(node) -> set[str]:
 
 
 def test_every_error_that_the_schema_can_raise_has_its_sentence():
-    sources = TypeAdapter(SourceConfig).core_schema  # of the table, when a value is checked
-    sections = [load(entry.section).__pydantic_core_schema__ for entry in SOURCES.values()]
-    assert raisable([Config.__pydantic_core_schema__, sources, sections]) == set(TEMPLATES)
+    tables = [AnyKind(SOURCES), AnyKind(TASK_KINDS, DEFAULT_TASK)]  # read when a value is validated
+    unions = [table.adapter().core_schema for table in tables]
+    entries = [*SOURCES.values(), *TASK_KINDS.values()]
+    sections = [load(entry.section).__pydantic_core_schema__ for entry in entries]
+    assert raisable([Config.__pydantic_core_schema__, unions, sections]) == set(TEMPLATES)
 
 
 def refused(data) -> ValidationError | None:

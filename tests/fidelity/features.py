@@ -119,7 +119,7 @@ class World:
 
 @dataclass
 class Counts:
-    """What the windows of one cause show."""
+    """Verdicts on the windows of one cause."""
 
     alarms: int = 0
     first: int = 0

@@ -165,7 +165,7 @@ def test_methods_and_coroutines_are_observed_with_their_arguments(
             raise RuntimeError("the model has failed")
 
     model = Model()
-    assert (model.plain({"id": "a"}), model.plain.__doc__) == ([0.1, 0.9], "Says no.")
+    assert (model.plain({"id": "a"}), model.plain.__doc__) == ([0.1, 0.9], "Answer no.")
     assert asyncio.run(model.waiting({"id": "b"})) == [0.2, 0.8]
     with pytest.raises(RuntimeError, match="the model has failed"):
         model.fails({"id": "c"})

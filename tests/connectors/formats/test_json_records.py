@@ -163,7 +163,7 @@ def test_columns_of_features_are_read_alike_with_gaps_and_without():
         [other] = decode(*records).batches
         np.testing.assert_array_equal(other.features[:3], batch.features)
         assert np.isnan(other.features[3, 1])
-    assert batch.features[0, 0] == batch.features[2, 0] != batch.features[1, 0]
+    assert batch.features[0, 1] == batch.features[2, 1] != batch.features[1, 1]
 
 
 def test_each_row_with_a_text_that_is_no_unicode_is_rejected():
