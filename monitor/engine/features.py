@@ -13,6 +13,7 @@ from monitor.base.records import Floats, Ints
 from monitor.config.root import Task
 from monitor.config.task import window_rows
 from monitor.reports.features import BrokenFeature, FeatureRates
+from monitor.stats.features.drift import discoveries, drift
 from monitor.stats.features.health import (
     ASSUMED_WINDOWS_PER_DAY,
     FeatureNorm,
@@ -28,7 +29,7 @@ _DECIMALS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureBins:
+class FeatureBaseline:
     """The tables and the rates of the features in the rows to which windows are compared."""
 
     tables: tuple[FeatureTable, ...]
@@ -37,7 +38,7 @@ class FeatureBins:
     @classmethod
     def from_rows(
         cls, kinds: Mapping[str, FeatureKind], features: Floats, window_rows: int, step: int = 1
-    ) -> FeatureBins:
+    ) -> FeatureBaseline:
         """Return the tables and rates of rows (N, F) in order of time: see `FeatureNorm.from_values`."""
         columns = list(zip(kinds.values(), features.T, strict=True))
         return cls(
@@ -83,16 +84,16 @@ class FirstRows(msgspec.Struct, frozen=True):
             some.copy() if self.sample is None else np.concatenate([self.sample, some]),
         )
 
-    def bins(self, kinds: Mapping[str, FeatureKind], window_rows: int) -> FeatureBins:
+    def bins(self, kinds: Mapping[str, FeatureKind], window_rows: int) -> FeatureBaseline:
         """Return the tables of the sample, with the rates of missing values in all rows."""
         sample = np.zeros((0, len(kinds))) if self.sample is None else self.sample
         step = max(1, round(self.rows / max(len(sample), 1)))
-        bins = FeatureBins.from_rows(kinds, sample, window_rows, step)
+        bins = FeatureBaseline.from_rows(kinds, sample, window_rows, step)
         norms = (
             msgspec.structs.replace(norm, missing=Rate(count, self.rows, worst))
             for norm, count, worst in zip(bins.norms, self.missing, self.worst, strict=True)
         )
-        return FeatureBins(bins.tables, tuple(norms))
+        return FeatureBaseline(bins.tables, tuple(norms))
 
 
 class FeaturesState(msgspec.Struct, frozen=True):
@@ -151,7 +152,7 @@ class FeatureWatch:
     def __init__(
         self,
         task: Task,
-        from_reference: Callable[[], FeatureBins] | None,
+        from_reference: Callable[[], FeatureBaseline] | None,
         windows: int,
         resume: FeaturesState | None = None,
     ) -> None:
@@ -161,25 +162,28 @@ class FeatureWatch:
         self._windows = windows
         self._level = health_level(len(self._kinds), windows_per_day(task))
         self._from_reference = from_reference
-        self._bins: FeatureBins | None = None  # of the reference: computed for the first window
+        self._bins: FeatureBaseline | None = None  # of the reference: computed for the first window
         self._first = state.first or FirstRows()
         if state.reference is not None and from_reference is None:
             self._bins = self._restored(state, state.reference)
         self._size, self._missing, self._counts = state.rows, state.missing, state.counts
         self.broken = state.broken
+        self._rates: dict[str, FeatureRates] | None = None  # of the last closed window, once they are needed
 
-    def _restored(self, state: FeaturesState, counts: Ints) -> FeatureBins:
+    def _restored(self, state: FeaturesState, counts: Ints) -> FeatureBaseline:
         parts = zip(self._kinds.values(), state.values, counts, strict=True)
-        return FeatureBins(tuple(FeatureTable(*each) for each in parts), state.norms)
+        return FeatureBaseline(tuple(FeatureTable(*each) for each in parts), state.norms)
 
     def restart(self) -> None:
         """Wait for new first windows, unless there is a reference."""
         if self._from_reference is None:
             self._bins, self._first, self._counts, self.broken = None, FirstRows(), None, ()
+            self._rates = None
 
     def close(self, features: Floats) -> tuple[BrokenFeature, ...]:
         """Count the features of a closed window, (n, F), and return their faults."""
         bins = self._known_bins()
+        self._rates = None
         self._size = len(features)
         self._missing = tuple(np.isnan(features).sum(axis=0).tolist())
         if bins is None:
@@ -199,22 +203,33 @@ class FeatureWatch:
         )
         return self.broken
 
-    def _known_bins(self) -> FeatureBins | None:
+    def _known_bins(self) -> FeatureBaseline | None:
         if self._bins is None and self._from_reference is not None:
             self._bins = self._from_reference()
         return self._bins
 
     def rates(self) -> dict[str, FeatureRates]:
         """Return the rates of each feature in the last closed window; empty before it."""
-        if not self._size:
-            return {}
-        if self._counts is None:
+        if self._rates is None:
+            self._rates = self._computed_rates() if self._size else {}
+        return self._rates
+
+    def _computed_rates(self) -> dict[str, FeatureRates]:
+        bins = self._known_bins()
+        if self._counts is None or bins is None:
             return {
                 name: FeatureRates(missing / self._size, None)
                 for name, missing in zip(self._kinds, self._missing, strict=True)
             }
-        shares = self._counts[:, [MISSING, OUTSIDE]] / self._size
-        return {name: FeatureRates(*own) for name, own in zip(self._kinds, shares.tolist(), strict=True)}
+        distances = [drift(table.counts, own) for table, own in zip(bins.tables, self._counts, strict=True)]
+        discovered = discoveries(np.array([each.p_value for each in distances])).tolist()
+        shares = (self._counts[:, [MISSING, OUTSIDE]] / self._size).tolist()
+        return {
+            name: FeatureRates(missing, unseen, own, differs and own.distance > own.distance_threshold)
+            for name, (missing, unseen), own, differs in zip(
+                self._kinds, shares, distances, discovered, strict=True
+            )
+        }
 
     def snapshot(self) -> FeaturesState:
         """Return the state; tables of a reference are left out, as the reference gives them again."""

@@ -20,7 +20,7 @@ from monitor.base.results import Estimate
 from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
-from monitor.engine.features import FeatureBins
+from monitor.engine.features import FeatureBaseline
 from monitor.engine.label_alarm import LabelBaseline
 from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.auto import AutoCalibrator, Choice, choose
@@ -194,9 +194,11 @@ class Reference:
             references += [others] * len(near)
         return references
 
-    def feature_bins(self, features: Mapping[str, FeatureKind], window_rows: int) -> FeatureBins:
+    def feature_baseline(self, features: Mapping[str, FeatureKind], window_rows: int) -> FeatureBaseline:
         """Return the counts and rates of the features, with which windows are compared; computed once."""
-        return self._once("feature bins", lambda: FeatureBins.from_rows(features, self.features, window_rows))
+        return self._once(
+            "feature bins", lambda: FeatureBaseline.from_rows(features, self.features, window_rows)
+        )
 
     def _prepared(self, rows: Ints, features: Mapping[str, FeatureKind]) -> CovariateReference:
         return CovariateReference.from_rows(

@@ -94,7 +94,9 @@ class SeriesSettings:
         if reference is None:
             return FeatureWatch(task, None, windows, state)
         rows = reference
-        return FeatureWatch(task, lambda: rows.feature_bins(task.features, task.window.size), windows, state)
+        return FeatureWatch(
+            task, lambda: rows.feature_baseline(task.features, task.window.size), windows, state
+        )
 
     def correcting(self, reference: Reference | None, first_row: int, state: CorrectingState) -> Correcting:
         """Return the correction of the accuracy by labels, with settings from the calibration's reference."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from monitor.stats.features.drift import Drift
 from monitor.stats.features.health import FaultKind
 
 
@@ -33,14 +34,25 @@ class BrokenFeature(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FeatureRates:
-    """The rates of a feature in the last closed window, 0 to 1.
+    """The rates of a feature in the last closed window, and its distance from the reference.
 
-    `unseen` is the share of texts that the reference lacks or of numbers beyond its range; None while nothing
-    is known of the reference.
+    Parameters
+    ----------
+    missing : float
+        The share of rows without the feature, 0 to 1.
+    unseen : float or None
+        The share of texts that the reference lacks or of numbers beyond its range, 0 to 1; None while nothing
+        is known of the reference.
+    drift : Drift or None
+        The distance from the distribution in the reference; None while nothing is known of it.
+    drifted : bool
+        Whether the distance exceeds its threshold, and the feature is among the window's `discoveries`.
     """
 
     missing: float
     unseen: float | None
+    drift: Drift | None = None
+    drifted: bool = False
 
 
 _FAULTS = {

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from monitor.base.errors import ConfigError
+from monitor.base.records import Ints
 from monitor.cli.trial import ReferenceTrial
 from monitor.config.root import Config, Task
 from monitor.engine.reference import Reference
@@ -17,6 +18,7 @@ from monitor.reports.features import BrokenFeature, FeatureRates, sentence
 from monitor.reports.reader import from_json
 from monitor.reports.views import SeriesState, SeriesView
 from monitor.reports.window_report import WindowReport, to_json
+from monitor.stats.features.drift import drift
 from tests.engine.test_covariates import FEATURES, flights
 from tests.streams import Record, Rig, lines, reference_of, task
 
@@ -60,6 +62,11 @@ def view(one: Rig) -> SeriesView:
     return whole
 
 
+def carriers(records: list[Record]) -> Ints:
+    """Return how many records have the carrier A, and how many B."""
+    return np.unique([record["features"]["carrier"] for record in records], return_counts=True)[1]
+
+
 def faults(reports: list[WindowReport]) -> list[list[tuple[str, str]]]:
     return [[(each.feature, each.fault) for each in report.broken_features] for report in reports]
 
@@ -79,7 +86,27 @@ def test_a_missing_feature_is_named_in_its_first_window_and_costs_the_trust() ->
     assert seen.trust is None
     assert seen.broken_features == (broken,)
     assert seen.features is not None
-    assert seen.features["hour"] == FeatureRates(pytest.approx(broken.ratio), 0.0)
+    hour = seen.features["hour"]
+    assert (hour.missing, hour.unseen, hour.drifted) == (pytest.approx(broken.ratio), 0.0, True)
+
+
+def test_a_feature_that_drifts_is_named_and_costs_no_trust() -> None:
+    one = rig()
+    one.feed(stream(WINDOW))
+    assert [rates.drifted for rates in (view(one).features or {}).values()] == [False, False]
+    for rates in (view(one).features or {}).values():
+        assert rates.drift is not None
+        assert 0 < rates.drift.distance < rates.drift.distance_threshold < 0.3
+    moved = flights(2, WINDOW, 0.9, labelled=False)
+    one.feed(moved)
+    seen = view(one)
+    assert seen.state is not SeriesState.UNTRUSTED
+    assert seen.features is not None
+    carrier = seen.features["carrier"]
+    assert carrier.drifted
+    assert carrier.drift is not None
+    assert carrier.drift.distance > 2 * carrier.drift.distance_threshold
+    assert carrier.drift == drift(carriers(flights(0, 5000, 0.3)), carriers(moved))
 
 
 def test_the_state_clears_when_the_rate_is_normal_again() -> None:

@@ -24,7 +24,7 @@ def untested_features(tasks: Mapping[str, Task], references: References) -> Iter
     """
     for name, task in tasks.items():
         for model, reference in references.get(name, {}).items() if task.features else ():
-            norms = reference.feature_bins(task.features, task.window.size).norms
+            norms = reference.feature_baseline(task.features, task.window.size).norms
             for feature, norm in zip(task.features, norms, strict=True):
                 if norm.outside is not None or not norm.rows:
                     continue

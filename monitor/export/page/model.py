@@ -47,6 +47,7 @@ from monitor.export.page.words import (
     table,
     text,
 )
+from monitor.reports.features import FeatureRates
 from monitor.reports.views import EngineView, SeriesView
 from monitor.reports.window_report import WindowReport, seconds_of
 from monitor.stats.estimate.hajek import WeightedCounts, hajek
@@ -150,6 +151,7 @@ class _Page:
             "others": self._small_multiples(),
             "compared": self._compared(),
             "window": self._window(),
+            "features": self._features(),
             "alarms": self._alarms(),
             "labels": self._labels(),
             "confidences": self._confidences(),
@@ -279,6 +281,29 @@ class _Page:
             yield f'<a href="{self._here(window=report.window + 1)}">Window after</a>'
             yield f'<a href="{self._here(window="")}">Newest window</a>'
 
+    def _features(self) -> Iterator[str]:
+        """Yield the features of the newest window, those that differ most from the reference first."""
+        rates = self.one.features
+        if not rates:
+            return
+        faults = {each.feature: each.fault.replace("_", " ") for each in self.one.broken_features}
+        names = sorted(rates, key=lambda name: (name not in faults, -_excess(rates[name])))
+        yield "<h2>Features</h2>"
+        rows = (
+            f'<tr><th scope="row">{text(name)}</th>{numbers(_feature_cells(rates[name]))}'
+            f"<td>{_verdict(rates[name], faults.get(name, ''))}</td></tr>"
+            for name in names
+        )
+        heads = (
+            "Feature",
+            "#Missing",
+            "#Not in the reference",
+            "#Distance",
+            "#By chance",
+            "Verdict",
+        )
+        yield from table("Features of the newest window, the farthest first", heads, rows)
+
     def _alarms(self) -> Iterator[str]:
         reports = self._reports
         if not reports or not any(report.charts for report in reports):
@@ -402,3 +427,23 @@ def _timeline(metric: str, alarms: Sequence[AlarmLine], reports: Sequence[Window
         for a in alarms
     ]
     return timeline(f"Alarms of {metric}: {', '.join(words)}", shares)
+
+
+def _excess(rates: FeatureRates) -> float:
+    """Return the distance of a feature in units of its threshold; 0 while it is unknown."""
+    return rates.drift.distance / rates.drift.distance_threshold if rates.drift else 0.0
+
+
+def _feature_cells(rates: FeatureRates) -> list[str]:
+    shares = [f"{percent(rates.missing)} %", "" if rates.unseen is None else f"{percent(rates.unseen)} %"]
+    if rates.drift is None:
+        return [*shares, "", ""]
+    return [*shares, f"{rates.drift.distance:.3f}", f"{rates.drift.distance_threshold:.3f}"]
+
+
+def _verdict(rates: FeatureRates, fault: str) -> str:
+    if fault:
+        return f'<span class="bad">broken: {fault}</span>'
+    if rates.drift is None:
+        return "no reference yet"
+    return "has drifted" if rates.drifted else "as in the reference"

@@ -196,6 +196,18 @@ FAMILIES: dict[str, MetricFamily] = {
         "ratio",
         rows="monitor.export.prometheus.rows:feature_unseen_rows",
     ),
+    "feature_distance_ratio": MetricFamily(
+        "gauge",
+        "Jensen-Shannon distance of the feature in the last closed window from the reference, 0 to 1.",
+        "ratio",
+        rows="monitor.export.prometheus.rows:feature_distance_rows",
+    ),
+    "feature_distance_threshold_ratio": MetricFamily(
+        "gauge",
+        "Distance that a window of as many rows exceeds by chance in one of a hundred, 0 to 1.",
+        "ratio",
+        rows="monitor.export.prometheus.rows:feature_threshold_rows",
+    ),
     "feature_broken_ratio": MetricFamily(
         "gauge",
         "Share of the rows of the last closed window with a fault, 0 to 1; only while the feature is broken. "

@@ -84,6 +84,20 @@ def feature_unseen_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float
             yield {"feature": text(name)}, rates.unseen
 
 
+def feature_distance_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield the distance of each feature from the reference."""
+    for name, rates in (one.features or {}).items():
+        if rates.drift is not None:
+            yield {"feature": text(name)}, rates.drift.distance
+
+
+def feature_threshold_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield the distance of each feature that chance exceeds rarely."""
+    for name, rates in (one.features or {}).items():
+        if rates.drift is not None:
+            yield {"feature": text(name)}, rates.drift.distance_threshold
+
+
 def feature_broken_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the share of rows with each fault of a broken feature."""
     for each in one.broken_features:

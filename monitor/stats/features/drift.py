@@ -113,7 +113,7 @@ def drift(before: Ints, now: Ints, level: float = LEVEL) -> Drift:
     table = _joined(np.stack([before, now]).astype(np.float64))
     cells = table.shape[1]
     if cells < 2:
-        return Drift(1.0, 0.0, math.inf, 0.0, math.inf)
+        return Drift(1.0, 0.0, math.inf, 0.0, 1.0)
     per_row = float((1.0 / table.sum(axis=1)).sum())
     threshold = per_row * float(chdtri(cells - 1, level))
     shares = (table + 0.5) / (table + 0.5).sum(axis=1, keepdims=True)

@@ -142,7 +142,7 @@ class FeatureBins:
         return precision
 
 
-class Block(NamedTuple):
+class ParameterGroup(NamedTuple):
     """A group of parameters of one feature or of a pair.
 
     Parameters
@@ -162,7 +162,7 @@ class Block(NamedTuple):
     size: int
     prior: Floats
 
-    def select(self, rows: Ints) -> Block:
+    def select(self, rows: Ints) -> ParameterGroup:
         """Return the block with some of the rows."""
         return self._replace(place=self.place[rows])
 
@@ -173,7 +173,7 @@ class Ratio:
 
     Parameters
     ----------
-    blocks : tuple of Block
+    blocks : tuple of ParameterGroup
         The parameters of the features and pairs, with the places of the reference's rows.
     at : (1 + P,) float64
         The intercept, and the parameters of all blocks in order.
@@ -192,7 +192,7 @@ class Ratio:
         standard errors of chance, at least 0.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[ParameterGroup, ...]
     at: Floats
     curvature: Floats
     weights: Floats
@@ -200,7 +200,7 @@ class Ratio:
     rows: int
     moved: Floats
 
-    def share(self, feature: int, block: Block) -> float:
+    def share(self, feature: int, block: ParameterGroup) -> float:
         """Return the share of a block's log-ratio that belongs to one of its features.
 
         A pair belongs to the feature whose own distribution moved more; where none moved, half to each.
@@ -299,7 +299,7 @@ class RatioReference:
         own = [bins.parameters(features[:, k]) for k, bins in enumerate(self.bins)]
         places = [np.concatenate(each) for each in zip(self.places, own, strict=True)]
         blocks = [
-            Block((k,), place, bins.size, bins.prior())
+            ParameterGroup((k,), place, bins.size, bins.prior())
             for k, (place, bins) in enumerate(zip(places, self.bins, strict=True))
         ]
         rows = np.append(evenly(old, _FITTED_ROWS), np.arange(old, old + n))
@@ -331,7 +331,7 @@ class RatioReference:
                 largest = max(largest, abs(away) / spread)
         return largest
 
-    def _pairs(self, places: Sequence[Ints], weights: Floats, n: int) -> list[Block]:
+    def _pairs(self, places: Sequence[Ints], weights: Floats, n: int) -> list[ParameterGroup]:
         """Return blocks for the pairs of features that differ most between window and weighted reference."""
         coarse = [bins.coarse[place] for bins, place in zip(self.bins, places, strict=True)]
         many = [int(bins.coarse.max()) + 1 for bins in self.bins]
@@ -341,7 +341,7 @@ class RatioReference:
             place = coarse[a] * many[b] + coarse[b]
             sure = _difference(place, size, weights, n, (many[a] - 1) * (many[b] - 1))
             if sure > _PAIR_SURE:
-                different.append((sure, Block((a, b), place, size, _PAIR * np.eye(size))))
+                different.append((sure, ParameterGroup((a, b), place, size, _PAIR * np.eye(size))))
         different.sort(key=lambda each: -each[0])
         return [block for _, block in different[:_MOST_PAIRS]]
 
@@ -362,7 +362,7 @@ def evenly(n: int, most: int) -> Ints:
     return rows
 
 
-def _line(blocks: Sequence[Block], at: Floats) -> Floats:
+def _line(blocks: Sequence[ParameterGroup], at: Floats) -> Floats:
     """Return each row's log-odds of belonging to the window: the intercept plus a parameter of each block."""
     log_odds = np.full(len(blocks[0].place), at[0])
     first = 1
@@ -378,7 +378,7 @@ class _Regression:
     The last n rows belong to the window. Parameter 0 is the intercept, which has no prior.
     """
 
-    def __init__(self, blocks: Sequence[Block], n: int) -> None:
+    def __init__(self, blocks: Sequence[ParameterGroup], n: int) -> None:
         edges = np.cumsum([1, *(block.size for block in blocks)]).tolist()
         self._blocks, self._n, self._rows = blocks, n, len(blocks[0].place)
         self._own = [slice(first, past) for first, past in pairwise(edges)]

@@ -23,6 +23,8 @@ from monitor.export.page.model import RUNBOOKS
 from monitor.export.page.windows import RecentWindows, alarms_of, chart_columns
 from monitor.export.rules import runbook, runbook_names
 from monitor.reports.window_report import WindowReport, rfc3339, to_json
+from tests.engine.test_covariates import flights
+from tests.engine.test_features import reference, watched
 from tests.export.page.page_reading import Reader, reading, serving
 from tests.streams import Rig, answers, compared, task
 
@@ -70,6 +72,29 @@ def client(rig: Rig, reports: list[WindowReport]) -> Iterator[httpx.Client]:
     windows.add(reports)
     with serving(rig, windows) as client:
         yield client
+
+
+def test_features_are_listed_with_the_broken_and_the_farthest_first() -> None:
+    one = Rig(watched(), {"t": reference()})
+    windows = RecentWindows()
+    moved = [record | {"groups": {}} for record in flights(2, 250, 0.9, labelled=False)]
+    windows.add(one.feed(moved))
+    with serving(one, windows) as client:
+        _, _, table = page(client, "/models/t/erm").text.partition("Features of the newest window")
+    pattern = r"^\|(\w+)\|[\d.]+ %\|[\d.]+ %\|(0\.\d{3})\|(0\.\d{3})\|(.+)$"
+    rows = re.findall(pattern, table, re.MULTILINE)
+    assert [(name, verdict) for name, *_, verdict in rows] == [
+        ("carrier", "has drifted"),
+        ("hour", "as in the reference"),
+    ]
+    assert float(rows[0][1]) > float(rows[0][2])
+    assert float(rows[1][1]) < float(rows[1][2])
+    lost = [record | {"features": {"carrier": "A"}} for record in flights(3, 250, 0.3, labelled=False)]
+    windows.add(one.feed(lost))
+    with serving(one, windows) as client:
+        _, _, table = page(client, "/models/t/erm").text.partition("Features of the newest window")
+    verdicts = re.findall(r"^\|(\w+)\|.*\|broken: (\w+)$", table, re.MULTILINE)
+    assert verdicts == [("hour", "missing"), ("carrier", "constant")]
 
 
 def of(reports: list[WindowReport], model: str = "erm", group: str = "") -> list[WindowReport]:

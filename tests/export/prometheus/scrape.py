@@ -35,6 +35,7 @@ from monitor.reports.views import (
     SourceView,
 )
 from monitor.stats.charts.base import Verdict
+from monitor.stats.features.drift import Drift
 from monitor.stats.histograms import CalibrationCurve, ConfidenceHistogram, Distributions
 from monitor.stats.pairwise.standing import ModelStanding, Standing
 
@@ -95,7 +96,10 @@ WATCHED = SeriesView(
         ("carrier", "missing"): 0,
         ("carrier", "unseen"): 4,
     },
-    features={"hour": FeatureRates(0.412, 0.0), "carrier": FeatureRates(0.0, 0.008)},
+    features={
+        "hour": FeatureRates(0.412, 0.0, Drift(0.0, 2.25, 0.06, 0.4375, 0.1015625), True),
+        "carrier": FeatureRates(0.0, 0.008),
+    },
     broken_features=(BrokenFeature("hour", "missing", 0.412, 0.002),),
     attributions=(
         Attribution(

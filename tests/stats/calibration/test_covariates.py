@@ -103,11 +103,11 @@ def test_the_fit_with_numbers_and_pairs_is_the_minimum_of_the_objective() -> Non
         for k, (place, part) in enumerate(zip(reference._ratio.places, parts, strict=True))
     ]
     blocks = [
-        ratio.Block((k,), place, part.size, part.prior())
+        ratio.ParameterGroup((k,), place, part.size, part.prior())
         for k, (place, part) in enumerate(zip(places, parts, strict=True))
     ]
     pair = parts[0].coarse[places[0]] * 4 + parts[1].coarse[places[1]]
-    blocks.append(ratio.Block((0, 1), pair, 16, ratio._PAIR * np.eye(16)))
+    blocks.append(ratio.ParameterGroup((0, 1), pair, 16, ratio._PAIR * np.eye(16)))
     design = np.concatenate([np.eye(block.size)[block.place] for block in blocks], axis=1)
     prior = np.zeros((design.shape[1],) * 2)
     first = 0

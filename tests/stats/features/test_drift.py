@@ -72,7 +72,7 @@ def test_a_joined_cell_that_is_still_small_takes_the_next() -> None:
 @pytest.mark.parametrize("window", [[0, 0], [3, 1]])
 def test_too_few_rows_show_no_drift(window: list[int]) -> None:
     assert sum(window) < FEWEST_EXPECTED
-    assert drift(np.array([500, 500]), np.array(window)) == Drift(1.0, 0.0, math.inf, 0.0, math.inf)
+    assert drift(np.array([500, 500]), np.array(window)) == Drift(1.0, 0.0, math.inf, 0.0, 1.0)
 
 
 def test_a_disjoint_window_has_almost_the_largest_distance() -> None:
