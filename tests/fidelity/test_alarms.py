@@ -29,7 +29,7 @@ def test_an_alarm_is_right_if_the_truth_is_bad_within_five_windows() -> None:
     bad, on = np.zeros((2, 30), dtype=bool)
     bad[[4, 20, 21]] = True
     on[[0, 1, 8, 21]] = True
-    assert Signal.of(on, bad) == Signal(alarms=3, right=2, found=1, drops=2, windows=4.0)
+    assert Signal.of(on, bad) == Signal(alarms=3, right=2, caught=1, drops=2, windows=4.0)
 
 
 def test_an_alarm_by_labels_is_on_while_the_truth_is_bad_and_a_surer_one_is_on_less() -> None:

@@ -22,7 +22,7 @@ def test_what_a_sample_is_told_to_cost_is_what_samples_differ_by() -> None:
     costs = cost(2, rows=4000, labelled=100, many=600, samples=6, seeds=2)
     assert abs(costs.claimed - costs.measured) < 3 * costs.error
     assert costs.claimed < 0.6 * costs.evenly
-    assert 0 < costs.told_wider < 10
+    assert 0 < costs.claimed_wider < 10
 
 
 def test_the_kept_table_is_of_a_run_in_full() -> None:
