@@ -292,8 +292,8 @@ class RatioReference:
         >>> rng = np.random.default_rng(0)
         >>> reference = RatioReference.from_rows(rng.integers(0, 2, (4000, 1)) * 1.0, ["text"])
         >>> ratio = reference.fit((rng.random((1000, 1)) < 0.8) * 1.0)  # 0 in a fifth of the rows, not a half
-        >>> ratio.weights[reference.values[0] == 0].round(1).max(), ratio.overlaps
-        (np.float64(0.4), True)
+        >>> round(float(ratio.weights[reference.values[0] == 0].max()), 1), ratio.overlaps
+        (0.4, True)
         """
         old, n = len(self.values[0]), len(features)
         own = [bins.parameters(features[:, k]) for k, bins in enumerate(self.bins)]
