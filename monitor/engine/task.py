@@ -203,17 +203,7 @@ class TaskEngine(TaskLogic):
         partitions: tuple[str, ...],
         sequence: Ints,
     ) -> TaskOutput:
-        """Process the task's answers and labels of a chunk, in order of arrival.
-
-        Parameters
-        ----------
-        answers, labels
-            None if the chunk holds no answers, or no labels, of this task.
-        partitions : tuple of str
-            The names that the batch's `partition` indexes.
-        sequence : (n,) int64
-            The sequence number of each record in the stream, in the chunk's order.
-        """
+        """Process the task's answers and labels of a chunk, in order of arrival."""
         output = TaskOutput()
         if answers is not None:
             series = self._index.models(answers.batch)
@@ -382,15 +372,6 @@ class TaskEngine(TaskLogic):
 
         A refit changes all models, so records wait for a window of any model. Otherwise a record waits only
         for a window of its own model.
-
-        Parameters
-        ----------
-        batch : Batch
-        labels : LabelBatch or None
-        arrival : (m,) float64
-            The latest time that the clock may show at each place of the chunk's order, nondecreasing.
-        now : float
-            The time of the clock before the chunk.
         """
         known = {s.settings.model: s.open_window for s in self.series if not s.settings.group}
         window = self._settings.task.window

@@ -88,15 +88,6 @@ class ArenaEngine(TaskLogic):
         """Process the comparisons and verdicts in a part of a chunk.
 
         Verdicts are counted immediately, so the part must end where a window may close.
-
-        Parameters
-        ----------
-        answers, labels
-            None if the part holds no comparisons, or no verdicts, of this arena.
-        partitions : tuple of str
-            The names that the batch's `partition` indexes.
-        sequence : (n,) int64
-            The sequence number of each record in the stream, in the order of the part.
         """
         reports = self._take_overdue()
         if answers is None:
@@ -121,15 +112,7 @@ class ArenaEngine(TaskLogic):
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
         """Return the place after the first comparison at which a window may close, or the number of records.
 
-        Parameters
-        ----------
-        batch : Batch
-        labels : LabelBatch or None
-            Ignored: verdicts close no window.
-        arrival : (m,) float64
-            The latest time that the clock may show at each place of the chunk's order, nondecreasing.
-        now : float
-            The time of the clock before the chunk.
+        Verdicts close no window, so the labels are ignored.
         """
         place = self._window.may_close(arrival[batch.order], now)
         return int(batch.order[place]) + 1 if place < len(batch) else len(arrival)

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from monitor.base.names import FeatureKind
 from monitor.base.records import Floats, Ints
+from monitor.stats.features.tables import BEYOND
 
 FEWEST_EFFECTIVE = 100.0
 """The smallest effective size of the weighted reference."""
@@ -48,7 +49,6 @@ CROWDED = 3.0
 
 _MOST_LEVELS = 40  # categories of a text with a parameter; rarer ones share one
 _QUANTILES = np.concatenate([[0.01, 0.03], np.arange(1, 20) / 20, [0.97, 0.99]])
-_BEYOND = 0.1  # share of the range of a number
 _COARSE = 4  # bins of a number in a pair
 _COARSE_LEVELS = 6
 _CATEGORY = 1.0  # precisions of the prior, in 1 / nats²
@@ -100,7 +100,7 @@ class FeatureBins:
         count = np.bincount(edges.searchsorted(values), minlength=len(edges) + 1)
         before = (count.cumsum() - count / 2) / len(values)
         low, high = float(values.min()), float(values.max())
-        beyond = _BEYOND * (high - low)
+        beyond = BEYOND * (high - low)
         coarse = np.minimum((_COARSE * before).astype(np.int64), _COARSE - 1)
         return cls("number", edges, np.arange(len(count)), coarse, low - beyond, high + beyond)
 
