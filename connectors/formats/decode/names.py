@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from math import isfinite
 from operator import itemgetter
 from types import NoneType
@@ -379,33 +380,61 @@ def encode_features(values: Sequence[object], layout: TaskLayout, faults: Faults
             if not isinstance(value, dict | None):
                 message = f"$.features: expected an object, got {shown(value)}"
                 faults.add(row, RejectReason.WRONG_TYPE, message)
-    names = [name for name, _ in layout.features]
-    for j, ((name, kind), column) in enumerate(
-        zip(layout.features, _feature_columns(values, names), strict=True)
-    ):
-        if absent(column):
+    faulty = []
+    for kind, encode_cells in _ENCODE_CELLS.items():
+        own = [j for j, (_, each) in enumerate(layout.features) if each == kind]
+        if not own:
             continue
-        features[:, j] = _codes(column, name, faults) if kind == "text" else _numbers(column, name, faults)
+        try:
+            cells = encode_cells(_cells(values, [layout.features[j][0] for j in own]))
+        except (TypeError, ValueError, OverflowError):  # a value has another type
+            faulty += own
+        else:
+            features[:, own] = cells.reshape(len(values), len(own))
+    for j in sorted(faulty):
+        name, kind = layout.features[j]
+        encode_column = _codes if kind == "text" else _numbers
+        features[:, j] = encode_column(_cells(values, [name]), name, faults)
     return features
 
 
-def _feature_columns(values: Sequence[object], names: Sequence[str]) -> Iterable[Sequence[object]]:
-    """Return the column of each feature, None where it is absent."""
-    if len(names) > 1:
-        with suppress(KeyError, TypeError):  # a row lacks a feature, or all of them
-            return zip(*map(itemgetter(*names), values), strict=True)  # type: ignore[arg-type]
-    rows = [each if isinstance(each, dict) else _NO_FEATURES for each in values]
-    return ([each.get(name) for each in rows] for name in names)
+def _cells(values: Sequence[object], names: Sequence[str]) -> Sequence[object]:
+    """Return the features of the first row, then those of the second row, and so on; None for an absent one.
+
+    Reading row by row takes half the time of reading column by column, because rows are apart in memory.
+    """
+    try:
+        cells = list(map(itemgetter(*names), values))  # type: ignore[arg-type]
+    except (KeyError, TypeError):  # a row lacks a feature, or all of them
+        rows = [each if isinstance(each, dict) else _NO_FEATURES for each in values]
+        return [row.get(name) for row in rows for name in names]
+    return cells if len(names) == 1 else list(chain.from_iterable(cells))
+
+
+def _number_cells(cells: Sequence[Any]) -> Floats:
+    """Return numbers, NaN for None and for infinite ones; raise an exception if any cell is not a number."""
+    numbers = np.fromiter(cells, np.float64, len(cells))
+    numbers[np.isinf(numbers)] = np.nan
+    return numbers
+
+
+def _text_cells(cells: Sequence[Any]) -> Floats:
+    """Return the codes of texts, NaN for None; raise an exception if any cell is not valid text."""
+    distinct = dict.fromkeys(cells)
+    distinct.pop(None, None)
+    texts = list(distinct)
+    if not all(isinstance(text, str) and is_unicode(text) for text in texts):
+        raise TypeError
+    codes = dict(zip(texts, text_codes(texts).tolist(), strict=True)) | {None: np.nan}
+    return np.fromiter(map(codes.__getitem__, cells), np.float64, len(cells))
+
+
+_ENCODE_CELLS = {"number": _number_cells, "text": _text_cells}
 
 
 def _numbers(column: Sequence[object], name: str, faults: Faults) -> Floats:
     """Return the numbers of a column, (n,), NaN for absent, faulty and infinite ones."""
-    try:
-        numbers = np.array(column, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        numbers = np.zeros(0)
-    if numbers.shape != (len(column),):  # a value is no number, or all are lists
-        numbers = np.array([_number(value, row, name, faults) for row, value in enumerate(column)])
+    numbers = np.array([_number(value, row, name, faults) for row, value in enumerate(column)])
     numbers[np.isinf(numbers)] = np.nan
     return numbers
 
@@ -421,8 +450,6 @@ def _number(value: Any, row: int, name: str, faults: Faults) -> float:
 
 def _codes(column: Sequence[object], name: str, faults: Faults) -> Floats:
     """Return the codes of the texts of a column, (n,), NaN for absent and faulty ones."""
-    if set(map(type, column)) <= {str, NoneType}:
-        return _text_codes(column, name, faults)
     index: dict[str, int] = {}
     places = np.full(len(column), -1, dtype=np.int64)
     for row, value in enumerate(column):
@@ -431,25 +458,13 @@ def _codes(column: Sequence[object], name: str, faults: Faults) -> Floats:
         if isinstance(value, str | int | float):
             whole = isinstance(value, float) and value.is_integer()  # an integer in a column with gaps
             text = text_of(int(value) if whole else value)
-            if text not in index and not is_unicode(text):
+            if not is_unicode(text):
                 faults.add(row, *unicode_fault(text, f"$.features.{name}"))
             places[row] = index.setdefault(text, len(index))
         elif value is not None:
             message = f"$.features.{name}: expected text or a number, got {shown(value)}"
             faults.add(row, RejectReason.WRONG_TYPE, message)
     return np.append(text_codes(list(index)), np.nan)[places]
-
-
-def _text_codes(column: Sequence[object], name: str, faults: Faults) -> Floats:
-    """Return the codes of a column of texts, (n,), NaN for None and for texts that are not valid Unicode."""
-    distinct = dict.fromkeys(column)
-    texts = [text for text in distinct if isinstance(text, str)]
-    codes = dict.fromkeys(distinct, np.nan) | dict(zip(texts, text_codes(texts).tolist(), strict=True))
-    faulty = {text for text in texts if not is_unicode(text)}
-    for row, text in enumerate(column) if faulty else ():
-        if isinstance(text, str) and text in faulty:
-            faults.add(row, *unicode_fault(text, f"$.features.{name}"))
-    return np.fromiter(map(codes.__getitem__, column), np.float64, len(column))
 
 
 def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:
