@@ -1,4 +1,4 @@
-"""Computes reports from chunks of records: windows, labels, estimates, charts, and the refits that are due.
+"""The computing part of the monitor: it turns records into windows, estimates, charts and reports.
 
-Nothing here uses a clock, a thread or a socket.
+Its inputs are chunks (columns of decoded records) and the time. It uses no clock, thread or socket.
 """

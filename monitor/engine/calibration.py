@@ -1,4 +1,4 @@
-"""The calibration that a series uses, with its error and its description."""
+"""The calibration that a series (a model, or a group of its answers) uses, and the calibration's error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from monitor.stats.estimate.predictive import Predictive
 
 
 class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored state of an `ActiveCalibration`: a calibration of any method, with its description."""
+    """The stored state of an `ActiveCalibration`."""
 
     fit: dict[str, Any]
     version: int
@@ -40,7 +40,7 @@ class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LazyPredictive:
-    """The calibration's error according to a reference, computed when it is first used.
+    """A model of a calibration's error, computed from the reference when it is first used.
 
     The computation takes about twenty milliseconds, which adds up to minutes for ten thousand models. The
     first use is at a model's first closed window or first label.
@@ -48,7 +48,7 @@ class LazyPredictive:
     Parameters
     ----------
     learn : callable
-        Computes the error; it is called at most once.
+        Returns the model of the error. It is called at most once.
     """
 
     __slots__ = ("_learn", "_predictive")
@@ -59,7 +59,7 @@ class LazyPredictive:
 
     @property
     def known(self) -> bool:
-        """True once the error has been computed."""
+        """True if the error has been computed."""
         return self._predictive is not None
 
     def __call__(self) -> Predictive:
@@ -71,7 +71,7 @@ class LazyPredictive:
 
 @dataclass(frozen=True, slots=True)
 class ActiveCalibration:
-    """The calibration that a series uses now, with its description and with a model of its error.
+    """The calibration that a series uses now, with its description and a model of its error.
 
     Parameters
     ----------
@@ -79,19 +79,19 @@ class ActiveCalibration:
     view : CalibrationView
         The description of the calibration for reports and exporters.
     learnt : LazyPredictive or None
-        The calibration's error and the variation between windows; None for exact intervals, or if nothing is
-        known about the error.
+        The model of the calibration's error and of the variation between windows. None if the task wants
+        exact intervals, or if nothing is known about the error.
     reference : Reference or None
-        The reference of calibrations for single windows; None if the task fits none.
+        The labelled rows on which a separate calibration is fitted for each window. None if the task does not
+        fit one for each window.
     features : mapping of str to {"number", "text"}
-        The features that these calibrations use.
+        The features that the calibrations of single windows use, with their kinds.
     adapted : Calibration or None
-        The calibration fitted for the newest closed window; None before a window has closed, or if the task
-        fits no calibrations for single windows.
+        The calibration that was fitted for the newest closed window. None if there is none yet.
     baseline : Calibration or None
-        The calibration in use when the charts' baseline began; None if `calibration` was in use then. Charts
-        judge the calibration errors of this calibration, because a new calibration changes the errors
-        although the model did not change.
+        The calibration in use when the charts' baseline began; None if that is `calibration`. Charts judge
+        the calibration errors (such as ECE) of this calibration. A new calibration changes these errors even
+        if the model did not change.
     """
 
     calibration: Calibration
@@ -106,7 +106,9 @@ class ActiveCalibration:
     def at_start(
         cls, task: Task, reference: Reference | None, fits: int, group: str = ""
     ) -> ActiveCalibration:
-        """Return the calibration fitted on the reference, or none without a reference.
+        """Return the first calibration of a series, fitted on the reference.
+
+        Without a reference, the scores are used as they are.
 
         Parameters
         ----------
@@ -115,7 +117,7 @@ class ActiveCalibration:
         fits : int
             The number of calibrations fitted before.
         group : str
-            The series' group.
+            The series' group; ``""`` for a whole model.
 
         Raises
         ------
@@ -146,7 +148,7 @@ class ActiveCalibration:
     ) -> ActiveCalibration:
         """Return the saved calibration, or the result of `at_start` if no calibration is saved.
 
-        A saved calibration for single windows is not used if it was fitted on another reference.
+        A task that fits a calibration for each window also starts again if its reference has changed.
         """
         if saved and task.adapts and reference is not None and saved.reference != reference.fingerprint:
             return cls.at_start(task, reference, saved.version, group)
@@ -158,7 +160,7 @@ class ActiveCalibration:
     def from_snapshot(
         cls, state: CalibrationState, task: Task, reference: Reference | None, group: str = ""
     ) -> ActiveCalibration:
-        """Return the calibration of a snapshot; parts that the snapshot lacks come from the reference."""
+        """Return the calibration of a snapshot; parts that it lacks are computed from the reference."""
         calibration = calibration_from_snapshot(state.fit)
         method = COVARIATES if state.reference else calibration.method
         view = CalibrationView(method, state.version, state.foreign, state.fitted_time)
@@ -194,7 +196,7 @@ class ActiveCalibration:
         return replace(self, view=view, learnt=learnt)
 
     def with_predictive(self, predictive: Predictive | None) -> ActiveCalibration:
-        """Return a copy with intervals from this model of the error; None means exact intervals."""
+        """Return a copy whose intervals include this model of the error; None means exact intervals."""
         short = None if predictive is None or predictive.components else predictive.rows
         interval = EXACT if predictive is None else PREDICTIVE
         view = replace(self.view, interval=interval, short_reference=short)
@@ -206,7 +208,7 @@ class ActiveCalibration:
 
     @property
     def predictive(self) -> Predictive | None:
-        """The calibration's error and the variation between windows: see `learnt`."""
+        """The model of the calibration's error, computed at the first access: see `learnt`."""
         return None if self.learnt is None else self.learnt()
 
     def learn(self) -> bool:
@@ -231,10 +233,10 @@ class ActiveCalibration:
         )
 
     def calibrated(self, scores: Floats) -> Floats | None:
-        """Return calibrated scores of new answers; None without a calibration.
+        """Return calibrated scores of new answers, or None if there is no calibration.
 
-        If each window has its own calibration, the calibration of the newest closed window is used, so that a
-        label of an answer in the open window need not wait for the end of the window.
+        If each window has its own calibration, this method uses that of the newest closed window. So a label
+        of an answer in the open window need not wait until the window closes.
 
         Parameters
         ----------
@@ -248,7 +250,9 @@ class ActiveCalibration:
         return calibrate(self.adapted or self.calibration, scores)
 
     def confidence(self, scores: Floats, predicted: Ints) -> Floats:
-        """Return the probability that each answer is right, or the raw score without a calibration.
+        """Return the probability that each answer is right: the calibrated score of its predicted class.
+
+        Without a calibration, it is the raw score.
 
         Parameters
         ----------
@@ -264,7 +268,7 @@ class ActiveCalibration:
         return confidence_of(scores if calibrated is None else calibrated, predicted)
 
     def request(self, window: ClosedWindow, task: Task) -> EstimationRequest:
-        """Return the input of the estimators for a window: its rows with their calibrated scores."""
+        """Return the estimators' input for a window: its rows, their calibrated scores and the settings."""
         request = EstimationRequest(
             scores=window.scores,
             predicted=window.predicted,
@@ -287,11 +291,11 @@ class ActiveCalibration:
         return calibrate(self.baseline, window.scores)
 
     def begin_baseline(self) -> ActiveCalibration:
-        """Return a copy for the start of a new baseline, whose charts use the present calibration."""
+        """Return a copy for a new baseline, in which charts judge the errors of the present calibration."""
         return replace(self, baseline=None)
 
     def adapted_by(self, evaluation: Evaluation) -> ActiveCalibration:
-        """Return a copy with the calibration of a closed window, if the window has its own calibration."""
+        """Return a copy that holds the calibration fitted for a closed window, if there is one."""
         adapted = evaluation.adapted
         if adapted is None:
             return self
@@ -304,9 +308,9 @@ class ActiveCalibration:
         return replace(self, adapted=newest, view=replace(self.view, covariates=covariates))
 
     def epsilon(self, adapted: Adapted | None) -> float | None:
-        """Return the tolerance of the test of trust for the error of a window's own calibration, in logits.
+        """Return the error that the test of trust tolerates in a window's own calibration, in logits.
 
-        Return None if the window has no own calibration.
+        The result is None if no calibration was fitted for the window.
         """
         if adapted is None or adapted.calibration is None or self.reference is None:
             return None
@@ -315,12 +319,15 @@ class ActiveCalibration:
         return epsilon_of(confidence, adapted.weights)
 
     def for_another_version(self) -> ActiveCalibration:
-        """Return the calibration for another version of the model, marked as foreign if it was fitted."""
+        """Return a copy for another version of the model.
+
+        A fitted calibration is marked as foreign: its rows came from the previous version.
+        """
         begun = self.begin_baseline()
         return replace(begun, view=replace(self.view, foreign=True)) if self.view.version else begun
 
     def following(self, model: ActiveCalibration) -> ActiveCalibration:
-        """Return a group's next calibration: that of the group's model, with the group's own intervals."""
+        """Return a group's next calibration: that of the group's model, with the group's own error model."""
         predictive = self.predictive
         if predictive is not None and model.predictive is not None:
             predictive = predictive.with_curves_of(model.predictive)
@@ -329,7 +336,7 @@ class ActiveCalibration:
         return replace(next_one, view=replace(next_one.view, version=version))
 
     def is_of(self, model: ActiveCalibration) -> bool:
-        """Return whether a group has its model's calibration."""
+        """Return whether this calibration of a group is the one that its model uses now."""
         own, theirs = self.view, model.view
         return (own.version, own.fitted_time) == (theirs.version, theirs.fitted_time)
 
@@ -344,10 +351,10 @@ class ActiveCalibration:
         time : float
             The time of the newest answer in the fit.
         fits : int
-            As in `at_start`.
+            The number of calibrations fitted before.
         rests_on : RestsOn, optional
-            The rows of the fit, from which the error is computed. By default the error of the previous
-            calibration is kept.
+            The rows of the fit, from which the error is computed. By default, the model of the error does not
+            change.
         """
         view = CalibrationView(calibration.method, fits + 1, False, time)
         predictive = self.predictive

@@ -17,8 +17,8 @@ STREAM_BASELINE_WINDOWS = 20
 def chart_from_config(config: ChartConfig) -> LimitChart:
     """Return the chart for a section of the configuration.
 
-    If the configuration has an error budget instead of a number of windows, divide the budget among the
-    charts first: see `monitor.config.root.Task.charting`.
+    A configuration may set the false alarms per week of all charts together. Divide them among the charts
+    first: see `monitor.config.root.Task.charting`.
 
     Raises
     ------
@@ -38,9 +38,10 @@ def chart_from_config(config: ChartConfig) -> LimitChart:
 
 
 def chart_for(config: ChartConfig, metric: str) -> LimitChart:
-    """Return the chart of one metric, with the least change that matters and the better direction.
+    """Return the chart of one metric.
 
-    The chart is of the configured kind, or of the kind `shewhart` if the configured kind is for counts only.
+    The chart has the metric's smallest change that matters and the direction in which the metric is better.
+    It is of the configured kind, or a Shewhart chart if the configured kind is for counts only.
 
     Raises
     ------

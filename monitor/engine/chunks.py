@@ -1,8 +1,8 @@
 """Gives each record of a chunk a time, and cuts a chunk where a record must wait for a window to close.
 
-The engine's results do not depend on how a stream is divided into chunks. So a chunk may be processed in
-parts: a refit that becomes due as a window closes is done before any later record that it concerns, even if
-that record is in the same chunk.
+A chunk is the decoded records of one read. A window that closes may make a refit due, and the refit must be
+done before later records of the same chunk. So the engine processes such a chunk in parts. Its results do not
+depend on how the stream is divided into chunks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FUTURE_SECONDS = 86_400.0  # a time further ahead is an error: time zones diffe
 
 @dataclass(frozen=True, slots=True)
 class TimedBatch:
-    """Answers, each with the time of the clock that determines the age of windows.
+    """Answers, each with the reading of the clock by which windows age.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class TimedBatch:
     def from_arrivals(cls, batch: Batch, arrival: Floats) -> TimedBatch:
         """Return answers with the time of the clock at each answer.
 
-        A missing time, or a time more than a day ahead of the arrival, is replaced by the time of arrival.
+        The time of the clock also replaces an answer's own time that is missing, or more than a day ahead.
         """
         wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)
         return cls(replace(batch, time=np.where(wrong, arrival, batch.time)), arrival)
@@ -72,18 +72,18 @@ class TimedBatch:
 def timed(
     chunk: Chunk, clock: EventClock | None, now: float
 ) -> tuple[dict[str, TimedBatch], dict[str, LabelBatch]]:
-    """Return a chunk's answers with the times of the clock, and its labels with their times, by task.
+    """Return a chunk's answers and labels by task, each record with a time.
 
     In a live run, the clock shows the time of arrival. In a replay, the clock follows the times of the
-    answers and labels of all tasks, in the order of the chunk. A label's time is at most the time of arrival;
-    a label without a time gets the time of arrival. A chunk that is a part of a stream holds the times of the
-    clock of the whole stream (`Chunk.within`).
+    answers and labels of all tasks, in the order of the chunk. A label that has no time, or a time ahead of
+    the clock, gets the time of the clock. If the chunk holds only some records of a stream, the times of the
+    clock are in `Chunk.within`.
 
     Parameters
     ----------
     chunk : Chunk
     clock : EventClock or None
-        The clock of a replay, which is advanced; None if live.
+        The clock of a replay, which this function advances; None in a live run.
     now : float
         The time of arrival, seconds since the epoch.
     """
@@ -122,15 +122,15 @@ NextPiece = Callable[[Batch, LabelBatch | None, Floats, float], int]
 def cut(
     chunk: Chunk, next_piece: Mapping[str, NextPiece], clock: float, event_time: bool
 ) -> tuple[Chunk, Chunk | None]:
-    """Return the part of a chunk before the first record that must wait for a window, and the rest.
+    """Divide a chunk before the first record that must wait until a window has closed.
 
-    The rest is None if no record must wait.
+    Return the part before this record, and the rest. The rest is None if no record must wait.
 
     Parameters
     ----------
     chunk : Chunk
     next_piece : mapping of str to callable
-        By task, the methods `TaskLogic.next_piece` of the tasks whose windows records wait for.
+        The method `TaskLogic.next_piece` of each task whose windows make records wait.
     clock : float
         The time of the clock before the chunk.
     event_time : bool
@@ -146,16 +146,16 @@ def cut(
 
 
 def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
-    """Return two chunks: the records before a place in the order of a chunk, and the other records.
+    """Divide a chunk into its first records and the rest.
 
     The counts of the two parts add up to the counts of the chunk. The second part has the rejects, the
-    positions, and the counts that concern no record.
+    positions, and the counts of records that are not in the chunk.
 
     Parameters
     ----------
     chunk : Chunk
     stop : int
-        The place, from 0 to the number of answers and labels.
+        The number of records (answers and labels) in the first part.
     """
     batches = [(_slice(batch, stop, False), _slice(batch, stop, True)) for batch in chunk.batches]
     labels = [(_slice(batch, stop, False), _slice(batch, stop, True)) for batch in chunk.labels]
@@ -188,9 +188,9 @@ def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
 
 
 def latest_arrivals(chunk: Chunk, now: float, event_time: bool) -> Floats:
-    """Return the latest time that the clock may show at each answer and label, in the chunk's order.
+    """Return an upper bound of the clock at each answer and label, in the chunk's order.
 
-    The result has the shape (answers + labels,).
+    The result has the shape (answers + labels,), in seconds.
 
     Parameters
     ----------
@@ -218,21 +218,21 @@ def first_closing(
     known: Mapping[str, tuple[WindowLogic, str]],
     settings: Window,
 ) -> int:
-    """Return the place just after the first record at which a window may close, or the number of records.
+    """Return the index just after the first record that may close a window, or the number of records.
 
-    The place is never too late. The place is too early if rows turn out to be duplicates, if the clock does
-    not follow a time, or if a row of another version is only a straggler. A record of several models is not
-    divided.
+    The index is never too late. It is too early if rows turn out to be duplicates, if the clock ignores a
+    time, or if a row of another version is a late one of an old version. A record that holds answers of
+    several models is not divided.
 
     Parameters
     ----------
     batch : Batch
     arrival : (m,) float64
-        The latest time that the clock may show at each place of the chunk's order, nondecreasing.
+        An upper bound of the clock at each record of the chunk, in seconds, nondecreasing.
     now : float
         The time of the clock before the chunk.
     known : mapping of str to (WindowLogic, str)
-        Each model's open window and current version; ``""`` for none.
+        Each model's open window and current version, ``""`` if it has none.
     settings : Window
         The window settings of a model that is not in `known`.
     """
@@ -249,10 +249,10 @@ def first_concerned(
     settings: Window,
     answered: Callable[[Keys, str], NDArray[np.bool_]],
 ) -> int:
-    """Return the place of the first record of a model that has a window which may close before the record.
+    """Return the index of the first record that must wait because a window of its model may close before it.
 
-    Such a record is an answer of the model, or a label that may match an answer of the model. A closing
-    window changes later records of its own model only: records of other models need not wait for it.
+    A record of a model is one of its answers, or a label that may match one of its answers. When a window
+    closes, only later records of the same model must wait.
 
     Parameters
     ----------
@@ -261,13 +261,13 @@ def first_concerned(
     labels : LabelBatch or None
         The chunk's labels in separate records.
     answered : callable
-        Called with ids and a model; returns, for each id, whether an earlier chunk may hold an answer of the
-        model with this id.
+        Takes ids and a model. Returns for each id whether an earlier chunk may hold an answer of the model
+        with this id.
 
     Returns
     -------
     int
-        The place; the number of records if there is no such record.
+        The index; the number of records if no record must wait.
     """
     first = len(arrival)
     # With scores of one column a label means right or wrong, and concerns its record's model only.

@@ -1,4 +1,4 @@
-"""The clock of a replayed stream, which follows the records' times, and ignores single wrong times."""
+"""The clock of a replay, which follows the times of the records and ignores single wrong times."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 from monitor.base.records import Floats
 
 LEAP_SECONDS = 7 * 86_400.0
-"""The largest step, in seconds, by which one record may advance the clock without agreement of the next."""
+"""The largest step, in seconds, by which a single record may advance the clock."""
 
 
 class EventClock(msgspec.Struct):
-    """A clock that is read from the times of records.
+    """A clock that shows the largest time of the records so far.
 
-    The clock shows the largest time of the records so far. A time that is more than `LEAP_SECONDS` ahead of
-    the clock (another machine's wrong clock, a typing error) advances the clock only if the next record has
-    such a time too. Otherwise a single wrong time would make all later windows too old, and all waiting
-    labels too late. The time of the first record is always used.
+    A time may be wrong, because of a sender's clock or a typing error. So a time more than `LEAP_SECONDS`
+    ahead of the clock advances it only if the next record's time is also that far ahead. Otherwise a single
+    wrong time would make all later windows too old, and all waiting labels too late. The time of the first
+    record is always used.
 
     Parameters
     ----------
     now : float
-        The time of the clock at the last record; -inf before the first record.
+        The time of the clock at the last record, in seconds; -inf before the first record.
     last : float
-        The last record's own time.
+        The last record's own time, in seconds.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class EventClock(msgspec.Struct):
     last: float = -np.inf
 
     def advance(self, times: Floats) -> Floats:
-        """Advance the clock over records, and return its time at each record.
+        """Advance the clock over records, and return the time of the clock at each record, of shape (n,).
 
         Parameters
         ----------
@@ -58,7 +58,7 @@ class EventClock(msgspec.Struct):
         return marks
 
     def follow(self, now: float) -> None:
-        """Set the clock to the time of another clock, which reads records that this clock does not see."""
+        """Set the clock to the time of another clock, which reads the whole stream."""
         self.now = now
 
     def _one_by_one(self, times: Floats) -> Floats:

@@ -1,8 +1,8 @@
-"""Comparison estimators, fitted on the model's labelled reference: DoC-Feat, ATC and NannyML's band.
+"""Estimators of other papers and tools, for comparison: DoC-Feat, ATC and NannyML's band.
 
-Each registered class is fitted on confidences and on whether answers were right, stores numbers, and
-estimates the accuracy. Each registered function takes an estimate of any metric, and a labelled row's
-contribution to the realised metric's standard error.
+They are fitted on the model's labelled reference. An estimator that is registered as a class (DoC-Feat, ATC)
+estimates the accuracy from confidences. An estimator that is registered as a function (the band) takes an
+estimate of any metric and gives it another interval.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ComparisonFits(msgspec.Struct, frozen=True):
         By metric, the standard deviation that one labelled row adds to the realised metric. A metric that is
         undefined in the reference is missing.
     others : mapping of str to float
-        The parameters of other estimators, by the names of their fields.
+        The parameters of any other estimators, by the names of their fields.
     """
 
     bias: float
@@ -55,10 +55,10 @@ class ComparisonFits(msgspec.Struct, frozen=True):
 
     @classmethod
     def fit(cls, reference: Reference, calibration: Calibration, task: Task) -> ComparisonFits:
-        """Return the parameters fitted on all labelled rows of a model, including its groups.
+        """Return the parameters fitted on all labelled rows of a model's reference.
 
-        If the calibration was fitted on the reference, the confidences come from fits on other rows: on the
-        rows of the fit, the bias of DoC-Feat would be 0, whatever the bias on other rows is.
+        If the calibration was fitted on the same rows, each row's confidence comes from a fit on other rows
+        (cross-fitting). Otherwise the bias of DoC-Feat would always be 0.
 
         Raises
         ------
@@ -75,27 +75,27 @@ class ComparisonFits(msgspec.Struct, frozen=True):
         return cls(bias, threshold, _row_sds(reference, task), numbers)
 
     def fitted(self, code: type[ReferenceEstimator]) -> ReferenceEstimator:
-        """Return the fitted estimator of this class."""
+        """Return an estimator of this class with the fitted parameters."""
         kept = {"bias": self.bias, "threshold": self.threshold, **self.others}
         return code(**{each.name: kept[each.name] for each in fields(code)})
 
 
 class ComparisonEstimators:
-    """The comparison estimators of one series, which need the model's labelled reference.
+    """The comparison estimators of one series (a model, or a group of its answers).
 
-    Without a reference each estimate is unknown. The estimators are fitted at the start, and again on the
-    same rows for each new calibration, because a threshold holds only for the confidences of one calibration.
-    A new version of the model keeps the fits and the calibration.
+    They need the model's labelled reference; without it, each estimate is unknown. The estimators are fitted
+    at the start, and again on the same rows for each new calibration, because a threshold is valid only for
+    the confidences of one calibration. A new version of the model keeps the fits.
 
     Parameters
     ----------
     task : Task
     reference : Reference or None
-        The model's reference, also for its groups.
+        The model's reference. A group uses the reference of its model.
     calibration : Calibration
         The calibration in use.
     fits : ComparisonFits, optional
-        The fits in the series' snapshot.
+        The parameters from the series' snapshot.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ComparisonEstimators:
             self.fits = ComparisonFits.fit(self._reference, calibration, self._task)
 
     def estimates(self, evaluation: Evaluation) -> list[MetricEstimate]:
-        """Return the estimates of a window: DoC-Feat and ATC for the accuracy, the band for each metric."""
+        """Return a window's estimates: the accuracy by DoC-Feat and ATC, and each metric with the band."""
         estimates = []
         for tag in self._tags:
             metrics = ("accuracy",) if isinstance(_CODE[tag], type) else CLASSIFICATION_METRICS
@@ -129,7 +129,10 @@ class ComparisonEstimators:
         return estimates
 
     def judged(self, evaluation: Evaluation) -> Evaluation:
-        """Return the evaluation for charts and objectives, with the accuracy by `chart.estimator`."""
+        """Return the evaluation that charts and objectives judge.
+
+        Its accuracy comes from the estimator that the setting `chart.estimator` names.
+        """
         tag = self._task.chart.estimator
         if tag not in COMPARISON_ESTIMATORS or "accuracy" not in evaluation.estimates:
             return evaluation

@@ -1,1 +1,1 @@
-"""Arenas: tasks whose models are compared in pairs, by humans and by a judge, which is itself a model."""
+"""Arenas: tasks whose models are compared in pairs, by humans and by a judge model."""

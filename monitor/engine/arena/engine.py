@@ -1,7 +1,7 @@
 """The engine of one arena, a task whose models are compared in pairs.
 
-The engine puts comparisons into windows, joins humans' verdicts to the comparisons, and estimates a
-coefficient of each model by window.
+The engine puts comparisons into windows and joins humans' verdicts to them. For each closed window, it
+estimates a Bradley-Terry coefficient for each model.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from monitor.stats.pairwise.standing import standing
 class ArenaState(msgspec.Struct, frozen=True):
     """The whole state of an arena, without its settings.
 
-    `names` are the models by number, and `beyond` are models beyond the limit of models, which are only
-    counted. `last` is the last report as a line.
+    `names` lists the models; a model's number is its index. `beyond` lists models above the limit
+    `max_models`, whose comparisons are only counted. `last` is the last report, as a line of JSON.
     """
 
     join: JoinState = JoinState()
@@ -46,12 +46,12 @@ class ArenaState(msgspec.Struct, frozen=True):
     last: bytes = b""
 
     def without_baseline(self) -> ArenaState:
-        """Return the same state, because no result in it comes from a baseline."""
+        """Return the state unchanged: an arena has no baseline."""
         return self
 
 
 class ArenaEngine(TaskLogic):
-    """The running engine of one arena: comparisons and verdicts go in, reports of windows come out."""
+    """The running engine of one arena, which turns comparisons and verdicts into reports of windows."""
 
     def __init__(self, settings: TaskSettings[Arena], resume: ArenaState | None = None) -> None:
         state = resume or ArenaState()
@@ -71,11 +71,17 @@ class ArenaEngine(TaskLogic):
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables of rows, by the first parts of their names in the store."""
+        """The ring tables (tables of limited size) of the arena's rows, by kind.
+
+        In the store, the name of a ring is its kind and the name of the arena.
+        """
         return self._comparisons.rings
 
     def cuts(self, chunk: Chunk) -> bool:
-        """Return True: a window includes only the verdicts before its end, so later records always wait."""
+        """Return True: a chunk is always cut where a window may close.
+
+        A window includes only verdicts that came before it closed.
+        """
         return True
 
     def absorb(
@@ -87,7 +93,8 @@ class ArenaEngine(TaskLogic):
     ) -> TaskOutput:
         """Process the comparisons and verdicts in a part of a chunk.
 
-        Verdicts are counted immediately, so the part must end where a window may close.
+        All verdicts of the part count in a window that it closes. So the part must end where a window may
+        close.
         """
         reports = self._take_overdue()
         if answers is None:
@@ -110,19 +117,23 @@ class ArenaEngine(TaskLogic):
         return TaskOutput(shed=int((~watched).sum()), reports=reports)
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """Return the place after the first comparison at which a window may close, or the number of records.
+        """Return the index just after the first comparison that may close the window.
 
-        Verdicts close no window, so the labels are ignored.
+        If none may close it, the index is the number of records. Verdicts close no window, so `labels` is
+        ignored.
         """
         place = self._window.may_close(arrival[batch.order], now)
         return int(batch.order[place]) + 1 if place < len(batch) else len(arrival)
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of positions in a partition: another agent used the records in between."""
+        """Begin a new range of positions in a partition: another agent read the records in between."""
         self._window.interrupt(partition)
 
     def tick(self, now: float, live: bool = True) -> TaskOutput:
-        """Close the open window if it is too old, and if `live`, also drop rows too old for a verdict."""
+        """Close the open window if it is too old.
+
+        In a live run, also drop comparisons that are too old to get a verdict.
+        """
         if live:
             self._comparisons.tick(now)
         return self._closed(self._window.tick(now))
@@ -136,15 +147,15 @@ class ArenaEngine(TaskLogic):
 
     @property
     def closes_at(self) -> float:
-        """The time after which `tick` closes the open window; infinite while it holds too few rows."""
+        """The time after which `tick` closes the open window; infinite while it has too few rows."""
         return self._window.closes_at
 
     def forget(self, ids: Keys) -> Forgotten:
-        """Delete all records that are stored under these ids; reports stay."""
+        """Delete the stored records with these ids. Reports are kept."""
         return self._comparisons.forget(ids)
 
     def snapshot(self, rings: bool = True) -> ArenaState:
-        """Return the whole state without the settings, with or without rings."""
+        """Return the whole state without the settings, with or without the rows of the ring tables."""
         return ArenaState(
             self.join.snapshot(rings),
             self._comparisons.ageing.snapshot(),
@@ -165,7 +176,7 @@ class ArenaEngine(TaskLogic):
         return {f"arena/{name}": self.snapshot(rings=False)}, [ring for ring in rings if ring is not None]
 
     def view(self) -> EngineView:
-        """Return the arena's part of the view for exporters, without the counts of its join."""
+        """Return the arena's part of the view for exporters, without the counts of matched labels."""
         last = self._last
         view = ArenaView(
             task=self._name,

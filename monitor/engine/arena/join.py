@@ -1,4 +1,4 @@
-"""Joins humans' verdicts to comparisons, by a label join whose rows have a pair of models."""
+"""Joins humans' verdicts to comparisons by id."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _SALT = np.uint64(0xA0761D6478BD642F)
 class ComparisonJoin:
     """The running join of one arena, which finds the comparison of each verdict by id.
 
-    The class uses the label join, which stores one row for each answer. The row of a comparison stores its
-    two models as the answer's series, and the judge's share for model b as the confidence.
+    The class uses `LabelJoin`, which stores one row for each answer of a model. A comparison takes the place
+    of an answer: its two models are the row's series, and the judge's probability that model b wins is the
+    row's confidence.
     """
 
     def __init__(
@@ -46,14 +47,14 @@ class ComparisonJoin:
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables of rows, by kind."""
+        """The ring tables (tables of limited size) of the arena's rows, by kind."""
         return {_RINGS[kind]: ring for kind, ring in self.logic.rings.items()}
 
     def is_new(self, batch: Batch, sequence: Ints) -> tuple[Batch, NDArray[np.bool_]]:
         """Return the comparisons, each with a key, and a mask that is False for duplicates.
 
-        A comparison without an id gets a key from its place in the stream: no verdict can match this key, but
-        the comparison is kept.
+        The key is a hash of the id. A comparison without an id gets a key from its sequence number, so that
+        it is kept although no verdict can match it.
         """
         without = batch.key == NO_ID
         if without.any():
@@ -72,7 +73,9 @@ class ComparisonJoin:
         models : pair of (m,) int64
             The numbers of the two models of each comparison.
         window : (m,) int64
+            The number of the window of each comparison.
         sequence : (m,) int64
+            The sequence number of each comparison in the stream.
         """
         zeros = np.zeros(len(rows), dtype=np.int64)
         self.logic.add_answers(
@@ -90,14 +93,16 @@ class ComparisonJoin:
         )
 
     def add_verdicts(self, batch: Batch | None, labels: LabelBatch | None, rows: Ints, places: Ints) -> None:
-        """Add the verdicts in the records of comparisons, and the verdicts in separate records.
+        """Join verdicts to their comparisons.
 
         Parameters
         ----------
         batch : Batch or None
+            Comparisons, whose records may hold verdicts.
         labels : LabelBatch or None
+            The verdicts in separate records.
         rows : (m,) int64
-            The comparisons of the batch whose models are within the limit of models, including duplicates,
+            The indices of the comparisons in `batch` whose models are monitored. Duplicates are included,
             because a comparison may be sent again with its verdict.
         places : (n,) int64
             The sequence number of each record in the stream, in the chunk's order.
@@ -110,7 +115,10 @@ class ComparisonJoin:
             self.logic.add_labels(labels, everyone, _NO_MODEL, places[labels.order])
 
     def pooled(self, first: int, last: int, end_time: float) -> Comparisons:
-        """Return the comparisons of windows `first` to `last` that are within the horizon at `end_time`."""
+        """Return the stored comparisons of windows `first` to `last`.
+
+        Comparisons older than the label horizon at `end_time` are left out.
+        """
         ring = self.rings["comparisons"]
         rows = ring.live()
         known = ring.keys(rows) != 0
@@ -128,11 +136,11 @@ class ComparisonJoin:
         )
 
     def forget(self, ids: Keys) -> Forgotten:
-        """Delete all records that are stored under these ids."""
+        """Delete the stored records with these ids."""
         return self.logic.forget(ids, _NO_MODEL)
 
     def tick(self, now: float) -> None:
-        """Drop rows that are too old for a verdict."""
+        """Drop comparisons that are too old to get a verdict."""
         for kind, rows in self.ageing.step(now):
             self.logic.expire(_KINDS[kind], rows)
 
