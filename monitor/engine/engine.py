@@ -1,14 +1,12 @@
-"""The engine: chunks and times go in, reports of closed windows come out. The engine uses no socket or clock.
+"""The engine turns chunks of records and times into reports of closed windows. It uses no socket or clock.
 
-`absorb` processes a chunk, cut where a record must wait for a window to close. Each part goes to its tasks:
-they remove duplicates, add answers to windows and match labels to answers. The closed windows are evaluated
-in one vectorised call, in their order. Then each series closes its own windows: it applies labels, charts,
-objectives and the test of trust, and makes the report. Calls go from a layer to a lower layer, and never
-back.
+`absorb` processes a chunk. If records must wait until a window has closed, the chunk is processed in parts.
+Each task removes duplicates from its records, adds answers to windows, and matches labels to answers. One
+vectorised call evaluates all closed windows. Then each series (a model, or a group of its answers) judges its
+windows by labels, charts, objectives and the test of trust, and makes their reports.
 
-The same records in the same order give the same reports, however the stream is divided into chunks: the
-decisions about a window depend on the records up to the one that closed it, and never on later records of the
-same chunk.
+The same records in the same order give the same reports, however the stream is divided into chunks. The
+decisions about a window depend only on the records up to the one that closed it.
 """
 
 from __future__ import annotations
@@ -58,15 +56,16 @@ class EngineSettings:
     Parameters
     ----------
     tasks : mapping of str to TaskSection
-        The configured tasks, in the order of their reports at the end of the input.
+        The configured tasks by name, in the order of their reports at the end of the input.
     references : mapping of str to mapping of str to Reference
-        By task and model.
+        The labelled reference of each model, by task and model.
     event_time : bool
-        Whether windows age by the records' own times, as in a replay, or by the time of arrival.
+        True if windows age by the records' own times, as in a replay. False if they age by the time of
+        arrival.
     refit, recalibrate : callable, optional
-        Functions with which the engine itself runs refits and recalibrations, each as soon as it is due at
-        the close of a window, so that the same records give the same reports. Without these functions,
-        `refits` returns the jobs, and the engine does not wait for their results.
+        Functions that compute a refit and a recalibration. The engine calls them as soon as a closed window
+        makes one due, so that the same records give the same reports. Without these functions, `refits`
+        returns the jobs, and the engine does not wait for their results.
     numbered : bool
         Whether a source numbers the rows of its requests: see `TaskLayout.numbered`.
     """
@@ -80,21 +79,21 @@ class EngineSettings:
 
     @property
     def scored_tasks(self) -> dict[str, Task]:
-        """The tasks whose models give scores."""
+        """The tasks whose models give scores, which excludes arenas."""
         return scored(self.tasks)
 
     def task_settings(self, name: str) -> TaskSettings[Any]:
-        """Return the settings of the engine of one of the `tasks`."""
+        """Return the settings of one task's engine."""
         references = self.references.get(name, {})
         return TaskSettings(name, self.tasks[name], references, self.numbered, self.refit, self.recalibrate)
 
     def build(self, resume: EngineState | Mapping[str, Any] | None = None) -> Engine:
-        """Return the engine, new or resumed from a snapshot, which may consist of plain values.
+        """Return the engine, new or resumed from a snapshot.
 
         Raises
         ------
         ValueError
-            The snapshot has another format.
+            The snapshot has another format than `SNAPSHOT_FORMAT`.
         """
         return Engine(self, resume)
 
@@ -102,8 +101,8 @@ class EngineSettings:
 class EngineState(msgspec.Struct, frozen=True):
     """The whole state of an engine, without its settings.
 
-    Counts are by source; the counts of rejected and shed labels are by task. Older versions did not count
-    labels by source.
+    Counts are by source. Only `labels_rejected` and `labels_shed` are by task. Older versions did not count
+    the received labels of each source.
     """
 
     format: int = SNAPSHOT_FORMAT
@@ -173,29 +172,31 @@ class Engine:
 
     @property
     def series(self) -> dict[str, Sequence[Series]]:
-        """All series (models and groups), by task, for tasks whose models have windows of their own."""
+        """All series (models, and groups of their answers), by task.
+
+        Arenas, whose models share their windows, are left out.
+        """
         by_model = {name: task for name, task in self._tasks.items() if self._kinds[name] not in WHOLE_TASKS}
         return {name: tuple(task.series) for name, task in by_model.items()}
 
     @property
     def closes_at(self) -> float:
-        """The time after which `tick` closes a window; infinite while no window holds enough rows."""
+        """The time after which `tick` closes a window; infinite while no window has enough rows."""
         return min((task.closes_at for task in self._tasks.values()), default=np.inf)
 
     def positions(self, source: str) -> Mapping[str, object]:
-        """Return the position after the last absorbed record of a source, by partition."""
+        """Return the position after the last processed record of a source, by partition."""
         return dict(self._positions.get(source, {}))
 
     def revise_positions(self, source: str, revise: Callable[[Any], Any]) -> None:
-        """Replace each position of a source by the result of `revise` for this position."""
+        """Replace each stored position of a source by the result of `revise` for it."""
         held = self._positions.get(source, {})
         held.update({partition: revise(position) for partition, position in held.items()})
 
     def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
-        """Process a chunk, and return its reports in order.
+        """Process a chunk, and return the reports of windows that closed, in order.
 
-        A report describes a window that closed, or is a revision of an earlier window that labels have
-        changed.
+        The reports include revised reports of earlier windows whose results labels have changed.
 
         Parameters
         ----------
@@ -250,10 +251,10 @@ class Engine:
         return chunk.within.sequence
 
     def tick(self, now: float, reached: float = -np.inf) -> list[WindowReport]:
-        """Advance the time without records: close windows that are too old.
+        """Advance the time without records, and return the reports of windows that became too old.
 
-        `reached` is a time that the records' own clock has reached elsewhere, in records that this engine
-        does not see.
+        With several engines, `reached` is the time of the records' clock in the whole stream. This engine
+        reads only a part of the stream.
         """
         self._clock.follow(max(self._clock.now, reached))
         time, live = self._clock.now if self._event_time else now, not self._event_time
@@ -265,21 +266,18 @@ class Engine:
         return [ordered.report for ordered in reports]
 
     def learn(self) -> bool:
-        """Compute one calibration error in advance; return False if there is nothing to compute.
+        """Compute the calibration error of one series in advance; return False if all are known.
 
-        The error is that of a model's calibration according to the model's reference. Without this call, the
-        error is computed at the model's first window or first label. The time of the computation does not
-        change any result.
+        Without this call, the error is computed at the series' first window or first label. The results are
+        the same.
         """
         return any(task.learn() for task in self._tasks.values())
 
     def refits(self) -> list[Job]:
-        """Return the jobs that are due, at most one of each kind per task.
+        """Return the jobs (refits, recalibrations) that are due, at most one of each kind per task.
 
-        Pass the result of each job to `publish`.
-
-        The jobs use the records absorbed so far. The engine does not wait for their results: the last fit
-        stays in use.
+        The jobs use the records processed so far. Pass the result of each job to `publish`. Until then, the
+        previous fit stays in use.
         """
         fits = [fit for fit in self._fits() if not fit.runs_inline]
         return [job for fit in fits if (job := fit.begin(self._sequence - 1, self._now)) is not None]
@@ -288,7 +286,7 @@ class Engine:
         return [fit for task in self._tasks.values() for fit in task.fits]
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of a refit for windows that close from now on, or count its refusal.
+        """Use the result of a job for windows that close from now on, or count a refused fit.
 
         Parameters
         ----------
@@ -299,8 +297,8 @@ class Engine:
         Returns
         -------
         bool
-            False if no job waits for the result, because the engine was replaced meanwhile; the result is
-            dropped.
+            False if the engine was replaced meanwhile, so that no job waits for the result. The result is
+            then dropped.
         """
         task = self._tasks.get(result.task)
         return task is not None and any(fit.end(result, now) for fit in task.fits)
@@ -324,14 +322,14 @@ class Engine:
         return reports
 
     def forget(self, ids: Keys, task: str = "") -> Forgotten:
-        """Delete all records that are stored under these ids, but keep the windows' counts.
+        """Delete the stored records with these ids. The counts of windows do not change.
 
         Parameters
         ----------
         ids : (n,) uint64
-            See `monitor.base.records.id_keys`.
+            Hashes of the ids: see `monitor.base.records.id_keys`.
         task : str
-            ``""`` for every task.
+            The task whose records to delete; ``""`` for every task.
 
         Raises
         ------
@@ -345,7 +343,7 @@ class Engine:
         return sum(forgotten, Forgotten())
 
     def snapshot(self) -> EngineState:
-        """Return the whole state with the positions of the absorbed records: plain values and numpy arrays.
+        """Return the whole state, with the positions of the processed records: plain values and numpy arrays.
 
         The snapshot shares no data with the engine, which may continue immediately.
         """
@@ -355,7 +353,7 @@ class Engine:
         return state
 
     def changes(self) -> Changes:
-        """Return the changes since the last call, to be saved in one transaction with the reports since then.
+        """Return the state's changes since the last call, to save in one transaction with the new reports.
 
         Call `confirm` after the changes are saved, or `retract` if saving failed; then the next call returns
         the changes again. The engine may continue meanwhile.
@@ -405,14 +403,14 @@ class Engine:
         settings : EngineSettings
             The new settings, which must have the same tasks, classes and groups.
         fresh : collection of str
-            Tasks that begin a new baseline: their open windows are closed as incomplete first, and
-            calibration and charts are made from the new settings.
+            The tasks that begin a new baseline. Their open windows are closed as incomplete. Their
+            calibrations and charts start again with the new settings.
 
         Returns
         -------
         Engine
         list of WindowReport
-            The reports of the windows closed.
+            The reports of the windows that were closed.
         """
         self._renewed(settings, fresh)  # an error must come before a window is closed
         outputs = [(task, task.end()) for name, task in self._tasks.items() if name in fresh]
@@ -427,7 +425,7 @@ class Engine:
         return settings.build(state)
 
     def labelled(self) -> dict[tuple[str, str, str], dict[int, WeightedCounts]]:
-        """Return the number of labelled rows and of right rows in each window, by task, model and group."""
+        """Return the numbers of labelled and of correct rows of each window, by task, model and group."""
         return {
             (name, series.settings.model, series.settings.group): series.tally.windows()
             for name, task in self._tasks.items()
@@ -435,7 +433,7 @@ class Engine:
         }
 
     def waiting_labels(self) -> dict[str, Keys]:
-        """Return the keys of the labels that wait for their answer, by task."""
+        """Return the keys of labels whose answers have not come yet, by task."""
         return {name: task.join.waiting_keys for name, task in self._tasks.items() if task.join.waiting}
 
     def view(self) -> EngineView:

@@ -1,8 +1,8 @@
-"""Computes estimates of closed windows without labels, for many windows in one vectorised step.
+"""Estimates the metrics of closed windows without labels, for many windows in one vectorised step.
 
 The result depends only on the windows, their calibrations and the settings. The engine calls `evaluate` once
-for all windows that a chunk closed, of all models. Intervals allow for errors that a window's rows share: the
-calibration's error and the variation between windows.
+for all windows that a chunk closed. Intervals include the errors that all rows of a window share: the
+calibration's error, and the variation between windows.
 """
 
 from __future__ import annotations
@@ -54,21 +54,22 @@ class EstimationRequest:
         None without a calibration; calibration errors are then unknown.
     metrics : tuple of str
     positive : int
-        The index of the positive class of two.
+        The index of the positive class, if there are two classes.
     level : float
+        The level of the intervals, above 0 and below 1.
     average : {"macro", "micro", "per_class"}
-        The average over three or more classes; per_class is macro, and also evaluates each class.
+        The average over three or more classes. "per_class" means macro, and also the metrics of each class.
     seed : int
-        The seed of the bootstrap; windows that are pooled must have different seeds.
+        The seed of the bootstrap. Windows that are pooled must have different seeds.
     predictive : Predictive or None
-        The calibration's error and the variation between windows; None for exact intervals, which assume that
-        the calibrated scores are right.
+        The model of the calibration's error and of the variation between windows. None for exact intervals,
+        which assume that the calibrated scores are right.
     adapted : Adapted or None
-        The window's own calibration, if the task fits a calibration for each window, otherwise None. If the
-        fit was impossible, all estimates are unknown.
+        The fit of this window's own calibration; None if the task does not fit one for each window. If the
+        fit failed, all estimates are unknown.
     charted : (n, K) float64 or None
-        Scores by the calibration of the charts' baseline, if `calibrated` comes from a newer calibration,
-        otherwise None. Charts judge the calibration errors of these scores.
+        Scores by the calibration that was in use when the charts' baseline began; None if that is the present
+        calibration. Charts judge the calibration errors of these scores.
     """
 
     scores: Floats
@@ -86,13 +87,14 @@ class EstimationRequest:
     def adapted_to(self, covariates: CovariateReference, features: Floats) -> EstimationRequest:
         """Return the request with a calibration fitted for this window.
 
-        The fit uses the rows of the reference, weighted to have the same features as the window.
+        The fit weights the rows of the reference, so that their features are distributed as in the window.
 
         Parameters
         ----------
         covariates : CovariateReference
+            The rows of the reference, with their features.
         features : (n, F) float64
-            The features of the window's rows; those of `covariates` come first.
+            The features of the window's rows. The first columns are the features of `covariates`.
         """
         adapted = covariates.adapt(features[:, : len(covariates.names)])
         if adapted.calibration is None:
@@ -106,29 +108,29 @@ class EstimationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The estimates of one window without labels, with the distributions from which windows are pooled.
+    """The estimates of one window without labels, with distributions for pooling several windows.
 
-    The distributions for pooling include chance alone. Other errors are shared by several windows, and are
-    added to the pooled result.
+    These distributions include only the chance of single rows. Several windows share the other errors, which
+    are added after pooling.
 
     Parameters
     ----------
     estimates : mapping of str to Estimate or Unknown
-        By metric.
+        The estimates by metric.
     row_sd : mapping of str to float
-        By metric, the standard deviation that one row adds to the estimate: the standard error times √n.
+        By metric, the standard error of the estimate times √n: the standard deviation of one row.
     accuracy : TrimmedPmf or None
         The distribution of the number of right answers, for pooling.
     errors : mapping of str to CalibrationErrorEstimate
-        By metric, with the draws for pooling.
+        The calibration errors by metric, with bootstrap draws for pooling.
     others : mapping of str to ClassificationEstimate
-        By metric (precision and the like), with the distributions for pooling.
+        The other metrics, such as precision, with distributions for pooling.
     confidence : (n,) float64
         The probability that each predicted class is right.
     classes : mapping of (str, int) to Estimate or Unknown
-        By metric and class, if each class is evaluated.
+        The estimates by metric and class, if each class is evaluated.
     exposures : mapping of str to Exposure
-        By metric, the dependence of the estimate on errors that rows share; empty with exact intervals.
+        By metric, how the estimate depends on the errors that rows share; empty with exact intervals.
     predictive : Predictive or None
         As in `EstimationRequest`.
     adapted : Adapted or None
@@ -136,11 +138,11 @@ class Evaluation:
     scores : (n, K) float64 or None
         The calibrated scores, or the raw scores without a calibration; None if all estimates are unknown.
     charted : mapping of str to CalibrationErrorEstimate
-        By metric, the calibration errors that charts judge, if they differ from `errors`.
+        The calibration errors that charts judge, by metric; empty if they are those of `errors`.
     by_class : mapping of (str, int) to (Estimate, Exposure)
-        The known estimates of `classes` before they are widened, if intervals are predictive.
+        The known estimates of `classes` with their exact intervals, if the final ones are predictive.
     informed : mapping of str to int
-        By metric, the number of labelled rows that widen its interval.
+        By metric, the number of labelled rows because of which the interval was widened.
     """
 
     estimates: Mapping[str, Result]
@@ -174,20 +176,18 @@ class Evaluation:
 
 
 def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
-    """Return calibrated scores; None if the calibration's method is "none"."""
+    """Return calibrated scores, (n, K); None if the calibration's method is "none"."""
     return None if calibration.method == "none" else calibration.apply(scores)
 
 
 def evaluate(requests: Sequence[EstimationRequest], *, accuracy_interval: bool = True) -> list[Evaluation]:
-    """Estimate each requested metric of each window.
-
-    Windows of one size share a vectorised call for the accuracy, and one for the other metrics.
+    """Estimate the requested metrics of each window.
 
     Parameters
     ----------
     requests : sequence of EstimationRequest
     accuracy_interval : bool
-        False leaves out the accuracy's interval and distribution, which a baseline does not need.
+        False skips the accuracy's interval and distribution, because a baseline does not need them.
 
     Returns
     -------
@@ -403,10 +403,10 @@ def _with_errors(model: Predictive, known: Mapping[_Key, tuple[Estimate, Exposur
 
 
 def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | None) -> Evaluation:
-    """Return the evaluation with wider intervals of precision and similar metrics, according to labels.
+    """Widen the intervals of precision and similar metrics if labels show that the confidences are biased.
 
-    The values do not change. The accuracy, for which the estimator `corrected` uses the labels, and the
-    calibration errors do not change either.
+    Return the changed evaluation. The estimated values do not change, and neither do the accuracy (which the
+    estimator `corrected` corrects by labels) and the calibration errors.
 
     Parameters
     ----------
@@ -414,7 +414,7 @@ def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | Non
     model : Predictive
         The evaluation's model of the calibration error.
     shown : ShownErrors or None
-        The biases that labels show in the strata of the model; None leaves the evaluation unchanged.
+        The biases that labels show, by stratum of `model`. With None, the evaluation does not change.
     """
     if shown is None:
         return evaluation
@@ -484,12 +484,14 @@ def _judged(metric: str, request: EstimationRequest) -> tuple[Ints, int]:
 
 
 def accuracy_exposure(model: Predictive, rows: Placed) -> Exposure:
-    """Return the dependence of the accuracy of n rows on errors that the rows share, with weight n."""
+    """Return how the accuracy of n rows depends on the errors that the rows share, with weight n."""
     return model.exposure(rows, weight=float(len(rows.bins)))
 
 
 def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: float) -> Estimate:
-    """Return the accuracy with mid-p limits of its exact distribution convolved with a normal distribution.
+    """Return the accuracy with an interval that includes chance and a shared error.
+
+    The limits are the mid-p limits of the exact distribution, convolved with a normal distribution.
 
     Parameters
     ----------
@@ -498,7 +500,7 @@ def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: floa
     value : float
         The mean confidence.
     variance : float
-        The variance of the share of right answers beyond chance.
+        The variance of the accuracy from errors that rows share.
     level : float
     """
     return mid_p_estimate(value, widened(pmf, pmf.n**2 * variance), level)
@@ -507,7 +509,7 @@ def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: floa
 def metric_exposures(
     model: Predictive, rows: Placed, estimates: Mapping[_Key, ClassificationEstimate]
 ) -> dict[_Key, Exposure]:
-    """Return the dependence of each known metric, such as precision or recall, on errors that rows share."""
+    """Return how each known metric, such as precision or recall, depends on errors that rows share."""
     known = {of: each for of, each in estimates.items() if each.slope is not None}
     if not known:
         return {}
@@ -519,7 +521,7 @@ def metric_exposures(
 def error_exposure(
     model: Predictive, rows: Placed, estimate: CalibrationErrorEstimate, bins: int, response: Floats | None
 ) -> Exposure | None:
-    """Return the dependence of a calibration error on errors that rows share; None if it is unknown.
+    """Return how a calibration error depends on errors that rows share; None if it is unknown.
 
     Parameters
     ----------
@@ -530,7 +532,7 @@ def error_exposure(
     bins : int
         The number of bins of `estimate`.
     response : (n,) float64 or None
-        The derivative of the judged probability with respect to each row's confidence; None if the judged
+        The derivative of the probability in the metric with respect to each row's confidence. None if that
         probability is the confidence.
     """
     if estimate.order is None or estimate.differences is None:
@@ -546,7 +548,10 @@ def error_exposure(
 
 
 def widened_result(estimate: Estimate, error: SharedError, lean: float = 0.0) -> Estimate:
-    """Return an estimate with its interval widened by a shared error, and its lower end reduced by `lean`."""
+    """Return an estimate with its interval widened by a shared error.
+
+    The lower end is also reduced by `lean`, the upward bias of a calibration error.
+    """
     ends = estimate.lower, estimate.upper
     lower, upper = widened_interval(estimate.value, *ends, error.variance, estimate.level, error.shift)
     return Estimate(estimate.value, max(lower - lean, 0.0), upper, estimate.level, estimate.n)

@@ -1,24 +1,23 @@
-"""The alarm of the accuracy that labels decide on: when labels decide instead of confidences, and how.
+"""The alarm for the accuracy of a series that has enough labels, so that labels decide it.
 
-**Who decides.** Labels decide from the first window at which 100 rows of the newest five windows are
-labelled, 20 of them in the newest two (`FEWEST`), if the baseline's labelled accuracy is known. With fewer
-labels, or labels that arrive later, the confidences may show a sudden change sooner. The confidences decide
-again once there are less than half as many labels and no alarm or improvement that labels raised is on. So an
-alarm never ends because labels stop, and the deciding side does not flip while the number of labels varies
-around the threshold.
+**Who decides.** Labels decide if at least 100 rows of the newest five windows are labelled, at least 20 of
+them in the newest two windows (`FEWEST`), and if the baseline's labelled accuracy is known. With fewer or
+later labels, the confidences may show a sudden change sooner, so they decide. When labels decide, they go on
+until there are less than half as many labels and their alarm or improvement has ended. So an alarm never ends
+because labels stop, and the decision does not switch back and forth around the threshold.
 
-**How labels decide.** The band reaches from the baseline's accuracy three standard deviations of the pooled
-windows up and down, or `chart.min_change` if that is more. An alarm begins once the corrected accuracy of the
-pooled windows lies below the band with a probability of `SURE`. The alarm stays while the pooled value lies
-below the band, and ends after eight windows in a row whose value does not. An improvement is the same above
-the band.
+**How labels decide.** Accuracies within a band count as unchanged. The band is the baseline's accuracy plus
+and minus three standard deviations of the pooled windows, or `chart.min_change` if that is more. An alarm
+begins when the corrected accuracy of the newest five windows, pooled, lies below the band with a probability
+of `SURE`. It ends after eight windows in a row with a pooled value not below the band. An improvement is the
+same above the band.
 
 **When labels take over,** an alarm by the confidences continues if the pooled value lies below the band.
 Otherwise it ends at once: labels show that nothing has changed.
 
 **The baseline's labelled accuracy** is the accuracy of the reference's windows. If windows of the stream make
-the baseline, it is the corrected accuracy of windows with the above number of labels: the confidences may
-have had the same error before.
+the baseline, it is the corrected accuracy of those that have enough labels, because the confidences may
+already have been wrong then.
 
 `SURE` was chosen on simulated streams, on rain, and on the first half of the demo's flights
 (`python -m tests.fidelity.alarms choice`).
@@ -43,25 +42,26 @@ POOLED = 5
 """The number of windows that are judged together."""
 
 FEWEST = ((5, 100), (2, 20))
-"""The labels that are needed to decide: numbers of newest windows, each with its number of labelled rows."""
+"""The labels that are needed: pairs of a number of newest windows and the labelled rows in these windows."""
 
 SURE = 0.75
-"""The probability of an accuracy beyond the band at which an alarm begins."""
+"""An alarm begins when the accuracy lies beyond the band with this probability."""
 
 _SIGMAS = 3.0
 
 
 class LabelBaseline(NamedTuple):
-    """The labelled accuracy of a baseline: its mean, and the variance of one row."""
+    """The labelled accuracy of a baseline: its mean, and the variance of a single row."""
 
     center: float
     row_variance: float
 
     @classmethod
     def from_windows(cls, accuracy: Sequence[float], sizes: Sequence[int]) -> LabelBaseline:
-        """Return the baseline of two or more windows.
+        """Return the baseline of two or more windows from their accuracies and numbers of rows.
 
-        The variance of a row is that of independent rows, or more if the windows differ by more.
+        The variance of a row is that of independent rows, or larger if the windows differ by more than
+        independent rows would.
 
         Examples
         --------
@@ -74,21 +74,21 @@ class LabelBaseline(NamedTuple):
         return cls(center, max(center * (1 - center), math.fsum(away) / (len(away) - 1)))
 
     def band(self, rows: int, least: float) -> tuple[float, float]:
-        """Return the lower and the upper end of the band of accuracies that count as no change.
+        """Return the lower and the upper end of the accuracies that count as no change.
 
         Parameters
         ----------
         rows : int
-            The number of rows from which the compared accuracy is computed.
+            The number of rows of the accuracy that is compared with the band.
         least : float
-            The least change that matters.
+            The smallest change of the accuracy that matters.
         """
         away = max(_SIGMAS * math.sqrt(self.row_variance / rows), least)
         return max(self.center - away, 0.0), min(self.center + away, 1.0)
 
 
 class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The state of the alarm that labels decide on.
+    """The stored state of a `LabelAlarm`.
 
     Parameters
     ----------
@@ -96,9 +96,9 @@ class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
     accuracy, sizes : list
         The accuracy and the size of the windows collected for the baseline; empty once there is a baseline.
     decides : bool
-        Whether labels decided at the newest window.
+        Whether labels, not confidences, decided at the newest window.
     quiet_windows, quiet_improved : int or None
-        The states of the latches of the alarm and of the improvement; see `Latch`.
+        The states of the alarm and of the improvement; see `Latch`.
     """
 
     baseline: LabelBaseline | None = None
@@ -110,17 +110,17 @@ class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LabelAlarm:
-    """The running alarm that labels decide on, for one series.
+    """The running alarm for the accuracy of one series, which labels decide.
 
     Parameters
     ----------
     least : float
-        The least change that matters.
+        The smallest change of the accuracy that matters.
     windows : int
         The number of windows of the stream that make a baseline.
     state : LabelAlarmState, optional
     sure : float
-        The probability at which an alarm begins, above 0.5.
+        An alarm begins when the accuracy lies beyond the band with this probability, above 0.5.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class LabelAlarm:
         self._alarm, self._improvement = Latch(state.quiet_windows), Latch(state.quiet_improved)
 
     def collect(self, correction: Correcting, window: int) -> None:
-        """Collect a closed window for the baseline; do nothing once there is a baseline."""
+        """Add a closed window to the baseline, unless the baseline is complete or the labels are too few."""
         if self._baseline is not None or not _enough(correction, window):
             return
         if isinstance(own := correction.estimate(window), Estimate):
@@ -147,11 +147,15 @@ class LabelAlarm:
     def judge(
         self, by_confidences: Verdict, correction: Correcting, window: int
     ) -> tuple[Verdict, AlarmByLabels | None]:
-        """Return the verdict on a closed window, and the labels' decision, or None if confidences decide.
+        """Judge a closed window by its labels, if there are enough of them.
+
+        Return the verdict, and the numbers behind it. If the confidences decide, the verdict is
+        `by_confidences`, and the numbers are None.
 
         Parameters
         ----------
         by_confidences : Verdict
+            The verdict of the chart of the estimated accuracy.
         correction : Correcting
         window : int
             The window's number, which increases from call to call.
@@ -178,7 +182,7 @@ class LabelAlarm:
         return verdict, AlarmByLabels(pooled.value, low, high, labels, any(moved))
 
     def snapshot(self) -> LabelAlarmState:
-        """Return the state from which another alarm can resume."""
+        """Return the state, from which another `LabelAlarm` can resume."""
         return LabelAlarmState(
             self._baseline,
             list(self._accuracy),

@@ -1,4 +1,4 @@
-"""Checks of a series' estimates against its labelled rows, and the correction of the estimates by labels."""
+"""Checks a series' estimates against labelled rows, and corrects the estimates by labels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ChecksState(msgspec.Struct, frozen=True):
     errors: ClassErrorsState = ClassErrorsState()
 
     def restarted(self, window: int) -> ChecksState:
-        """Return the state with all checks restarted at this window, and without the correction's state."""
+        """Return the state with all checks restarted at this window, and with an empty correction."""
         audit = self.audit and self.audit.restarted(window)
         return ChecksState(
             audit,
@@ -55,22 +55,21 @@ class ChecksState(msgspec.Struct, frozen=True):
 class LabelChecks:
     """The checks and the correction of one series' estimates by its labelled rows.
 
-    There is an audit of the intervals, a calibration curve, two tests and a correction. The two tests use
-    each labelled row at once:
+    A labelled row is an answer with its label. The parts are an audit of the intervals, a calibration curve,
+    two tests and a correction. The two tests use each labelled row at once:
 
     * `test` compares rows with their confidences. If it fails, it requests a recalibration.
     * `prediction` compares rows with the accuracy that the correction predicted when the newest window
-      closed, from the labels known then. That accuracy was published before the rows' labels came, so this
-      test decides on trust. The test leaves out rows whose calibration is not known. After a loss of trust,
-      the next closed window brings a new prediction, and the test restarts.
+      closed. This accuracy was published before the rows' labels came, so this test decides whether the
+      estimates are trusted. It leaves out rows whose calibration is not known. After a loss of trust, the
+      next closed window brings a new prediction, and the test restarts.
 
-    The audit and the curve need not use rows at once. With many models, each step brings only one or two rows
-    for each model. The rows are kept until 64 steps have brought rows, or until something reads the audit or
-    the curve.
+    The audit and the curve use rows later, because with many models each step brings only one or two rows for
+    a model. The rows wait until 64 steps have brought rows, or until the audit or the curve is read.
 
-    A group has only the two tests and a correction. Its batches of 30 labels are too few for an audit, and
-    its curve would add three families of metrics for each group. The model's audit and curve include the
-    group's labels.
+    A group has only the two tests and a correction. It has too few batches of 30 labels for an audit, and a
+    curve would add three families of metrics for each group. The model's audit and curve include the rows of
+    its groups.
 
     Parameters
     ----------
@@ -79,9 +78,9 @@ class LabelChecks:
     correction : Correcting
         The correction of the series' estimates, which also makes the predictions.
     by_class : bool
-        Whether a metric needs the errors by predicted class.
+        Whether a metric needs the errors of each predicted class.
     state : ChecksState, optional
-        A snapshot, or a series' snapshot, which extends it.
+        A snapshot of the checks or of the whole series.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class LabelChecks:
 
     @property
     def trusted(self) -> bool:
-        """True unless labels contradict the predicted accuracy."""
+        """False if labels contradict the predicted accuracy, otherwise True."""
         return self.prediction.trusted
 
     @property
@@ -132,8 +131,8 @@ class LabelChecks:
         window : (n,) int64
             The number of each row's window.
         block : (n,) int64
-            The first row of the block of each row, -1 if unknown. A block is a run of rows for which the
-            correction has one bias.
+            The number, in the series, of the first row of each row's block; -1 if unknown. A block is a run
+            of successive rows for which the correction has one bias.
         predicted : (n,) int64
             The predicted class of each row.
         confidence : (n,) float64
@@ -145,7 +144,7 @@ class LabelChecks:
             self.errors.add(window, predicted, confidence, right)
 
     def keep_for_later(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Keep rows until the audit or the curve is next read, and use the rows then.
+        """Store rows that the audit and the curve will use when one of them is read.
 
         The two tests have already used these rows.
 
@@ -170,7 +169,7 @@ class LabelChecks:
         self._curve.add(*rows)
 
     def begin(self, active: ActiveCalibration, reference: Reference) -> None:
-        """Set the test's tolerance for a calibration fitted on a reference, unless a tolerance is set.
+        """Set the tolerance of `test` for a calibration fitted on a reference, unless it has one.
 
         Parameters
         ----------
@@ -183,7 +182,7 @@ class LabelChecks:
             self.test.recalibrated(0, epsilon_of(known))
 
     def inherit_tolerance(self, epsilon: float) -> None:
-        """Set the tolerance of a group's test to that of its model's test, unless a tolerance is set.
+        """Set the tolerance of a group's `test` to that of its model, unless it has one.
 
         Parameters
         ----------
@@ -202,13 +201,12 @@ class LabelChecks:
         window : int
             The number of the open window.
         pending : int
-            The number of its rows, whose confidences come from the previous calibration.
+            The number of rows in the open window. Their confidences come from the previous calibration.
         first : bool
-            Whether there was no calibration before. If True, the audit, the calibration curve and the test
-            restart.
+            True if there was no calibration before. Then the audit, the calibration curve and `test` restart.
         epsilon : float, optional
-            The test's tolerance for the uncertainty of a calibration fitted on labels. If not None, the audit
-            and the curve restart too, because labels contradicted the previous intervals.
+            The tolerance of `test`, in logits, for the uncertainty of a calibration fitted on labels. If it
+            is set, the audit and the curve restart, because labels contradicted the previous intervals.
         """
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
@@ -220,7 +218,7 @@ class LabelChecks:
             self.curve.restart(clean)
 
     def restart(self, window: int) -> None:
-        """Restart all checks with this window, for another version of the model or another baseline."""
+        """Restart all checks at this window, because a new version of the model or a new baseline begins."""
         self.audit.restart(window)
         self.test.restart(window)
         self.prediction.restart(window)
@@ -229,14 +227,14 @@ class LabelChecks:
         self.curve.restart(window)
 
     def coverage(self) -> Coverage | None:
-        """Return the share of batches of 30 labelled rows whose interval contained their accuracy.
+        """Return how often the intervals of batches of 30 labelled rows contained their true accuracy.
 
-        Return None until the first batch is full.
+        The result is None until the first batch is full.
         """
         return self.audit.coverage()
 
     def predict(self) -> None:
-        """Predict an accuracy from the labels so far, for comparison with later rows."""
+        """Predict the accuracy from the labels so far, for comparison with later labels."""
         self._tolerance_is_known = self.correction.predict()
         if self._tolerance_is_known:
             self._update_tolerance()
@@ -245,10 +243,10 @@ class LabelChecks:
         self.prediction.predicted(PREDICTION_TOLERANCE * self.correction.forecast.deviation)
 
     def prediction_terms(self) -> tuple[float, float]:
-        """Return the two numbers that turn a row's confidence into its predicted probability of being right.
+        """Return the two numbers that turn a confidence into the predicted probability of being right.
 
-        The first is a factor of the logit of the confidence. The second, in logits, is the mean of the
-        forecast bias, which is added to the product.
+        The first is a factor of the confidence's logit. The second, in logits, is the forecast bias, which is
+        added to the product.
         """
         if not self._tolerance_is_known:
             self._update_tolerance()
@@ -256,7 +254,7 @@ class LabelChecks:
         return self.correction.stretch, self.correction.forecast.mean
 
     def trust(self) -> Trust | None:
-        """Return the results of the tests; None before the first row."""
+        """Return the results of the two tests; None before the first labelled row."""
         trust, of_confidences = self.prediction.trust(), self.test.trust()
         biased = None if of_confidences is None else of_confidences.bias
         if biased is None:
@@ -264,7 +262,7 @@ class LabelChecks:
         return replace(trust or Trust(self.trusted, self.prediction.evidence, 0), confidences=biased)
 
     def lost_trust(self) -> Trust | None:
-        """Return the results of the tests while labels contradict the predictions, otherwise None."""
+        """Return the results of the two tests if labels contradict the predictions, otherwise None."""
         return None if self.trusted else self.trust()
 
     def snapshot(self) -> ChecksState:
@@ -285,14 +283,14 @@ class LabelChecks:
 
 
 class FirstLabels:
-    """The rows of one step that get their first labels, in one slice for each series.
+    """The rows of one step that get their first labels, sorted by series.
 
-    Iteration yields the numbers of the series.
+    Iteration yields the number of each series that has rows left.
 
     Parameters
     ----------
     matches : Matches
-        The rows that labels have joined in this step, sorted by sequence number.
+        The labels matched to answers in this step, sorted by sequence number.
 
     Attributes
     ----------
@@ -313,14 +311,14 @@ class FirstLabels:
         return iter(list(self._left))
 
     def take(self, series: int, up_to: int | None = None) -> slice:
-        """Return the slice of a series' rows that no earlier call returned.
+        """Return the next rows of a series as a slice; each row is returned once.
 
         Parameters
         ----------
         series : int
             The number of the series.
         up_to : int, optional
-            The largest sequence number of a row in the slice; by default there is no limit.
+            Leave rows with a larger sequence number for a later call. By default return all.
         """
         left = self._left.pop(series, slice(0, 0))
         stop = left.stop
@@ -332,12 +330,12 @@ class FirstLabels:
 
 
 def compare_with_labels(checks: Sequence[LabelChecks], matches: Matches, audited: bool) -> list[int]:
-    """Test the confidences and predictions of several series on their newly labelled rows, in one call.
+    """Run the two tests of several series on their newly labelled rows, in one vectorised call.
 
     Parameters
     ----------
     checks : sequence of LabelChecks
-        The checks of each series, by the index in `matches.series`.
+        The checks of each series; `matches.series` holds indices into this sequence.
     matches : Matches
         Sorted by series, then by sequence.
     audited : bool
@@ -346,7 +344,7 @@ def compare_with_labels(checks: Sequence[LabelChecks], matches: Matches, audited
     Returns
     -------
     list of int
-        The indices of the series whose confidences these rows newly contradict.
+        The indices of the series whose `test` these rows made fail.
     """
     first, right = first_labelled(matches)
     of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]

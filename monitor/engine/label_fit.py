@@ -1,4 +1,4 @@
-"""A fit that a task repeats as labels come: its jobs, one at a time, and the use of their results."""
+"""The base class of fits (refits, recalibrations) that a task repeats when more labels have come."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _T = TypeVar("_T")
 class LabelFit(ABC, Generic[JobT, ResultT]):
     """The base class of a task's refits and recalibrations.
 
-    A task passes what happens in it to each of its fits. A fit decides when its next job is due, and uses the
-    result. One job is under way at a time. A restart loses it, and another one begins.
+    A task calls the methods of its fits when answers or labels come and when windows close. A fit decides
+    when its next job is due, and uses the result of the job. Only one job runs at a time. If the agent
+    restarts, the job is lost, and a new one begins.
 
     Parameters
     ----------
@@ -36,17 +37,17 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         The name of the task.
     task : Task
     run : callable or None
-        Does a job in the same thread as the records, right after the window that makes it due, so that the
-        same records give the same reports, byte for byte. With None, jobs are handed out, and nothing waits
-        for their results.
+        Computes the result of a job. It is called in the thread of the records, right after the window that
+        makes the job due, so that the same records give the same reports, byte for byte. If it is None,
+        `begin` returns the job to another process, and the records do not wait for the result.
 
     Attributes
     ----------
     kind : str
-        The field of `TaskState` that stores its state.
+        The field of `TaskState` that stores the fit's state.
     result_type : type
     changes_all_models : bool
-        Whether a result changes all models of the task, or only one.
+        True if a result changes all models of the task, False if it changes only one.
     """
 
     kind: ClassVar[str]
@@ -62,20 +63,20 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
 
     @property
     def runs_inline(self) -> bool:
-        """True if jobs are done in the same thread as the records."""
+        """True if jobs run in the thread of the records, so that records wait for the results."""
         return self._run is not None
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables of rows, by kind."""
+        """The ring tables (tables of limited size) that the fit stores rows in, by kind."""
         return {}
 
     def may_run_in(self, chunk: Chunk) -> bool:
-        """Return whether a job may have to be done inside this chunk, where a window closes."""
+        """Return whether a window that closes inside this chunk may make a job due at once."""
         return self.runs_inline
 
     def add_series(self, code: int) -> None:
-        """Add the series with this number, which is a new one or read from a state."""
+        """Add the series with this number, which is new or was read from a stored state."""
         return
 
     def answers_came(self, answers: Answers) -> None:
@@ -87,14 +88,14 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         return
 
     def labels_came(self, matches: Matches, lost: Collection[int]) -> None:
-        """Process answers that got labels.
+        """Process labels that were matched to answers.
 
         Parameters
         ----------
         matches : Matches
-            Sorted by sequence.
+            Sorted by sequence number.
         lost : collection of int
-            The numbers of the series that these labels cost the trust.
+            The numbers of the series whose confidences these labels contradict.
         """
         return
 
@@ -103,11 +104,11 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         return
 
     def tick(self, now: float) -> None:
-        """Set the time, in seconds."""
+        """Set the time, in seconds since the epoch."""
         return
 
     def close_window(self, code: int, now: float) -> None:
-        """Record that a window of a whole model has closed.
+        """Record that a window of a model (not of a group) has closed.
 
         Parameters
         ----------
@@ -119,16 +120,18 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         self._closed.setdefault(code)
 
     def begin(self, sequence: int, now: float, code: int | None = None) -> JobT | None:
-        """Begin the job that is due and return it; None if none is due or possible, or one is under way.
+        """Begin the next job, if one is due, and return it.
+
+        The result is None if no job is due or possible, or if one is already running.
 
         Parameters
         ----------
         sequence : int
-            The sequence number of the newest absorbed record.
+            The sequence number of the newest processed record.
         now : float
             Seconds since the epoch.
         code : int, optional
-            The number of the series that may begin a job of its own; all by default.
+            The number of the only series for which a job of a single model may begin; by default, any series.
         """
         if self._job is not None:
             return None
@@ -136,7 +139,7 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         return self._job
 
     def end(self, result: JobResult, now: float) -> bool:
-        """Use the result of the job under way, or count its refusal; return False if no job waits for it."""
+        """Use the result of the running job, or count a refused fit; return False if it is for no job."""
         job = self._job
         if job is None or not isinstance(result, self.result_type) or result.number != job.number:
             return False
@@ -144,10 +147,10 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         return self._use(job, result, now)
 
     def run_due(self, sequence: int, now: float) -> None:
-        """Do the jobs that a closed window made due, unless they are handed out.
+        """Run the jobs that closed windows made due; do nothing if another process runs jobs.
 
-        A job of one model waits until a window of this model closes, so that a model's results depend only
-        on its own answers and labels, not on other models.
+        A job for one model waits until a window of this model closes, so that a model's results depend only
+        on its own answers and labels.
         """
         if self._run is None:
             return
@@ -157,12 +160,12 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
                 self.end(self._run(job), now)
 
     def view(self) -> RefitView | None:
-        """Return the view for exporters; None if the views of the series show it."""
+        """Return the state for exporters; None if it is part of the views of the series."""
         return None
 
     @abstractmethod
     def snapshot(self, rings: bool = True) -> msgspec.Struct:
-        """Return the whole state, with or without the rings."""
+        """Return the whole state, with or without the rows of the ring tables."""
 
     @abstractmethod
     def _next_job(self, sequence: int, now: float, code: int | None) -> JobT | None:
