@@ -1,4 +1,4 @@
-"""Removal of stored rows by their age, for streams that are too slow to push them out."""
+"""Removes stored rows by their age, for slow streams in which new rows do not overwrite them in time."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from monitor.base.records import Ints
 from monitor.engine.labels.table import BoundedTable
 
 HORIZONS_KEPT = 2
-"""The age at which a row is removed, in horizons; up to a tenth of one more, as marks are set in steps.
+"""The age at which a row is removed, in label horizons (up to a tenth of a horizon later).
 
-Labels and repeated ids are recognised by the records' own times, and a record may arrive long after its time.
-At two horizons, the results of a feed, or an agent, that is up to one horizon behind stay the same.
+Labels and repeated ids are matched by the records' own times, and a record may arrive long after its time.
+With two horizons, a feed or an agent that is up to one horizon late gives the same results.
 """
 
 Marks = list[tuple[float, dict[str, int]]]
-"""Times, each with the number of rows that each ring had received by then.
+"""Times in seconds, each with the number of rows that each ring had received until then.
 
-In a snapshot, the last entry has the numbers of removed rows instead.
+In a snapshot, the last entry holds the number of removed rows of each ring instead.
 """
 
 _MARKS = 20  # set in the time for which a row is kept
@@ -25,14 +25,17 @@ _ROWS_AT_ONCE = 1 << 16  # of a ring in one step: some ten milliseconds
 
 
 class Ageing:
-    """The ages of the rows in a task's rings, and the removal of old rows.
+    """Finds and removes the old rows of a task's ring tables.
 
-    Rows have no time of arrival. Instead, marks record from time to time how many rows each ring received.
+    Rows have no stored time of arrival. Instead, this object notes from time to time how many rows each ring
+    has received.
 
     Parameters
     ----------
     rings : mapping of str to BoundedTable
+        The ring tables by name.
     horizon_seconds : float
+        The largest time between an answer and its label.
     resume : Marks, optional
         A snapshot.
 
@@ -69,18 +72,18 @@ class Ageing:
         return {k: min(n, self._rings[k].span[1]) for k, n in numbers.items() if k in self._rings}
 
     def snapshot(self) -> Marks:
-        """Return the marks, and last the numbers of removed rows."""
+        """Return the noted times and row counts; the last entry holds the numbers of removed rows."""
         return [*((time, dict(numbers)) for time, numbers in self._marks), (0.0, dict(self._gone))]
 
     def step(self, now: float) -> Iterator[tuple[str, Ints]]:
-        """Yield rows that are too old, with the name of their ring, and then remove them.
+        """Yield the name of a ring with the indices of its rows that are too old, then remove these rows.
 
-        A step removes a limited number of rows of a ring; later steps remove the rest.
+        One step removes a limited number of rows; later steps remove the rest.
 
         Parameters
         ----------
         now : float
-            The clock of the records' arrival, seconds.
+            The present time of arrival, in seconds.
         """
         if not self._marks or now - self._marks[-1][0] >= self._keep / _MARKS:
             self._marks.append((now, {kind: ring.span[1] for kind, ring in self._rings.items()}))

@@ -1,29 +1,30 @@
-"""The audit of a model's confidences: how often their intervals hold for batches of labelled rows.
+"""The audit of a model's confidences: how often intervals computed from them contain the true accuracy.
 
-The reported interval of a window also allows for the calibration's error and for the correction by labels.
-The audit leaves both out, so a share below the level says that the confidences are off, and nothing else.
+The reported interval of a window also includes the calibration's error and the correction by labels. The
+audit leaves both out. So a share below the level means that the confidences are wrong, and nothing else.
 
 Windows are never labelled completely, so their intervals cannot be compared with their true accuracy. But the
-confidences of *any* rows give such an interval. The audit cuts the labelled rows of a model, in the order in
-which they became labelled, into batches of exactly 30. For each batch it computes the exact interval of the
-number of right answers, from the Poisson binomial of the rows' own confidences (Kivimäki et al., section
-4.2), and checks whether the interval holds the true number. It reports the share of batches where it does.
+confidences of *any* rows give such an interval. The audit divides the labelled rows of a model into batches
+of exactly 30, in the order in which their labels came. For each batch it computes the exact interval of the
+number of right answers, from the Poisson-binomial distribution of the rows' confidences (Kivimäki et al.,
+section 4.2), and checks whether the interval contains the true number. It reports the share of batches whose
+interval does.
 
-**Assumption.** Rows are picked for labelling without regard to whether the answer was right, given its score.
-Labels that are requested where the score is low do no harm, because the audit uses the confidences of the
-labelled rows. Labels that come mostly from complaints do harm: they make every interval look wrong. Each row
-counts with its first label; a correction of the label does not count.
+**Assumption.** Given the score, the choice of rows for labelling does not depend on whether the answer was
+right. Labels requested for low scores do no harm, because the audit uses the confidences of the labelled
+rows. Labels that come mostly from complaints do harm: they make every interval look wrong. Each row counts
+with its first label, also if the label is corrected later.
 
 A new version of the model, or a new baseline, restarts the audit. Labels that reach the first window of the
 new version before it closes do not count.
 
 **How to read it.** Counts are discrete, so the interval covers *at least* its level: with 30 rows of a good
-model about 98 % for a level of 95 %. A ratio above the level is no fault. Over B batches, chance alone moves
-the share by one binomial error, √(level (1 − level) / B): 5 points at 20 batches (600 labels), 1.5 points at
-the 200 that are kept. A share more than two such errors below the level says that the confidences are off. A
-bias of three points lowers the share to 93 %, one of five to 86 %, one of ten to 59 %
-(`tests/fidelity/output/audit.txt`), so a share near the level does not prove that the estimate is right to a
-point.
+model about 98 % for a level of 95 %. A share above the level is no fault. Over B batches, chance alone moves
+the share by one binomial error, √(level (1 − level) / B): 5 points with 20 batches (600 labels), 1.5 points
+with the 200 batches that are kept. A share more than two such errors below the level means that the
+confidences are wrong. A bias of 3 points lowers the share to 93 %, a bias of 5 points to 86 %, and a bias of
+10 points to 59 % (`tests/fidelity/output/audit.txt`). So a share near the level does not exclude a bias of a
+few points.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from monitor.reports.views import Coverage
 from monitor.stats.estimate.average_confidence import average_confidence_many
 
 BATCHES_KEPT = 200
-"""The number of newest batches in the share: 6,000 labelled rows, with a binomial error of 1.5 points."""
+"""The number of newest batches that count: 6,000 labelled rows, with a binomial error of 1.5 points."""
 
 _MOST_WAITING = 64 * BATCH_ROWS  # rows before one vectorised call computes their intervals
 
@@ -103,13 +104,13 @@ class IntervalAudit:
     def build(self, resume: AuditState | None = None) -> IntervalAuditLogic:
         """Return the audit, new or resumed from a snapshot.
 
-        The batches of a snapshot with another level are dropped: shares of different levels do not add up.
+        If the snapshot has another level, its batches are dropped.
         """
         return IntervalAuditLogic(self.level, resume)
 
 
 class AuditState(msgspec.Struct, frozen=True):
-    """The outcomes of the newest batches, and the rows of the open one."""
+    """The stored state of an audit: the results of the newest batches, and the rows of the open batch."""
 
     level: float
     since: int = 0
@@ -125,7 +126,7 @@ class AuditState(msgspec.Struct, frozen=True):
 class IntervalAuditLogic:
     """The running audit of one model.
 
-    The result depends on the rows and their order, not on the pieces in which they are added.
+    The result depends on the rows and their order, not on the number of calls that add them.
     """
 
     def __init__(self, level: float, resume: AuditState | None = None) -> None:
@@ -143,10 +144,11 @@ class IntervalAuditLogic:
         Parameters
         ----------
         window : (n,) int64
-            The window that each row counts in. Rows of windows before the restart are ignored.
+            The number of each row's window. Rows of windows before the last restart are ignored.
         confidence : (n,) float64
             NaN where it is unknown; these rows are ignored.
         right : (n,) bool
+            Whether the predicted class is the label.
         """
         kept = (window >= self._since) & ~np.isnan(confidence)
         self._confidence = np.concatenate([self._confidence, confidence[kept]])
@@ -155,13 +157,16 @@ class IntervalAuditLogic:
             self._judge_batches()
 
     def restart(self, window: int) -> None:
-        """Drop all rows and results; rows of windows before this one no longer count."""
+        """Drop all rows and results. From now on, ignore rows of windows before this one."""
         self._since = window
         self._covered.clear()
         self._confidence, self._right = self._confidence[:0], self._right[:0]
 
     def coverage(self) -> Coverage | None:
-        """Return the share over the newest 200 batches; None before the first batch is full."""
+        """Return the share of the newest 200 batches whose interval contained the true number.
+
+        The result is None before the first batch is full.
+        """
         self._judge_batches()
         if not self._covered:
             return None
@@ -169,7 +174,7 @@ class IntervalAuditLogic:
         return Coverage(sum(self._covered) / batches, batches * BATCH_ROWS, self._level)
 
     def snapshot(self) -> AuditState:
-        """Return the outcomes of the newest batches, and the rows of the open one."""
+        """Return the results of the newest batches, and the rows of the open batch."""
         self._judge_batches()
         return AuditState(
             self._level, self._since, list(self._covered), self._confidence.copy(), self._right.copy()
@@ -181,7 +186,7 @@ class IntervalAuditLogic:
 
 
 def judge_together(audits: Iterable[IntervalAuditLogic]) -> None:
-    """Judge the full batches of several audits of one level in one vectorised call."""
+    """Compute the results of the full batches of several audits, which have the same level, in one call."""
     waiting = [(audit, len(audit._right) // BATCH_ROWS * BATCH_ROWS) for audit in audits]
     waiting = [(audit, full) for audit, full in waiting if full]
     if not waiting:
@@ -200,10 +205,9 @@ def judge_together(audits: Iterable[IntervalAuditLogic]) -> None:
 
 
 def first_labelled(matches: Matches) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return the index and the outcome of each row that gets its first label.
+    """Return the index of each row that gets its first label, and whether its answer is right.
 
-    At each place in the stream at most one answer gets its label. If this label changes at the same place
-    (where two labels waited for the answer, the later one is valid), the final outcome counts.
+    If two labels waited for the same answer, both join it at the same record. The later label then counts.
 
     Parameters
     ----------
@@ -215,6 +219,7 @@ def first_labelled(matches: Matches) -> tuple[Ints, NDArray[np.bool_]]:
     place : (n,) int64
         Indices into `matches`.
     right : (n,) bool
+        Whether the predicted class is the label.
     """
     moved = np.diff(matches.sequence, prepend=-1) != 0
     places = np.flatnonzero(moved | (np.diff(matches.series, prepend=-1) != 0))

@@ -1,4 +1,4 @@
-"""The bias of the estimated accuracy by labelled rows: one shift of all confidences, in logits."""
+"""Measures the bias of confidences on labelled rows: true accuracy minus mean confidence."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ _NEAREST = 1e-6  # isotonic curves give confidences of exactly 0 and 1, which no
 
 
 def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> Bias:
-    """Return the difference between the rows' accuracy and their mean confidence, with an interval.
+    """Return the rows' accuracy minus their mean confidence, with an interval; both from -1 to 1.
 
-    A model whose confidences are all off by b logits is right with probability expit(logit c + b). The
-    interval holds every b whose expected number of right answers lies within z binomial standard deviations
-    at that b of the observed number: a score interval, like Wilson's for one share. Its ends are in points of
-    accuracy. Unlike Wilson's interval it allows for confidences that differ: on the simulated data of the
-    papers it is a third narrower.
+    The interval assumes that all confidences are wrong by the same shift of b logits. Then an answer of
+    confidence c is right with probability expit(logit c + b). The interval contains each b for which the
+    observed number of right answers lies within z binomial standard deviations of the expected number. This
+    is a score interval, like Wilson's for a proportion. Wilson's interval ignores that confidences differ; on
+    the simulated data of the papers this one is a third narrower.
 
-    It misleads where the outcomes decided which rows are included. At an alarm, the newest rows are the ones
-    that raised it, so the value is too large; later labels correct it.
+    It misleads if the outcomes decide which rows are included. At an alarm, the newest rows raised the alarm,
+    so the value is too large. Later labels correct it.
 
     Parameters
     ----------
     confidence : (n,) float64
         From 0 to 1, one row or more.
     right : (n,) bool
+        Whether each answer is right by its label.
     level : float
         Above 0 and below 1.
 

@@ -1,4 +1,4 @@
-"""The columns that the join of labels reads, stores and returns."""
+"""The columns of answers and labels that the label join reads, stores and returns."""
 
 from __future__ import annotations
 
@@ -26,25 +26,28 @@ LABEL_COLUMNS: dict[str, DTypeLike] = {
     "first_sequence": np.int64,
     "probability": np.float32,
 }
-"""The stored columns of a label; `first_sequence` and `probability` come from the first label of its id."""
+"""The stored columns of a label; `first_sequence` and `probability` are those of its id's first label."""
 
 ALONE, SEVERAL = 1, 2
-"""Values of `rows` for the first answer to a request of one row, and of several; 0 for all other answers."""
+"""Values of the column `rows`, for the first answer to a request: it has one row, or several.
+
+All other answers have the value 0.
+"""
 
 
 def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict[str, DTypeLike]:
-    """Return the stored columns of an answer.
+    """Return the names and types of the stored columns of an answer.
 
-    `block` holds `Matches.block` plus 1, because stores of older versions lack it and a missing column reads
-    as 0.
+    `block` holds `Matches.block` plus 1. Stores of older versions lack this column, and a missing column
+    reads as 0.
 
     Parameters
     ----------
     series : int
-        The largest number of series that an answer counts in.
+        The largest number of series (the model, and the groups of the answer) that an answer counts in.
     scored : int
-        The number of scores to store. If there are any, `id` is stored to join the answers of several models,
-        and `replaced` says whether the label has replaced another class.
+        The number of scores to store. If it is not 0, `id` is stored too, to join the answers of several
+        models, and `replaced`, which is true if the label replaced another class.
     numbered : bool
         Whether the source numbers the rows of requests. Then `rows` is stored: see `ALONE`.
     """
@@ -65,7 +68,7 @@ def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict
 
 
 def weights(probability: NDArray[np.floating]) -> Floats:
-    """Return the weight of each labelled row: 1 / its probability of being picked, 1 where that is unknown.
+    """Return the weight of each labelled row: 1 / the probability of picking it, or 1 if that is unknown.
 
     Parameters
     ----------
@@ -83,12 +86,12 @@ def weights(probability: NDArray[np.floating]) -> Floats:
 
 @lru_cache(maxsize=100_000)  # more than an agent has models: each chunk looks up all of them
 def model_code(model: str) -> int:
-    """Return a model's number in the keys of its answers and labels: 0 or more, equal in every process."""
+    """Return a hash of a model's name for keys: 0 or more, the same in every process."""
     return int(id_keys([model])[0] >> np.uint64(1))
 
 
 def answer_keys(keys: Keys, model: Ints) -> Keys:
-    """Return the keys of (id, model) pairs; `NO_ID` stays `NO_ID`."""
+    """Return the keys (hashes) of pairs of an id and a model, (n,); the key of `NO_ID` is `NO_ID`."""
     salted = mix(keys ^ ((model.astype(np.uint64) + np.uint64(1)) * _MODEL_SALT))
     salted[salted == NO_ID] = np.uint64(1)
     salted[keys == NO_ID] = NO_ID
@@ -96,12 +99,14 @@ def answer_keys(keys: Keys, model: Ints) -> Keys:
 
 
 def keys_of(ids: Keys, models: Ints) -> tuple[Keys, Keys]:
-    """Return all keys under which answers, and under which labels, of these ids may be stored.
+    """Return all keys under which answers with these ids, and labels with these ids, may be stored.
 
     Parameters
     ----------
     ids : (n,) uint64
+        Hashes of the ids.
     models : (m,) int64
+        Numbers by `model_code`.
 
     Examples
     --------
@@ -116,34 +121,38 @@ def keys_of(ids: Keys, models: Ints) -> tuple[Keys, Keys]:
 
 @dataclass(frozen=True, slots=True)
 class Matches(ColumnarRows):
-    """The effect of labels on windows: one row for each window of a series that a label reached.
+    """Labels that were matched to answers, and the changes that they make to the counts of windows.
+
+    An answer counts in its model's window, and in one window for each of its groups. There is one row for
+    each of these windows.
 
     Parameters
     ----------
     series, window : (n,) int64
+        The number of the series, and of the window in the series.
     labelled : (n,) int64
-        1 for a newly labelled row; 0 for a corrected label.
+        1 for an answer's first label, 0 for a corrected label.
     correct : (n,) int64
         The change of the number of correct rows, -1 to 1.
     sequence : (n,) int64
         The number of the record at which both the answer and its label were known.
     weight : (n,) float64
-        1 / the probability with which the row was picked for labelling, from its first label; 1 where that
-        label has none. A correction has the weight of its row, so all sums of weights change by `labelled`
-        and `correct` times the weight (or its square).
+        1 / the probability with which the row was picked for labelling, as its first label states; 1 if the
+        label states none. A corrected label has the same weight. So sums of weights change by `labelled` and
+        `correct` times the weight, and sums of squared weights accordingly.
     confidence : (n,) float64
-        The probability that the answer is right, by the calibration in force when it came.
+        The probability that the answer is right, by the calibration in use when the answer came.
     right : (n,) bool
         Whether the answer is right by its current label.
     id : (n,) uint64
-        The answer's id; `NO_ID` where it is not stored, or there is none.
+        The hash of the answer's id; `NO_ID` if it is not stored, or there is none.
     label : (n,) int64
         The current label.
     replaced : (n,) bool
         Whether the label replaced another class.
     block : (n,) int64
-        The first row, among all rows of the series, of the answer's block in
-        `monitor.stats.estimate.corrected`; -1 where it is unknown.
+        The number, in the series, of the first row of the answer's block; -1 if unknown. A block is a run of
+        successive rows that the correction treats alike (`monitor.stats.estimate.corrected`).
     predicted : (n,) int64
         The class that the model predicted.
     """
@@ -164,7 +173,7 @@ class Matches(ColumnarRows):
 
     @classmethod
     def none(cls) -> Matches:
-        """Return matches without rows."""
+        """Return an object without rows."""
         empty, numbers, flags = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=bool)
         ids = np.zeros(0, dtype=np.uint64)
         return cls(
@@ -173,7 +182,7 @@ class Matches(ColumnarRows):
 
     @classmethod
     def join(cls, parts: list[Matches]) -> Matches:
-        """Return the matches of several steps together."""
+        """Return the rows of several objects as one object."""
         if len(parts) < 2:
             return parts[0] if parts else cls.none()
         return cls.concatenate(parts)
@@ -181,20 +190,23 @@ class Matches(ColumnarRows):
 
 @dataclass(frozen=True, slots=True)
 class Answers(ColumnarRows):
-    """Answers to join, n rows; each counts in the windows of one or more series.
+    """The columns of n answers to be joined with labels; each counts in windows of one or more series.
 
     Parameters
     ----------
     key : (n,) uint64
-        The key of the id alone.
+        The hash of the id, without the model.
     model : (n,) int64
         The number of the model, by `model_code`.
     predicted : (n,) int64
+        The index of the predicted class.
     time : (n,) float64
+        Seconds since the epoch.
     sequence : (n,) int64
+        The number of each answer's record in the stream.
     series, window : (n, S) int64
-        The series that the answer counts in (the model's own, then its groups'), -1 for none, and the number
-        of its window there.
+        The numbers of the series that the answer counts in (its model, then its groups; -1 for none), and the
+        number of its window in each series.
     confidence : (n,) float64
         The probability that the answer is right.
     scores : (n, K) float64
@@ -203,7 +215,7 @@ class Answers(ColumnarRows):
     alone : (n,) bool, optional
         As in `Batch`.
     block : (n, S) int64, optional
-        As in `Matches`; -1 if absent.
+        As in `Matches`; by default -1.
     """
 
     key: Keys
@@ -228,7 +240,7 @@ class Answers(ColumnarRows):
             object.__setattr__(self, "block", np.full(self.series.shape, -1))
 
     def to_columns(self, scored: int, numbered: bool = False) -> dict[str, NDArray[Any]]:
-        """Return the columns of `answer_columns`, without labels."""
+        """Return the columns to store, as `answer_columns` lists them; the answers have no labels yet."""
         n = len(self.key)
         columns: dict[str, NDArray[Any]] = {
             "predicted": self.predicted,
@@ -250,7 +262,10 @@ class Answers(ColumnarRows):
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The numbers of answers and labels removed by id, and of labels among them that waited for answers."""
+    """The numbers of answers and labels that were deleted by id.
+
+    `waiting` counts those of the deleted labels whose answer had not come.
+    """
 
     answers: int = 0
     labels: int = 0
@@ -264,13 +279,13 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The newest time among all answers so far, at each answer of the last step."""
+    """The largest time of all answers so far, at each answer of the last step."""
 
     sequence: Ints
     time: Floats
 
     def at(self, sequence: Ints) -> Floats:
-        """Return the clock at the answers with these sequence numbers."""
+        """Return the largest time so far at the answers with these sequence numbers."""
         place = np.searchsorted(self.sequence, sequence)
         return self.time[np.minimum(place, len(self.time) - 1)]
 
@@ -282,25 +297,29 @@ class Horizon:
     seconds: float
 
     def is_near(self, lag: Floats) -> NDArray[np.bool_]:
-        """Return whether these lags lie within the horizon."""
+        """Return whether these times between answer and label, in seconds, lie within the horizon."""
         return np.abs(lag) <= self.seconds
 
     def is_outdated(self, label_time: Floats, clock: Floats | float) -> NDArray[np.bool_]:
-        """Return whether the answers' clock has passed these labels by the horizon, in whole steps of it.
+        """Return whether labels are too old: their time is more than a horizon before the answers' clock.
 
-        With whole steps, a check of all labels once a step finds exactly these labels.
+        The comparison rounds times to steps of a hundredth of the horizon. So one check of all labels in each
+        step gives the same result as a check at each record.
         """
         late: NDArray[np.bool_] = self.mark(clock) > self.mark(label_time + self.seconds)
         return late
 
     def mark(self, time: Floats | float) -> Any:
-        """Return the number of the last step up to this time."""
+        """Return the number of the step (a hundredth of the horizon) that contains this time."""
         return np.floor(np.asarray(time) / (self.seconds / _STEPS_A_HORIZON))
 
 
 @dataclass(frozen=True, slots=True)
 class Labels(ColumnarRows):
-    """Labels to join; `model` is -1 for a label that applies to all answers with its id."""
+    """Labels to be joined with answers.
+
+    `model` is the number of the label's model, or -1 if the label applies to all answers with its id.
+    """
 
     key: Keys
     first_row: Keys
@@ -313,11 +332,12 @@ class Labels(ColumnarRows):
 
 @dataclass(frozen=True, slots=True)
 class Pairs(ColumnarRows):
-    """Pairs of an answer, by its row in the ring, and a label; `row` is the label's row, -1 if it is settled.
+    """Pairs of an answer and a label that have the same id.
 
-    `sequence` is the label's; `first_sequence` is that of the first label for its id, which also gives the
-    probability. `several` is true where the label names a request of several rows, so that it cannot mean one
-    of them.
+    `answer` is the answer's row in its ring table. `row` is the label's row, or -1 if the label's outcome has
+    been counted. `sequence` is the sequence number of the label. `first_sequence` and `probability` are those
+    of the first label for this id. `several` is true if the label names a request of several rows, so that it
+    cannot be joined to one of them.
     """
 
     answer: Ints

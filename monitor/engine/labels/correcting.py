@@ -1,7 +1,7 @@
-"""The correction of a series' accuracy by its labels: see `monitor.stats.estimate.corrected`.
+"""The correction of a series' estimated accuracy by labels: see `monitor.stats.estimate.corrected`.
 
-The engine numbers the rows of a series in the order in which they come. Labelled rows wait here until the
-correction is read, because with many models a step brings each of them only a row or two.
+Labelled rows wait here until the correction is read, because with many models a step brings only one or two
+rows for each model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHANGES = 16  # the newest changes of the calibration that are kept
 
 
 class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The settings and state of a correction; empty before the first closed window and the first label."""
+    """The stored settings and state of a `Correcting`; empty before the first closed window or label."""
 
     settings: Correction | None = None
     logic: CorrectionState | None = None
@@ -43,13 +43,14 @@ class Correcting:
     Parameters
     ----------
     settings : callable
-        Returns the settings. It is called at the first use, because a reference takes some milliseconds to
-        read.
+        Returns the settings. It is called at the first use, because it takes some milliseconds.
     block_rows : int
-        The number of rows in a full block. A saved correction with other blocks is dropped.
+        The number of rows of a full block, for which the correction has one bias. A saved correction with
+        another number is dropped.
     first_row : int
-        The number of the open window's first row in the series.
+        The number, in the series, of the open window's first row.
     state : CorrectingState, optional
+        A snapshot.
 
     Examples
     --------
@@ -83,7 +84,7 @@ class Correcting:
 
     @property
     def logic(self) -> CorrectionLogic:
-        """The correction, with all labels so far."""
+        """The correction, up to date with all labels so far."""
         _, logic = self._build()
         if self._waiting:
             block, confidence, right = map(np.concatenate, zip(*self._waiting, strict=True))
@@ -99,16 +100,19 @@ class Correcting:
 
     @property
     def labelled(self) -> int:
-        """The number of labelled rows of this version of the model."""
+        """The number of labelled rows of the model's present version."""
         return 0 if self._built is None and not self._waiting else self.logic.labelled
 
     def learn(self) -> bool:
-        """Compute the settings; return whether they were unknown before."""
+        """Compute the settings in advance; return False if they were known already."""
         known = self._built is not None
         return not known and self.logic is not None
 
     def add(self, block: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Add rows that have just got their first labels; rows of an unknown block, -1, are ignored."""
+        """Add n rows that have just got their first labels.
+
+        `block` is the number of the first row of each row's block; rows with -1 (unknown) are ignored.
+        """
         if len(block) and block.min() < 0:
             known = block >= 0
             block, confidence, right = block[known], confidence[known], right[known]
@@ -118,41 +122,42 @@ class Correcting:
                 self.logic  # noqa: B018
 
     def close(self, window: int, confidence: Floats) -> None:
-        """Add the rows of a window that closes: (n,) calibrated confidences."""
+        """Add the rows of a closed window, by their calibrated confidences, (n,)."""
         self.logic.close(window, confidence)
 
     @property
     def stretch(self) -> float:
-        """The factor of the confidences' logits."""
+        """The factor by which the correction multiplies the logits of confidences."""
         return self._build()[0].stretch
 
     @property
     def forecast(self) -> Forecast:
-        """The bias of rows to come, as of the newest closed window."""
+        """The forecast of the bias of future rows, made when the newest window closed."""
         if self._forecast is None:
             self._forecast = self._build()[0].forecast
         return self._forecast
 
     def predict(self) -> bool:
-        """Forecast from all labels so far; return whether there are any."""
+        """Make a new forecast from all labels so far; return False if there are no labels."""
         known = self.labelled > 0
         self._forecast = self.logic.forecast() if known else None
         return known
 
     def announce(self, row: int) -> None:
-        """Note that rows of the series from this one on have confidences of another calibration."""
+        """Note that another calibration gives the confidences of the series' rows from this one on."""
         first = row if self._changing is None else self._changing[0]
         self._changing = first, row
 
     def moved(self, block: Ints) -> Floats:
-        """Return the change of each row's logit by the calibrations that came after the row's own.
+        """Return how much later calibrations have changed the logit of each row's confidence, (n,).
 
-        It is unknown, NaN, for rows of a block in which a calibration came, and for rows of the open window
-        whose confidences come from a new calibration.
+        The change is NaN (unknown) for rows of a block in which the calibration changed, and for rows of the
+        open window whose confidences come from a new calibration.
 
         Parameters
         ----------
         block : (n,) int64
+            The number of the first row of each row's block; -1 if unknown.
         """
         moved, end = np.where(block < 0, np.nan, 0.0), block + self._block_rows
         for first, last, change in self._changes:
@@ -163,12 +168,12 @@ class Correcting:
         return moved
 
     def recalibrated(self, before: Floats, after: Floats) -> None:
-        """Apply another calibration from the window that closes next.
+        """Adapt the correction to a new calibration, beginning with the window that closes next.
 
         Parameters
         ----------
         before, after : (n,) float64
-            The confidences of that window's rows by the former and the new calibration.
+            The confidences of that window's rows by the previous and by the new calibration.
         """
         if len(before):
             change, variance = logit_change(before, after)
@@ -184,32 +189,37 @@ class Correcting:
         self._changes = *self._changes, (first, last, change)
 
     def restart(self) -> None:
-        """Restart with the window that closes next, for another version of the model."""
+        """Restart with the window that closes next, because it belongs to another version of the model."""
         if self._built is not None or self._waiting:
             self.logic.restarted()
         self._forecast, self._changes, self._changing = None, (), None
 
     def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result | None:
-        """Estimate the accuracy of a window, or of several windows that end with it.
+        """Return the corrected accuracy of a window, or of several successive windows together.
 
         Parameters
         ----------
         window : int
+            The number of the last window.
         level : float
+            The level of the interval.
         pooled : int
-            The number of windows. Windows that are no longer kept are left out.
+            The number of windows. Windows that are no longer stored are left out.
 
         Returns
         -------
         Estimate or Unknown or None
-            None if there is no label, or the window is not kept.
+            None if there is no label, or if the window is not stored.
         """
         if not self.labelled or window not in (kept := self.logic.windows):
             return None
         return self.logic.estimate(window, level, min(pooled, kept.index(window) + 1))
 
     def labels_in(self, window: int, pooled: int) -> int:
-        """Return the number of labelled rows in `pooled` windows that end with this one; 0 if not kept."""
+        """Return the number of labelled rows in `pooled` windows, of which `window` is the last.
+
+        The result is 0 if the window is no longer stored.
+        """
         if not self.labelled or window not in self.logic.windows:
             return 0
         return self.logic.labels_in(window, pooled)

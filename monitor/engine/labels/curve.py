@@ -1,7 +1,7 @@
 """The calibration curve of one model from its labelled answers: in total, and since the last restart.
 
-Each answer counts with its first label and with the confidence that it had when it came, as in the audit of
-the intervals (`monitor.engine.labels.audit`), so counts only rise.
+The curve counts labelled and right answers by ranges of confidence. Each answer counts with its first label,
+and with the confidence that it had when it came. So counts never decrease.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from monitor.stats.histograms import CalibrationCurve
 
 
 class CurveState(msgspec.Struct, frozen=True):
-    """The counts of both curves, and the first window of the current one."""
+    """The counts of the total and of the current curve; `since` is the current curve's first window."""
 
     since: int = 0
     total: CalibrationCurve = CalibrationCurve()
     current: CalibrationCurve = CalibrationCurve()
 
     def restarted(self, window: int) -> CurveState:
-        """Return the state in which `current` restarts with this window; `total` stays."""
+        """Return the state in which `current` restarts with this window, and `total` is unchanged."""
         return CurveState(window, self.total)
 
 
 class CurveFollower:
-    """Calibration curves that count labelled answers by their confidence.
+    """Two calibration curves of one model, which count labelled answers by their confidence.
 
     Parameters
     ----------
@@ -61,10 +61,11 @@ class CurveFollower:
         Parameters
         ----------
         window : (n,) int64
-            The window that each row counts in. Rows of windows before the restart count only in `total`.
+            The number of each row's window. Rows of windows before the last restart count only in `total`.
         confidence : (n,) float64
             NaN where it is unknown; these rows are ignored.
         right : (n,) bool
+            Whether the predicted class is the label.
         """
         known = ~np.isnan(confidence)
         if not known.any():
@@ -74,9 +75,9 @@ class CurveFollower:
         self.current = self.current.plus(confidence[known], right[known])
 
     def restart(self, window: int) -> None:
-        """Restart `current` with this window, from which confidences have another source."""
+        """Restart `current` with this window, because another calibration or version begins there."""
         self._since, self.current = window, CalibrationCurve()
 
     def snapshot(self) -> CurveState:
-        """Return the counts of both curves, and the first window of the current one."""
+        """Return the counts of both curves, and the first window of the current curve."""
         return CurveState(self._since, self.total, self.current)

@@ -1,7 +1,8 @@
-"""Draws: how labelled rows were picked one after another, which `active_testing` needs beside the labels.
+"""Draws: the order and the probabilities in which rows were picked for labelling.
 
-Draws have a ring of their own, apart from the labels that came with them: few labels have a draw, and a row
-counts as drawn whatever happens to its label, also if the row had a label before.
+The estimator `active_testing` needs draws beside the labels. Draws are stored apart from the labels that
+brought them, because few labels have a draw. A row also counts as drawn if it had a label before, or if its
+label is dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from monitor.engine.labels.matching import repeats
 from monitor.engine.labels.table import BoundedTable
 
 FEWEST_DRAWS = 30
-"""The number of labels that a newer round needs before it replaces an older round that has as many."""
+"""The number of labels that a newer round of draws needs before it replaces an older one."""
 
 _COLUMNS: dict[str, DTypeLike] = {
     "id": np.uint64,
@@ -33,16 +34,16 @@ _COLUMNS: dict[str, DTypeLike] = {
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The draws of one round among some rows.
+    """The draws of one round: a round picks rows for labelling one by one, without replacement.
 
     Parameters
     ----------
     number : (n,) int64
-        The number of each row's draw, from 1; −1 for rows that are not in the round.
+        The number of the draw that picked each row, from 1; −1 for rows that are not in the round.
     probability : (n,) float64
         The probability with which the draw picked the row; NaN for rows that are not in the round.
     pool : int
-        The number of rows before the first draw; 0 if there is no round.
+        The number of rows that could be picked before the first draw; 0 if there is no round.
     """
 
     number: Ints
@@ -51,35 +52,36 @@ class Round:
 
     @classmethod
     def none(cls, rows: int) -> Round:
-        """Return a round without draws."""
+        """Return a round without draws, for this number of rows."""
         return cls(np.full(rows, -1, dtype=np.int64), np.full(rows, np.nan), 0)
 
     @property
     def draws(self) -> int:
-        """The number of rows in the round."""
+        """The number of rows that the round picked."""
         return int((self.number > 0).sum())
 
     @property
     def missing(self) -> int:
-        """The number of earlier draws whose rows are missing here."""
+        """The number of the round's draws, up to its last known one, whose rows are not here."""
         return int(self.number.max(initial=0)) - self.draws if self.draws else 0
 
 
 class Draws:
-    """The draws of a task's labels.
+    """The stored draws of a task's labels.
 
     Parameters
     ----------
     limit : int
-        The largest number of draws kept, oldest out first.
+        The largest number of draws; above it, the oldest are dropped.
     horizon_days : float
-        A label that lies further than this from its row's answer belongs to another use of the id.
+        The largest time between an answer and its label. Beyond it, the id has been used for another request.
     resume : RingState, optional
+        A snapshot.
 
     Attributes
     ----------
     ring : BoundedTable
-        The draws by id and round.
+        The ring table of draws; its keys are hashes of id and round.
 
     Examples
     --------
@@ -98,7 +100,7 @@ class Draws:
         self.ring = BoundedTable(_COLUMNS, limit, resume)
 
     def add(self, labels: LabelBatch) -> None:
-        """Add the draws of labels, in the labels' order; a row's first draw in a round counts."""
+        """Add the draws of labels, in the labels' order. Only a row's first draw in a round counts."""
         rows = np.flatnonzero(labels.draw["number"])
         if not len(rows):
             return
@@ -113,16 +115,16 @@ class Draws:
         self.ring.add(keys[fresh], {name: column[fresh] for name, column in columns.items()})
 
     def newest(self, ids: Keys, time: Floats) -> Round:
-        """Return the newest round that has at least 30 of these rows, or else the newest of all rounds.
+        """Return the newest round that picked at least 30 of these rows, or otherwise the newest round.
 
-        The first label of a round decides how new the round is.
+        The newest round is the one whose first label came last.
 
         Parameters
         ----------
         ids : (n,) uint64
             The ids of labelled rows, without repeats.
         time : (n,) float64
-            The times of their answers, seconds since the epoch.
+            The times of the rows' answers, seconds since the epoch.
         """
         kept = self.ring.live()
         kept = kept[self.ring.keys(kept) != 0]
@@ -144,6 +146,6 @@ class Draws:
         return Round(newest.number, newest.probability, int(self.ring["pool"][kept[own[0]]]))
 
     def wipe(self, ids: Keys) -> None:
-        """Remove the draws of these ids for good."""
+        """Delete the draws of these ids, here and in the store."""
         kept = self.ring.live()
         self.ring.wipe(self.ring.keys(kept[np.isin(self.ring["id"][kept], ids)]))

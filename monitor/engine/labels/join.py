@@ -1,19 +1,18 @@
 """The join of labels with answers by id, in either order of arrival and in bounded memory.
 
-Answers and labels each have a `BoundedTable`. A label and an answer with the same id match if their times lie
-within the horizon of each other; the one that comes second finds the first. Records come in steps: first the
-answers of a step (`is_new`, `add_answers`), then its labels (`add_labels`). The cut of a stream into steps
-changes nothing: every match has the sequence at which both were known, and each label has the outcome of a
-join that reads one record after another.
+Answers and labels are stored in one `BoundedTable` each. A label matches an answer with the same id if their
+times differ by at most the horizon. Records come in steps, such as chunks. The answers of a step come first
+(`is_new`, `add_answers`), then its labels (`add_labels`). The result does not depend on how the stream is
+divided into steps: it is that of a join that reads one record after another.
+
+There are two exceptions. If the memory is full, a label can miss an answer that later answers of the same
+step overwrite. If one step has the same id twice, at times further apart than the horizon, records between
+them can miss the first one.
 
 If a source numbers the rows of its requests, a client knows the request's id, `r-1`, but not the row's id,
-`r-1:0`. A label with the request's id joins the model's only row of the request, unless the model answered
-with exactly this id before the row or the label came. If the request had several rows, the label joins none
-of them.
-
-Two results depend on the cut. If the memory is full, rows are overwritten step by step: a label can miss an
-answer that later answers of its own step overwrite. And if one step has the same id twice, further apart than
-the horizon, records between the two can miss the first.
+`r-1:0`. So a label with the request's id joins the model's row, if the request had only one row. It does not,
+if the model had already answered with exactly the label's id. If the request had several rows, the label
+joins none of them.
 """
 
 from __future__ import annotations
@@ -59,26 +58,27 @@ _FEWEST_LABELS = 1000  # with fewer rows, the table would cut a batch of labels 
 
 @dataclass(frozen=True, slots=True)
 class LabelJoin:
-    """The settings of a task's join.
+    """The settings of a task's label join.
 
     Parameters
     ----------
     horizon_days : float
-        The largest time between a label and its answer. An answer with a known id that is later than this is
-        not a duplicate but a new use of the id, and so is a label further away. An id should not be used
-        again for twice as long, so that no label is near two uses.
+        The largest time between a label and its answer. A second answer with the same id within this time is
+        a duplicate; a later one is a new use of the id. Ids should not be reused within twice this time.
+        Otherwise a label could match two uses.
     max_answers : int
-        The number of answers kept, oldest out first; 1 to 500 million.
+        The largest number of stored answers, 1 to 500 million; new answers overwrite the oldest.
     max_waiting : int
-        The number of labels kept, oldest out first; 0 to 500 million. At least 1,000 are always kept.
+        The largest number of stored labels, 0 to 500 million; new labels overwrite the oldest. At least 1,000
+        are always stored.
     series_per_answer : int
-        1, and 1 more for each watched group.
+        The number of series that an answer counts in: its model, and one group for each watched group name.
     max_bytes : int, optional
-        The largest size of answers and labels together; if they would take more, both numbers are cut by the
-        same factor. An answer takes at most 88 bytes, 16 more for each group, 8 + 4 K if K scores are kept,
-        and 1 if a source numbers rows. A label takes 73 bytes.
+        The largest size of answers and labels together. If they would take more, both numbers are reduced by
+        the same factor. An answer takes at most 88 bytes, 16 more for each group, 8 + 4 K more if K scores
+        are stored, and 1 more if a source numbers rows. A label takes 73 bytes.
     scored : int
-        The number of scores kept of each answer, with its id, for refits; 0 without refits.
+        The number of scores of each answer that are stored for refits; 0 without refits.
     numbered : bool
         Whether labels may name a request whose rows are numbered.
 
@@ -108,7 +108,7 @@ class LabelJoin:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The numbers of answers and of labels that are kept."""
+        """The largest numbers of stored answers and of stored labels."""
         within = (self.max_answers, self.max_waiting, self.series_per_answer, self.scored, self.numbered)
         return rows_within(self.max_bytes, *within)
 
@@ -118,7 +118,7 @@ class LabelJoin:
 
 
 class JoinState(msgspec.Struct, frozen=True):
-    """The state of a join; it has no rings if these are saved row by row."""
+    """The stored state of a join; `answers` and `labels` are None if the store saves their rows itself."""
 
     outcomes: dict[str, int] = {}
     waiting: int = 0
@@ -138,15 +138,15 @@ class LabelJoinLogic:
     outcomes : Counter of LabelOutcome
         The numbers of labels by outcome: matched, duplicate, conflicting, expired or ambiguous.
     forgotten : int
-        The number of answers that were overwritten within the horizon, without a label.
+        The number of answers without a label that were overwritten although their labels could still come.
     waiting : int
-        The number of labels without an outcome yet. Each label is counted in `outcomes` or here.
+        The number of labels that have no outcome, because their answers have not come.
 
     Notes
     -----
-    A label expires if all known answers with its id lie further away than the horizon when it comes, when the
-    answers' clock has passed it by the horizon (checked each hundredth of a horizon), or when it is
-    overwritten. An answer that comes even later, out of order, still joins an expired label.
+    A label expires in three cases: when it comes, and all known answers with its id are further away than the
+    horizon; when an answer comes whose time is more than a horizon later (checked each hundredth of a
+    horizon); or when it is overwritten. An expired label can still join an answer that comes late.
     """
 
     def __init__(self, settings: LabelJoin, resume: JoinState | None = None) -> None:
@@ -169,30 +169,30 @@ class LabelJoinLogic:
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The rings of answers and of labels, by name."""
+        """The ring tables of answers and of labels, by name."""
         return {"answers": self._answers, "labels": self._labels}
 
     def snapshot(self, rings: bool = True) -> JoinState:
-        """Return the state between two steps, with or without the rings."""
+        """Return the state between two steps, with or without the rows of the ring tables."""
         outcomes = {outcome.value: count for outcome, count in self.outcomes.items()}
         counts = outcomes, self.waiting, self.forgotten, self._named, self._newest, list(self._lags)
         return JoinState(*counts, *(ring.snapshot() for ring in (self._answers, self._labels) if rings))
 
     @property
     def lag_seconds(self) -> float | None:
-        """The median time from answer to label over the newest matches; None before the first match."""
+        """The median time from answer to label of the newest 1,000 matches; None before the first match."""
         return float(np.median(self._lags)) if self._lags else None
 
     @property
     def waiting_keys(self) -> Keys:
-        """The keys of labels that wait for their answers, (waiting,), in increasing order."""
+        """The keys of labels whose answers have not come, (waiting,), in increasing order."""
         rows = np.flatnonzero(~self._labels["settled"][: len(self._labels)])
         keys = self._labels.keys(rows)
         waiting: Keys = np.unique(keys[keys != 0])
         return waiting
 
     def may_know(self, ids: Keys, model: str) -> NDArray[np.bool_]:
-        """Return whether labels with these ids may reach stored answers of a model."""
+        """Return for each id whether a label with this id may match a stored answer of the model, (n,)."""
         if self._numbered:
             return np.ones(len(ids), dtype=bool)
         keys = answer_keys(ids, np.full(len(ids), model_code(model)))
@@ -200,10 +200,10 @@ class LabelJoinLogic:
         return known
 
     def is_new(self, key: Keys, model: Ints, time: Floats) -> NDArray[np.bool_]:
-        """Return whether each answer is new: no duplicate of an answer within the horizon before it.
+        """Return whether each answer is new, (n,): not a duplicate of an answer within the horizon before it.
 
-        The new answers must go to `add_answers` next. An answer without an id is always new, and so is an
-        answer whose model is -1, which is not examined.
+        The caller must pass the new answers to `add_answers` next. An answer without an id is always new. So
+        is an answer whose model is -1, which is not examined.
         """
         new = np.ones(len(key), dtype=bool)
         rows = np.flatnonzero((key != NO_ID) & (model >= 0))
@@ -225,7 +225,7 @@ class LabelJoinLogic:
         return new
 
     def add_answers(self, answers: Answers) -> Matches:
-        """Store the new answers of a step; return the matches with labels of earlier steps."""
+        """Store the new answers of a step; return their matches with labels of earlier steps."""
         kept = np.flatnonzero(answers.key != NO_ID)
         if not len(kept):
             return Matches.none()
@@ -244,10 +244,10 @@ class LabelJoinLogic:
         return Matches.join(parts)
 
     def add_labels(self, labels: LabelBatch, models: Ints, all_models: Ints, sequence: Ints) -> Matches:
-        """Add the labels of a step; return the matches with known answers.
+        """Add the labels of a step; return their matches with known answers.
 
-        `models` has the number of each label's model, -1 for every model, and `all_models` the numbers of all
-        models that answer.
+        `models` holds the number of each label's model, -1 for a label of every model. `all_models` holds the
+        numbers of all models of the task.
         """
         self._named |= bool((models >= 0).any())
         keys = np.where(models < 0, labels.key, answer_keys(labels.key, models))
@@ -265,7 +265,10 @@ class LabelJoinLogic:
         return Matches.join(parts)
 
     def forget(self, ids: Keys, models: Ints) -> Forgotten:
-        """Erase the answers and labels of these models with these ids; labels that waited expire."""
+        """Delete the answers and labels of these models with these ids.
+
+        Deleted labels whose answers had not come count as expired.
+        """
         of_answers, of_labels = keys_of(ids, models)
         waited = self.waiting
         self._settle(self._labels.find(of_labels), LabelOutcome.EXPIRED)
@@ -276,7 +279,10 @@ class LabelJoinLogic:
         )
 
     def expire(self, kind: str, rows: Ints) -> None:
-        """Count waiting labels as expired, if these rows of a ring are about to be removed."""
+        """Count labels without an answer as expired, because these rows of a ring table will be removed.
+
+        `kind` is "labels" or "answers"; rows of answers need no count.
+        """
         self._settle(rows if kind == "labels" else rows[:0], LabelOutcome.EXPIRED)
 
     def _keep(self, keys: Keys, answers: Answers) -> Matches:
@@ -503,9 +509,9 @@ def rows_within(
     scored: int = 0,
     numbered: bool = False,
 ) -> tuple[int, int]:
-    """Return the numbers of answers and labels that fit into `max_bytes`, each cut by the same factor.
+    """Return the numbers of answers and labels that fit into `max_bytes`, both reduced by the same factor.
 
-    They are at least one answer and 1,000 labels. None means no limit.
+    The result is at least one answer and 1,000 labels. With None, there is no limit.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Matching of labels with answers: labels within answers' records, repeated keys, and the effect of a label.
+"""Functions of the label join: labels in the records of answers, repeated keys, and the effect of a label.
 
-The first label of a row states the probability with which the row was picked for labelling. Later labels of
-the row do not change it.
+The first label of an answer states the probability with which the answer was picked for labelling. Later
+labels do not change it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from monitor.engine.labels.table import BoundedTable
 
 
 def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
-    """Assign labels to answers in the labels' order; a corrected label counts by its difference.
+    """Store labels with their answers, in the labels' order, and return the changes of the windows' counts.
 
     Parameters
     ----------
     answers : BoundedTable
-        It has the columns of `answer_columns`; `label`, `probability` and `replaced` change.
+        The answers, with the columns of `answer_columns`. `label`, `probability` and `replaced` change.
     pairs : Pairs
-        Pairs within the horizon.
+        Pairs whose times differ by at most the horizon.
     """
     _keep_probability(answers, pairs)
     pairs = pairs.take(np.argsort(pairs.sequence, kind="stable"))
@@ -75,11 +75,11 @@ def _keep_probability(answers: BoundedTable, pairs: Pairs) -> None:
 
 
 def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
-    """Return the labels in these rows that can be joined by id.
+    """Return the labels in the records of these answers, for the join by id.
 
-    A class is true for every model's answer. In a task without classes, whose scores have one column, a label
-    says whether the record's own model was right, and applies to that model alone. The labels of duplicates
-    are included, because a record may have been sent again for its label.
+    A label that is a class applies to every model's answer. In a task without classes (scores of one column),
+    a label says whether the record's model was right, and applies only to that model. The labels of
+    duplicates are included, because a record may have been sent again with its label.
     """
     rows = rows[(batch.label[rows] >= 0) & (batch.key[rows] != NO_ID)]
     general = batch.scores.shape[1] > 1
@@ -96,15 +96,15 @@ def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
 
 
 def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
-    """Return the matches of answers without an id with the labels in their own records.
+    """Match answers that have no id with the labels in their own records.
 
     Parameters
     ----------
     batch : Batch
     rows : (m,) int64
-        The rows that count.
+        The indices of the new answers in `batch`.
     answers : Answers
-        The answers of these rows.
+        The same answers, as prepared for the join.
     """
     alone = np.flatnonzero((batch.label[rows] >= 0) & (answers.key == NO_ID))
     row, column = np.nonzero(answers.series[alone] >= 0)
@@ -129,7 +129,7 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
 
 
 def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
-    """Return the labels of both batches in order of arrival; of two labels for one id the later one is valid.
+    """Return the labels of both batches in order of arrival.
 
     Examples
     --------
@@ -172,19 +172,19 @@ Repeats = tuple[Ints, Ints, Ints]
 def repeats(keys: Keys) -> Repeats:
     """Return the rows that repeat the key of an earlier row.
 
-    Only rows that share a slot of a scratch table are sorted: an eighth of all rows, if all keys differ.
-    Sorting all rows would cost more than all other work of the join on an answer.
+    Sorting all rows would cost more than all other work of the join. So the function enters the keys into a
+    scratch table, and sorts only the rows that share a slot: an eighth of the rows if all keys differ.
 
     Parameters
     ----------
     keys : (n,) uint64
-        Hashes, or small numbers in no particular order: their low bits must differ.
+        Hashes or small numbers. The low bits of different keys must differ.
 
     Returns
     -------
     rows, previous, first : (r,) int64
-        The rows that repeat a key, grouped by key and in order; for each of them the nearest earlier row with
-        its key, and the first row with its key.
+        The rows that repeat a key, grouped by key and in order. For each of them, the last earlier row with
+        the same key, and the first row with the same key.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""The pool of rows on which estimators that use labels are fitted: scores of many requests, few labelled.
+"""The pool: the requests, few of them labelled, on which estimators that use labels are fitted.
 
-A row is one request with the scores of every model that answered it. Labelled rows have a ring of their own,
-so that they outlive the answers of the label join. Unlabelled rows are the newest of those answers, joined by
-id when a fit needs them. If there are more than a fit may use, the fit gets a stratified sample
-(`monitor.stats.sampling.stratified`). Answers without an id are left out, because neither other models'
-answers nor labels can be joined to them.
+A row of the pool is one request, with the scores of every model that answered it. Labelled rows are stored
+here, because the label join overwrites old answers. Unlabelled rows are read from the newest answers of the
+label join when a fit needs them. If there are more rows than a fit may use, the fit gets a stratified sample
+(`monitor.stats.sampling.stratified`). Answers without an id are left out, because neither labels nor answers
+of other models can be joined to them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SEED = 90_417
 
 @dataclass(frozen=True, slots=True)
 class PoolRows:
-    """The rows of a pool: labelled rows, then unlabelled rows, each from old to new.
+    """The rows of a pool for a fit: labelled rows, then unlabelled rows, both from old to new.
 
     Parameters
     ----------
@@ -42,13 +42,14 @@ class PoolRows:
     weights : (n,) float64
         1 over the probability of being labelled; 1 where that is unknown.
     ids : (n,) uint64
+        Hashes of the requests' ids.
     times : (n,) float64
         The time of an answer to each labelled row, seconds since the epoch; NaN for unlabelled rows.
     time : float
         The time of the newest answer, seconds since the epoch; 0 if there is none.
     pool : int
-        The number of requests that the rows represent, including themselves; approximate beyond some
-        millions.
+        The number of requests that the n rows represent, including the n rows. For large pools it is an
+        estimate.
     """
 
     scores: Floats
@@ -75,13 +76,13 @@ class ScorePoolSettings:
     classes : int
         The number of scores in an answer.
     max_rows : int
-        The largest number of unlabelled rows, the newest, that a fit represents.
+        The largest number of newest unlabelled rows from which the rows of a fit are sampled.
     fit_rows : int
-        The largest number of these rows that a fit gets.
+        The largest number of unlabelled rows in a fit.
     max_labelled : int
-        The largest number of labelled rows, oldest out first.
+        The largest number of labelled rows; new ones overwrite the oldest.
     horizon_days : float
-        As in the label join: an id whose answers lie further apart than this was used twice.
+        As in `LabelJoin`: answers with the same id that lie further apart belong to different requests.
     """
 
     models: tuple[str, ...]
@@ -93,9 +94,10 @@ class ScorePoolSettings:
 
     @property
     def columns(self) -> dict[str, DTypeLike]:
-        """The stored columns of a labelled row; a predicted class is stored plus 1, and 0 means no answer.
+        """The names and types of the stored columns of a labelled row.
 
-        Each model has its own columns, so that adding or removing a model leaves the others unchanged.
+        Each model has its own columns, so that adding or removing a model does not change the others. A
+        predicted class is stored plus 1; 0 means that the model did not answer.
         """
         columns: dict[str, DTypeLike] = {
             "label": np.int32,
@@ -109,17 +111,17 @@ class ScorePoolSettings:
         return columns
 
     def build(self, answers: BoundedTable, resume: RingState | None = None) -> ScorePool:
-        """Return a pool over a join's answers, new or resumed from a snapshot."""
+        """Return a pool that reads the stored answers of a label join, new or resumed from a snapshot."""
         return ScorePool(self, answers, resume)
 
 
 class ScorePool:
-    """A running pool.
+    """The running pool of one task.
 
     Attributes
     ----------
     labelled : BoundedTable
-        The labelled rows, by id.
+        The ring table of labelled rows, by id.
     """
 
     def __init__(
@@ -132,12 +134,12 @@ class ScorePool:
         self.labelled = BoundedTable(settings.columns, settings.max_labelled, resume)
 
     def add(self, matches: Matches, model: Ints) -> int:
-        """Add labels that reached answers, in their order; a corrected label replaces the former one.
+        """Add labels that were matched to answers, in order. A corrected label replaces the earlier one.
 
         Parameters
         ----------
         matches : Matches
-            Sorted by sequence; n rows.
+            The n matched labels, sorted by sequence number.
         model : (n,) int64
             Indices into the pool's models, −1 for rows of other models.
 
@@ -166,7 +168,7 @@ class ScorePool:
         Parameters
         ----------
         series : (s,) int64
-            The series of the pool's models, which identify their answers in the join.
+            The numbers of the series of the pool's models.
         """
         kept = self.labelled.live()
         ids = self.labelled.keys(kept)
@@ -199,13 +201,13 @@ class ScorePool:
 
     @property
     def replaced(self) -> NDArray[np.bool_]:
-        """True for the labelled rows whose label replaced another class."""
+        """For each labelled row, whether its label replaced another class."""
         kept = self.labelled.live()
         replaced: NDArray[np.bool_] = self.labelled["replaced"][kept[self.labelled.keys(kept) != NO_ID]]
         return replaced
 
     def wipe(self, ids: Keys) -> int:
-        """Erase the rows of these ids; return their number."""
+        """Delete the labelled rows with these ids, here and in the store; return their number."""
         return self.labelled.wipe(ids)
 
     def _answers_of(

@@ -1,16 +1,16 @@
-"""Revisions of closed windows whose labels come later: when a window gets another line, and the line itself.
+"""Revisions: further reports of a closed window, because more of its rows have got labels.
 
-A window gets its first line when it closes, with the labels known then. A further line repeats it with the
-newest realised accuracy. It comes each time that the number of labelled rows has doubled since the last line
-(with the first label, if there was none). A last line comes when the window is dropped, if anything has
-changed. While the correction keeps the window, a line also has the newest corrected accuracy, beside the
-corrected accuracy at the close. So a window of n rows has at most log2(n) + 3 lines, and its newest line
-covers at least half of its labels.
+A window gets its first report (a line of JSON) when it closes, with the labels known then. A further line is
+written each time the number of labelled rows has doubled since the last line, or has become 1. It repeats the
+report with the newest realised accuracy. While the correction stores the window, the line also has the newest
+corrected accuracy, beside the one at the close. A last line is written when the window is dropped, if its
+results have changed. So a window of n rows has at most log2(n) + 3 lines, and the newest line includes at
+least half of its labels.
 
-A window is dropped when a later window of its series ends more than the labels' horizon after it, or when the
-limits are reached: `keep` windows of a task, `keep_each` of a series, oldest out first. All of this depends
-only on the records' sequence and on no clock, so every cut or interruption of a stream gives the same lines
-in the same order.
+A window is dropped when a later window of its series ends more than the label horizon after it. The oldest
+windows are also dropped above `keep` windows of a task or `keep_each` windows of a series. All of this
+depends only on the sequence of the records, not on a clock. So the same stream gives the same lines in the
+same order, also after an interruption.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from monitor.reports.views import MetricEstimate
 from monitor.reports.window_report import WindowReport, revised, to_json
 
 FEWEST_KEPT = 1000
-"""The windows of a task that are always kept (2 MB), and the number of reports kept beside their lines."""
+"""The windows of a task that are always kept (2 MB), and the largest number of reports kept as objects."""
 
 Correction = Callable[[int], MetricEstimate | None]
-"""Returns the corrected accuracy of a window."""
+"""The type of a function that returns the corrected accuracy of a window by its number."""
 
 
 class Crossing(NamedTuple):
-    """The place in the stream at which a window's next line is due."""
+    """The sequence number of the label at which the next report of a window is due."""
 
     sequence: int
     series: int
@@ -68,11 +68,11 @@ class Revisions:
     Parameters
     ----------
     keep : int
-        The number of closed windows kept, over all series.
+        The largest number of closed windows kept, over all series.
     keep_each : int
-        The number of closed windows kept of each series. The tally must keep at least as many.
+        The largest number of closed windows kept of each series. `Tally` must keep at least as many.
     horizon_seconds : float
-        The time after a window's end for which labels may come, by the ends of later windows of its series.
+        A window is dropped when a later window of its series ends more than this time after it.
     level : float
         The level of the intervals.
 
@@ -100,10 +100,10 @@ class Revisions:
 
 
 class RevisionsState(msgspec.Struct, frozen=True):
-    """The closed windows that labels may still reach, as columns, and the newest window of each series.
+    """The stored state of the kept windows, as columns, and the newest window of each series.
 
-    A store has the `lines` in its reports, and finds them by the series' `names`: model and group. A line is
-    None if the store has already dropped it.
+    The store takes the `lines` (the last report of each window) from its table of reports. It finds them by
+    `names`: the model and the group of each series. A line is None if the store has already deleted it.
     """
 
     series: Ints
@@ -123,9 +123,9 @@ class RevisionsLogic:
     Attributes
     ----------
     missed : int
-        The number of labelled rows that came too late for a line, because their window was dropped.
+        The number of rows whose labels came too late for a revision, because the window had been dropped.
     changed : bool
-        Whether there are changes that no checkpoint has saved yet.
+        Whether the state has changed since the last checkpoint.
     """
 
     def __init__(self, settings: Revisions, resume: RevisionsState | None = None) -> None:
@@ -152,16 +152,16 @@ class RevisionsLogic:
         tally : Tally
             The counts of the series' labelled rows.
         corrected : callable, optional
-            Returns a window's corrected accuracy by all labels so far; None if the window is not kept or has
-            no label.
+            Returns a window's corrected accuracy by all labels so far. None if the correction does not store
+            the window, or if it has no label.
         """
         self._tallies.append(tally)
         self._corrections.append(corrected)
 
     def closed(self, series: int, report: WindowReport, closed_at: int) -> list[WindowReport]:
-        """Add a window that closes; return the last lines of the windows that are dropped for it.
+        """Add a window that closes; return the last reports of the windows that are dropped because of it.
 
-        `closed_at` is the sequence of the record that closed the window.
+        `closed_at` is the sequence number of the record that closed the window.
         """
         if not any(estimate.estimator == REALISED for estimate in report.estimates):
             return []
@@ -193,9 +193,10 @@ class RevisionsLogic:
         return report.end_time - oldest.end_time > self._settings.horizon_seconds
 
     def crossings(self, cells: Cells) -> list[Crossing]:
-        """Return the places in these matches at which lines become due, sorted.
+        """Return the sequence numbers at which these labels make reports due, with their windows, sorted.
 
-        Rows of dropped windows count as missed. Call it once for the next matches, before they are counted.
+        Labels of dropped windows are counted in `missed`. Call this method once for new labels, before they
+        are added to the counts of windows.
         """
         crossings: list[Crossing] = []
         for cell in cells:
@@ -219,7 +220,7 @@ class RevisionsLogic:
         return places
 
     def revise(self, series: int, window: int) -> WindowReport | None:
-        """Return the next line of a window; None if it would equal the last line."""
+        """Return the next report of a window; None if it would equal the last one."""
         cell = series, window
         kept, labelled = self._kept[cell], self._labelled(series, window)
         if not labelled:
@@ -242,9 +243,10 @@ class RevisionsLogic:
             self._reports.popitem(last=False)
 
     def finish(self) -> list[tuple[int, WindowReport]]:
-        """Return, at the end of the input, a line for every window that has changed since its last line.
+        """Return a last report for each window that has changed since its last one; for the end of the input.
 
-        Each has the sequence of the record that closed its window, −1 if the window closed before a restart.
+        Each report comes with the sequence number of the record that closed the window. It is −1 if the
+        window closed before a restart.
         """
         revised = [(kept.closed_at, self.revise(*key)) for key, kept in list(self._kept.items())]
         return [(closed_at, report) for closed_at, report in revised if report is not None]
@@ -261,7 +263,7 @@ class RevisionsLogic:
         return reports
 
     def counts(self) -> RevisionsState:
-        """Return the snapshot without the lines, which are in the reports by series, window and revision."""
+        """Return the state without the lines, for a store that has them as reports."""
         kept = list(self._kept.values())
         keys = np.array(list(self._kept), dtype=np.int64).reshape(-1, 2)
         return RevisionsState(

@@ -1,9 +1,9 @@
-"""A bounded table of rows with 64-bit keys: numpy columns, read and written in batches.
+"""A ring table: rows with 64-bit keys in numpy columns, of limited size, read and written in batches.
 
-The rows form a ring in which new rows overwrite the oldest. An open-addressing hash table with linear probing
-points into the ring. An overwritten row leaves its entry behind; lookups skip it, because the row has another
-key now. The table is rebuilt when entries fill it. Lookups and insertions are vectorised over a batch and
-take tens of nanoseconds a row. A dictionary of Python objects would take 150 bytes or more for each row.
+New rows overwrite the oldest. A hash table (open addressing, linear probing) points to the rows. An
+overwritten row leaves its entry in the hash table. Lookups skip this entry, because the row has another key
+now. The hash table is rebuilt when entries fill it. Lookups and insertions are vectorised, and take tens of
+nanoseconds a row. A dictionary of Python objects would take at least 150 bytes for each row.
 """
 
 from __future__ import annotations
@@ -46,17 +46,20 @@ def _longer(column: NDArray[Any], capacity: int) -> NDArray[Any]:
 
 
 class BoundedTable:
-    """A ring of rows with unique keys.
+    """A ring table of rows with unique keys.
+
+    A row has an index, by which columns are read, until it is overwritten. It also has a number: it counts
+    all rows ever added, also before a restart.
 
     Parameters
     ----------
     columns : mapping of str to dtype
         The columns beside the key. The key 0 is reserved: lookups never find it.
     capacity : int
-        The largest number of rows, up to 500 million; the oldest row goes first. Memory grows as rows come.
+        The largest number of rows, up to 500 million. Memory grows as rows come.
     resume : RingState, optional
-        A snapshot. If it has more than `capacity` rows, the newest are used. A column that it lacks is all 0;
-        a column that is not in `columns` is dropped.
+        A snapshot. If it has more than `capacity` rows, only the newest are used. A column that it lacks is
+        filled with 0. A column that is not in `columns` is dropped.
 
     Examples
     --------
@@ -92,7 +95,7 @@ class BoundedTable:
 
     @staticmethod
     def bytes_per_row(columns: Mapping[str, DTypeLike]) -> int:
-        """Return the largest number of bytes for a row of a full ring: columns, key, and share of the table.
+        """Return the largest memory of one row of a full table, in bytes, with its part of the hash table.
 
         Examples
         --------
@@ -112,7 +115,7 @@ class BoundedTable:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the columns, the keys and the table."""
+        """The memory of the columns, the keys and the hash table, in bytes."""
         parts: list[NDArray[Any]] = [self._keys, self._table, *self._columns.values()]
         parts += [] if self._moving is None else [self._moving.table]
         return sum(part.nbytes for part in parts)
@@ -122,14 +125,14 @@ class BoundedTable:
         return self._columns[column]
 
     def keys(self, rows: Ints) -> Keys:
-        """Return the keys of these rows; 0 for a forgotten row."""
+        """Return the keys of the rows with these indices; 0 for a row that `forget` removed."""
         return self._keys[rows]
 
     def __contains__(self, column: str) -> bool:
         return column in self._columns
 
     def find(self, keys: Keys) -> Ints:
-        """Return the row of each key, -1 if there is none."""
+        """Return the row index of each key, (n,), or -1 if there is no row with this key."""
         rows = np.full(len(keys), -1, dtype=np.int64)
         if not self._added:
             return rows
@@ -155,10 +158,10 @@ class BoundedTable:
             active, place = active[going], (place[going] + 1) & np.int64(mask)
 
     def add(self, keys: Keys, values: Mapping[str, NDArray[Any]]) -> Ints:
-        """Add rows with new, distinct keys; return their row indices.
+        """Add rows with new, distinct keys; return their row indices, (n,).
 
-        If there are more rows than the ring holds, only the newest are kept, and the others get the index -1.
-        The new rows may overwrite rows that `find` has just returned.
+        If there are more rows than the table can hold, only the last ones are stored, and the others get the
+        index -1. The new rows may overwrite rows that `find` has just returned.
         """
         skipped = max(0, len(keys) - self._limit)
         if skipped:
@@ -182,11 +185,11 @@ class BoundedTable:
         column[: max(0, len(values) - fits)] = values[fits:]
 
     def at(self, numbers: Ints) -> Ints:
-        """Return the row indices of these numbers, which must lie in `span`."""
+        """Return the indices of the rows with these numbers, which must lie in `span`."""
         return (numbers - self._base) % self._limit
 
     def put(self, column: str, rows: Ints, values: Any) -> None:
-        """Set a column of these rows; a row that is repeated gets its last value."""
+        """Set a column of the rows with these indices; an index that is repeated gets its last value."""
         self._columns[column][rows] = values
         self._touch(rows)
 
@@ -196,13 +199,12 @@ class BoundedTable:
         self._touch(rows)
 
     def wipe(self, keys: Keys) -> int:
-        """Erase the rows of these keys, here and where they were saved.
+        """Delete the rows with these keys, here and in the store.
 
         Returns
         -------
         int
-            The number of erased rows of the ring. Saved rows of earlier uses of a key are erased, but not
-            counted.
+            The number of rows deleted here. Rows that only the store still holds are not counted.
         """
         rows = self.find(keys)
         rows = rows[rows >= 0]
@@ -214,16 +216,16 @@ class BoundedTable:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The number of the oldest row and that of the next new row; numbers stay when rows are saved."""
+        """The number of the oldest row, and the number that the next new row will get."""
         return self._oldest, self._base + self._added
 
     def numbered(self, first: int, stop: int) -> Ints:
-        """Return the remaining rows numbered from `first` to below `stop`, oldest first."""
+        """Return the indices of the existing rows numbered from `first` to below `stop`, oldest first."""
         start = max(first - self._base, self._added - len(self))
         return np.arange(start, max(start, min(stop - self._base, self._added))) % self._limit
 
     def retire(self, rows: Ints) -> None:
-        """Erase rows, also forgotten ones, here and where they were saved."""
+        """Delete the rows with these indices, here and in the store, also if `forget` removed them."""
         keys = self._keys[rows[self._number(rows) < self._saved]]
         self.forget(rows)
         for column in self._columns.values():
@@ -246,12 +248,15 @@ class BoundedTable:
             self._touches = len(self._touched[0])
 
     def overwritten_by(self, rows: int) -> Ints:
-        """Return the rows that adding this many would overwrite, oldest first."""
+        """Return the indices of the rows that adding this many rows would overwrite, oldest first."""
         out = min(len(self), max(0, len(self) + rows - self._limit))
         return (self._added - len(self) + np.arange(out)) % self._limit
 
     def live(self, wanted: NDArray[np.bool_] | None = None) -> Ints:
-        """Return all rows, oldest first, or those where the mask `wanted`, ``len(self)`` long, is true."""
+        """Return the indices of all rows, oldest first.
+
+        With a mask `wanted` of ``len(self)`` values, return only the rows for which it is true.
+        """
         places = np.arange(len(self)) if wanted is None else np.flatnonzero(wanted)
         oldest = places.searchsorted(max(0, self._added - self._limit) % self._limit)
         return np.concatenate([places[oldest:], places[:oldest]])
@@ -263,7 +268,7 @@ class BoundedTable:
     def changes(self, name: str) -> RingChange | None:
         """Return the rows added and changed since the last call, to be saved; None if there are none.
 
-        Call `confirm` after they are saved. Call `retract` if they could not be saved: the next call then
+        Call `confirm` after they are saved. Call `retract` if they could not be saved; then the next call
         returns them again.
         """
         start = max(self._saved, self._added - len(self))

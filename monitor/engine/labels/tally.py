@@ -17,14 +17,17 @@ from monitor.engine.labels.columns import Matches
 from monitor.stats.estimate.hajek import Excess, WeightedCounts, excess, hajek
 
 FEWEST_IN_COHORT = 200
-"""The labelled rows that the newest cohort needs: a 95 % interval of ±4 points at an accuracy of 0.9."""
+"""The labelled rows that `realised_cohort` needs: a 95 % interval of ±4 points at an accuracy of 0.9."""
 
 _NONE = Excess()
 _FIRST_ROOM = 64  # windows
 
 
 class TallyState(msgspec.Struct, frozen=True):
-    """The counts of the windows from `start` on; sums of weights are text, as they may exceed 64 bits."""
+    """The stored counts of the windows from `start` on.
+
+    Sums of weights are stored as text, because they may exceed 64 bits.
+    """
 
     start: int
     counts: NDArray[np.int32]
@@ -42,19 +45,19 @@ class Tally:
     Parameters
     ----------
     keep : int
-        The number of newest windows whose counts are kept, at least 1. Later labels of older windows count
-        only in the totals.
+        The number of newest windows whose counts are kept, at least 1. Labels of older windows count only in
+        the totals.
     horizon_seconds : float
-        The time before the end of the newest closed window that `realised_horizon` includes.
+        `realised_horizon` includes windows that ended at most this long before the newest closed window.
     resume : TallyState, optional
         A snapshot.
 
     Attributes
     ----------
     labelled, correct : int
-        The totals over all windows since the start.
+        The numbers of labelled and correct rows in all windows since the start.
     closed : int
-        The number of the first window that has not closed.
+        The number of closed windows.
 
     Raises
     ------
@@ -63,8 +66,7 @@ class Tally:
 
     Notes
     -----
-    If a window's records are out of time order, its end is the newest time of all records up to then: ends
-    never decrease.
+    The ends of windows never decrease: a window that ends before an earlier one gets the earlier one's end.
 
     Examples
     --------
@@ -95,7 +97,10 @@ class Tally:
             self._restore(resume)
 
     def add(self, window: int, labelled: int, correct: int, excess: Excess = _NONE) -> None:
-        """Add to a window's counts; a corrected label may decrease them."""
+        """Add to a window's counts. A corrected label may decrease the number of correct rows.
+
+        `excess` is the part of the sums of weights that comes from weights above 1.
+        """
         self.labelled += labelled
         self.correct += correct
         self._reach(window)
@@ -109,7 +114,7 @@ class Tally:
             self._within = self._within.plus(WeightedCounts(labelled, correct, excess))
 
     def close(self, window: int, end_time: float) -> None:
-        """Note the end of a window that closes; windows close in the order of their numbers."""
+        """Store the end of a window that closes, in seconds. Windows close in the order of their numbers."""
         self._reach(window)
         self._newest_end = max(self._newest_end, end_time)
         first = max(self.closed, self._start)
@@ -126,23 +131,27 @@ class Tally:
         return self.sums(window)[:2]
 
     def sums(self, window: int) -> WeightedCounts:
-        """Return a window's labelled and correct rows, with their weights."""
+        """Return the numbers of a window's labelled and correct rows, with the sums of their weights."""
         if not self._start <= window < self._stop:
             return WeightedCounts()
         labelled, correct = self._counts[:, window - self._base].tolist()
         return WeightedCounts(labelled, correct, self._excess.get(window, _NONE))
 
     def windows(self) -> dict[int, WeightedCounts]:
-        """Return the sums of each kept window that has labelled rows, by the window's number."""
+        """Return the counts of each kept window that has labelled rows, by the window's number."""
         labelled = np.flatnonzero(self._column(0)) + self._start
         return {window: self.sums(window) for window in labelled.tolist()}
 
     def realised(self, window: int, level: float) -> Result:
-        """Return the accuracy over a window's labelled rows, with Wilson's interval if no row is weighted."""
+        """Return the accuracy of a window's labelled rows, with Wilson's interval if no row is weighted."""
         return hajek(self.sums(window), level)
 
     def realised_cohort(self, level: float, fewest: int = FEWEST_IN_COHORT) -> Result:
-        """Return the accuracy over the newest closed windows that together have `fewest` labelled rows."""
+        """Return the accuracy of the labelled rows of the newest closed windows.
+
+        The windows are as many as it takes to have at least `fewest` labelled rows together. The result is
+        unknown if all kept windows have fewer.
+        """
         first = self._cohort(fewest)
         cohort = self._sum(first, self._last(self.closed))
         if 0 < cohort.n < fewest:
@@ -150,16 +159,16 @@ class Tally:
         return hajek(cohort, level)
 
     def realised_horizon(self, level: float) -> Result:
-        """Return the accuracy over the labelled rows of all closed windows that ended within the horizon."""
+        """Return the accuracy of the labelled rows of all closed windows that ended within the horizon."""
         return hajek(self._within, level)
 
     def newest(self, before: int) -> int | None:
-        """Return the newest window before this one that has labelled rows; None if there is none."""
+        """Return the number of the newest window before `before` that has labelled rows, or None."""
         labelled = np.flatnonzero(self._column(0, before))
         return self._start + int(labelled[-1]) if len(labelled) else None
 
     def snapshot(self) -> TallyState:
-        """Return the counts."""
+        """Return the state of the counts."""
         kept = slice(self._start - self._base, self._stop - self._base)
         return TallyState(
             start=self._start,
@@ -252,19 +261,19 @@ class Tally:
 _WINDOW_BITS = 40  # a trillion windows a series; the series has the 23 bits above
 _NEWEST_WINDOW = (1 << _WINDOW_BITS) - 1
 Cell = tuple[int, int]
-"""A series and one of its windows."""
+"""The number of a series, and the number of one of its windows."""
 
 
 class Cells:
-    """Matches grouped by cell (series and window) and sorted by sequence within each, to be counted in parts.
+    """New labels that were matched to answers, grouped by cell (series and window), to be counted in parts.
 
-    Often there are only a few dozen matches in a few windows. Sums in plain Python are then cheaper than in
-    arrays.
+    Within a cell, they are sorted by sequence number. Iteration yields the cells. The sums use plain Python,
+    because that is faster than arrays for the usual few dozen labels.
 
     Parameters
     ----------
     matches : Matches
-        Sorted by sequence.
+        Sorted by sequence number.
 
     Examples
     --------
@@ -299,18 +308,25 @@ class Cells:
         return iter(list(self._spans))
 
     def newly_labelled(self, cell: Cell) -> list[int]:
-        """Return the sequences of a cell's remaining rows that get their first label."""
+        """Return the sequence numbers of a cell's rows that get their first label and are not yet removed."""
         rows = slice(*self._spans[cell])
         return [place for place, n in zip(self._sequence[rows], self._labelled[rows], strict=True) if n > 0]
 
     def take(self, cell: Cell, up_to: int | None = None) -> tuple[int, int, Excess]:
-        """Remove a cell's rows; return their labelled rows, correct rows and excess of weights.
+        """Remove rows of a cell; return the changes that they make to the window's counts.
 
         Parameters
         ----------
         cell : Cell
         up_to : int, optional
-            The last sequence whose rows are removed; all rows are if absent.
+            Remove only rows with at most this sequence number. By default remove all.
+
+        Returns
+        -------
+        labelled, correct : int
+            The changes of the numbers of labelled and of correct rows.
+        excess : Excess
+            The change of the sums of weights, as in `Tally.add`.
         """
         start, stop = self._spans[cell]
         end = stop if up_to is None else bisect_right(self._sequence, up_to, start, stop)

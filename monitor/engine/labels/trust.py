@@ -1,57 +1,56 @@
-"""The test of trust: a sequential test of an estimate on labelled rows, valid at any time.
+"""The test of trust: a sequential test of whether labels contradict an estimate, valid at any time.
 
-An answer that is announced with probability c should be right with probability c. The test measures whether
-labels contradict that by more than the tolerance: a shift of ε on the logit scale, which allows for the
-uncertainty of the announced probability.
+An answer has a probability c of being right, which is known before its label. The test checks whether labels
+contradict these probabilities by more than a tolerance ε, a shift on the logit scale. The tolerance allows
+for the uncertainty of c.
 
-Each series has two tests (`monitor.engine.label_checks`). The first uses the confidences as c, and tolerates
-the calibration's error (`epsilon_of`); it says when to recalibrate. The second decides on **trust**: its c is
-the probability that the correction by labels predicts (`monitor.stats.estimate.corrected`), from the labels
-known when the newest window closed, and it tolerates two standard deviations of the forecast bias
-(`predicted`). It compares each row with a prediction made before the row's label came, so the guarantee below
-holds while the bias of each row is within the tolerance. A forecast misses that in some windows. It follows
-at the next close, so the miss does not last, and the evidence shrinks again. None of the streams without a
-change in the trials has lost trust in this way (`tests/fidelity/output/trust_predicted.txt`). A lasting bias
-that the correction follows costs no trust, unless it comes at once with many labels a window.
+Each series has two tests (`monitor.engine.label_checks`). In the first test, c is the confidence, and the
+tolerance is the calibration's error (`epsilon_of`). This test decides when to recalibrate. The second test
+decides on **trust**. Its c is what the correction by labels predicts (`monitor.stats.estimate.corrected`),
+from the labels known when the newest window closed. Its tolerance is two standard deviations of the forecast
+bias (`predicted`). The prediction is made before the row's label comes, so the guarantee below holds while
+the bias of each row is within the tolerance. In some windows the bias is larger. The next forecast follows
+it, so the evidence shrinks again. In the trials, no stream without a change has lost trust in this way
+(`tests/fidelity/output/trust_predicted.txt`). A lasting bias that the correction follows costs no trust,
+unless the bias begins suddenly and each window has many labels.
 
-**The evidence.** There are bets on shifts δ of 0.15, 0.3, 0.6 and 1.2 logits (1.4, 2.7, 5.6 and 14 points
-downwards at an accuracy of 90 %), upwards and downwards. For each of them a labelled row has a likelihood
-ratio: the likelihood of its outcome if the answer is right with probability expit(logit c ± (ε + δ)), divided
-by its likelihood at the nearer edge of the tolerance, expit(logit c ± ε). The ratio's expectation is at most
-1 for every true shift within ±ε, whatever came before, so a bet against an honest estimate gains nothing on
+**The evidence.** The test bets on shifts δ of 0.15, 0.3, 0.6 and 1.2 logits (1.4, 2.7, 5.6 and 14 points
+downwards at an accuracy of 90 %), upwards and downwards. For each bet, a labelled row has a likelihood ratio:
+the likelihood of its outcome if the answer is right with probability expit(logit c ± (ε + δ)), divided by its
+likelihood at the nearer edge of the tolerance, expit(logit c ± ε). The ratio's expectation is at most 1 for
+every true shift within ±ε, whatever came before. So a bet against an honest estimate gains nothing on
 average. An estimate may be wrong from the first row on, or become wrong after months. Therefore 0.8 of the
 stake is set at once, and the rest on changes at every row, with weights w(s) = 0.2 H / ((H + s)(H + s + 1))
-that sum to 0.2 over all of time. The harm is an accuracy lower than estimated, so downward shifts have 0.8 of
+that sum to 0.2 over all of time. The harm is an accuracy lower than estimated. So downward shifts have 0.8 of
 the stake, v = 0.1, 0.2, 0.3 and 0.2, and upward shifts 0.05 each:
 
     A(0) = 0.8,   A(t) = (A(t − 1) + w(t − 1)) · ratio(t),   E(t) = Σ v A(t) + 0.2 H / (H + t).
 
 E begins at 1 and is a non-negative supermartingale while the estimate is within ε. By Ville's inequality, the
-probability that it ever reaches 20 is at most 1/20, however often and whenever one looks, over the whole life
-and not only over a planned number of labels. After H = 2,500 labels half of the stake on changes is spent; a
-later change takes some more labels (ln 121 nats of evidence at 10 H). Each model and each group has its own
-test, so the guarantee holds for each of them. The test finds an estimate that is too high from the first
-label on within 1.5 times the labels of the ideal test, which knows the shift beforehand (ln 20 nats;
-`tests/fidelity/output/labels_help_trust.txt`).
+probability that it ever reaches 20 is at most 1/20, however often and whenever one looks, and for any number
+of labels. After H = 2,500 labels half of the stake on changes is spent; a later change takes some more labels
+(ln 121 nats of evidence at 10 H). Each model and each group has its own test, so the guarantee holds for each
+of them. If an estimate is too high from the first label on, the test needs at most 1.5 times the labels of
+the ideal test, which knows the shift beforehand (ln 20 nats; `tests/fidelity/output/labels_help_trust.txt`).
 
-**Trust is lost** when E reaches 20, and stays lost (`untrusted`) though the evidence may sink. Only a fresh
-test gives it back: after a recalibration (`recalibrated`), for another prediction (`predicted`) or for
-another version of the model (`restart`). The fresh test concerns the bet that cost the trust, which is the
-strongest one. Losing trust takes odds of 20 to 1 for the bet's shift, δ beyond the tolerance, against the
-edge of the tolerance. Regaining it takes 20 to 1 for the edge against the shift, on the labels that follow,
-with the tolerance of the new calibration or prediction. So trust returns wherever the estimate lies within
-the tolerance, and not only where its bias is gone. The probability that it returns to an estimate that is
-still off by δ beyond the tolerance is at most 5 %, and for a prediction at most 5 % at each close. Meanwhile
-the test for a loss restarts too; if it alarms first, another recalibration or prediction has to come.
+**Trust is lost** when E reaches 20. It stays lost (`untrusted`), even if E falls again. Only a fresh test
+restores it: after a recalibration (`recalibrated`), a new prediction (`predicted`) or another version of the
+model (`restart`). The fresh test concerns the strongest bet, which made the test fail. Trust is lost with
+odds of 20 to 1 for the bet's shift, δ beyond the tolerance, against the edge of the tolerance. It returns
+with odds of 20 to 1 for the edge against the shift, on later labels, with the tolerance of the new
+calibration or prediction. So trust returns if the estimate lies within the tolerance, even if a small bias is
+left. If the estimate is still wrong by δ beyond the tolerance, trust returns with a probability of at most
+5 %, for a prediction at most 5 % at each close. Meanwhile the test for a loss also restarts. If it fails
+first, trust needs another recalibration or prediction.
 
-**Assumptions.** Rows are picked for labelling without regard to whether the answer was right, given its
-score. ε covers the error of the announced probabilities; `epsilon_of` derives it from the reference. Rows
-need not be independent: the test uses each row's probability given the rows before it.
+**Assumptions.** Given the score, the choice of rows for labelling does not depend on whether the answer was
+right. ε covers the error of the probabilities c; `epsilon_of` computes it from the reference. Rows need not
+be independent: the test uses each row's probability given the rows before it.
 
-**When it misleads.** Complaints, which are labels of wrong answers, cost a good estimate its trust. A bias
-below ε is never found, and one of two points takes about 1,000 labels. A calibration is off by more than its
-standard error in one of three cases, and in the long run the test finds that too: with a reference of 1,000
-rows, 4 % of good models lose trust within 2,500 labels and 7 % within 10,000
+**When it misleads.** Complaints, which are labels of wrong answers, make a good estimate lose trust. A bias
+below ε is never detected, and a bias of two points takes about 1,000 labels. In one of three cases a
+calibration is wrong by more than its standard error, and in the long run the test detects that too: with a
+reference of 1,000 rows, 4 % of good models lose trust within 2,500 labels and 7 % within 10,000
 (`tests/fidelity/output/trust.txt`). An answer counts once, with its first label.
 
 Sources: J. Ville, *Étude critique de la notion de collectif* (1939). A. Ramdas, P. Grünwald, V. Vovk,
@@ -76,16 +75,16 @@ from monitor.engine.labels.bias import bias
 from monitor.reports.trust import Trust
 
 SHIFTS = (0.15, 0.3, 0.6, 1.2)
-"""The shifts of the bets, in logits beyond ε; a bias between two of them is found nearly as soon."""
+"""The shifts of the bets, in logits beyond ε; a bias between two of them is detected nearly as soon."""
 
 ALARM = 20.0
-"""The evidence that costs the trust: odds of 20 to 1, so at most 5 % of tests ever raise a false alarm."""
+"""The evidence at which trust is lost: odds of 20 to 1, so at most 5 % of tests ever raise a false alarm."""
 
 PLANNED_LABELS = 2500
 """The labels after which half of the stake on changes is spent: 5 % of half a year at 270 answers a day."""
 
 ROWS_KEPT = 1000
-"""The number of newest rows that measure the bias: ±1.9 points at an accuracy of 90 %, 9 kB in the state."""
+"""The number of newest rows kept to measure the bias: ±1.9 points at an accuracy of 90 %, 9 kB of state."""
 
 _STAKES = (0.1, 0.2, 0.3, 0.2, 0.05, 0.05, 0.05, 0.05)  # on shifts downwards, then upwards
 _SHARE_AT_ONCE = 0.8
@@ -97,17 +96,16 @@ _CHUNK = 4096  # rows whose ratios are in memory at once
 def epsilon_of(confidence: Floats, weights: Floats | None = None) -> float:
     """Return the tolerance for a calibration's uncertainty, a shift in logits: 1/√I, I = Σ c(1 − c).
 
-    I is the Fisher information of the reference on a shift of all its confidences, so the tolerance is the
-    standard error of the shift as the reference determines it. It is too large if the calibration was fitted
-    on more rows than these. For weighted rows, I is (Σ w c(1 − c))² / Σ w² c(1 − c), from the variance of the
-    estimating equation.
+    I is the Fisher information of the rows about a shift of all confidences. So the tolerance is the standard
+    error of this shift. It is too large if the calibration was fitted on more rows than these. For weighted
+    rows, I is (Σ w c(1 − c))² / Σ w² c(1 − c), from the variance of the estimating equation.
 
     Parameters
     ----------
     confidence : (n,) float64
         The calibrated confidences of the answers that the calibration was fitted on.
     weights : (n,) float64, optional
-        The weight of each row in the fit, 0 or more; equal if absent.
+        The weight of each row in the fit, 0 or more; by default all are equal.
 
     Returns
     -------
@@ -171,32 +169,33 @@ class TrustTest:
             raise ConfigError(f"planned must be 1 label or more, got {self.planned}")
 
     def build(self, resume: TrustState | None = None) -> TrustLogic:
-        """Return the test, new or resumed from a snapshot; a snapshot's ε replaces that of the settings."""
+        """Return the test, new or resumed from a snapshot, whose ε replaces that of the settings."""
         return TrustLogic(self, resume)
 
 
 class TrustState(msgspec.Struct, frozen=True):
-    """The state of a test of trust: the bets, the newest rows, and the shift that cost the trust.
+    """The state of a test of trust: the bets, the newest rows, and the shift for which trust was lost.
 
     Parameters
     ----------
     epsilon : float, optional
-        The tolerance; if unset, that of the settings.
+        The tolerance in logits. If unset, it is that of the settings.
     since : int
         The first window whose rows count.
     seen : int
         The number of rows since the test began.
     bets : (8,) float64
-        A of each bet.
+        The value A of each bet.
     beyond : float or None
-        The shift that cost the trust, beyond the tolerance: δ, negative downwards; None while trusted.
+        The shift δ, in logits beyond the tolerance, for which trust was lost; negative if the estimate was
+        too high. None while the estimate is trusted.
     regained : float or None
-        The evidence that the estimate is within the tolerance again; None if no fresh test has begun.
+        The evidence that the estimate is within the tolerance again. None if no fresh test has begun.
     confidence, right : (n,) array
-        The newest rows.
+        The newest rows: the probability c, and whether the answer was right.
     whole_shift : float or None
-        The shift that cost the trust, including the tolerance of that time; only in states of older versions,
-        which call it `found`.
+        The shift for which trust was lost, including the tolerance of that time. Only states of older
+        versions have it, under the name `found`.
     """
 
     epsilon: float | msgspec.UnsetType = msgspec.UNSET
@@ -210,7 +209,7 @@ class TrustState(msgspec.Struct, frozen=True):
     whole_shift: float | None = msgspec.field(default=None, name="found")
 
     def shift_beyond(self) -> float | None:
-        """Return `beyond`; for a state of an older version, the bet that is nearest to its shift."""
+        """Return `beyond`, or for a state of an older version the bet nearest to `whole_shift`."""
         if self.beyond is not None or self.whole_shift is None:
             return self.beyond
         tolerance = 0.0 if self.epsilon is msgspec.UNSET else self.epsilon
@@ -218,7 +217,7 @@ class TrustState(msgspec.Struct, frozen=True):
         return math.copysign(min(SHIFTS, key=lambda shift: abs(shift - away)), self.whole_shift)
 
     def restarted(self, window: int) -> TrustState:
-        """Return the state of a test that restarts with this window, with the ε of its settings."""
+        """Return the state of a test that restarts with this window and takes ε from its settings."""
         logic = TrustTest().build(self)
         logic.restart(window)
         return msgspec.structs.replace(logic.snapshot(), epsilon=msgspec.UNSET)
@@ -227,7 +226,7 @@ class TrustState(msgspec.Struct, frozen=True):
 class TrustLogic:
     """A running test of trust.
 
-    The result depends on the rows and their order, not on the pieces in which they are added.
+    The result depends on the rows and their order, not on the number of calls that add them.
     """
 
     def __init__(self, settings: TrustTest, resume: TrustState | None = None) -> None:
@@ -243,12 +242,12 @@ class TrustLogic:
 
     @property
     def trusted(self) -> bool:
-        """True if labels have not contradicted the estimate, or no longer do."""
+        """True if labels have not contradicted the estimate, or if a fresh test has restored trust."""
         return self._beyond is None
 
     @property
     def lost(self) -> bool:
-        """True if trust is lost and no fresh test has begun: a new calibration or prediction has to come."""
+        """True if trust is lost and no fresh test has begun: it needs a new calibration or prediction."""
         return self._beyond is not None and self._regained is None
 
     @property
@@ -267,15 +266,16 @@ class TrustLogic:
         Parameters
         ----------
         window : (n,) int64
-            The window that each row counts in. Rows of windows before a fresh test are ignored.
+            The number of each row's window. Rows of windows before the last restart are ignored.
         confidence : (n,) float64
-            The probability announced when the answer came. NaN where it is unknown; these rows are ignored.
+            The probability c of each row. NaN where it is unknown; these rows are ignored.
         right : (n,) bool
+            Whether the answer is right by its label.
 
         Returns
         -------
         bool
-            Whether one of the rows cost the trust, even if later rows gave it back.
+            Whether trust was lost at one of the rows, even if later rows restored it.
         """
         kept = (window >= self._since) & ~np.isnan(confidence)
         confidence, right = confidence[kept], right[kept]
@@ -288,23 +288,23 @@ class TrustLogic:
         return cost
 
     def set_tolerance(self, epsilon: float) -> None:
-        """Set the tolerance for the rows from now on; the bets stay.
+        """Set the tolerance for later rows, in logits; the bets do not change.
 
-        A shift within the tolerance of its row never favours a bet, so the guarantee holds though the
+        A shift within the tolerance of its row never favours a bet. So the guarantee holds although the
         tolerance changes.
         """
         self._epsilon = TrustTest(epsilon).epsilon
 
     def predicted(self, epsilon: float) -> None:
-        """Test another prediction with the rows from now on, of any window.
+        """Test another prediction with later rows, of any window.
 
-        The new prediction has learnt from all rows so far. So if trust is lost, a fresh test begins; a fresh
-        test that has already begun drops the evidence against the former prediction.
+        The new prediction is based on all labels so far. So if trust is lost, a fresh test begins. If a fresh
+        test has already begun, the evidence against the previous prediction is dropped.
 
         Parameters
         ----------
         epsilon : float
-            The tolerance for the prediction's uncertainty.
+            The tolerance for the prediction's uncertainty, in logits.
         """
         self.set_tolerance(epsilon)
         if self.lost:
@@ -313,18 +313,18 @@ class TrustLogic:
             self._regained = max(self._regained, 1.0)
 
     def recalibrated(self, window: int, epsilon: float | None = None) -> None:
-        """Adapt the test to another calibration, in force from this window on.
+        """Adapt the test to another calibration, which is used from this window on.
 
-        While the estimate is trusted, the test continues: it compares each row with its own confidence. If
-        trust is lost, a fresh test begins. A fresh test that has already begun continues, so that frequent
-        recalibrations cannot keep it from ending.
+        While the estimate is trusted, the test continues: it compares each row with the row's own confidence.
+        If trust is lost, a fresh test begins. A fresh test that has already begun continues, because frequent
+        recalibrations would otherwise prevent its end.
 
         Parameters
         ----------
         window : int
             The first window whose rows all have the new calibration's confidences.
         epsilon : float, optional
-            The tolerance for the new calibration's uncertainty; unchanged if absent.
+            The tolerance for the new calibration's uncertainty, in logits. By default it does not change.
         """
         if epsilon is not None:
             self._epsilon = TrustTest(epsilon).epsilon
@@ -332,7 +332,7 @@ class TrustLogic:
             self.restart(window)
 
     def restart(self, window: int) -> None:
-        """Begin a fresh test on rows of windows from this one on; it has to give back lost trust."""
+        """Begin a fresh test on rows of this and later windows. It can restore trust that was lost."""
         self._since = window
         self._seen, self._bets = 0, _AT_ONCE.copy()
         self._regained = None if self._beyond is None else 1.0
@@ -340,7 +340,10 @@ class TrustLogic:
         self._last = None
 
     def trust(self) -> Trust | None:
-        """Return the result of the test; None before the first labelled row, unless trust is lost."""
+        """Return the result of the test.
+
+        The result is None before the first labelled row, except while trust is lost.
+        """
         if not self._seen and self.trusted:
             return None
         if self._last is None:
@@ -352,7 +355,7 @@ class TrustLogic:
         return self._last
 
     def snapshot(self) -> TrustState:
-        """Return the bets, the newest rows, and the shift that cost the trust."""
+        """Return the bets, the newest rows, and the shift for which trust was lost."""
         return TrustState(
             epsilon=self._epsilon,
             since=self._since,
@@ -436,9 +439,9 @@ class TrustLogic:
         return total
 
     def since_change(self) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the kept rows since the estimated change point: confidence and outcome.
+        """Return the stored rows since the estimated change point: confidences, and whether they were right.
 
-        The change point is the row from which on the bet that cost the trust would have gained most.
+        The change point is the row at which the winning bet should have begun in order to gain most.
         """
         gains = np.log(ratio(self._confidence, self._right, *self._lost_bet()))
         from_here = gains[::-1].cumsum()[::-1]
@@ -449,10 +452,10 @@ class TrustLogic:
 def add_together(
     tests: Sequence[TrustLogic], of: Ints, window: Ints, confidence: Floats, right: NDArray[np.bool_]
 ) -> list[int]:
-    """Add rows to many tests at once.
+    """Add rows to many tests in one vectorised call.
 
-    The results equal those of `TrustLogic.add` for each test, to the last bit. The loop has as many steps as
-    the test with most rows has rows.
+    The results equal those of `TrustLogic.add` for each test, to the last bit. The time depends on the
+    largest number of rows of one test, because the loop has one step for each of them.
 
     Parameters
     ----------
@@ -461,12 +464,12 @@ def add_together(
     of : (n,) int64
         The index of each row's test, nondecreasing.
     window, confidence, right : (n,) array
-        As in `TrustLogic.add`; the rows of each test in their order.
+        As in `TrustLogic.add`, with the rows of each test in the order of their labels.
 
     Returns
     -------
     list of int
-        The indices of the tests whose trust one of these rows cost.
+        The indices of the tests that lost trust at one of these rows.
 
     Examples
     --------
@@ -541,17 +544,20 @@ def _bets_of_all(
 
 
 def ratio(confidence: Floats, right: NDArray[np.bool_], low: float, high: float) -> Floats:
-    """Return the ratio of each outcome's likelihoods: under a shift by `high` logits, to one by `low`.
+    """Return each outcome's likelihood ratio: under a shift of `high` logits to that under a shift of `low`.
 
-    The computation uses odds, so that a confidence of exactly 0 or 1 gives a finite ratio: that of a
-    confidence close to it. (No shift moves exact values, so one wrong answer would end all trust.) It needs
-    only products and quotients, which every processor rounds alike.
+    The computation uses odds. So a confidence of exactly 0 or 1, which no shift moves, gives the finite ratio
+    of a confidence close to it. Otherwise one wrong answer would end all trust. The computation needs only
+    products and quotients, which all processors round alike.
 
     Parameters
     ----------
     confidence : (n,) float64
+        The probability of each answer to be right.
     right : (n,) bool
+        Whether the answer is right by its label.
     low, high : float
+        Shifts in logits.
 
     Returns
     -------
