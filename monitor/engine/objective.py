@@ -29,7 +29,7 @@ from monitor.stats.estimate.widening import mid_p_interval, widened, widened_int
 
 @runtime_checkable
 class CountPmf(Protocol):
-    """The interface of a distribution of a window's number of right answers, such as `TrimmedPmf`."""
+    """The interface of a distribution of the number of right answers in a window, such as `TrimmedPmf`."""
 
     @property
     def offset(self) -> int:
@@ -47,11 +47,11 @@ class CountPmf(Protocol):
         ...
 
     def convolve(self, other: Any) -> Self:
-        """Return the distribution of the sum of two windows' numbers."""
+        """Return the distribution of the number of right answers in two windows together."""
         ...
 
     def interval(self, level: float) -> tuple[int, int]:
-        """Return the ends of the central interval of this level."""
+        """Return the ends of the central interval of this level, as numbers of right answers."""
         ...
 
 
@@ -83,12 +83,12 @@ class BootstrapDraws:
 
 
 Poolable = CountPmf | CountRatio | Cumulants | BootstrapDraws
-"""The contribution of one window to an objective."""
+"""The distribution of a window's estimate, from which an objective pools several windows."""
 
 Pooled = Callable[[int], Result | None]
-"""A function that returns the accuracy of a number of newest windows, corrected by all labels so far.
+"""The type of a function that takes a number n, and returns the corrected accuracy of the newest n windows.
 
-The result is None before the first label.
+The accuracy is corrected by all labels so far. It is None before the first label.
 """
 
 
@@ -99,11 +99,11 @@ class ObjectiveVerdict:
     Parameters
     ----------
     state : ObjectiveState or None
-        None if no window has an estimate: there is nothing to judge.
+        None if no window has an estimate.
     lower, upper : float or None
         The pooled interval that was judged, in the metric's unit; None if `state` is None.
     windows, rows : int
-        The numbers of windows and rows in the pool.
+        The numbers of pooled windows, and of rows in them.
     """
 
     state: ObjectiveState | None
@@ -118,12 +118,13 @@ _NEAR = 0.25
 
 
 def judge(bound: Bound, lower: float, value: float, upper: float) -> ObjectiveState:
-    """Return the state of an objective from an interval of the metric and the estimate in it.
+    """Return the state of an objective from the estimated value of the metric and its interval.
 
     A floor is met if the whole interval lies at or above the floor, and breached if the whole interval lies
-    below the floor. Otherwise the floor lies within the interval: it is at risk if the estimate lies below
-    the floor, or above it by less than a quarter of the interval's width; else it is not proven, because
-    there are too few data. A ceiling is judged in the opposite direction.
+    below it. Otherwise the floor lies within the interval. Then the objective is at risk if the estimate lies
+    below the floor, or above it by less than a quarter of the interval's width. If the estimate is higher,
+    the objective is not proven, because the interval is too wide. A ceiling is judged in the opposite
+    direction.
 
     Examples
     --------
@@ -150,11 +151,11 @@ class Objective:
     bound : Bound
         A floor (`min`) or a ceiling (`max`).
     windows : int
-        The number of newest windows that are pooled, 1 or more. A window without an estimate counts as one of
-        these windows but adds nothing, so that the pool never holds older windows.
+        The number of newest windows that are pooled, 1 or more. A window without an estimate also counts as
+        one of them, although it adds nothing. So older windows never take its place.
     level : float
-        The level of the interval, above 0 and below 1. At 0.95 a metric exactly at its bound is called
-        breached after 2.5 % of the windows, if the estimator's assumptions hold.
+        The level of the interval, above 0 and below 1. With 0.95, a metric that lies exactly at its bound is
+        judged as breached after 2.5 % of the windows, if the estimator's assumptions hold.
 
     Raises
     ------
@@ -193,7 +194,7 @@ class Objective:
 
 
 class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored state of an objective: its pooled windows, oldest first, and the place of the next one.
+    """The stored state of an objective: its pooled windows, oldest first.
 
     Parameters
     ----------
@@ -201,9 +202,9 @@ class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
         `TrimmedPmf`, `CountRatio`, `Cumulants` or `BootstrapDraws`, or mappings of their fields; None for a
         window whose estimate is unknown.
     next : int
-        The place of the next window in the ring of pooled windows.
+        The index of the next window in the circular list of pooled windows.
     exposures : list of Exposure or None
-        The dependence of each window's estimate on errors that its rows share; None for exact intervals.
+        How each window's estimate depends on errors that its rows share; None for exact intervals.
     """
 
     items: list[Any]
@@ -212,9 +213,9 @@ class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectiveLogic:
-    """A running objective on one series of windows, which pools the newest ones and judges them.
+    """A running objective of one series, which pools the newest windows and judges them.
 
-    Adding a window costs about log2(`windows`) convolutions instead of `windows`.
+    Adding a window costs about log2(`windows`) convolutions.
     """
 
     def __init__(
@@ -237,19 +238,20 @@ class ObjectiveLogic:
         model: Predictive | None = None,
         corrected: Pooled | None = None,
     ) -> ObjectiveVerdict:
-        """Add the next window and judge the pool.
+        """Add the next window, and judge the pooled windows.
 
         Parameters
         ----------
         item : CountPmf, CountRatio, Cumulants or BootstrapDraws, or None
-            The window's distribution by chance alone; None if its estimate is unknown.
+            The distribution of the window's estimate, including only the chance of single rows; None if the
+            estimate is unknown.
         exposure : Exposure, optional
-            The dependence of the estimate on errors that the window's rows share.
+            How the estimate depends on errors that the window's rows share.
         model : Predictive, optional
-            The calibration's error and the variation between windows, which widen the pool's interval like
-            one longer window's. Without a model, the interval includes chance alone.
+            The model of the calibration's error and of the variation between windows. It widens the interval
+            of the pooled windows as that of one long window. Without it, the interval includes only chance.
         corrected : Pooled, optional
-            Returns the accuracy corrected by labels, which is judged instead of the pool if it is known.
+            Returns the accuracy corrected by labels. If it is known, it is judged instead of the estimate.
         """
         self._items.append(item)
         self._exposures.append(exposure)
@@ -281,10 +283,7 @@ class ObjectiveLogic:
         return k_low / total.n, k_high / total.n
 
     def clear(self) -> None:
-        """Drop all windows, for instance for a new version of the model.
-
-        The next window is the first one of the pool.
-        """
+        """Drop all windows, for example because a new version of the model begins."""
         self._items.clear()
         self._exposures.clear()
         self._place = 0

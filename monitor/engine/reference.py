@@ -1,6 +1,6 @@
 """The reference of one model: labelled rows for its calibration and for the baselines of its charts.
 
-The reference also shows whether a task's two classes are configured in the wrong order.
+The reference also shows if a task's two classes are configured in the wrong order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 _FOLDS = 5  # of the reference's windows; each fold's calibrations are fitted on the others
 
 FEWEST_WINDOWS = 5
-"""The least number of reference windows for a chart: fewer do not show their spread."""
+"""The least number of reference windows for a chart: fewer do not show how much windows vary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +47,15 @@ class Reference:
     Parameters
     ----------
     scores : (n, K) float64
+        Raw scores.
     predicted, labels : (n,) int64
+        The indices of each row's predicted class and of its label.
     time : (n,) float64
+        Seconds since the epoch.
     version : str
         The version of the newest row; a reference should have only one version.
     groups : mapping of str to (m,) int64
-        The rows of each group: ``region=eu``.
+        The indices of the rows of each group, by the group's name: ``region=eu``.
     features : (n, F) float64, optional
         As in `Batch`. F is 0 by default.
     """
@@ -67,9 +70,9 @@ class Reference:
     _fits: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def calibration(self, method: str) -> Calibration:
-        """Return the calibration by this method, fitted once: the model and its groups share it.
+        """Return the calibration by this method. It is fitted once; the model and its groups share it.
 
-        With `auto` it is the calibration by the chosen method, and has that method's name.
+        With `auto`, the result is a calibration by the method that `auto` chooses.
 
         Raises
         ------
@@ -80,10 +83,10 @@ class Reference:
         return self._once(method, lambda: CALIBRATORS[method]().fit(*self._rows))
 
     def cached_baselines(self, task: Task, group: str, draw: Callable[[], T]) -> T:
-        """Return the result of `draw` for this task's section, computed once.
+        """Return the result of `draw`, which computes the baselines of a model or group; computed once.
 
-        When the agent starts, it tries each model's charts before it builds the engine; the engine then uses
-        the same result.
+        When the agent starts, it computes the baselines to check each model's charts, before it builds the
+        engine. The engine then uses the same result, if the task's section is the same object.
         """
         key = f"drawn {group}"
         if key not in self._fits or self._fits[key][0] is not task:
@@ -96,19 +99,19 @@ class Reference:
         return self.choice().method if method == AutoCalibrator.method else method
 
     def choice(self) -> Choice:
-        """Return the method that `auto` chooses, with the losses that decide; computed once.
+        """Return the calibration method that `auto` chooses, with the losses that decide; computed once.
 
         Raises
         ------
         ValueError
-            The method cannot be fitted without some part of the reference.
+            A method cannot be fitted on a part of the reference, which the comparison needs.
         """
         return self._once(AutoCalibrator.method, lambda: choose(*self._rows))
 
     def predictive(self, method: str, group: str = "") -> Predictive:
-        """Return the error of later windows under this calibration, for the model or one of its groups.
+        """Return the model of the errors of later windows with this calibration, for a model or a group.
 
-        A group of fewer than `FEWEST_ROWS` rows gets the model's variation between windows.
+        A group of fewer than `FEWEST_ROWS` rows gets its model's variation between windows.
 
         Raises
         ------
@@ -126,14 +129,16 @@ class Reference:
         return self._once(f"{method}, predictive {group}", fit)
 
     def correction(self, method: str, window_rows: int, group: str = "") -> Correction:
-        """Return the settings of the accuracy corrected by labels, for the model or one of its groups.
+        """Return the settings of the correction of the accuracy by labels, for a model or a group.
 
         Parameters
         ----------
         method : str
+            The calibration method.
         window_rows : int
-            The size of a full window.
+            The number of rows of a full window.
         group : str
+            The name of the group; ``""`` for the model.
 
         Raises
         ------
@@ -152,7 +157,7 @@ class Reference:
     def shows_variation(self, method: str) -> bool:
         """Return whether `predictive` can estimate the variation between windows.
 
-        This function is faster than `predictive`: it fits only two folds if they suffice for the answer.
+        It is faster than `predictive`, because two folds usually give the answer.
         """
         if len(self.labels) < FEWEST_ROWS:
             return False
@@ -164,28 +169,29 @@ class Reference:
         )
 
     def covariates(self, features: Mapping[str, FeatureKind]) -> CovariateReference:
-        """Return the rows prepared for calibrations of single windows, computed once.
+        """Return the rows prepared for fitting a calibration for each window; computed once.
 
         Raises
         ------
         ValueError
-            Too few rows have these features, or no row has them.
+            Too few rows have these features.
         """
         return self._once("covariates", lambda: self._prepared(np.arange(len(self.labels)), features))
 
     def covariates_outside(
         self, cuts: Sequence[Ints], features: Mapping[str, FeatureKind]
     ) -> list[CovariateReference]:
-        """Return, for each of these windows, the rows from which its calibration may be fitted.
+        """Return for each window of the reference the rows on which the window's calibration is fitted.
 
-        The windows are divided into fifths. The calibration of a window is fitted on the rows outside the
-        window's fifth, so that no window is calibrated by its own rows.
+        The windows are divided into fifths. The calibration of a window is fitted on the rows outside its
+        fifth, so that no window is calibrated by its own rows.
 
         Parameters
         ----------
         cuts : sequence of (n,) int64
-            The rows of each window, in order of time.
+            The indices of the rows of each window, in order of time.
         features : mapping of str to {"number", "text"}
+            The names and kinds of the features.
         """
         references: list[CovariateReference] = []
         for near in np.array_split(np.arange(len(cuts)), _FOLDS):
@@ -195,7 +201,7 @@ class Reference:
         return references
 
     def feature_baseline(self, features: Mapping[str, FeatureKind], window_rows: int) -> FeatureBaseline:
-        """Return the counts and rates of the features, with which windows are compared; computed once."""
+        """Return the counts and rates of the features in the reference, for comparison with later windows."""
         return self._once(
             "feature bins", lambda: FeatureBaseline.from_rows(features, self.features, window_rows)
         )
@@ -212,7 +218,7 @@ class Reference:
 
     @property
     def fingerprint(self) -> str:
-        """A short text that is different for references with different rows."""
+        """A short hash of the rows, which differs between references with different rows."""
         columns = self.scores, self.predicted, self.labels, self.features
         return self._once(
             "fingerprint", lambda: sha256(b"".join(each.tobytes() for each in columns)).hexdigest()[:16]
@@ -227,10 +233,10 @@ class Reference:
         return self._once(key, lambda: Folded.fit(CALIBRATORS[method](), *self._rows))
 
     def cross_fitted(self, method: str) -> Floats | None:
-        """Return the reference's scores, calibrated in folds contiguous in time, or None.
+        """Return the reference's scores, (n, K), each calibrated by a fit on other rows.
 
-        The scores of a fold are calibrated by a fit on the other folds, because rows look better calibrated
-        by a fit that includes them. The result is None if the method is "none".
+        The rows are divided into folds by time, and a fold is calibrated by a fit on the other folds. A fit
+        on the same rows would make them look too well calibrated. The result is None if the method is "none".
         """
         if method == "none":
             return None
@@ -275,7 +281,7 @@ for _name in ("predicted", "labels"):
 
 
 def split_by_model(batch: Batch) -> dict[str, Reference]:
-    """Return the rows of a reference file by model, each in order of time."""
+    """Return the reference of each model from the rows of a reference file, in order of time."""
     labelled = np.flatnonzero(batch.label >= 0)
     order, pieces = sorted_by_code(batch.model, labelled[np.argsort(batch.time[labelled], kind="stable")])
     references = {}
@@ -305,11 +311,11 @@ def _groups(batch: Batch, rows: Ints) -> dict[str, Ints]:
 def reference_windows(
     method: str, reference: Reference, group: str, task: Task, positive: int
 ) -> list[Evaluation]:
-    """Return the estimates of the reference, or of one of its groups, in windows of the configured size.
+    """Divide the reference, or one of its groups, into windows of the configured size, and evaluate them.
 
-    The windows are calibrated by `Reference.cross_fitted`, or each window by its own calibration. The last
-    rows, which do not fill a window, are left out. The list is empty if there are fewer than `FEWEST_WINDOWS`
-    windows. The accuracy has no interval.
+    The scores are calibrated by `Reference.cross_fitted`, or by one calibration for each window if the task
+    configures that. The last rows, which do not fill a window, are left out. If there are fewer than
+    `FEWEST_WINDOWS` windows, return an empty list. The estimated accuracies have no interval.
     """
     cuts = _cuts(reference, group, task.window.size)
     if not cuts:
@@ -345,7 +351,10 @@ def _cuts(reference: Reference, group: str, size: int) -> list[Ints]:
 
 
 def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBaseline | None:
-    """Return the baseline of the labelled accuracy in windows of this size; None for too few windows."""
+    """Return the baseline of the labelled accuracy from the reference's windows of `size` rows.
+
+    The result is None if there are fewer than `FEWEST_WINDOWS` windows.
+    """
     if not (cuts := _cuts(reference, group, size)):
         return None
     right = reference.labels == reference.predicted
@@ -355,7 +364,7 @@ def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBas
 def reference_parts(
     windows: Sequence[Evaluation], reference: Reference, group: str, task: Task
 ) -> dict[str, BaselineParts]:
-    """Return the sums over the parts of the `reference_windows`, by metric."""
+    """Return, by metric, the sums over the parts (such as groups) of the windows of `reference_windows`."""
     names = [name for name in reference.groups if not group and name.partition("=")[0] in task.groups]
     codes = np.full((len(reference.labels), 0 if group else len(task.groups)), -1)
     for number, name in enumerate(names):
@@ -370,10 +379,7 @@ def reference_parts(
 
 
 class Point(NamedTuple):
-    """A window's contribution to a baseline.
-
-    The fields are the window's estimate, its number of rows, and the standard deviation of one row.
-    """
+    """A window as a point of a baseline: its estimate, number of rows, and standard deviation of one row."""
 
     value: float
     size: int
@@ -381,13 +387,13 @@ class Point(NamedTuple):
 
 
 def baseline(points: Sequence[Point]) -> Baseline:
-    """Return the baseline of a chart from the contributions of several windows."""
+    """Return the baseline of a chart from several windows."""
     values, sizes, row_sd = np.array(points, dtype=np.float64).T
     return Baseline(values, sizes, float(np.sqrt(np.average(row_sd**2, weights=sizes))))
 
 
 def baselines(evaluations: Sequence[Evaluation]) -> dict[str, Baseline]:
-    """Return a baseline for each metric that is known in enough of these windows.
+    """Return a baseline for each metric that is known in at least `FEWEST_WINDOWS` of these windows.
 
     Parameters
     ----------
@@ -404,7 +410,7 @@ def baselines(evaluations: Sequence[Evaluation]) -> dict[str, Baseline]:
 
 
 FEWEST_IN_ORDER = 50
-"""The least number of labelled rows to detect reversed classes: a good model may be mostly wrong in fewer."""
+"""The least number of rows to detect reversed classes: in fewer, a good model may be wrong by chance."""
 
 _LEVEL = 0.998  # by chance one model in a thousand exceeds the upper end
 _HARDLY_RIGHT = 0.4  # a bad model, 45 % right on a hard task, must pass
@@ -415,36 +421,37 @@ def refuse_reversed_classes(
 ) -> None:
     """Raise ConfigError if a task's two classes are configured in the reverse order of the scores.
 
-    A list of scores follows the order of `classes`. In the wrong order, a good model looks as bad as it is
-    good: its predicted class is always the other one, and a calibration fitted on this reverses all scores,
-    so that the estimates look fine. The classes are taken to be reversed if both conditions are met: the
-    class with the larger score is right in surely less than 40 % of the labelled rows, and a class's score is
-    surely smaller in rows where that class is right. A model that only favours one class (a bad threshold,
-    rare events) ranks its answers rightly, and passes. Rows with two equal scores are left out.
+    A list of scores follows the order of `classes`. In the wrong order, each predicted class is the opposite
+    one. A calibration fitted on such rows reverses all scores, so that the estimates look good. The check
+    concludes that the classes are reversed if two conditions are met, both with high confidence. The class
+    with the larger score is right in less than 40 % of the labelled rows. A class's score is smaller in rows
+    where this class is right. A model that only favours one class (a bad threshold, rare events) still ranks
+    its answers correctly, and passes. Rows with two equal scores are left out.
 
-    The check misses a reversed order if the model is so weak that it is wrong in 40 % or more by either
-    order. The check cannot distinguish a list in the wrong order from scores with wrong names; the message
-    names both.
+    The check misses a reversed order if the model is so weak that at least 40 % of its answers are wrong in
+    the right order, too. It cannot distinguish a list in the wrong order from scores with wrong names; the
+    message mentions both.
 
     Parameters
     ----------
     task : str
+        The name of the task, for the message.
     classes : tuple of str
-        The task's classes. A task with another number of classes passes the check: a single confidence has no
-        order, and three or more classes have more than one other order.
+        The task's classes. With another number of classes than two, there is no check.
     model : str
+        The name of the model, for the message.
     reference : Reference
     where : str
-        The place of these rows, for the message: the reference, or a source that was read.
+        The origin of the rows, for the message: the reference, or a source that was read.
 
     Raises
     ------
     ConfigError
-        The classes seem to be reversed; the message gives the accuracy by both orders.
+        The classes seem to be reversed; the message gives the accuracy in both orders.
 
     References
     ----------
-    The bound on the share of right rows is `monitor.stats.estimate.proportion.wilson`.
+    The bound of the share of right rows comes from `monitor.stats.estimate.proportion.wilson`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The recalibrations of one task: which model's is next, the rows of its fit, and the use of the result."""
+"""The recalibrations of one task: which model is next, the rows of its fit, and the use of the result."""
 
 from __future__ import annotations
 
@@ -20,48 +20,47 @@ from monitor.stats.calibration.refit import FEWEST_LABELS, LabelledRows
 from monitor.stats.calibration.rests_on import rests_on
 
 NEWEST_LABELS = 2000
-"""The largest number of labelled rows in a fit, the newest: their standard error is 0.7 points at 90 %."""
+"""The largest number of labelled rows in a fit: the newest, with a standard error of 0.7 points at 90 %."""
 
 FEWEST_SINCE_CHANGE = 200
 """The least number of labelled rows in the first fit after a loss of trust.
 
-If fewer came since the change, the newest before it are used too. The result of some tens of labels is mostly
-chance.
+If fewer came since the change, the newest ones before the change are also used, because a fit on some tens of
+labels is mostly chance.
 """
 
 REFERENCE_ROWS = 5000
-"""The largest number of reference rows in a fit, evenly spread over its time and weighted accordingly.
+"""The largest number of reference rows in a fit, evenly spread in time and weighted for the rows left out.
 
-Thirty fits on all rows of a large reference would take seconds, and beside new labels it hardly ever has its
-full weight.
+Thirty fits on all rows of a large reference would take seconds.
 """
 
 
 class RecalibrationsState(msgspec.Struct, frozen=True):
-    """The stored state of `TaskRecalibrations`: the number of fits that a task has begun.
+    """The stored state of `TaskRecalibrations`: the number of fits that it has begun.
 
-    The rest of what a recalibration needs after a restart is in the states of the series.
+    The states of the series store the schedules and calibrations.
     """
 
     number: int = 0
 
 
 class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
-    """The recalibrations of a task's models, which are fitted one at a time.
+    """The recalibrations of a task's models, which are fitted one at a time, in the order of becoming due.
 
-    The first that became due is the next. A fit uses labelled answers whose windows are closed in all their
-    series, so that no window is estimated by a calibration that was fitted on one of its rows.
+    A fit uses only labelled answers whose windows (of the model and of the groups) have closed. So no window
+    is estimated by a calibration that was fitted on its own rows.
 
     Parameters
     ----------
     name, task, run
         See `LabelFit`.
     answers : BoundedTable
-        The table of answers of the task's label join, with ids and scores.
+        The stored answers of the task's label join, with ids and scores.
     references : mapping of str to Reference
-        By model.
+        The labelled reference of each model.
     series : sequence of Series
-        The task's list of all its series, by number, to which the task adds new ones.
+        The task's list of its series, by number. The task appends new series to it.
     """
 
     kind = "recalibrations"
@@ -86,16 +85,19 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
         self._due: dict[int, None] = {}  # in order
 
     def may_run_in(self, chunk: Chunk) -> bool:
-        """Return whether a job may have to be done inside this chunk: only labels make one due."""
+        """Return whether a window that closes inside this chunk may make a job due at once.
+
+        Only labels make a job due.
+        """
         has_labels = bool(chunk.labels) or any((batch.label >= 0).any() for batch in chunk.batches)
         return self.runs_inline and (has_labels or bool(self._due))
 
     def add_series(self, code: int) -> None:
-        """Add a series, whose recalibration may be due by its state."""
+        """Add a series, and queue its recalibration if its stored state says that one is due."""
         self._queue_if_due(code)
 
     def labels_came(self, matches: Matches, lost: Collection[int]) -> None:
-        """Count the first labels of each series, and queue the recalibrations that they make due."""
+        """Count the newly labelled rows of each series, and queue the recalibrations that they make due."""
         labels = np.bincount(matches.series, matches.labelled)
         for code in np.flatnonzero(np.bincount(matches.series)).tolist():
             schedule = self._series[code].recalibration
@@ -109,7 +111,7 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
             self._due.setdefault(code)
 
     def snapshot(self, rings: bool = True) -> RecalibrationsState:
-        """Return the state to store: how many recalibrations the task has begun."""
+        """Return the state to store: the number of recalibrations that have begun."""
         return RecalibrationsState(self._number)
 
     def _next_job(self, sequence: int, now: float, code: int | None) -> RecalibrationJob | None:
@@ -205,7 +207,7 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
 
 
 def thinned(reference: Reference, most: int = REFERENCE_ROWS) -> LabelledRows:
-    """Return a reference as rows of a fit, each weighted for the rows left out beside it.
+    """Return at most `most` rows of a reference, evenly spread, and weighted to represent all its rows.
 
     Parameters
     ----------

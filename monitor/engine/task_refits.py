@@ -1,6 +1,6 @@
-"""The refits of one task: the pool of rows, the schedule, the job of each fit, and the use of its result.
+"""The refits of one task: the pool of rows, the schedule, the job of each fit, and the use of the result.
 
-A refit fits the estimators that use labels again. The pool holds the labelled and unlabelled answers for it.
+A refit repeats the fits of the estimators that use labels. The pool holds the rows for these fits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Published = tuple[tuple[MetricEstimate, ...], Calibration | None, RestsOn | Non
 
 
 class RefitsState(msgspec.Struct, frozen=True):
-    """The stored state of a task's refits; its tables of rows are None if they are saved row by row."""
+    """The stored state of a task's refits; `pool` and `draws` are None if a store saves their rows itself."""
 
     schedule: ScheduleState = ScheduleState()
     view: RefitView = RefitView()
@@ -46,7 +46,7 @@ class RefitsState(msgspec.Struct, frozen=True):
     draws: RingState | None = None
 
     def with_refit_due(self) -> RefitsState:
-        """Return the same state, with a refit due now."""
+        """Return the state with a refit due now."""
         return msgspec.structs.replace(self, schedule=msgspec.structs.replace(self.schedule, due=True))
 
 
@@ -58,11 +58,11 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
     name, task, run
         See `LabelFit`.
     answers : BoundedTable
-        The table of answers of the task's label join, with ids and scores.
+        The stored answers of the task's label join, with ids and scores.
     references : mapping of str to Reference
-        By model.
+        The labelled reference of each model.
     series : sequence of Series
-        The task's list of all its series, by number, to which the task adds new ones.
+        The task's list of its series, by number. The task appends new series to it.
     """
 
     kind = "refits"
@@ -108,28 +108,28 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables of rows, by kind."""
+        """The ring tables (tables of limited size) that refits store rows in, by kind."""
         return {POOL: self.pool.labelled, DRAWS: self.draws.ring}
 
     def add_series(self, code: int) -> None:
-        """Add a series, whose model may be one of the pool's."""
+        """Add a series. If its model takes part in refits, its rows go to the pool."""
         settings = self._series[code].settings
         models = () if settings.group else self._task.refit_models
         place = models.index(settings.model) if settings.model in models else -1
         self._pooled = np.append(self._pooled, place)
 
     def answers_came(self, answers: Answers) -> None:
-        """Count answers of the pool's models that have no id and so cannot take part."""
+        """Count answers without an id, which cannot take part in refits."""
         lost = int(((answers.key == NO_ID) & (self._pooled[answers.series[:, 0]] >= 0)).sum())
         if lost:
             self._view = replace(self._view, without_id=self._view.without_id + lost)
 
     def labels_received(self, labels: LabelBatch) -> None:
-        """Keep the probabilities of answers that were drawn in succession for labelling."""
+        """Store the draws of labels: the order and probabilities in which rows were picked for labelling."""
         self.draws.add(labels)
 
     def labels_came(self, matches: Matches, lost: Collection[int]) -> None:
-        """Add answers that got labels to the pool, in this order."""
+        """Add labelled answers to the pool, in their order."""
         self.schedule.labels_came(self.pool.add(matches, self._pooled[matches.series]))
 
     def wipe(self, ids: Keys) -> None:
@@ -138,11 +138,11 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         self.draws.wipe(ids)
 
     def tick(self, now: float) -> None:
-        """Set the time, which may make a refit due."""
+        """Set the time, in seconds since the epoch, which may make a refit due."""
         self.schedule.tick(now)
 
     def close_window(self, code: int, now: float) -> None:
-        """Record that a window of a whole model has closed, which may make a refit due."""
+        """Record that a window of a model (not of a group) has closed, which may make a refit due."""
         super().close_window(code, now)
         self.schedule.window_closed(now)
 
@@ -211,11 +211,11 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         return True
 
     def view(self) -> RefitView:
-        """Return the view for exporters."""
+        """Return the results and counts of the refits for exporters."""
         return replace(self._view, number=self.schedule.number, under_way=self.schedule.under_way)
 
     def snapshot(self, rings: bool = True) -> RefitsState:
-        """Return the whole state, with or without the rings."""
+        """Return the whole state, with or without the rows of the ring tables."""
         kept = {kind: ring.snapshot() for kind, ring in self.rings.items() if rings}
         return RefitsState(self.schedule.snapshot(), self.view(), **kept)
 

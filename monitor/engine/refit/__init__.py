@@ -1,1 +1,1 @@
-"""Refits of the estimators that use labels: jobs, fits, results and their encoding."""
+"""Refits of estimators and recalibrations of models on new labels: jobs, fits, results, their encoding."""

@@ -1,4 +1,4 @@
-"""The calibrations that a refit publishes: `ssme`'s curves, or the reference's curves adjusted by labels."""
+"""The calibrations that a refit publishes: curves from `ssme`, or reference curves adjusted by labels."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from monitor.stats.calibration.ssme import SSMECalibration
 from monitor.stats.labelled.ssme import SSME
 
 STAYS = 0.499
-"""The reference's calibration stays in force if the probability of no change is above this value.
+"""The reference's calibration stays in use if the probability that nothing has changed is above this value.
 
-The value is the prior probability of no change, reduced so that rounding has no effect.
+The prior probability of no change is 0.5. The value is slightly lower, so that rounding has no effect.
 """
 
 NEW_PRIOR = 0.1
-"""The prior probability that `ssme`'s curve is right and no adjustment of the reference's curve is."""
+"""The prior probability that the curve of `ssme` is right, and not the adjusted curve of the reference."""
 
 FREE_NUMBERS = 2
-"""The number of free parameters in `ssme`'s curve that are fitted to labels: each costs half of ln n nats.
+"""The number of free parameters that count as fitted to labels in the curve of `ssme`.
 
-The cost is that of the Bayesian information criterion. The number is two, as for a curve that is shifted and
-stretched.
+Each costs (ln n) / 2 nats, by the Bayesian information criterion. The number is that of a curve that is
+shifted and stretched.
 """
 
 
 def calibrations(job: RefitJob, fit: SSME) -> list[dict[str, Any] | None]:
     """Return the snapshot of the calibration to publish for each model; None for a model without scores.
 
-    A model without a reference gets `ssme`'s curve. A model with a reference keeps the reference's
-    calibration, to the last bit, while the labels show no change. Otherwise the model gets the mean of
-    `ssme`'s curve and the reference's curve adjusted by the labels (`monitor.stats.calibration.followed`),
-    weighted by how well each predicts the labelled rows.
+    A model without a reference gets the curve of `ssme`. A model with a reference keeps the reference's
+    calibration, to the last bit, while the labels show no change. Otherwise it gets a weighted mean of the
+    curve of `ssme` and the reference's curve adjusted by the labels (`monitor.stats.calibration.followed`).
+    The weights depend on how well each of the two predicts the labelled rows.
 
     Parameters
     ----------
     job : RefitJob
     fit : SSME
-        The fit on the rows of the job, which was not refused.
+        The successful fit on the rows of the job.
     """
     answered = [not np.isnan(job.scores[:, m, 0]).all() for m in range(len(job.models))]
     new = [

@@ -16,10 +16,10 @@ _FEWEST_REPLACED = 5  # one or two corrections among few labels do not make the 
 
 
 def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | None:
-    """Return a sentence if too many labels replaced another class to fit on them, otherwise None.
+    """Return a sentence if too many labels replaced an earlier label of another class, otherwise None.
 
-    Labels that replace each other come from senders that contradict each other: a fit would agree with the
-    last sender. A wrong label that is the only one for its id is not detected.
+    Such labels come from senders that contradict each other, and a fit on them would agree with the last
+    sender. A wrong label that is the only one for its id is not detected.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ class RecalibrationSchedule:
     Parameters
     ----------
     every_labels : int
-        The number of rows with their first label after which a fit is due, at least 1. If a quarter of the
-        last fit's rows is a larger number, that number is used, because a fit on nearly the same rows changes
-        little. A fit is due immediately when labels newly contradict the confidences (a loss of trust).
+        A fit is due after this number of newly labelled rows, at least 1. If a quarter of the last fit's rows
+        is more, it is due after that number, because a fit on nearly the same rows changes little. A fit is
+        due immediately when labels newly contradict the confidences (a loss of trust).
 
     Raises
     ------
@@ -83,9 +83,10 @@ class RecalibrationSchedule:
 
 
 class RecalibrationState(msgspec.Struct, frozen=True):
-    """The stored state of `RecalibrationScheduleLogic`, with the same attributes.
+    """The stored state of `RecalibrationScheduleLogic`; see its attributes.
 
-    `labels` is the number of first labels since the last fit, and `rows` is the number of rows in that fit.
+    `labels` is the number of newly labelled rows since the last fit. `rows` is the number of rows in that
+    fit.
     """
 
     due: bool = False
@@ -100,9 +101,9 @@ class RecalibrationState(msgspec.Struct, frozen=True):
     held: bool = False
 
     def restarted(self, window: int) -> RecalibrationState:
-        """Return the state of a schedule that restarts with this window, for another reference.
+        """Return the state of a schedule that restarts with this window, because the reference is new.
 
-        The new reference may contain the rows that came before.
+        Earlier rows are no longer used, because the new reference may contain them.
         """
         logic = RecalibrationSchedule(1).build(self)
         logic.restart(window)
@@ -110,20 +111,20 @@ class RecalibrationState(msgspec.Struct, frozen=True):
 
 
 class RecalibrationScheduleLogic:
-    """The running schedule of one model: it counts labels, and says when a fit is due.
+    """The running schedule of one model, which counts labels and decides when a fit is due.
 
     Attributes
     ----------
     due : bool
-        Whether a fit must begin; True until a fit begins.
+        Whether a fit is due and has not begun.
     under_way : bool
-        Whether a fit has begun and not ended. The snapshot leaves it out: after a restart the lost fit is due
-        again.
+        Whether a fit has begun and not ended. The snapshot does not store it: after a restart, the lost fit
+        is due again.
     lost : bool
         Whether labels have newly contradicted the confidences (a loss of trust) since the last fit began. If
         so, the next fit uses only labels since the change.
     since : int
-        The first window with rows of the present version of the model, or of the present reference.
+        The first window whose rows a fit may use: earlier ones belong to another version or reference.
     first : int
         The sequence number of the oldest answer that a fit may use. Answers before the change that caused a
         loss of trust no longer apply.
@@ -133,7 +134,7 @@ class RecalibrationScheduleLogic:
     outcomes : dict of str to int
         The number of fits by outcome, one of `OUTCOMES`.
     refused : str or None
-        The reason why the newest fit was not made; None if it was made.
+        The reason why the last fit could not be made or used, otherwise None.
     held : bool
         Whether `refused` says that too many labels replaced another class.
     """
@@ -149,21 +150,22 @@ class RecalibrationScheduleLogic:
         self._rows = state.rows  # of the last fit
 
     def labels_came(self, count: int, cost_trust: bool) -> None:
-        """Count rows that got their first label.
+        """Count newly labelled rows.
 
         Parameters
         ----------
         count : int
+            The number of rows that got their first label.
         cost_trust : bool
-            Whether one of these labels caused a loss of trust. A loss of trust makes a fit due only once,
-            however long it lasts.
+            Whether trust was lost at one of these labels. A loss of trust makes only one fit due, however
+            long it lasts.
         """
         self._labels += count
         self.lost |= cost_trust
         self.due |= cost_trust or self._labels >= max(self._every, self._rows // _SHARE)
 
     def wait(self, why: str, held: bool = False) -> None:
-        """Postpone a fit that cannot begin yet until `every_labels` more labels have arrived.
+        """Postpone a due fit that cannot begin, until enough further labels have come.
 
         Parameters
         ----------
@@ -181,7 +183,7 @@ class RecalibrationScheduleLogic:
         self._labels = 0
 
     def end(self, outcome: str, refused: str | None = None, seen: int = -1) -> None:
-        """End the fit under way, and count its outcome.
+        """End the running fit, and count its outcome.
 
         Parameters
         ----------
@@ -191,7 +193,7 @@ class RecalibrationScheduleLogic:
         refused : str, optional
             The reason of a refused fit.
         seen : int
-            The sequence number of the newest answer in a fit that is used; −1 for a fit that is not used.
+            The sequence number of the newest answer in the fit, if the model uses it; otherwise −1.
         """
         self.under_way = False
         self.outcomes[outcome] += 1
@@ -199,12 +201,12 @@ class RecalibrationScheduleLogic:
         self.seen = max(self.seen, seen)
 
     def restart(self, window: int) -> None:
-        """Restart with this window for another version of the model: earlier rows must not be used."""
+        """Restart with this window: a new version of the model begins, and fits must not use earlier rows."""
         self.due = self.under_way = self.lost = self.held = False
         self.since, self._labels, self._rows = window, 0, 0
 
     def view(self) -> RecalibrationsView:
-        """Return the view for exporters."""
+        """Return the counts and the state of the recalibrations for exporters."""
         return RecalibrationsView(dict(self.outcomes), self.refused, self.under_way, self.held)
 
     def snapshot(self) -> RecalibrationState:
@@ -226,5 +228,8 @@ class RecalibrationScheduleLogic:
 def schedule_of(
     every_labels: int | None, group: str, state: RecalibrationState | None
 ) -> RecalibrationScheduleLogic | None:
-    """Return the schedule of a series; None for a group, which has its model's calibration."""
+    """Return the schedule of a series.
+
+    The result is None for a group, which uses its model's calibration, and if `every_labels` is None.
+    """
     return None if every_labels is None or group else RecalibrationSchedule(every_labels).build(state)

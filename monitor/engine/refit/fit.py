@@ -1,4 +1,4 @@
-"""Fits the estimators of a refit on the rows of its job; the same job always gives the same result."""
+"""Fits the estimators of a refit on the rows of a job. The same job always gives the same result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COLLAPSED = 1e-9  # the share of rows expected outside one class, below which t
 
 
 def reported(estimators: Sequence[str]) -> tuple[str, ...]:
-    """Return the estimators whose estimates a refit reports: those requested, and companions of `ssme`.
+    """Return the estimators whose estimates a refit reports: the requested ones, and companions of `ssme`.
 
     Parameters
     ----------
@@ -55,24 +55,24 @@ def reported(estimators: Sequence[str]) -> tuple[str, ...]:
 
 
 def refit(job: RefitJob) -> RefitResult:
-    """Fit each estimator of a job, and return its estimates.
+    """Fit each estimator of a job, and return the estimates.
 
-    The refit succeeds or fails with its main estimator: `ssme` if it or a calibration is requested, otherwise
-    the first one of the job. If the result of the main estimator cannot be published, nothing is published,
-    and the last good fit stays in use. If the result of another estimator cannot be published, only its own
-    estimates are unknown, with the reason.
+    The main estimator decides whether the refit succeeds. It is `ssme` if `ssme` or a calibration is
+    requested, otherwise the first estimator of the job. If its result cannot be published, nothing is
+    published, and the last good fit stays in use. If another estimator fails, only its own estimates are
+    unknown, with the reason.
 
     Returns
     -------
     RefitResult
-        The same result for the same job. `seconds` is 0, for the caller to set. `refused` is the reason if
-        there are no rows or too few, the scores are wrong, the fit has collapsed onto one class or refuses
-        itself, or it failed.
+        The same result for the same job. The caller sets `seconds`. `refused` is the reason if the main
+        estimator has too few rows or wrong scores, puts nearly all rows into one class, refuses its own fit,
+        or raises an error.
 
     Raises
     ------
     MemoryError
-        The fit needs more memory than there is.
+        The fit needs more memory than is available.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """The job and the result of a refit, as plain values and arrays that another process can read.
 
-A refit fits again, on new labels, the estimators of a task that use labels.
+A refit repeats the fits of a task's estimators that use labels, when new labels have come.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     models : tuple of str
         The names of the M models.
     positive : int
-        The index of the positive class of two.
+        The index of the positive class, if there are two classes.
     scores : (n, M, K) float32
         Raw scores of n rows for K classes; all NaN for a model that did not answer a row.
     labels : (n,) int64
@@ -49,20 +49,20 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     calibrate : bool
         Whether to derive a calibration for each model.
     references : tuple of mapping or None
-        By model, the snapshot of the calibration fitted on its labelled reference, which a new calibration
-        must beat on the labelled rows; None for a model without a reference. Empty if no model has a
+        For each model, the snapshot of the calibration fitted on its labelled reference; None for a model
+        without a reference. A new calibration must be better on the labelled rows. Empty if no model has a
         reference.
     pool_rows : int
-        The number of rows from which the n rows are a sample; at most n if the n rows are not a sample.
+        The number of rows from which the n rows were sampled; at most n if the n rows are not a sample.
     label_weights : {"given", "estimated"}
-        Whether estimators that use labels alone estimate missing weights.
+        "estimated" if estimators that use only labelled rows estimate missing weights.
     acquisition : (n,) int64
-        The number of the draw, from 1, of rows drawn in succession in the newest round; −1 for other rows.
-        Empty if there was no such round.
+        A round of draws picks rows for labelling one by one. For rows of the newest round, the number of the
+        draw, from 1; −1 for other rows. Empty if there was no round.
     draw_probability : (n,) float64
-        The probability that the draw selected this row among the rows that were left; NaN for other rows.
+        The probability that the draw picked this row among the rows that were left; NaN for other rows.
     draw_pool : int
-        The number of rows before the first draw.
+        The number of rows that could be picked before the first draw.
     """
 
     task: str
@@ -88,7 +88,7 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     draw_pool: int = 0
 
     def refused(self, reason: str) -> RefitResult:
-        """Return the result of a refit that must not be published, with the reason."""
+        """Return the result of this job as a refused refit, with the reason."""
         return RefitResult(
             self.task,
             self.number,
@@ -109,8 +109,8 @@ class ModelRefit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     estimates : tuple of WrittenEstimate
         An estimate for each estimator and metric; an unknown estimate holds the reason.
     calibration : mapping or None
-        The snapshot of the new calibration, or of the reference's calibration if the labels do not favour the
-        new calibration; None if there is no calibration.
+        The snapshot of the new calibration, or of the reference's calibration if the labels do not favour a
+        new one. None if there is no calibration.
     """
 
     estimates: tuple[WrittenEstimate, ...]
@@ -118,7 +118,7 @@ class ModelRefit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="refit"):
-    """The outcome of a `RefitJob`: the estimates and calibrations of each model, with facts about the fit.
+    """The result of a `RefitJob`: the estimates and the calibration of each model, and facts about the fit.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     rows, labelled : int
         The number of rows in the fit, and the number of labelled rows among them.
     pool_rows : int
-        The number of rows from which the rows of the fit are a sample.
+        The number of rows from which the rows of the fit were sampled.
     widening : float
         As in `monitor.reports.views.RefitView`.
     prevalence : tuple of float
@@ -139,10 +139,10 @@ class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     effective_labels : float
         The number of equally weighted labels that would give as much information.
     converged : bool
-        Whether the fit reached its end before its limit of iterations.
+        Whether the fit converged within its limit of iterations.
     iterations : int
     seconds : float
-        Wall time of the fit; not part of anything that must be reproducible.
+        Wall time of the fit. No reproducible result contains it.
     labelled_draws, missing_draws : int or None
         As in `monitor.reports.views.RefitView`.
     """

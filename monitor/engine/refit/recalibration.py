@@ -23,15 +23,14 @@ from monitor.stats.calibration.refit import LabelledRows, Refitted, refitted
 log = logging.getLogger("blindsight")
 
 AS_SURE = 1.1
-"""The largest standard error of a new calibration, relative to that of the present calibration.
+"""The largest standard error of a new calibration, divided by that of the present calibration.
 
-The limit applies while labels have not contradicted the present calibration.
-
-Two fits on the same number of rows differ by a few per cent.
+The limit applies only while labels have not contradicted the present calibration. It is above 1, because the
+standard errors of two fits on the same number of rows differ by a few per cent.
 """
 
 FIRST_LABELS = 200
-"""The least number of labels before a first calibration replaces raw scores, as in the newest cohort."""
+"""The least number of labels for a first calibration, which replaces raw scores."""
 
 
 class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration"):
@@ -40,25 +39,26 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
     Parameters
     ----------
     task, model : str
+        The names.
     number : int
         The number of the recalibration in the task, from 1.
     sequence : int
         The sequence number of the newest answer in the fit.
     method : str
-        The configured method; `auto` if there is no reference on which it was chosen.
+        The calibration method. `auto` only if there is no reference on which it could choose a method.
     labelled : LabelledRows
         The labelled answers, in order of time.
     fresh : (n,) bool
-        Whether the present calibration was fitted without the row, so that the row may judge it.
+        True for rows on which the present calibration was not fitted, so that they may evaluate it.
     reference : LabelledRows or None
         Rows of the model's reference, if it has one.
     in_force : mapping
         The snapshot of the present calibration.
     trusted : bool
-        Whether labels have not contradicted the present calibration.
+        False if labels have contradicted the present calibration.
     epsilon : float
-        The tolerance in logits for the uncertainty of the present calibration; infinite if the uncertainty is
-        not known.
+        The standard error of the present calibration, in logits (`monitor.engine.labels.trust.epsilon_of`);
+        infinite if it is not known.
     """
 
     task: str
@@ -74,14 +74,14 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
     epsilon: float = math.inf
 
     def refused(self, reason: str) -> RecalibrationResult:
-        """Return the result of a job that cannot be fitted, with the reason."""
+        """Return the result of this job as a refused recalibration, with the reason."""
         return RecalibrationResult(
             self.task, self.model, self.number, self.sequence, refused=reason, rows=len(self.labelled.labels)
         )
 
 
 class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="recalibration"):
-    """The outcome of a `RecalibrationJob`: a new calibration, or the decision to keep the present one.
+    """The result of a `RecalibrationJob`: a new calibration, or the decision to keep the present one.
 
     Parameters
     ----------
@@ -90,21 +90,21 @@ class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     refused : str or None
         The reason why nothing could be fitted, as a sentence; None if a calibration was fitted.
     calibration : mapping or None
-        The snapshot of the new calibration; None if the present calibration stays in force.
+        The snapshot of the new calibration; None if the present calibration stays in use.
     gain : float
-        The log-likelihood in nats by which rows that neither fit includes favour the new calibration over the
-        present calibration.
+        The log-likelihood of the new calibration minus that of the present one, in nats, on rows that were
+        not used to fit them.
     weight : float
         The weight of a row of the reference relative to a labelled row.
     epsilon : float
-        The tolerance in logits for the new calibration's uncertainty: see
-        `monitor.engine.labels.trust.epsilon_of`. 0 if the present calibration stays in force.
+        The standard error of the new calibration, in logits (`monitor.engine.labels.trust.epsilon_of`). 0 if
+        the present calibration stays in use.
     time : float
         The time of the newest answer in the fit, seconds since the epoch.
     rows : int
         The number of labelled rows in the fit.
     seconds : float
-        Wall time; not part of anything that must be reproducible.
+        Wall time of the fit. No reproducible result contains it.
     """
 
     task: str
@@ -124,29 +124,29 @@ class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
     """Fit a model's calibration again, and decide whether the new fit replaces the present calibration.
 
-    The two calibrations are compared by their log-likelihood on the n labelled rows that the present
-    calibration was fitted without. The new calibration is not evaluated on rows of its own fit: each row is
-    predicted by a fit on the reference and on other labelled rows (`monitor.stats.calibration.refitted`).
-    While labels have not contradicted the present calibration, rows of the reference get enough weight to
-    make the standard error of the new calibration at most `AS_SURE` times that of the present one; if no
-    weight is enough, they get full weight. The new calibration replaces the present one
+    The two calibrations are compared by their log-likelihood on the n labelled rows on which the present
+    calibration was not fitted. The new one is cross-fitted: each row is predicted by a fit on the reference
+    and on other labelled rows (`monitor.stats.calibration.refitted`). While labels have not contradicted the
+    present calibration, the rows of the reference get enough weight to make the standard error of the new
+    calibration at most `AS_SURE` times that of the present one. If no weight is enough, they get full weight.
+    The new calibration replaces the present one in three cases:
 
-    * if labels have contradicted the present calibration, and the rows favour the new calibration at all;
-    * if labels have not contradicted the present calibration, and the rows favour the new one by more than
-      ln n nats (Bayes' information criterion for one parameter). With a smaller limit, fits that differ by
-      chance would move the estimates under the control charts at every refit;
-    * if there is no present calibration, and the rows (at least `FIRST_LABELS`) do not favour the raw scores
-      by ln n nats or more.
+    * Labels have contradicted the present calibration, and the rows favour the new one.
+    * Labels have not contradicted the present calibration, and the rows favour the new one by more than ln n
+      nats (the Bayesian information criterion for one parameter). With a smaller limit, chance would change
+      the estimates under the control charts at every refit.
+    * There is no present calibration. There are at least `FIRST_LABELS` rows, and they do not favour the raw
+      scores by ln n nats or more.
 
     Returns
     -------
     RecalibrationResult
-        The same result for the same job; `seconds` is 0, for the caller to set.
+        The same result for the same job. The caller sets `seconds`.
 
     Raises
     ------
     MemoryError
-        The fit needs more memory than there is.
+        The fit needs more memory than is available.
 
     Examples
     --------

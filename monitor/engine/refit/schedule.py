@@ -1,4 +1,4 @@
-"""The schedule of a task's refits: when estimators that use labels are fitted again."""
+"""The schedule of a task's refits: when the estimators that use labels are fitted again."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class RefitSchedule:
-    """The settings of one task's schedule, which decides when its estimators on labels are fitted again.
+    """The settings of a task's schedule, which decides when estimators that use labels are fitted again.
 
-    A refit becomes due when a window of a whole model closes and, since the start of the last refit, enough
-    windows have closed, enough rows have got their first label, or enough time has passed. With `tick`, a
-    refit can become due by time between the closes of windows too.
+    When a window of a model closes, a refit is due if one of three limits is reached since the start of the
+    last refit: of closed windows, of newly labelled rows, or of time. `tick` can also make a refit due by
+    time, between the closes of windows.
 
     Parameters
     ----------
     every_windows : int
-        The number of windows of whole models, of all models together; at least 1.
+        The number of closed windows of all models together (without groups); at least 1.
     every_labels : int
-        The number of rows with their first label; at least 1.
+        The number of newly labelled rows; at least 1.
     every_seconds : float, optional
-        Above 0; None for no limit of time.
+        The time, above 0; None for no limit of time.
 
     Raises
     ------
@@ -58,7 +58,10 @@ class RefitSchedule:
 
 
 class ScheduleState(msgspec.Struct, frozen=True):
-    """The stored state of `RefitScheduleLogic`, its counts; `since` is the time from which it counts."""
+    """The stored state of `RefitScheduleLogic`.
+
+    `windows` and `labels` are the counts since the last refit began, at the time `since` in seconds.
+    """
 
     due: bool = False
     number: int = 0
@@ -68,18 +71,18 @@ class ScheduleState(msgspec.Struct, frozen=True):
 
 
 class RefitScheduleLogic:
-    """The running schedule of one task: it counts windows, labels and time, and says when a refit is due.
+    """The running schedule of one task, which counts windows, labels and time until a refit is due.
 
     Attributes
     ----------
     due : bool
-        Whether a refit must begin; True until a refit begins. A refit that becomes due while another is under
-        way, or while there are too few rows, begins as soon as possible.
+        Whether a refit is due and has not begun. If another refit is running, or there are too few rows, it
+        begins as soon as possible.
     number : int
         The number of refits begun since the start.
     under_way : bool
-        Whether a refit has begun and not ended. The snapshot leaves it out: after a restart the lost refit is
-        due again.
+        Whether a refit has begun and not ended. The snapshot does not store it: after a restart, the lost
+        refit is due again.
     """
 
     def __init__(self, settings: RefitSchedule, resume: ScheduleState | None = None) -> None:
@@ -89,11 +92,11 @@ class RefitScheduleLogic:
         self._windows, self._labels, self._since = state.windows, state.labels, state.since
 
     def labels_came(self, count: int) -> None:
-        """Count rows that got their first label."""
+        """Count newly labelled rows."""
         self._labels += count
 
     def window_closed(self, now: float) -> None:
-        """Count a closed window of a whole model, at this time in seconds."""
+        """Count a window of a model (not of a group) that closed at the time `now`, in seconds."""
         self._windows += 1
         settings = self._settings
         enough = self._windows >= settings.every_windows or self._labels >= settings.every_labels
@@ -101,10 +104,7 @@ class RefitScheduleLogic:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Set the time, in seconds.
-
-        The wait for `every_seconds` starts at the first call.
-        """
+        """Set the time, in seconds. The first call starts the wait for `every_seconds`."""
         if np.isneginf(now):
             return  # no record has had a time yet
         self._since = min(self._since, now)
@@ -119,7 +119,7 @@ class RefitScheduleLogic:
         return self.number
 
     def end(self) -> None:
-        """Record that the refit under way has ended, with a result or a refusal."""
+        """Record that the running refit has ended, with a result or a refusal."""
         self.under_way = False
 
     def snapshot(self) -> ScheduleState:

@@ -1,8 +1,7 @@
-"""The encoding of refits' jobs and results for the worker process, checked when they are read.
+"""Encodes the jobs and results of refits as bytes for the worker process, and checks them when they are read.
 
-The encoding contains only numbers, text, lists and arrays (`monitor.base.codec`): nothing read from the pipe
-is executed. Other bytes raise an error with a sentence as its message, and never result in a partly filled
-object.
+The bytes contain only numbers, text, lists and arrays (`monitor.base.codec`), so nothing read from the pipe
+is executed. Invalid bytes raise an error that explains the fault. They never give a partly filled object.
 """
 
 from __future__ import annotations
@@ -27,12 +26,15 @@ class _Answered(msgspec.Struct, frozen=True):
 
 
 def job_to_bytes(job: Job, memory_bytes: float) -> bytes:
-    """Return the bytes of a job and of the memory that it may use beyond the idle worker's."""
+    """Return a job as bytes, with the memory that it may use in addition to that of the idle worker."""
     return pack(_Asked(job, memory_bytes))
 
 
 def job_from_bytes(data: bytes) -> tuple[Job, float]:
-    """Return the job and its memory from the result of `job_to_bytes`; raise ValueError for other bytes."""
+    """Return the job and its memory in bytes from the result of `job_to_bytes`.
+
+    Raise ValueError if the data is not such a result.
+    """
     try:
         read = restored(unpack(data), _Asked)
     except msgspec.ValidationError as error:
@@ -41,7 +43,7 @@ def job_from_bytes(data: bytes) -> tuple[Job, float]:
 
 
 def result_to_bytes(result: JobResult) -> bytes:
-    """Return the bytes of a result of either kind.
+    """Return the result of a refit or a recalibration as bytes.
 
     Examples
     --------
@@ -52,7 +54,10 @@ def result_to_bytes(result: JobResult) -> bytes:
 
 
 def result_from_bytes(data: bytes) -> JobResult:
-    """Return the result from the bytes of `result_to_bytes`; raise ValueError for other bytes."""
+    """Return the result of a job from the result of `result_to_bytes`.
+
+    Raise ValueError if the data is not such a result.
+    """
     try:
         return restored(unpack(data), _Answered).result
     except msgspec.ValidationError as error:
