@@ -1,4 +1,4 @@
-"""Reports with their position in a stream, so that the reports of several parts can be merged in order."""
+"""Reports with their position in a stream, by which reports of several engines are merged in order."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from monitor.reports.window_report import WindowReport
 
 
 class Phase(IntEnum):
-    """The event that makes a report, in the order of the reports of one record."""
+    """The kind of event that causes a report; reports of one record are sorted by it."""
 
     REACHED = 0
-    """Labels matched answers of a closed window."""
+    """Labels matched answers of a closed window, whose report is revised."""
     CLOSED = 1
-    """A window closed: its report, and the final reports of old windows that it displaces."""
+    """A window closed: its report, then last reports of old windows that are dropped because of it."""
     COMPARED = 2
-    """The input has ended: reports of open windows that need no evaluation."""
+    """The input has ended: reports of open windows that a task made itself, without an evaluation."""
     ENDED = 3
-    """The input has ended: final reports of windows that labels have changed since their last report."""
+    """The input has ended: last reports of windows that labels have changed since their previous report."""
 
 
 class StreamPosition(NamedTuple):
-    """The place of a report among the reports of one stream, which are written in the order of these places.
+    """The sort key of a report among the reports of one stream.
 
-    Reports with equal places belong to one series and keep its order. With several tasks, reports of
+    Reports with equal keys belong to one series and keep their order. With several tasks, reports of
     `Phase.COMPARED` and `Phase.ENDED` are in the order of the configuration: see `task_number`.
 
     Parameters
@@ -40,8 +40,8 @@ class StreamPosition(NamedTuple):
     closed_at : int
         In `Phase.ENDED` the sequence number of the record that closed the window; otherwise 0.
     task, model, group : str
-        The window's series; for the final report of a displaced window, the series of the window that
-        displaces it.
+        The series of the window. For the last report of a dropped window, the series of the window because of
+        which it is dropped.
 
     Examples
     --------
@@ -59,11 +59,14 @@ class StreamPosition(NamedTuple):
 
     @classmethod
     def from_window(cls, window: ClosedWindow) -> StreamPosition:
-        """Return the position of a closed window, which does not depend on how the stream was divided."""
+        """Return the position of a closed window's report, which does not depend on the stream's chunks."""
         return cls(window.closed_at, Phase.CLOSED, 0, *window.series)
 
     def task_number(self, tasks: Sequence[str]) -> int:
-        """Return the sort key after the phase: the task's number at the end of the input, 0 before it."""
+        """Return the sort key that follows the phase.
+
+        At the end of the input, it is the index of the task in `tasks`. Before the end, it is 0.
+        """
         return tasks.index(self.task) if self.phase > Phase.CLOSED else 0
 
 

@@ -1,7 +1,7 @@
-"""Makes reports from the tasks' results, in the order of the stream: closed windows and late labels.
+"""Makes the reports of closed windows, and revised reports after late labels, in the order of the stream.
 
-Labels are counted in the order of the stream: up to the record that closes a window before that window is
-closed, and up to the record that makes a closed window's next report due before that report is made.
+A report includes the labels up to its place in the stream. For a window that closes, these are the labels up
+to the record that closed it. For a revised report, they are the labels up to the one that made it due.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from monitor.engine.windows import LAST
 
 
 def reports_of(outputs: Sequence[tuple[Any, TaskOutput]], now: float) -> list[OrderedReport]:
-    """Evaluate all closed windows at once, and make the reports of a step in the order of the stream.
+    """Evaluate the closed windows of one step in one call, and return the step's reports.
 
-    Each window is closed with the labels that were known by then. Later labels revise the reports of earlier
-    windows.
+    A step is a part of a chunk, or time that passes. A window is judged with the labels that were known when
+    it closed. Later labels revise the reports of closed windows.
 
     Parameters
     ----------
     outputs : sequence of (TaskLogic, TaskOutput)
-        The results of one step. A task whose output has windows or matches is a `TaskEngine`.
+        The results of the step by task. A task whose output has windows or matches is a `TaskEngine`.
     now : float
         Seconds since the epoch.
 
     Returns
     -------
     list of OrderedReport
-        In the order of their positions; the reports that need no evaluation are last.
+        In the order of their positions. Reports that the tasks made themselves are last.
     """
     replay = LabelReplay([(task, matches) for task, output in outputs for matches in output.matches])
     closed = [
@@ -55,12 +55,12 @@ def reports_of(outputs: Sequence[tuple[Any, TaskOutput]], now: float) -> list[Or
 
 
 class LabelReplay:
-    """The matched labels of a step, of all tasks, which are counted into windows in the order of the stream.
+    """Counts the matched labels of a step into windows, in the order of the stream.
 
     Parameters
     ----------
     matches : sequence of (TaskEngine, Matches)
-        The matched labels in any order; several entries of one task are joined.
+        The matched labels of each task, in any order. A task may have several entries.
     """
 
     def __init__(self, matches: Sequence[tuple[TaskEngine, Matches]]) -> None:
@@ -70,7 +70,7 @@ class LabelReplay:
         self._stops = [0] * len(self._tasks)
 
     def count_until(self, sequence: int) -> list[OrderedReport]:
-        """Count the labels up to and including this record, and return the reports that became due."""
+        """Count the labels up to and including this sequence number; return the revised reports now due."""
         waiting = self._take_until(sequence)
         if waiting is None:  # the usual case before a window
             return []

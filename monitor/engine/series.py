@@ -1,4 +1,4 @@
-"""A series: one model of a task, or one group of it, from its answers to the reports of its windows."""
+"""A series: one model of a task, or one group of its answers, from the answers to the reports of windows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SeriesSettings:
     Parameters
     ----------
     task_name, model, group : str
-        `group` is ``""`` for the whole model.
+        The names. `group` is ``""`` for the whole model.
     task : Task
         The task's section of the configuration.
     """
@@ -71,22 +71,25 @@ class SeriesSettings:
 
     @property
     def positive(self) -> int:
-        """The index of the positive class, of two classes; see `Task.positive_index`."""
+        """The index of the positive class, if there are two classes; see `Task.positive_index`."""
         return self.task.positive_index
 
     @property
     def windows_tallied(self) -> int:
-        """The number of newest windows whose labelled rows are counted: enough for the label join."""
+        """The number of newest windows whose labelled rows are counted.
+
+        It covers all answers that the label join can store.
+        """
         return max(_FEWEST_WINDOWS_TALLIED, self.task.labels.max_answers // self.task.window.size)
 
     @property
     def judge(self) -> JudgeSettings:
-        """The settings of this series' judge."""
+        """The settings of the series' `Judge`, which applies charts and objectives."""
         named = ", ".join(filter(None, (self.task_name, self.model, self.group)))
         return JudgeSettings(self.task, named)
 
     def feature_watch(self, reference: Reference | None, state: FeaturesState | None) -> FeatureWatch | None:
-        """Return the watch over the features of a whole model; None for a group, or without features."""
+        """Return the monitor of the model's input features; None for a group, or without features."""
         task = self.task
         if self.group or not task.features:
             return None
@@ -99,7 +102,7 @@ class SeriesSettings:
         )
 
     def correcting(self, reference: Reference | None, first_row: int, state: CorrectingState) -> Correcting:
-        """Return the correction of the accuracy by labels, with settings from the calibration's reference."""
+        """Return the correction of the accuracy by labels; its settings come from the reference."""
         method, size = self.task.calibration.reference_method, self.task.window.size
 
         def correction() -> Correction:
@@ -123,8 +126,7 @@ class SeriesSettings:
 class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
     """The whole state of a series, without its settings.
 
-    The fields of the label checks (`ChecksState`) and of the output (`OutputState`) are fields of this
-    struct.
+    The fields of `ChecksState` and of `OutputState` are fields of this struct, too.
     """
 
     windows: WindowState | None = None
@@ -164,9 +166,9 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
 
 
 class Series:
-    """A running series: the windows, checks, charts and reports of one model, or of one of its groups.
+    """A running series: the windows, checks, charts and reports of one model, or of one group of its answers.
 
-    `push`, `tick` and `end` return closed windows, and `close` makes the report of each.
+    `push`, `tick` and `end` return closed windows. `close` makes the report of a closed window.
     """
 
     def __init__(
@@ -263,12 +265,12 @@ class Series:
             self._judge.set_baseline_by_labels(reference_by_labels(reference, group, size))
 
     def window_sds(self) -> dict[str, float]:
-        """Return each metric's standard deviation between windows; see `Judge.window_sds`."""
+        """Return the standard deviation between windows of each metric; see `Judge.window_sds`."""
         return self._judge.window_sds()
 
     @property
     def changed(self) -> bool:
-        """True if the saved state has changed since the last checkpoint."""
+        """True if the state has changed since the last checkpoint."""
         return self._changed
 
     @changed.setter
@@ -290,7 +292,7 @@ class Series:
         names: tuple[str, ...],
         numbers: Ints,
     ) -> list[ClosedWindow]:
-        """Add this series' rows of a batch, at least one, and return the windows that closed.
+        """Add this series' rows of a batch, at least one, and return the windows that they closed.
 
         Parameters
         ----------
@@ -299,12 +301,13 @@ class Series:
         piece : slice
             The rows of this series.
         partitions : tuple of str
-            The names that the rows' `partition` indexes.
+            The names of partitions; `rows.partition` holds indices into them.
         version : (m,) int64
-            The index into `names` of each row's version; not read if there is only one name.
+            The index of each row's version in `names`. It is not read if there is only one name.
         names : tuple of str
+            The names of versions.
         numbers : (m,) int64
-            Receives the number of the window of each of this series' rows.
+            An output array: receives the window number of each row of this series.
         """
         self.changed = True
         self._last_arrival, self._silent = float(rows.arrival[piece.stop - 1]), False
@@ -320,7 +323,7 @@ class Series:
         return closed
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of positions in a partition: another agent used the records in between."""
+        """Begin a new range of positions in a partition: another agent read the records in between."""
         if self._windows.interrupt(partition):
             self.changed = True
 
@@ -343,16 +346,17 @@ class Series:
         return self._windows.close("end")
 
     def rebaseline(self, metric: str, reason: str, time: float) -> int:
-        """Release a metric's alarm and make its baseline from the windows that follow.
+        """End a metric's alarm, and make a new baseline from the next windows, beginning with the open one.
 
-        The open window is the first of these windows. Other metrics, objectives and the calibration stay; the
-        report of the next window names the rebaseline. A series keeps its newest 20 rebaselines.
+        Other metrics, objectives and the calibration do not change. The report of the next window mentions
+        the rebaseline. A series stores its newest 20 rebaselines.
 
         Parameters
         ----------
         metric : str
             One of the task's configured metrics.
         reason : str
+            The operator's reason, for the report.
         time : float
             The time of the request, seconds since the epoch.
 
@@ -372,7 +376,7 @@ class Series:
         return windows
 
     def add_labels(self, window: int, labelled: int, correct: int, excess: Excess) -> None:
-        """Count labels that matched answers of a window."""
+        """Add to a window's counts of labelled and correct rows: see `Tally.add`."""
         self.tally.add(window, labelled, correct, excess)
         self.changed = True
 
@@ -382,7 +386,7 @@ class Series:
         self.changed = True
 
     def request(self, window: ClosedWindow) -> EstimationRequest:
-        """Return what the estimators need to evaluate a window."""
+        """Return the input of the estimators for a window."""
         return self.active.request(window, self.settings.task)
 
     @property
@@ -391,16 +395,16 @@ class Series:
         return self._windows, self._versions.current
 
     def take_fitted(self, estimates: tuple[MetricEstimate, ...]) -> None:
-        """Use the estimates of a new refit."""
+        """Report the estimates of a new refit from now on."""
         self.changed = True
         self._output.take_fitted(estimates)
 
     def recalibrate(
         self, calibration: Calibration, time: float, rows: RestsOn | None, epsilon: float | None = None
     ) -> None:
-        """Use a new calibration, fitted on answers up to a time.
+        """Use a new calibration from now on.
 
-        A first calibration, after none, begins a new baseline: estimates without a calibration are not
+        If there was no calibration before, charts begin a new baseline, because earlier estimates are not
         comparable.
 
         Parameters
@@ -410,14 +414,14 @@ class Series:
             The time of the newest answer in the fit, seconds since the epoch.
         rows : RestsOn or None
             The labelled rows of the fit, which show the calibration's error; None if there are too few.
-        epsilon : float
+        epsilon : float, optional
             As in `LabelChecks.recalibrated`.
         """
         fits = max(self._fits, self.active.view.version)
         self._take_over(self.active.followed_by(calibration, time, fits, rows), epsilon)
 
     def follow(self, model: Series) -> None:
-        """Use the calibration of the group's model, with the tolerance of the model's test."""
+        """Use the calibration of this group's model, and the tolerance of the model's test."""
         if self.active.is_of(model.active):
             self.checks.inherit_tolerance(model.checks.test.epsilon)
         else:
@@ -442,12 +446,13 @@ class Series:
         evaluation: Evaluation,
         group_name: Callable[[int], str],
     ) -> WindowReport:
-        """Return the report of a window, after its correction by labels, charts, objectives and trust.
+        """Correct a closed window by labels, judge it by charts and objectives, and return its report.
 
         Parameters
         ----------
         window : ClosedWindow
         evaluation : Evaluation
+            The estimates of the window without labels.
         group_name : callable
             Returns the name of a group by its number in `window.groups`.
         """
@@ -496,16 +501,16 @@ class Series:
         return informed(evaluation, model, self.checks.errors.shown(model.strata, window.number))
 
     def corrected(self, window: int) -> MetricEstimate | None:
-        """Return a window's accuracy corrected by labels, as in the window's report."""
+        """Return a window's accuracy corrected by labels, for its report; None if it is not known."""
         return self._output.corrected(window)
 
     def take_revision(self, window: int) -> None:
-        """Update the view with a window's newest revision, whose report has just been made."""
+        """Update the view after a revised report of a window has been made."""
         self._output.take_revision(window)
         self.changed = True
 
     def learn(self) -> bool:
-        """Compute the calibration's error in advance; return False if there is nothing to compute."""
+        """Compute the calibration's error in advance; return False if it was known already."""
         learnt = self.active.learn(), self.checks.correction.learn()
         return any(learnt)
 
@@ -539,10 +544,7 @@ class Series:
         self._judged_version = version
 
     def view(self) -> SeriesView:
-        """Return an immutable view for exporters.
-
-        The same object is returned until something in it changes.
-        """
+        """Return an immutable view for exporters, which is cached until something in it changes."""
         if self._view is None:
             self._view = self._seen()
         return self._view

@@ -1,4 +1,4 @@
-"""Assigns each row of a task the series of its model and the series of its groups."""
+"""Numbers the series (models, and groups of their answers) of a task, and finds the series of each row."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _DROPPED_NAMES_KEPT = 10_000  # limits memory in a flood of names; a name beyond
 
 
 class SeriesIndex:
-    """The series of a task by name, up to a limit.
+    """The numbers of a task's series, by model and group, up to a limit.
 
-    Names beyond the limit are only counted.
+    Series beyond the limit get no number; they are only counted.
 
     Parameters
     ----------
     most : int
-        The largest number of models, and of groups.
+        The largest number of models, and the largest number of groups.
     names : iterable of (str, str)
-        Models and groups beyond the limit.
+        The stored models and groups beyond the limit.
     dropped : int
-        The number of names beyond the limit; only some thousands of the names are kept.
+        The number of all series beyond the limit. Only the first 10,000 of their names are stored.
     """
 
     def __init__(self, most: int, names: Iterable[tuple[str, str]] = (), dropped: int = 0) -> None:
@@ -38,23 +38,23 @@ class SeriesIndex:
 
     @property
     def dropped_names(self) -> list[tuple[str, str]]:
-        """The kept names beyond the limit, sorted."""
+        """The stored models and groups beyond the limit, sorted."""
         return sorted(self._names)
 
     def add(self, model: str, group: str) -> int:
-        """Assign the next number to a series, which the caller must create."""
+        """Assign the next number to a series and return it. The caller must create the series."""
         self._index[model, group] = len(self._index)
         self._groups += bool(group)
         self._new.append((model, group))
         return self._index[model, group]
 
     def take_new(self) -> list[tuple[str, str]]:
-        """Return model and group of the series numbered since the last call, in order."""
+        """Return the model and group of each series added since the last call, in the order of numbers."""
         new, self._new = self._new, []
         return new
 
     def series_of(self, model: str, group: str) -> int:
-        """Return the number of a series, assigned if it is new; -1 beyond the limit."""
+        """Return the number of a series, or -1 beyond the limit; a new series gets the next number."""
         known = self._index.get((model, group))
         if known is not None:
             return known
@@ -66,14 +66,17 @@ class SeriesIndex:
         return self.add(model, group)
 
     def models(self, batch: Batch) -> Ints:
-        """Return the series of each row's model, -1 beyond the limit."""
+        """Return the series number of each row's model, (n,); -1 beyond the limit."""
         codes = np.full(len(batch.models), -1, dtype=np.int64)
         for code in by_first_row(batch.model):
             codes[code] = self.series_of(batch.models[code], "")
         return codes[batch.model]
 
     def groups(self, batch: Batch, name: str, watched: NDArray[np.bool_]) -> Ints:
-        """Return the series of each row's group for this group name; -1 for no group or beyond the limit."""
+        """Return the series number of each row's group, (n,), for one configured group name.
+
+        The number is -1 if the row has no such group, is not `watched`, or its group is beyond the limit.
+        """
         values, column = batch.groups.get(name, ((), np.full(len(batch), -1, dtype=np.int64)))
         numbers = np.full(len(batch), -1, dtype=np.int64)
         rows = np.flatnonzero(watched & (column >= 0))

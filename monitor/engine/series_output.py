@@ -1,4 +1,4 @@
-"""The output of a series: the report of each window, and its view until the next window closes."""
+"""The output of a series: the reports of its windows, and the newest results for exporters."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _NUMBERS = 5  # of an estimate
 
 
 SavedEstimate = list[Any]
-"""An estimate as plain values: metric, estimator, numbers, and if there are any, labels and ranks."""
+"""An estimate as plain values: metric, estimator, numbers, then the number of labels and ranks if known."""
 
 
 class LastWindow(msgspec.Struct, frozen=True):
-    """The last closed window's results that exporters show, until the next window closes."""
+    """The stored results of the last closed window, which exporters show until the next window closes."""
 
     end_time: float | None = None
     estimates: list[SavedEstimate] = []
@@ -51,7 +51,7 @@ class LastWindow(msgspec.Struct, frozen=True):
 
 
 class NotedRebaseline(msgspec.Struct, frozen=True):
-    """A request for a new baseline, with its time and the window that was open then."""
+    """An operator's request for a new baseline, with its time and the window that was open then."""
 
     metric: str
     reason: str
@@ -62,8 +62,8 @@ class NotedRebaseline(msgspec.Struct, frozen=True):
 class OutputState(msgspec.Struct, frozen=True):
     """The stored state of `SeriesOutput`.
 
-    The state consists of the last window's results, the last refit's estimates, and the requests for new
-    baselines.
+    It holds the last window's results, the last refit's estimates, and the newest requests for baselines.
+    `unreported` are the requests that no report has mentioned yet.
     """
 
     last: LastWindow | None = None
@@ -73,27 +73,27 @@ class OutputState(msgspec.Struct, frozen=True):
 
 
 class SeriesOutput:
-    """Assembles a window's report from estimates without labels, from labels, and from the last refit.
+    """Makes a window's report from estimates without labels, results by labels, and the last refit.
 
     Parameters
     ----------
     task : Task
     name : SeriesName
     tally : Tally
-        The series' labelled rows.
+        The counts of the series' labelled rows.
     correction : Correcting
-        The correction of the accuracy by the same labels.
+        The correction of the series' accuracy by labels.
     resume : OutputState, optional
-        The result of `snapshot`.
+        A snapshot.
 
     Attributes
     ----------
     end_time : float or None
-        The end of the last window, seconds since the epoch; None before the first.
+        The end of the last closed window, seconds since the epoch; None before the first.
     charts : tuple of ChartView
-        The charts at the last window.
+        The charts' results for the last closed window.
     classes : tuple of ClassEstimate
-        The estimates by class of the last window.
+        The last closed window's estimates of each class.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class SeriesOutput:
         self._unreported = [Rebaselined(*each) for each in state.unreported]
 
     def take_fitted(self, fitted: tuple[MetricEstimate, ...]) -> None:
-        """Use the estimates of a new refit."""
+        """Report the estimates of a new refit from now on."""
         self._fitted = fitted
 
     def report(
@@ -155,7 +155,7 @@ class SeriesOutput:
             The results of charts, the results of objectives, and the attributions.
         calibration : CalibrationView
         doubts : tuple of Trust or None and tuple of BrokenFeature
-            The test's result if labels contradict the accuracy, and the faults of features.
+            The result of the test of trust if labels contradict the accuracy, and the broken features.
         """
         trust, broken = doubts
         self.end_time = window.end_time
@@ -184,9 +184,10 @@ class SeriesOutput:
         )
 
     def note_rebaseline(self, metric: str, reason: str, time: float, window: int) -> None:
-        """Keep a request for a new baseline, which came while this window was open, for the next report.
+        """Store a request for a new baseline, to be mentioned in the next report.
 
-        The newest 20 are kept.
+        `window` is the number of the open window, and `time` is in seconds since the epoch. The newest 20
+        requests are stored.
         """
         self._unreported = [*self._unreported, Rebaselined(metric, reason)][-_REBASELINES_KEPT:]
         noted = NotedRebaseline(metric, reason, time, window)
@@ -194,18 +195,18 @@ class SeriesOutput:
         self.charts = tuple(chart for chart in self.charts if chart.metric != metric)
 
     def forget_charts(self) -> None:
-        """Drop the charts' last results, because another baseline begins."""
+        """Drop the last results of the charts, because a new baseline begins."""
         self.charts = ()
 
     def estimates(self, open_window: int) -> tuple[MetricEstimate, ...]:
-        """Return the last window's estimates, including those from labels and refits as known now.
+        """Return the last closed window's estimates, with the present results by labels and by refits.
 
         The realised accuracy is that of the newest closed window with labels.
 
         Parameters
         ----------
         open_window : int
-            The number of the open window, whose labels are left out.
+            The number of the open window. Its labels are left out.
         """
         if self.end_time is None:
             return ()
@@ -215,7 +216,7 @@ class SeriesOutput:
         return (*(each for each in self._estimates if each.estimator not in by_labels), *now)
 
     def snapshot(self) -> OutputState:
-        """Return the last window's results, the last refit's estimates, and the rebaseline requests."""
+        """Return the last window's results, the last refit's estimates, and the requests for baselines."""
         return OutputState(
             last=None if self.end_time is None else self._shown(self.end_time),
             fitted=plain_estimates(self._fitted),
@@ -277,7 +278,10 @@ class SeriesOutput:
         ]
 
     def corrected(self, window: int) -> MetricEstimate | None:
-        """Return the accuracy of a window by all labels so far; None without labels or if it is too old."""
+        """Return the accuracy of a window, corrected by all labels so far.
+
+        The result is None if there are no labels, or if the window is no longer stored.
+        """
         if CORRECTED not in self._by_labels:
             return None
         result = self._correction.estimate(window, self._task.level)
@@ -288,7 +292,7 @@ class SeriesOutput:
         return estimate
 
     def take_revision(self, window: int) -> None:
-        """Update the last window's accuracy by `corrected`, after late labels changed the window's report."""
+        """Update the corrected accuracy for exporters after a revised report of the last closed window."""
         if self._newest is None or self._newest[0] != window or window != self._tally.closed - 1:
             return
         newest = self._newest[1]
@@ -318,7 +322,7 @@ class SeriesOutput:
 
 
 def plain_estimates(estimates: Sequence[MetricEstimate]) -> list[SavedEstimate]:
-    """Return estimates as plain values."""
+    """Return estimates as lists of plain values, to be stored."""
     return [
         [e.metric, e.estimator, _plain(e.result) + _plain_close(e.at_close), *_more(e)] for e in estimates
     ]

@@ -1,4 +1,4 @@
-"""The engine of one task: it removes duplicates, adds answers to windows and matches labels to answers."""
+"""The engine of a classification task, which adds answers to windows and matches labels to answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ from monitor.stats.estimate.corrected import block_rows, block_starts
 
 
 def revisions_of(settings: TaskSettings[Task]) -> Revisions:
-    """Return the settings of revisions, with room for the windows of all answers of the label join."""
+    """Return the settings of revisions.
+
+    They keep the windows of all answers that the label join can store.
+    """
     task = settings.task
     filled = (1 + len(task.groups)) * (task.labels.max_answers // task.window.size)
     # Two windows fewer than are tallied: the newest may be open, and another one just begun.
@@ -52,8 +55,8 @@ def revisions_of(settings: TaskSettings[Task]) -> Revisions:
 class TaskState(msgspec.Struct, frozen=True):
     """The whole state of a task, without its settings.
 
-    Each series comes with its model and group. A store saves rings, revisions and series separately; these
-    fields are then empty.
+    An entry of `series` is a model, a group, and the state of this series. A store saves the rows of ring
+    tables, the revisions and the series separately; in its records these fields are empty.
     """
 
     join: JoinState = JoinState()
@@ -73,7 +76,11 @@ class TaskState(msgspec.Struct, frozen=True):
 
 
 class TaskEngine(TaskLogic):
-    """The running engine of one classification: closed windows come out, which are evaluated together."""
+    """The running engine of one classification task.
+
+    It returns closed windows. The caller evaluates the windows of all tasks in one call, and then passes each
+    window to `close`.
+    """
 
     def __init__(self, settings: TaskSettings[Task], resume: TaskState | None = None) -> None:
         self._settings = settings
@@ -137,30 +144,33 @@ class TaskEngine(TaskLogic):
         )
 
     def cuts(self, chunk: Chunk) -> bool:
-        """Return whether records of the chunk must wait for a window of the task to close.
+        """Return whether records of the chunk must wait until a window of the task has closed.
 
-        A refit in the flow is done as a window closes, before any later record. If each window has its own
-        calibration, later answers get their confidences from the newest closed window's.
+        They must, if a refit may be due when the window closes, and the engine itself runs refits. They also
+        must, if each window has its own calibration, which gives the confidences of later answers.
         """
         return self._settings.task.adapts or any(fit.may_run_in(chunk) for fit in self.fits)
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of positions in a partition: another agent used the records in between."""
+        """Begin a new range of positions in a partition: another agent read the records in between."""
         for series in self.series:
             series.interrupt(partition)
 
     @property
     def closes_at(self) -> float:
-        """The time after which `tick` closes a window; infinite while no window holds enough rows."""
+        """The time after which `tick` closes a window; infinite while no window has enough rows."""
         return min((series.open_window[0].closes_at for series in self.series), default=np.inf)
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables of rows, by the first parts of their names in the store."""
+        """The ring tables (tables of limited size) of the task's rows, by kind.
+
+        In the store, the name of a ring is its kind and the name of the task.
+        """
         return self.join.rings | {kind: ring for fit in self.fits for kind, ring in fit.rings.items()}
 
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
-        """Return the parts of the state that changed since the last call, by name, and the rings' changes.
+        """Return the parts of the state that changed since the last call, and the changes of ring tables.
 
         Call `confirm` after the changes are saved, or `retract` if saving them failed.
         """
@@ -273,32 +283,32 @@ class TaskEngine(TaskLogic):
         return self.join.add_labels(labels, codes[labels.model], self.models, sequence)
 
     def names(self, series: int) -> tuple[str, str, str]:
-        """Return task, model and group of a series."""
+        """Return the task, model and group of the series with this number."""
         settings = self.series[series].settings
         return settings.task_name, settings.model, settings.group
 
     def count(self, cells: Cells, cell: Cell, up_to: int | None = None) -> None:
-        """Count matched labels in the window of their answers, up to a place in the stream."""
+        """Count matched labels of a cell (series and window), up to the sequence number `up_to`."""
         labelled, correct, excess = cells.take(cell, up_to)
         if labelled or correct or any(excess):
             self.series[cell[0]].add_labels(cell[1], labelled, correct, excess)
 
     def revise(self, series: int, window: int) -> WindowReport | None:
-        """Return the next report of a window: see `RevisionsLogic.revise`."""
+        """Return the revised report of a window, or None: see `RevisionsLogic.revise`."""
         report = self.revisions.revise(series, window)
         if report is not None:
             self.series[series].take_revision(window)
         return report
 
     def finish(self) -> list[tuple[int, WindowReport]]:
-        """Return the final reports of windows at the end of the input: see `RevisionsLogic.finish`."""
+        """Return the last reports of windows at the end of the input: see `RevisionsLogic.finish`."""
         reports = self.revisions.finish()
         for _, report in reports:
             self.series[self._index.series_of(report.model, report.group)].take_revision(report.window)
         return reports
 
     def correct(self, rows: FirstLabels, series: int, up_to: int | None = None) -> None:
-        """Correct a series by labels of its answers, up to a place in the stream."""
+        """Add newly labelled rows of a series to its correction, up to the sequence number `up_to`."""
         piece = rows.take(series, up_to)
         self.series[series].checks.correct(
             rows.window[piece],
@@ -309,9 +319,9 @@ class TaskEngine(TaskLogic):
         )
 
     def audit(self, matches: Matches) -> None:
-        """Test the series of all matched answers on their labels, and pass the labels to the fits.
+        """Test the estimates of each series on its newly labelled rows, and pass the labels to the fits.
 
-        The matches are sorted by sequence.
+        `matches` must be sorted by sequence number.
         """
         by_series = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
         group = self._of_group[by_series.series]
@@ -330,14 +340,14 @@ class TaskEngine(TaskLogic):
         return set(codes[compare_with_labels(checks, replace(matches, series=place), audited)].tolist())
 
     def learn(self) -> bool:
-        """Compute one calibration error in advance; return False if there is nothing to compute."""
+        """Compute the calibration error of one series in advance; return False if all are known."""
         while self._unlearnt:
             if self.series[self._unlearnt.popleft()].learn():
                 return True
         return False
 
     def view(self) -> EngineView:
-        """Return the task's part of the view for exporters, without the counts of its join."""
+        """Return the task's part of the view for exporters, without the counts of matched labels."""
         stale = (one for one in self.series if one.stale and not one.settings.group)
         judge_together(one.checks.audit for one in stale)
         name, refits = self._settings.name, [view for fit in self.fits if (view := fit.view()) is not None]
@@ -353,7 +363,7 @@ class TaskEngine(TaskLogic):
         return self.series[self._number(window)].request(window)
 
     def close(self, window: ClosedWindow, evaluation: Evaluation, now: float) -> list[WindowReport]:
-        """Return a window's report, then the final reports of earlier windows that it displaces."""
+        """Return a closed window's report, then the last reports of older windows that are now dropped."""
         number = self._number(window)
         report = self.series[number].close(window, evaluation, self._group_name)
         if not window.series.group:
@@ -368,10 +378,10 @@ class TaskEngine(TaskLogic):
         return self._index.series_of(window.series.model, window.series.group)
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """Return the place of the first record that must wait for a window, or the number of records.
+        """Return the index of the first record that must wait until a window has closed.
 
-        A refit changes all models, so records wait for a window of any model. Otherwise a record waits only
-        for a window of its own model.
+        If none must wait, it is the number of records. A refit changes all models, so with refits records
+        wait for a window of any model. Otherwise a record waits only for a window of its own model.
         """
         known = {s.settings.model: s.open_window for s in self.series if not s.settings.group}
         window = self._settings.task.window
@@ -380,13 +390,16 @@ class TaskEngine(TaskLogic):
         return first_concerned(batch, labels, arrival, now, known, window, self.join.may_know)
 
     def forget(self, ids: Keys) -> Forgotten:
-        """Delete all records that are stored under these ids."""
+        """Delete the stored records with these ids."""
         for fit in self.fits:
             fit.wipe(ids)
         return self.join.forget(ids, self.models)
 
     def tick(self, now: float, live: bool = True) -> TaskOutput:
-        """Close the windows that are too old, and if `live`, also drop rows that are too old for a label."""
+        """Close the windows that are too old.
+
+        In a live run, also drop stored rows that are too old to be joined.
+        """
         if live:
             for kind, rows in self._ageing.step(now):
                 self.join.expire(kind, rows)
@@ -476,21 +489,21 @@ class TaskEngine(TaskLogic):
 def blocks_of(
     numbers: Ints, pieces: Sequence[tuple[int, slice]], firsts: Sequence[tuple[int, int, int]], rows: int
 ) -> Ints:
-    """Return the first row of each row's block, counted among all rows of its series.
+    """Return the number of the first row of each row's block, among all rows of its series, (n,).
 
-    A block is a run of successive rows of a window, for which the correction has one bias.
+    A block is a run of successive rows of a window for which the correction has one bias.
 
     Parameters
     ----------
     numbers : (n,) int64
-        The window of each row; the rows are sorted by series.
+        The number of each row's window; the rows are sorted by series.
     pieces : sequence of (int, slice)
         The number and the rows of each series.
     firsts : sequence of (int, int, int)
-        For each series, before these rows: the number of the open window, the rows in all closed windows, and
-        the rows in the open one.
+        For each series, before these rows were added: the number of the open window, the number of rows in
+        all closed windows, and the number of rows in the open window.
     rows : int
-        The size of a full block.
+        The number of rows in a full block.
 
     Examples
     --------

@@ -37,7 +37,7 @@ class TaskSettings(Generic[TaskT]):
     task : TaskSection
         The task's section of the configuration.
     references : mapping of str to Reference
-        By model.
+        The labelled reference of each model.
     numbered : bool
         Whether a source numbers the rows of its requests: see `TaskLayout.numbered`.
     refit, recalibrate : callable, optional
@@ -59,18 +59,18 @@ class TaskSettings(Generic[TaskT]):
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """The results of a task's records, or of time that passed.
+    """The results of one step of a task: of a part of a chunk, or of time that passed.
 
     Parameters
     ----------
     windows : list of ClosedWindow
         Windows to evaluate, in the order of their reports.
     matches : list of Matches
-        Answers that got labels.
+        Labels that were matched to answers.
     shed : int
-        Answers of models beyond the limit.
+        The number of unused answers, of models beyond the limit.
     reports : list of OrderedReport
-        Reports that need no evaluation.
+        Reports that the task made itself; their windows need no evaluation.
     """
 
     windows: list[ClosedWindow] = field(default_factory=list)
@@ -80,16 +80,16 @@ class TaskOutput:
 
 
 class TaskLogic(ABC):
-    """The running engine of one task: records go in, and closed windows or their reports come out.
+    """The running engine of one task, which turns records into closed windows or reports.
 
     Attributes
     ----------
     join : LabelJoinLogic
-        The join of the task's labels to its answers.
+        The join of the task's labels with its answers.
     fits : tuple of LabelFit
-        The kinds of fit on labels that the task has.
+        The fits that the task repeats when labels come: refits, recalibrations.
     series : sequence of Series
-        The models and groups with windows of their own, in the order of their first answers.
+        The models and groups that have their own windows, in the order of their first answers.
     """
 
     join: LabelJoinLogic
@@ -99,22 +99,27 @@ class TaskLogic(ABC):
     @property
     @abstractmethod
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables of rows, by the first parts of their names in the store."""
+        """The ring tables (tables of limited size) of the task's rows, by kind.
+
+        In the store, the name of a ring is its kind and the name of the task.
+        """
 
     @abstractmethod
     def cuts(self, chunk: Chunk) -> bool:
-        """Return whether records of the chunk must wait for a window of the task to close."""
+        """Return whether records of the chunk must wait until a window of the task has closed."""
 
     @abstractmethod
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """Return the place of the first record that must wait for a window, or the number of records.
+        """Return the index of the first record that must wait until a window has closed.
+
+        If none must wait, it is the number of records.
 
         Parameters
         ----------
         batch : Batch
         labels : LabelBatch or None
         arrival : (m,) float64
-            The latest time that the clock may show at each place of the chunk's order, nondecreasing.
+            An upper bound of the clock at each record of the chunk, in seconds, nondecreasing.
         now : float
             The time of the clock before the chunk.
         """
@@ -132,41 +137,47 @@ class TaskLogic(ABC):
         Parameters
         ----------
         answers, labels
-            None if the chunk holds no answers, or no labels, of this task.
+            The chunk's answers and labels of this task; None if there are none.
         partitions : tuple of str
-            The names that the batch's `partition` indexes.
+            The names of partitions; the `partition` of the answers holds indices into them.
         sequence : (n,) int64
             The sequence number of each record in the stream, in the chunk's order.
         """
 
     @abstractmethod
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of positions in a partition: another agent used the records in between."""
+        """Begin a new range of positions in a partition: another agent read the records in between."""
 
     @abstractmethod
     def tick(self, now: float, live: bool = True) -> TaskOutput:
-        """Close the windows that are too old, and if `live`, also drop rows that are too old for a label."""
+        """Close the windows that are too old.
+
+        In a live run, also drop stored rows that are too old to be joined.
+        """
 
     @abstractmethod
     def end(self) -> TaskOutput:
         """Close every open window because the input has ended."""
 
     def finish(self) -> Sequence[tuple[int, WindowReport]]:
-        """Return the final reports of windows at the end of the input, each with its place."""
+        """Return the last reports of windows at the end of the input.
+
+        Each report comes with the sequence number of the record that closed its window.
+        """
         return ()
 
     def learn(self) -> bool:
-        """Compute one calibration error in advance; return False if there is nothing to compute."""
+        """Compute the calibration error of one series in advance; return False if all are known."""
         return False
 
     @property
     @abstractmethod
     def closes_at(self) -> float:
-        """The time after which `tick` closes a window; infinite while no window holds enough rows."""
+        """The time after which `tick` closes a window; infinite while no window has enough rows."""
 
     @abstractmethod
     def forget(self, ids: Keys) -> Forgotten:
-        """Delete all records that are stored under these ids; reports stay."""
+        """Delete the stored records with these ids. Reports are kept."""
 
     @abstractmethod
     def snapshot(self) -> Any:
@@ -174,7 +185,7 @@ class TaskLogic(ABC):
 
     @abstractmethod
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
-        """Return the parts of the state that changed since the last call, by name, and the rings' changes.
+        """Return the parts of the state that changed since the last call, and the changes of ring tables.
 
         Call `confirm` after the changes are saved, or `retract` if saving them failed.
         """
@@ -191,4 +202,4 @@ class TaskLogic(ABC):
 
     @abstractmethod
     def view(self) -> EngineView:
-        """Return the task's part of the view for exporters, without the counts of its join."""
+        """Return the task's part of the view for exporters, without the counts of matched labels."""

@@ -17,7 +17,10 @@ _OWN, _OLD, _NEW = 0, 1, 2  # a version's relation: current or none, superseded,
 
 
 class VersionState(msgspec.Struct, frozen=True):
-    """The current version, the superseded versions, and the counters that limit take-overs."""
+    """The stored state of a `VersionTracker`.
+
+    It holds the current version, superseded versions, and the counters that limit take-overs.
+    """
 
     current: str | None = None
     superseded: list[str] = []
@@ -28,27 +31,27 @@ class VersionState(msgspec.Struct, frozen=True):
 
 
 class VersionTracker:
-    """Follows the model's version through a series of answers.
+    """Decides for each answer of a model which version of the model is current.
 
-    A version not seen before takes over at once. During its roll-out, answers of the previous version still
-    arrive; such stragglers do not switch the series back. Only `rollback` of them in a row mean that the
-    model was rolled back. Answers without a version count as the current version's.
+    A version that is new takes over at once. During its roll-out, answers of the previous version still
+    arrive. These do not switch back, unless `rollback` of them come in a row: then the model was rolled back.
+    Answers without a version count as answers of the current version.
 
-    If versions change without end (each answer has its own, or dozens alternate), each take-over would close
-    a window of a few rows. So take-overs are limited: each adds `patience` = max(`rollback`, 20) to a debt,
-    and each answer reduces the debt by 1. While the debt is above 15 times `patience`, which takes 16
-    take-overs in quick succession, the series is `restless`: it keeps its version until one version, the same
-    or another, sends `patience` answers in a row. That version becomes the current one, and the debt falls to
-    15 times `patience`. Therefore n answers see at most 16 + 2 n / `patience` take-overs, and occasional
-    deployments are never delayed.
+    Versions may change without end (each answer has its own version, or dozens alternate). Then each
+    take-over would close a window of a few rows. So take-overs are limited. Each adds `patience` =
+    max(`rollback`, 20) to a debt, and each answer reduces the debt by 1. After 16 take-overs in quick
+    succession, the debt is above 15 times `patience`, and the tracker is `restless`: the current version
+    stays until one version has sent `patience` answers in a row. This version becomes current, and the debt
+    falls to 15 times `patience`. Therefore n answers cause at most 16 + 2 n / `patience` take-overs, and
+    occasional deployments are never delayed.
 
     The result depends only on the order of the answers, not on their division into batches.
 
     Parameters
     ----------
     rollback : int
-        The number of successive answers of superseded versions, at least 1, after which the version of the
-        last of these answers becomes current again. An answer without a version interrupts the row.
+        After this number of successive answers of superseded versions, at least 1, the version of the last
+        one becomes current again. An answer without a version interrupts the succession.
 
     Raises
     ------
@@ -85,7 +88,7 @@ class VersionTracker:
 
     @property
     def current(self) -> str:
-        """The current version; ``""`` before the first answer, or if answers name none."""
+        """The current version; ``""`` if no answer has named a version."""
         return self._current or ""
 
     @property
@@ -94,10 +97,10 @@ class VersionTracker:
         return self._debt > self._allowed
 
     def keeps(self, name: str, count: int) -> bool:
-        """Count answers that all have one version; return False if the current version may change.
+        """Count answers that have the same version, and return True if the current version does not change.
 
-        If the result is False, nothing is counted, and `stretches` must process the answers. This is the fast
-        path: with many models, most calls have rows of one version, the current one.
+        If it may change, count nothing and return False; then `stretches` must process the answers. This is a
+        fast path: with many models, most calls have only rows of the current version.
 
         Parameters
         ----------
@@ -116,22 +119,23 @@ class VersionTracker:
         return True
 
     def stretches(self, version: Ints, names: tuple[str, ...]) -> Iterator[tuple[int, int, str, bool]]:
-        """Cut rows into the longest runs of successive rows during which one version is current.
+        """Divide answers into runs of successive answers during which one version is current.
 
         Parameters
         ----------
         version : (n,) int64
-            Each row's index into `names`.
+            The index of each answer's version in `names`.
         names : tuple of str
-            ``""`` for none.
+            The names of versions; ``""`` for answers without a version.
 
         Yields
         ------
         start, stop : int
+            The run, as a range of indices.
         version : str
-            The current version of these rows.
+            The version that is current during the run.
         took_over : bool
-            Whether `version` replaces the version of the previous rows.
+            Whether this version has replaced the version of the previous answers.
         """
         start = at = self._adopt(version, names)
         if start:

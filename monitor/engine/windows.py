@@ -1,8 +1,8 @@
-"""Fixed-size windows: a model's answers in order of arrival, cut every `size` rows.
+"""Windows of a fixed number of rows: a model's answers in order of arrival, divided after every `size` rows.
 
-A window closes early, by age, once `max_age_seconds` have passed since its first row arrived, if it holds at
-least `min_size` rows. The cuts depend only on the rows and their arrival times. The cuts do not depend on how
-many calls bring the rows.
+A window of at least `min_size` rows closes early, by age, when `max_age_seconds` have passed since its first
+row arrived. The windows depend only on the rows and their arrival times, not on the number of calls that add
+the rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FEW = 64  # rows
 class SeriesName(NamedTuple):
     """The name of a series: a model of a task, or one group of that model's answers.
 
-    The series of a task whose models have their windows in common has the task's name only.
+    If the models of a task share their windows, there is one series, whose name has only the task.
     """
 
     task: str = ""
@@ -40,16 +40,18 @@ NO_NAME = SeriesName()
 
 @dataclass(frozen=True, slots=True)
 class AnswerRows:
-    """The columns of n answers of one series, in order of arrival, which are to be added to its windows.
+    """The columns of n answers that are added to windows, in order of arrival.
 
     Parameters
     ----------
     scores : (n, K) float64
+        Raw scores.
     predicted : (n,) int64
+        The index of the predicted class.
     time : (n,) float64
         The records' own times, seconds since the epoch.
     arrival : (n,) float64
-        The time of the clock that determines the age of windows, in seconds, nondecreasing.
+        The time of the clock by which windows age, in seconds, nondecreasing.
     sequence : (n,) int64
         The number of each record among all that the engine received, increasing.
     partition, position : (n,) int64
@@ -57,8 +59,8 @@ class AnswerRows:
     features : (n, F) float64, optional
         As in `Batch`. F is 0 by default.
     groups : (n, G) int64, optional
-        The number of the series of each row's group, one column for each watched group name; -1 for none. G
-        is 0 by default.
+        The number of the series of each row's group, in one column for each configured group name; -1 for
+        none. G is 0 by default.
     """
 
     scores: Floats
@@ -95,7 +97,7 @@ class AnswerRows:
         )
 
     def of_groups(self, with_features: bool) -> AnswerRows:
-        """Return the same rows for the windows of groups: without groups, with or without features."""
+        """Return the rows for windows of groups, which need no group numbers and may need no features."""
         n = len(self)
         if with_features or not self.features.shape[1]:
             return self if not self.groups.shape[1] else replace(self, groups=no_groups(n))
@@ -104,12 +106,12 @@ class AnswerRows:
 
 @dataclass(frozen=True, slots=True)
 class ClosedWindow:
-    """The rows of one window of a series, which accepts no more rows and is ready to be evaluated.
+    """The rows of a closed window of one series, which is ready to be evaluated.
 
     Parameters
     ----------
     series : SeriesName
-        The model, or the group of it, that gave the answers.
+        The model, or the group of its answers.
     number : int
         The window's number in its series, from 0.
     closed_by : {"size", "age", "version", "end"}
@@ -124,11 +126,11 @@ class ClosedWindow:
     start_time, end_time : float
         The smallest and the largest time of the records, seconds since the epoch.
     closed_at : int
-        The sequence number of the row that closed the window. Labels up to it were known then. `LAST` if the
-        window was closed between rows.
+        The sequence number of the row that closed the window. The report includes labels up to this row.
+        `LAST` if no row closed the window.
     positions : mapping of str to tuple of int
-        For each partition the first and the last position used. If another agent used records in between, the
-        first and last position of each range, one range after another.
+        The first and the last position of the window's records in each partition. If another agent read
+        records in between, there are several ranges: first, last, first, last, and so on.
     features : (n, F) float64
         As in `Batch`.
     groups : (n, G) int64
@@ -163,10 +165,10 @@ class CountWindow:
     size : int
         The number of rows of a full window, at least 1.
     min_size : int
-        The least number of rows of a window that closes by age, at most `size`.
+        A window with fewer rows than this does not close by age; at most `size`.
     max_age_seconds : float
-        The age above which a window closes early. The first row that arrives later closes the window, and
-        belongs to the next window.
+        The age above which a window closes early. The first row that arrives later belongs to the next
+        window.
     series : SeriesName, optional
         The series of the windows.
 
@@ -205,7 +207,7 @@ class CountWindow:
 
 
 Columns = tuple[Floats, Ints, Floats, Floats, Ints]
-"""Scores (n, K), predicted classes (n,), times (n,), features (n, F) and groups (n, G)."""
+"""Arrays of n rows: scores (n, K), predicted classes (n,), times (n,), features (n, F) and groups (n, G)."""
 
 
 class _Kept:
@@ -278,9 +280,9 @@ class _Kept:
 class WindowState(msgspec.Struct, frozen=True):
     """The stored state of `WindowLogic`: the number and the rows of the open window.
 
-    The columns are None if the window holds no row. `first_row` is the number of rows in closed windows,
-    which states of older versions do not count. `interrupted` names the partitions whose next row begins a
-    new range of positions.
+    The columns are None if the window has no rows. `first_row` is the number of rows in closed windows (0 in
+    states of older versions). `interrupted` names the partitions whose next row begins a new range of
+    positions.
     """
 
     number: int
@@ -297,13 +299,12 @@ class WindowState(msgspec.Struct, frozen=True):
 
 
 class WindowLogic:
-    """The open window of one series: it collects rows, and closes when it is full or too old.
+    """The open window of one series, which collects rows and closes when it is full or too old.
 
     Attributes
     ----------
     first_row : int
-        The number of rows in earlier windows, which is the index in the series of the open window's first
-        row.
+        The number of rows in the closed windows of the series.
     """
 
     def __init__(self, settings: CountWindow, resume: WindowState | None = None) -> None:
@@ -326,21 +327,21 @@ class WindowLogic:
 
     @property
     def number(self) -> int:
-        """The number of the open window, which is the number of closed windows."""
+        """The number of the open window, which equals the number of closed windows."""
         return self._number
 
     def push(
         self, rows: AnswerRows, partitions: tuple[str, ...], version: str = ""
     ) -> tuple[list[ClosedWindow], Ints]:
-        """Add rows, and return the windows that they closed and the number of each row's window.
+        """Add rows, and return the windows that they closed and the number of each row's window, (n,).
 
-        A window has the version of its first row. Call `close` between pushes to cut at a change of version.
+        A window has the version of its first row. If the version changes, call `close` before the next push.
 
         Parameters
         ----------
         rows : AnswerRows
         partitions : tuple of str
-            The names that `rows.partition` indexes.
+            The names of partitions; `rows.partition` holds indices into them.
         version : str
             The version of the model that gave these answers.
         """
@@ -357,11 +358,10 @@ class WindowLogic:
         rows : AnswerRows
         piece : slice
             The rows to add.
-        partitions : tuple of str
-            The names that `rows.partition` indexes.
-        version : str
+        partitions, version
+            As in `push`.
         numbers : (n,) int64
-            Receives the number of each added row's window.
+            An output array: receives the number of each added row's window.
         """
         start, end = piece.start, piece.stop
         room = self._settings.size - self._count
@@ -392,17 +392,17 @@ class WindowLogic:
         return closed
 
     def may_close(self, arrival: Floats, now: float) -> int:
-        """Return the index of the first coming row at which the window may close by size or age.
+        """Return the index of the first of the next rows at which the window may close by size or age.
 
-        If it closes at none of them, the index is the number of rows. The index is a lower bound: it may be
-        too early if some rows are left out later, but it is never too late.
+        If it closes at none of them, the index is the number of rows. The index is never too late. It is too
+        early if some of the rows are left out as duplicates.
 
         Parameters
         ----------
         arrival : (n,) float64
-            The latest time that the clock may show at each row, nondecreasing.
+            An upper bound of the clock at each of the next rows, in seconds, nondecreasing.
         now : float
-            The time of the clock before the rows.
+            The time of the clock before these rows, in seconds.
         """
         size, oldest = self._settings.size, self._settings.max_age_seconds
         deadline = self._deadline if self._count else now + oldest
@@ -411,9 +411,9 @@ class WindowLogic:
         return min(size - self._count - 1, aged, len(arrival))
 
     def interrupt(self, partition: str) -> bool:
-        """Begin a new range of positions in a partition, because another agent used the records in between.
+        """Begin a new range of positions in a partition, because another agent read the records in between.
 
-        Return whether the open window holds rows of the partition. If it holds none, it needs no new range.
+        Return False, and do nothing, if the open window has no rows of the partition.
         """
         if partition not in self._positions:
             return False
@@ -426,7 +426,7 @@ class WindowLogic:
         return self._deadline if self._count >= self._settings.min_size else np.inf
 
     def tick(self, now: float) -> ClosedWindow | None:
-        """Close the open window if it is too old at `now`."""
+        """Close the open window and return it, or return None if it is not too old at the time `now`."""
         return self._age_closed(now, LAST)
 
     def close(self, reason: ClosedBy, at: int = LAST) -> ClosedWindow | None:
@@ -436,13 +436,13 @@ class WindowLogic:
         ----------
         reason : {"size", "age", "version", "end"}
         at : int
-            The sequence number of the row that closes the window and is not in it; by default no row closes
-            it.
+            The sequence number of the next row, which closes the window and is not in it. By default no row
+            closes it.
         """
         return self._close(reason, at) if self._count else None
 
     def snapshot(self) -> WindowState:
-        """Return a copy of the open window's rows and numbers, from which `CountWindow.build` resumes."""
+        """Return a copy of the open window's state, from which `CountWindow.build` can resume."""
         scores, predicted, times, features, groups = self._columns() if self._count else (None,) * 5
         return WindowState(
             number=self._number,
