@@ -1,4 +1,4 @@
-"""Divides a stream among processes: the part that `replay --processes`, Spark and the notebook share.
+"""Divides a stream among several processes, for `replay --processes`, Spark and the notebook.
 
-A unit of work has an engine of its own; the engine knows nothing of this package.
+Each process runs its own engines. The engine does not import this package.
 """

@@ -1,4 +1,4 @@
-"""Computes the models that a worker process of a replay owns, by one engine for each task."""
+"""Computes the windows of the models that are assigned to a worker process, with one engine for each task."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from monitor.parallel.planning import Unit, settings_of
 
 
 class Computer:
-    """The engines of a worker process, and the shares that it has read and not yet computed.
+    """The engines of a worker process, with the records that it has read and not yet computed.
+
+    The records are divided into shares: the records of one model in a part of the stream.
 
     Parameters
     ----------
     settings : EngineSettings
         Settings of all tasks.
     models : mapping of str to sequence of str
-        The configured models that the worker owns, by task.
+        The configured models that are assigned to the worker, by task.
     period : Period
-        Collects the worker's windows.
+        Collects the reports of the worker's windows for the report of the whole replay.
     """
 
     def __init__(self, settings: EngineSettings, models: Mapping[str, Sequence[str]], period: Period) -> None:
@@ -34,11 +36,14 @@ class Computer:
         self._kept: dict[tuple[Path, str, str], Partition] = {}
 
     def keep(self, path: Path, shares: Mapping[tuple[str, str], Partition]) -> None:
-        """Keep shares of a piece, by task and model, that are not written to the piece's file."""
+        """Keep shares in memory, by task and model, because this worker will compute them.
+
+        The other shares of the same piece are written to the file `path`.
+        """
         self._kept.update(((path, *name), share) for name, share in shares.items())
 
     def compute(self, order: ComputePieces) -> list[ComputedLine]:
-        """Carry out an order, and return the lines of the windows that closed."""
+        """Process the shares of an order, and return the reports of the windows that closed."""
         together: dict[tuple[str, int], list[tuple[Partition, Begin]]] = {}
         for number, piece in enumerate(order.pieces):
             with piece.path.open("rb") as file:
@@ -65,7 +70,7 @@ class Computer:
         return self._engines[name]
 
     def end(self) -> EndedStream:
-        """Close the open windows, and return the results."""
+        """Close the open windows, and return their reports and the worker's results."""
         for name, own in self._models.items():
             if own:
                 self._engine(name)  # so that models that never answered are listed as silent
@@ -78,7 +83,7 @@ class Computer:
 
 
 def used() -> tuple[int, float]:
-    """Return the largest number of bytes of memory that this process held, and its processor time."""
+    """Return the largest memory of this process, in bytes, and its processor time, in seconds."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,4 +1,8 @@
-"""The orders that the main process of a replay gives to a worker process, and the worker's answers."""
+"""The messages between the main process of a replay and its worker processes: orders and answers.
+
+A split is a part of the input, such as a file. A worker reads a split in pieces. A share is the part of a
+piece that concerns one model, or a whole task.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +24,16 @@ from monitor.stats.estimate.hajek import WeightedCounts
 
 @dataclass(frozen=True, slots=True)
 class ReadPiece:
-    """An order to decode the next piece of a split, and to write its shares to a file, which may exist.
+    """An order to read and decode the next piece of a split, and to write its shares to a file.
 
-    Answers of models that the worker owns stay in its memory until it computes them.
+    The worker keeps the shares of its own models in memory.
 
     Parameters
     ----------
     split : int
+        The number of the split.
     path : Path
+        The file for the shares. If it exists, it is overwritten.
     own : tuple of (task, model)
         Models that were assigned to the worker since its last order.
     """
@@ -39,9 +45,9 @@ class ReadPiece:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The place of a share in a piece's file; see `Partition` for `task`, `model` and `besides`.
+    """The range of bytes of a share in a file; see `Partition` for `task`, `model` and `besides`.
 
-    The length is zero if the worker that read the share keeps the share in memory.
+    The range is empty if the worker that read the share keeps it in memory.
     """
 
     task: str
@@ -51,33 +57,35 @@ class Slice:
     stop: int
 
     def read(self, file: BinaryIO) -> Any:
-        """Return the value that was written at the place."""
+        """Read and unpickle the value from the range of bytes."""
         file.seek(self.start)
         return pickle.loads(file.read(self.stop - self.start))
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The answer to `ReadPiece`.
+    """The answer to `ReadPiece`: a piece of a split, which was read, decoded and divided into shares.
 
     Parameters
     ----------
     split : int
+        The number of the split.
     last : bool
         Whether the piece is the last of its split.
     path : Path
-        The file with the piece's shares.
+        The file with the shares.
     facts : Facts
-        Facts on the piece, with the whole piece as their `stretch`.
+        Facts about the piece; their `stretch` summarises the whole piece.
     shares : tuple of Slice
+        The ranges of the shares in the file.
     times : Slice
-        Place of the records' times.
+        The range of the records' times in the file.
     size : int
-        The number of bytes read, if the file has lines.
+        The number of bytes that were read from the input, if it has lines.
     rejects : tuple of Reject
-        Empty if the configuration has no `rejects`.
+        The rejected records; empty if the configuration has no `rejects`.
     source : str
-        Name of the rejects' source.
+        The name of the source of the rejected records.
     """
 
     split: int
@@ -93,14 +101,16 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlacedShares:
-    """The shares of a piece that one worker computes.
+    """The shares of one piece that one worker computes.
 
     Parameters
     ----------
     path : Path
+        The file with the shares.
     begin : Begin
         The beginning of the piece in the stream.
     shares : tuple of Slice
+        The ranges of the shares in the file.
     """
 
     path: Path
@@ -109,7 +119,7 @@ class PlacedShares:
 
 
 class ComputedLine(NamedTuple):
-    """A line of the reports, with the data by which lines are sorted; the report stays in the worker."""
+    """A report as a line of JSON, with the data by which the main process sorts lines."""
 
     position: StreamPosition
     line: bytes
@@ -127,14 +137,15 @@ class ComputedLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ComputePieces:
-    """An order to compute shares in the order of the stream; the answer is a list of `ComputedLine`.
+    """An order to process shares with the worker's engines; the answer is a list of `ComputedLine`.
 
     Parameters
     ----------
     pieces : tuple of PlacedShares
+        The shares, in the order of the stream.
     one_by_one : frozenset of str
-        Tasks whose pieces the engine absorbs one after another, as in a single process. The engine absorbs
-        all pieces of any other task at once.
+        The tasks whose engine processes one piece after another, as a single process does. The engine of any
+        other task processes all pieces in one call.
     """
 
     pieces: tuple[PlacedShares, ...]
@@ -143,19 +154,19 @@ class ComputePieces:
 
 @dataclass(frozen=True, slots=True)
 class EndStream:
-    """An order to close the open windows and return the results; the answer is an `EndedStream`."""
+    """An order to close the open windows and return all results; the answer is an `EndedStream`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedStream:
-    """The results of a worker.
+    """The results of a worker at the end of the stream.
 
     Parameters
     ----------
     lines : list of ComputedLine
-        Lines of the windows that were closed at the end of the stream.
+        The reports of the windows that were closed at the end of the stream.
     period : Period
-        All windows of this worker.
+        The collected reports of all windows of this worker.
     views : list of EngineView
         The states of the worker's engines.
     waiting : list of mapping
@@ -163,9 +174,9 @@ class EndedStream:
     labelled : mapping
         The results of `Engine.labelled` for all engines.
     resident : int
-        The largest number of bytes of memory that the worker held; 0 if the system does not report it.
+        The largest memory of the worker, in bytes; 0 if the system does not report it.
     seconds : float
-        Processor time.
+        The processor time of the worker.
     """
 
     lines: list[ComputedLine]

@@ -1,4 +1,4 @@
-"""Assigns models to the processes of a replay, and the shares of a piece to the owners of its models."""
+"""Assigns models to the processes of a replay, and sends each model's records to its process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from monitor.parallel.planning import Facts, configured, rows_of, why_whole
 
 
 class Together(Exception):  # noqa: N818 - not an error: the replay starts again
-    """An exception that starts the replay again: models in different processes are not independent.
+    """An exception that starts the replay again, because models in different processes are not independent.
 
     Parameters
     ----------
     tasks : mapping of str to str
-        The reason for each task whose models must stay in one process.
+        The tasks whose models must stay in one process, each with the reason.
     """
 
     def __init__(self, tasks: Mapping[str, str]) -> None:
@@ -28,23 +28,25 @@ class Together(Exception):  # noqa: N818 - not an error: the replay starts again
 class Owners:
     """The assignment of models to processes.
 
-    The labels of a task are sent to every process that owns a model of the task, from the first label on. A
-    model that first appears after labels is therefore assigned to one of these processes.
+    A process gets the labels of a task from the first label on, if it has a model of the task. So a model
+    that first appears after a label is assigned to one of these processes.
 
     Parameters
     ----------
     settings : EngineSettings
     processes : int
+        The number of processes.
     sampled : sequence of Facts
-        Facts on samples of the input.
+        Facts about samples of the input.
     whole : mapping of str to str
-        The reason for each task whose models must stay in one process.
+        The tasks whose models must stay in one process, each with the reason.
 
     Attributes
     ----------
     order : dict of (task, model) to int
-        The process of every model: first the configured models, then the others in order of appearance.
+        The number of each model's process: first the configured models, then others in order of appearance.
     whole : dict of str to str
+        As the parameter, with further tasks according to `sampled`.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Owners:
         }
 
     def own(self, process: int, known: int) -> tuple[tuple[str, str], ...]:
-        """Return the models of a process that were assigned after the first `known` models of all processes.
+        """Return the models of a process that are not among the first `known` models of all processes.
 
         A model never moves to another process.
         """
@@ -89,7 +91,7 @@ class Owners:
         return tuple(name for name, owner in later if owner == process)
 
     def routed(self, piece: Piece) -> dict[int, tuple[Slice, ...]]:
-        """Return the shares of a piece, by process; a new model is assigned to a process."""
+        """Return the shares of a piece by process, and assign each new model to a process."""
         for (task, model), (_, rows) in sorted(piece.facts.models.items(), key=lambda item: item[1][0]):
             if (task, model) not in self.order:
                 self.order[task, model] = self._place(task, rows)

@@ -1,18 +1,18 @@
-"""Divides a stream of records by model, so that several processes can compute the models' parts at once.
+"""Divides a stream of records by model, so that several processes can compute different models.
 
-Two properties of a record depend on all records before it: its place in the stream, and the stream's clock,
-which is the largest time so far. Everything else about a model's windows depends only on its own answers and
-on the labels of its task. So the work has three steps:
+Two properties of a record depend on all records before it: its sequence number, and the stream's clock, which
+is the largest time so far. Everything else about a model's windows depends only on the model's answers and on
+the labels of its task. So the work has three steps:
 
-1. The stream is cut into stretches. A stretch is a run of consecutive chunks from one partition of a source,
-   such as a file.
-2. `StreamPartitioner` divides each stretch separately into shares. A share holds the records of one model, or
-   of a whole task, with their places in the stretch.
-3. `begins` computes where each stretch begins in the whole stream: its first place, and the clock before it.
-   With these, `joined` puts a model's shares of all stretches together.
+1. The stream is divided into stretches. A stretch is a run of successive chunks from one partition of a
+   source, such as a file.
+2. `StreamPartitioner` divides each stretch into shares, independently of the other stretches. A share holds
+   the records of one model, or of a whole task, with their indices in the stretch.
+3. `begins` computes the first sequence number of each stretch, and the clock before it. With these, `joined`
+   puts a model's shares of all stretches together.
 
-A task whose models are estimated together (by `ssme`, for instance) is one share. So is a task whose answers
-compare pairs of models.
+If the models of a task are estimated together (for example by `ssme`), or compared in pairs, the task is one
+share.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from monitor.engine.clock import LEAP_SECONDS, EventClock
 from monitor.engine.labels.matching import labels_along, merged
 
 Named = tuple[tuple[str, ...], Ints]
-"""Names, and for each row an index into the names; the index is -1 if the row has no name."""
+"""Names, and for each row the index of its name; -1 if the row has no name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A share: the n records of one chunk that concern one model, or every model of a task.
+    """A share: the n records of one chunk that concern one model, or all models of a task.
 
     Parameters
     ----------
     task : str
     model : str
-        ``""`` for labels, which are for every model of the task, and for comparisons.
+        ``""`` for all models of the task: for labels, and for comparisons of two models.
     besides : str
-        For labels in the records of one model's answers, the name of this model, whose own share already
-        holds the labels; otherwise ``""``.
+        The share may hold labels that came in the records of one model's answers. Then this is the model's
+        name, and the model's own share also holds the labels. Otherwise ``""``.
     records : Batch or LabelBatch
-        The records. Their `order` is their place in the stretch.
+        The records. Their `order` is their index in the stretch.
     clock : (n,) float64
         The largest time in the stretch up to each record; -inf before the first time.
     partition : str
-        The partition of the source, one for each stretch.
+        The name of the source's partition, which is the same for the whole stretch.
     """
 
     task: str
@@ -66,20 +66,19 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A summary of a stretch, from which the beginning of the next stretch can be computed.
+    """The number and times of a stretch's records, from which the beginning of the next stretch is computed.
 
     Parameters
     ----------
     length : int
-        The number of places that the records of the stretch occupy.
+        The number of sequence numbers that the records of the stretch take.
     first, newest : float
-        The first time and the largest time of a record; -inf if no record has a time.
+        The first and the largest time of a record, in seconds; -inf if no record has a time.
     last : float or None
-        The time of the last usable record, -inf if this record has no time; None if there is no usable
+        The time of the last usable record, or -inf if this record has no time. None if there is no usable
         record.
     leaps : bool
-        Whether the time of a record is further ahead of all earlier times than an `EventClock` accepts from
-        one record.
+        Whether a time is ahead of all earlier times by more than `EventClock` accepts from a single record.
     """
 
     length: int = 0
@@ -90,12 +89,12 @@ class Segment:
 
 
 class StreamPartitioner:
-    """Divides one stretch into shares by model; it is called with the chunks of the stretch in order.
+    """Divides the chunks of one stretch, in their order, into shares by model.
 
     Attributes
     ----------
     stretch : Segment
-        The summary of the chunks so far.
+        The number and times of the records so far.
     """
 
     def __init__(self) -> None:
@@ -128,7 +127,7 @@ class StreamPartitioner:
         return shares
 
     def times(self) -> tuple[Ints, Floats]:
-        """Return the place in the stretch of each answer and label, and its time."""
+        """Return the index in the stretch of each answer and label, (m,), and its time in seconds, (m,)."""
         if not self._times:
             return np.zeros(0, dtype=np.int64), np.zeros(0)
         places, times = zip(*self._times, strict=True)
@@ -221,13 +220,12 @@ class Begin:
     Parameters
     ----------
     sequence : int
-        The sequence number of the first place of the stretch.
+        The first sequence number of the stretch.
     clock : float
-        The stream's clock before the stretch.
+        The stream's clock before the stretch, in seconds.
     exact : ((m,) int64, (m,) float64) or None
-        The m places in the stretch at which the clock changes, increasing, and the clock from each place on.
-        The places are needed only if a time leaps ahead; None if the largest times within the stretch
-        suffice.
+        The m indices in the stretch, increasing, at which the clock changes, and the time of the clock from
+        each of them on. None if no time leaps ahead; then the clock is the largest time so far.
     """
 
     sequence: int
@@ -235,7 +233,7 @@ class Begin:
     exact: tuple[Ints, Floats] | None = None
 
     def clock_at(self, share: Partition) -> Floats:
-        """Return the whole stream's clock at each record of a share of this stretch."""
+        """Return the clock of the whole stream, (n,) seconds, at each record of a share of this stretch."""
         if self.exact is None:
             return np.maximum(share.clock, self.clock)
         places, marks = self.exact
@@ -249,10 +247,10 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
     Parameters
     ----------
     stretches : sequence of Segment
-        The summaries of the stretches, in the order of the stream.
+        The numbers and times of the stretches, in the order of the stream.
     times_of : callable
-        Returns the result of `StreamPartitioner.times` for a stretch by its number. The function is called
-        only for a stretch with a time that is ahead of all earlier times by more than
+        Takes the index of a stretch, and returns its result of `StreamPartitioner.times`. It is called only
+        if a time of the stretch is ahead of all earlier times by more than
         `monitor.engine.clock.LEAP_SECONDS`.
 
     Examples
@@ -267,7 +265,7 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
 def each_begin(
     stretches: Iterable[Segment], times_of: Callable[[int], tuple[Ints, Floats]]
 ) -> Iterator[Begin]:
-    """Yield the results of `begins`, each before the next stretch is read."""
+    """Yield the beginning of each stretch as `begins` does, but before the next stretch is read."""
     sequence, now, last = 0, -np.inf, -np.inf
     for number, stretch in enumerate(stretches):
         if stretch.leaps or (now > -np.inf and stretch.first > now + LEAP_SECONDS):

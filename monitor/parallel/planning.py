@@ -1,7 +1,7 @@
-"""Plans how processes share a stream: it makes units of work from facts about the stream's splits.
+"""Plans how processes share the work on a stream, from facts about the records.
 
 A split is a part of the stream that one process reads. A unit is the work of one engine: one model, or a
-whole task. Units are spread over processes by their size.
+whole task. Units are assigned to processes by their numbers of answers.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ _SKEWED = 0.5
 
 @dataclass(slots=True)
 class Facts:
-    """The facts about a split, a part of the stream, from which the driver plans the work.
+    """The facts about a split (a part of the stream) that are needed to plan the work.
 
     Parameters
     ----------
     stretch : Segment
-        The split's length and times.
-    models : dict of (task, model) to [place, rows]
-        The place in the split of the first answer, and the number of answers; those of a task whose models
-        are one share are under the model ``""``.
+        The number and times of the split's records.
+    models : dict of (task, model) to [index, rows]
+        The index in the split of the model's first answer, and its number of answers. The model ``""`` stands
+        for all models of a task that are computed together.
     groups : dict of task to set of (model, group)
         The groups of each task, at most one more than the largest allowed number.
     labels : Counter of task
-        Number of labels in separate records or in records of answers, which other models of the task need
-        too.
+        Number of labels that concern all models of a task, in separate records or in records of answers.
     verdicts : int
         Number of labels in records of answers of tasks without classes. Such a label says whether the answer
         is right, and concerns only the model of the answer.
@@ -52,22 +51,22 @@ class Facts:
     received : int
         Number of answers and labels, whether they are used or not.
     largest : int
-        The size in bytes of the largest share, which holds the records of one model or task in a chunk.
+        The size in bytes of the largest share (the records of one model or task in a chunk).
     ignored : int
         Number of events that hold no answer.
     rows_left : Counter of str
-        Number of rows that the mapping did not read because it reads only one row of a record, by the path of
-        that row.
+        Number of rows that were not read, because the mapping reads only one row of each record. By the path
+        of the row that it reads.
     files : dict of str to [answers, labels]
         Number of usable answers, and of usable labels in separate records, by file.
     certain : Counter of (task, model)
         Number of answers with a score of exactly 1, or a confidence of exactly 0 or 1.
     named_labels : int
-        Number of labels in separate records, read along with answers, that name a model; such records may be
-        answers whose scores are missing.
+        Number of separate labels that name a model, in chunks that also hold answers. Such records may be
+        answers without scores.
     newest : float
-        For a stream, the largest time of a record that is at most a day after the time of the record's
-        message.
+        The largest time of a record, in seconds. Times more than a day after the record's message are
+        ignored. Only for streams.
     """
 
     stretch: Segment = field(default_factory=Segment)
@@ -94,9 +93,9 @@ class Facts:
         ----------
         later : Facts
         sequence : int
-            The sequence number of the first place of that part.
+            The first sequence number of the next part.
         caps : mapping of str to int
-            By task, the number of groups above which more groups need not be counted.
+            For each task, the number of groups above which further groups are not collected.
         """
         for name, (place, rows) in later.models.items():
             self.models.setdefault(name, [sequence + place, 0])[1] += rows
@@ -123,7 +122,7 @@ class Facts:
         known[1] += labels
 
     def note(self, chunk: Chunk, unit: str) -> None:
-        """Count the records of a chunk of one file, used or not.
+        """Add the records of a chunk of one file to the counts, whether they are usable or not.
 
         Parameters
         ----------
@@ -179,17 +178,17 @@ class Unit:
 
 
 def configured(settings: EngineSettings) -> dict[str, list[str]]:
-    """Return the configured models by task, where ``""`` stands for all models of a task in one share."""
+    """Return the configured models of each task; ``""`` stands for all models of a task together."""
     return {name: list(task.shares) for name, task in settings.tasks.items()}
 
 
 def most_groups(settings: EngineSettings) -> dict[str, int]:
-    """Return by task the number of groups above which more groups need not be counted."""
+    """Return for each task the number of groups above which further groups need not be collected."""
     return {name: task.most_series for name, task in settings.tasks.items()}
 
 
 def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
-    """Add a share, the records of one model or task in a chunk, to the facts about its split.
+    """Add a share (the records of one model or task in a chunk) to the facts about its split.
 
     Parameters
     ----------
@@ -198,7 +197,7 @@ def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
     size : int
         The packed size of the share in bytes.
     cap : int
-        About the largest number of groups of a task that are remembered.
+        The number of groups of a task above which further groups are not collected.
     """
     facts.largest = max(facts.largest, size)
     if not isinstance(share.records, Batch):
@@ -217,7 +216,7 @@ def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
 
 
 def rows_of(facts: Sequence[Facts]) -> dict[tuple[str, str], int]:
-    """Return the number of answers by task and model, models in the order of their first answer."""
+    """Return the number of answers by task and model, in the order of the models' first answers."""
     rows: dict[tuple[str, str], int] = {}
     for each in facts:
         for name in sorted(each.models, key=lambda name: each.models[name][0]):
@@ -226,10 +225,10 @@ def rows_of(facts: Sequence[Facts]) -> dict[tuple[str, str], int]:
 
 
 def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str]:
-    """Return the tasks whose models must be computed together, each with the reason as a sentence.
+    """Return the tasks whose models must be computed by one engine, each with the reason as a sentence.
 
-    Separate engines for the models give the same reports as one engine for all models, unless models are
-    estimated together or share a memory that is full.
+    Usually, one engine for each model gives the same reports as one engine for all models. It does not, if
+    models are estimated together, or if the memory that they share is full.
     """
     rows: Counter[str] = Counter()
     models: dict[str, set[str]] = {}
@@ -258,25 +257,25 @@ def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str
 
 
 def may_close(settings: EngineSettings, name: str, rows: int) -> int:
-    """Return the number of windows that this many answers of a task fill."""
+    """Return the number of windows of a task, including windows of groups, that `rows` answers fill."""
     task = settings.scored_tasks[name]
     return (1 + len(task.groups)) * (rows // task.window.size)
 
 
 def kept(settings: EngineSettings, name: str) -> int:
-    """Return the number of windows of a task that are kept for late labels."""
+    """Return the largest number of closed windows of a task that are kept for late labels."""
     return revisions_of(settings.task_settings(name)).keep
 
 
 def remembered(settings: EngineSettings, name: str) -> int:
-    """Return the number of answers of a task that are kept for labels to match."""
+    """Return the largest number of answers of a task that are stored for the label join."""
     task = settings.scored_tasks[name]
     bounds = task.labels.max_bytes, task.labels.max_answers, task.labels.max_waiting
     return rows_within(*bounds, 1 + len(task.groups), task.scored, settings.numbered)[0]
 
 
 def too_many(settings: EngineSettings, name: str, rows: int) -> str:
-    """Return why a task with labels is computed as a whole if it has more windows than are kept."""
+    """Return the reason why a task with more windows than are kept is computed by one engine."""
     most = settings.tasks[name].labels.max_answers
     return (
         f"its labels are awaited by more windows than labels.max_answers, {most:,}, keeps, oldest out first "
@@ -285,7 +284,7 @@ def too_many(settings: EngineSettings, name: str, rows: int) -> str:
 
 
 def units_of(facts: Sequence[Facts], whole: Collection[str]) -> list[Unit]:
-    """Return the units of work: each task that is `whole`, and each model of the others."""
+    """Return the units of work: each task in `whole`, and each model of the other tasks."""
     by_model = rows_of(facts)
     rows: dict[tuple[str, str | None], int] = {}
     for (task, model), count in by_model.items():
@@ -295,7 +294,7 @@ def units_of(facts: Sequence[Facts], whole: Collection[str]) -> list[Unit]:
 
 
 def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
-    """Return the settings for the engine of a unit: only its task, with only its own models."""
+    """Return the engine settings of a unit of work, with only its task and only its models."""
     tasks = {name: task for name, task in settings.tasks.items() if name == unit.task}
     references = settings.references.get(unit.task, {})
     if unit.model is not None:
@@ -305,10 +304,10 @@ def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
 
 
 def spread(units: Sequence[Unit], partitions: int) -> list[int]:
-    """Assign each unit of work to a partition, so that the partitions have about equally many rows.
+    """Assign units of work to partitions, so that the partitions have about equally many answers.
 
-    The units are assigned in the order of their size, the largest first, each to the partition with the
-    fewest rows.
+    The units are assigned in the order of their size, the largest first. Each goes to the partition that has
+    the fewest answers so far. The result is the index of each unit's partition.
 
     Parameters
     ----------
@@ -331,15 +330,15 @@ def spread(units: Sequence[Unit], partitions: int) -> list[int]:
 
 
 def notes_of(units: Sequence[Unit], whole: Mapping[str, str], cores: int) -> list[str]:
-    """Return sentences for the user about how the work is spread.
+    """Return sentences for the user about how the work is divided.
 
     Parameters
     ----------
     units : sequence of Unit
     whole : mapping of str to str
-        The tasks that are one unit, each with the reason.
+        The tasks that one engine computes, each with the reason.
     cores : int
-        The number of processes that can work at once.
+        The number of processes that can run at the same time.
     """
     notes = [f"{task} is computed as a whole, by one core: {why}." for task, why in whole.items()]
     total = sum(unit.rows for unit in units)
@@ -354,7 +353,9 @@ def notes_of(units: Sequence[Unit], whole: Mapping[str, str], cores: int) -> lis
 
 
 def notes_of_order(facts: Sequence[Facts]) -> list[str]:
-    """Return a sentence if a file of labels follows a file of answers, because files are not merged by time.
+    """Return a sentence of advice if a file of labels follows a file of answers, otherwise an empty list.
+
+    Files are read one after another, so such labels come after all answers of the earlier file.
 
     Examples
     --------

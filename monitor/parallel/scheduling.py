@@ -1,9 +1,9 @@
-"""Gives orders to the worker processes of a replay, and writes their lines in the order of the stream.
+"""Gives orders to the worker processes of a replay, and writes their reports in the order of the stream.
 
-Workers read pieces of the input in any order. When everything before a piece is known, the shares of the
-piece are sent to the workers that own its models. A worker computes waiting pieces before it reads more. All
-workers are therefore busy whether reading or computing takes longer, and the amount that is read but not yet
-computed is bounded.
+Workers read pieces of the input in any order. A piece is divided into shares, the records of single models.
+When all pieces before it have been read, each share goes to the worker that computes its model. A worker
+computes waiting shares before it reads more. So all workers are busy, whether reading or computing takes
+longer, and the amount of data that waits to be computed is bounded.
 """
 
 from __future__ import annotations
@@ -67,15 +67,17 @@ class _PlacedPiece:
 
 @contextmanager
 def started(serve: Callable[..., None], job: object, owners: Owners) -> Iterator[list[_Worker]]:
-    """Start the workers; kill them at the exit, as they hold nothing that would be lost.
+    """Start the worker processes, and kill them at the end of the context; they hold no results then.
 
     Parameters
     ----------
     serve : callable
-        The function that each process calls with its end of the connection, `job`, and its configured models
-        by task.
+        The function that each process runs. Its arguments are the process's end of the connection, `job`, and
+        the configured models of the process, by task.
     job : object
+        Passed to `serve`.
     owners : Owners
+        The assignment of models to processes.
     """
     context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
     with ExitStack() as stack:
@@ -95,29 +97,30 @@ def started(serve: Callable[..., None], job: object, owners: Owners) -> Iterator
 
 
 class Scheduler:
-    """The main process of a replay, which gives orders to workers and writes their lines in stream order.
+    """The main process of a replay, which gives orders to workers and writes their reports in stream order.
 
     Parameters
     ----------
     paths : sequence of Path
-        The file of each split, in the order of the stream.
+        The file of each split of the input, in the order of the stream.
     folder : Path
-        The folder for shares that are read but not yet computed.
+        The folder for data that workers have read but not yet computed.
     workers : list of _Worker
     owners : Owners
+        The assignment of models to workers.
     write : callable
-        Writes lines of reports; its second argument is the number of closed windows among them.
+        Writes reports as lines. Its second argument is the number of newly closed windows among them.
     reject : callable
-        Writes rejects.
+        Writes rejected records.
     progress : callable
-        Notes the number of bytes that were read from a file.
+        Called with a file and the number of bytes that were read from it.
 
     Attributes
     ----------
     facts : Facts
-        Facts on the input up to the last piece whose place is known.
+        Facts about the input up to the last piece whose place in the stream is known.
     series : dict of (task, model, group)
-        The series with a closed window, in the order of their first closed windows.
+        The series that have a closed window, in the order of their first closed windows.
     """
 
     def __init__(
@@ -148,7 +151,7 @@ class Scheduler:
         self.series: dict[tuple[str, str, str], None] = {}
 
     def run(self) -> list[EndedStream]:
-        """Compute everything, and return the final result of each worker.
+        """Run the whole replay, and return the final results of each worker.
 
         Raises
         ------
