@@ -1,8 +1,8 @@
-"""The daemon: a thread for each source, one engine, and a snapshot of its state for readers.
+"""The agent (daemon): a thread for each source, one engine, and a view of the state for exporters.
 
-The engine itself has no clock and no threads. The daemon provides both, and determines the order of steps:
-the engine absorbs a chunk, the sinks get the reports of the windows that closed, and then the source gets the
-acknowledgement.
+The engine itself has no clock and no threads; the agent provides both. For each chunk of records, the engine
+processes the chunk, the sinks get the reports of the windows that closed, and then the agent acknowledges the
+records to their source.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ _STALLED_SECONDS = 30.0
 _JOIN_SECONDS = 2.0  # for all sources together; one read takes a tenth of this time
 
 Swap = Callable[[Engine], tuple[Engine, list[WindowReport]]]
-"""A function that replaces an engine.
+"""The type of a function that replaces an engine.
 
-The function is called with the old engine. It returns an engine that continues from the state of the old
-engine, and the reports of the windows that it closed.
+It takes the old engine. It returns a new engine that continues from the state of the old one, and the reports
+of the windows that it closed.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """The outcome of the last reload of the configuration: whether it succeeded, and its time."""
+    """The result of the last reload of the configuration: whether it succeeded, and its time."""
 
     successful: bool
     time: float
 
 
 class Agent:
-    """The running daemon.
+    """The running agent.
 
     Parameters
     ----------
@@ -68,16 +68,17 @@ class Agent:
     inputs : sequence of Input
         The sources; with `Shards` only one.
     sinks : Sinks
+        The destinations of reports and rejected records.
     clock : callable, optional
-        Returns the time that determines the age of windows, in seconds since the epoch; by default a
-        `SteadyClock`. The engine ignores a decrease of this time.
+        Returns the time by which windows age, in seconds since the epoch. By default it is a `SteadyClock`.
+        The agent ignores a decrease of this time.
     store : Kept, optional
-        The destination of checkpoints; without it all state is lost at the end.
+        Saves checkpoints. Without it, all state is lost when the agent ends.
     refitter : Refitter, optional
-        Runs due refits; the agent starts and stops it. Without it no refits run.
+        Runs refits. The agent starts and stops it. Without it, there are no refits.
     decoders : Decoders, optional
-        Decode the reads of sources; the agent starts and stops them. Without them the threads of the sources
-        decode.
+        Processes that decode what sources read. The agent starts and stops them. Without them, the threads of
+        the sources decode.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class Agent:
         self.failure: BaseException | None = None
 
     def start(self) -> None:
-        """Open every source and start the threads; raise SourceError if a source cannot be opened."""
+        """Open all sources and start the threads; raise SourceError if a source cannot be opened."""
         opened: list[Feeder] = []
         try:
             for feeder in self._feeders:
@@ -141,39 +142,37 @@ class Agent:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell the threads to stop, without waiting for them.
+        """Request the end of the agent, without waiting for it.
 
-        The threads stop reading, process the chunks that were read, and close or save open windows.
+        The threads stop reading, process the chunks that were read, and save or close open windows.
         """
         for feeder in self._feeders:
             feeder.stop()
         self._stop.set()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the agent has ended, or until the time limit, and return whether the agent has ended.
+        """Wait until the agent has ended; return False if the time limit passes first.
 
         The agent ends after `stop`, or after the end of every source.
         """
         return self._finished.wait(timeout_seconds)
 
     def reconfigure(self, swap: Swap, config: str | None = None) -> Future[None]:
-        """Replace the engine between two chunks.
-
-        Several swaps happen in the order of the calls.
+        """Replace the engine, between two chunks, because the configuration has changed.
 
         Parameters
         ----------
         swap : callable
-            Called with each engine of the agent.
+            Called with each engine of the agent; returns the new one.
         config : str, optional
             The configuration as JSON, to be saved with the state from then on.
 
         Returns
         -------
         Future
-            Done when the engine is replaced. If the swap raises an error, the future raises it too and the
-            old engine continues. The future raises `BlindsightError` if the agent has ended. Cancel it to
-            prevent a swap that has not begun.
+            Done when the engine has been replaced. If the swap raises an error, the future has this error and
+            the old engine continues. If the agent has ended, the error is a `BlindsightError`. Cancel the
+            future to prevent a swap that has not begun.
         """
         outcome: Future[None] = Future()
         self._swaps.put((swap, config, outcome))
@@ -182,11 +181,11 @@ class Agent:
         return outcome
 
     def note_reload(self, successful: bool) -> None:
-        """Save the outcome of a reload of the configuration, for the metrics."""
+        """Record whether a reload of the configuration succeeded, for the metrics."""
         self._reload = Reload(successful, self._clock() if successful else self._reload.time)
 
     def view(self) -> AgentView:
-        """Return the present state of the agent, without waiting for the engine."""
+        """Return the present state of the agent for exporters, without waiting for the engine."""
         sources = tuple(feeder.view() for feeder in self._feeders)
         stalled = time.monotonic() - self._alive_at
         unready = [

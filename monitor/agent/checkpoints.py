@@ -1,12 +1,12 @@
-"""The output of closed windows and positions: immediate, or after checkpoints in a separate thread.
+"""Checkpoints, and the output of reports and acknowledgements, which waits for them.
 
-Without a store, closed windows are written and positions acknowledged immediately. With a store, a checkpoint
-comes first: every `every_seconds`, and immediately when an alarm is raised or released. Only saved windows
-are written to the reports file, and only saved positions are acknowledged. The engine never waits for the
-disk.
+Without a store, reports are written and positions acknowledged immediately. With a store, a checkpoint saves
+the state first: every `every_seconds`, and immediately when an alarm begins or ends. Only saved reports are
+written, and only saved positions are acknowledged. The engine never waits for the disk.
 
-Only one checkpoint is being saved at a time. The engine hands its changes over, continues, and is told at a
-later step whether they were saved. Changes that could not be saved become part of the next checkpoint.
+A separate thread saves one checkpoint at a time. The engine passes its changes to this thread and continues.
+At a later step it learns whether they were saved. Changes that could not be saved become part of the next
+checkpoint.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Checkpoint:
     changes : Changes
         The parts of the engine's state that changed since the last checkpoint.
     reports : sequence of WindowReport
-        The windows that closed since then.
+        The reports since the last checkpoint.
     positions : mapping of str to mapping of str to object
-        The positions of each source, to be acknowledged after the checkpoint.
+        The positions of each source by partition, to be acknowledged after the checkpoint.
     config : str or None
         The configuration as JSON, if it changed.
     """
@@ -57,7 +57,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOutcome:
-    """The outcome of a checkpoint, with the error if it could not be saved."""
+    """The result of saving a checkpoint: the error message, or None if it was saved."""
 
     checkpoint: Checkpoint
     error: str | None
@@ -71,7 +71,7 @@ class CheckpointWriter:
     store : StateStore
         The store, which only this thread uses after the start.
     written : callable
-        Returns the progress of each sink of reports, which is saved with a checkpoint.
+        Returns the progress of each sink by name, which is saved with a checkpoint.
     """
 
     def __init__(self, store: StateStore, written: Written = dict) -> None:
@@ -89,7 +89,7 @@ class CheckpointWriter:
         )
         self.failures = 0
         self.lost: LeaseLostError | None = None
-        """The error that says that another agent has taken over; it is final."""
+        """The error if another agent has taken over the store, otherwise None."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -97,7 +97,7 @@ class CheckpointWriter:
 
     @property
     def failing(self) -> str | None:
-        """The reason why nothing can be saved at present, or None."""
+        """The reason why checkpoints cannot be saved at present, or None."""
         stands = time.monotonic() - self._since
         if self._unsaved is None and self._busy and stands > _SLOW_SECONDS:
             return f"a checkpoint has been under way for {stands:.0f} s"
@@ -108,16 +108,19 @@ class CheckpointWriter:
 
     @property
     def busy(self) -> bool:
-        """True from the start of a checkpoint until `outcome` has returned its outcome."""
+        """True from a call of `save` until `outcome` has returned the result."""
         return self._busy
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Begin to save a checkpoint; call it only while not `busy`."""
+        """Begin to save a checkpoint, in the thread. Call this method only while `busy` is False."""
         self._busy, self._since = True, time.monotonic()
         self._pending.put(checkpoint)
 
     def outcome(self, timeout_seconds: float = 0.0) -> CheckpointOutcome | None:
-        """Return the outcome of the current checkpoint; None if none has finished."""
+        """Wait for the result of the current checkpoint, and return it.
+
+        The result is None if the checkpoint does not finish in time, or if there is none.
+        """
         if not self._busy:
             return None
         try:
@@ -201,7 +204,7 @@ class CheckpointWriter:
 
 
 Tell = Callable[[str, Mapping[str, object]], None]
-"""A function that acknowledges positions to a source, called with the name of the source."""
+"""The type of a function that acknowledges positions (by partition) to the source with a name."""
 
 Take = Callable[[Sequence[WindowReport]], None]
 
@@ -213,10 +216,13 @@ _MOST_REPORTS = (
 
 
 class OutputPolicy(ABC):
-    """The interface by which the engine's thread outputs windows and positions, with or without a store."""
+    """The interface by which the engine's thread outputs reports and acknowledges positions.
+
+    It has one implementation without a store, and one with checkpoints.
+    """
 
     keeps_windows: bool
-    """Whether open windows are saved, so that the agent need not close them when it stops."""
+    """True if open windows are saved, so that the agent need not close them when it stops."""
 
     saved_time: float | None = None
     """The time of the last saved checkpoint, in seconds since the epoch."""
@@ -228,7 +234,7 @@ class OutputPolicy(ABC):
 
     @property
     def full(self) -> bool:
-        """True if too many closed windows wait to be saved, so that no further window may close."""
+        """True if so much output waits to be saved that the agent must stop reading."""
         return False
 
     @property
@@ -238,15 +244,15 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Add closed windows, in order."""
+        """Output reports, in order."""
 
     @abstractmethod
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
-        """Record that the engine has used all records of a source before these positions."""
+        """Acknowledge that the engine has processed all records of a source before these positions."""
 
     @abstractmethod
     def after_save(self, then: Then) -> None:
-        """Record that the engine has changed, and call `then` once the change is saved."""
+        """Call `then` when the engine's present state has been saved."""
 
     @abstractmethod
     def set_config(self, config: str) -> None:
@@ -254,9 +260,9 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def step(self, engine: Engine) -> None:
-        """Process the outcome of the current checkpoint, and start the next one if it is due.
+        """Process the result of the current checkpoint, and start the next one if it is due.
 
-        The engine's thread calls this between two chunks.
+        The engine's thread calls this method between two chunks.
 
         Raises
         ------
@@ -266,18 +272,18 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
-        """Save all unsaved changes, and return whether this succeeded within the time limit."""
+        """Save all unsaved changes; return False if this fails or takes longer than the time limit."""
 
 
 class ImmediateOutput(OutputPolicy):
-    """The output of an agent without a store, which passes on windows and positions immediately.
+    """The output of an agent without a store: it writes reports and acknowledges positions immediately.
 
     Parameters
     ----------
     take : callable
-        Called with closed windows.
+        Writes reports.
     tell : callable
-        Called with absorbed positions.
+        Acknowledges positions to a source.
     """
 
     keeps_windows = False
@@ -287,11 +293,11 @@ class ImmediateOutput(OutputPolicy):
         self._tell = tell
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Pass closed windows on."""
+        """Write reports immediately."""
         self._take(reports)
 
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
-        """Acknowledge positions to their source."""
+        """Acknowledge positions to their source immediately."""
         self._tell(source, positions)
 
     def after_save(self, then: Then) -> None:
@@ -310,7 +316,7 @@ class ImmediateOutput(OutputPolicy):
 
 
 class CheckpointedOutput(OutputPolicy):
-    """The output of an agent with a store, which passes on windows and positions after their checkpoint.
+    """The output of an agent with a store: it writes reports and acknowledges positions after a checkpoint.
 
     Parameters
     ----------
@@ -319,9 +325,9 @@ class CheckpointedOutput(OutputPolicy):
     every_seconds : float
         The time between two checkpoints.
     take : callable
-        Called with the closed windows of a saved checkpoint.
+        Writes the reports of a saved checkpoint.
     tell : callable
-        Called with the positions of a saved checkpoint.
+        Acknowledges the positions of a saved checkpoint to a source.
     config : str or None
         The configuration as JSON, if the store has a different configuration; otherwise None.
     clock : callable
@@ -357,7 +363,7 @@ class CheckpointedOutput(OutputPolicy):
 
     @property
     def full(self) -> bool:
-        """True if too many closed windows wait to be saved, so that no further window may close."""
+        """True if 10,000 reports or more wait to be saved, so that the agent must stop reading."""
         return len(self._reports) + self._under_way >= _MOST_REPORTS
 
     @property
@@ -371,7 +377,7 @@ class CheckpointedOutput(OutputPolicy):
         return self._keeper.failures
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Add closed windows to the next checkpoint; make it due immediately if an alarm began or ended."""
+        """Add reports to the next checkpoint; make it due immediately if an alarm began or ended."""
         for report in reports:
             if report.revision:  # a revision has the charts from the time when its window closed
                 continue
@@ -399,14 +405,14 @@ class CheckpointedOutput(OutputPolicy):
         self._news = True
 
     def step(self, engine: Engine) -> None:
-        """Process the outcome of the current checkpoint, and start the next one if it is due."""
+        """Process the result of the current checkpoint, and start the next one if it is due."""
         self._finish_checkpoint(engine, 0.0)
         due = self._urgent or self._clock() - self._began >= self._every
         if self._news and due and not self._keeper.busy:
             self._save(engine)
 
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
-        """Save all unsaved changes, and return whether this succeeded within the time limit."""
+        """Save all unsaved changes; return False if this fails or takes longer than the time limit."""
         deadline = self._clock() + timeout_seconds
         while self._news or self._keeper.busy:
             if self._clock() > deadline:

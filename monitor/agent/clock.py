@@ -1,4 +1,4 @@
-"""The clock that determines the age of an agent's windows: the wall clock without its jumps."""
+"""The clock by which an agent's windows age: the wall clock without its jumps."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class _State(NamedTuple):
 
 
 class SteadyClock:
-    """A clock of seconds since the epoch that always advances and does not adopt a jump immediately.
+    """A clock of seconds since the epoch that never goes back and does not follow a jump immediately.
 
-    The time advances with the monotonic clock and is compared with the wall clock at each reading:
+    The clock advances with the monotonic clock, and is compared with the wall clock at each reading:
 
-    * if the wall clock is at most a minute ahead, its time is adopted;
-    * if it is further ahead, its time is adopted after it has been ahead for a minute, so that one wrong
-      reading does not make every window old. After a sleep the clock is therefore wrong for a minute;
-    * if it is behind, after it was set back or after a wrong jump was adopted, the time advances at nine
-      tenths of the normal rate until the wall clock has caught up. Windows and silent models then age a tenth
-      more slowly; catching up a day takes ten days.
+    * If the wall clock is at most a minute ahead, its time is adopted.
+    * If the wall clock is further ahead, its time is adopted after a minute. So one wrong reading does not
+      make all windows old. After a sleep of the machine, the clock is wrong for a minute.
+    * If the wall clock is behind, the clock advances at nine tenths of the normal rate until they agree. This
+      happens after the wall clock was set back. Windows then age a tenth more slowly. A difference of a day
+      takes ten days.
 
     Several threads may read the clock.
 

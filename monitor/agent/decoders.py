@@ -1,12 +1,12 @@
-"""Processes that decode the reads of sources, for streams that are too fast for one core.
+"""Processes that decode what sources read, for streams that are too fast for one core.
 
-A read is the input that one call of a source's `read` returns. A process receives a read, decodes it and
-sends its chunk back. The process keeps no state between reads.
+A read is the bytes that one call of a source's `read` returns. A process receives a read, decodes it, and
+sends the chunk of records back. The process keeps no state between reads.
 
 Each process has two pipes, one in each direction. If the process dies, its pipes are closed, and the agent
-decodes the read itself. (An executor of `concurrent.futures` has one pipe for all processes: if a process is
-killed while it writes a chunk, the executor waits for ever for the rest of the chunk.) A process also ends
-when its pipes are closed, so that it never outlives the agent.
+decodes the read itself. An executor of `concurrent.futures` has only one pipe for all processes. If one of
+them were killed while it writes a chunk, the executor would wait for ever. A process also ends when its pipes
+are closed, so that it never outlives the agent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from monitor.base.source import Decode, Raw
 log = logging.getLogger("blindsight")
 
 SILENT_SECONDS = 30.0
-"""The longest time for sending or decoding a read, after which the process is killed."""
+"""A process that takes longer than this to receive or decode a read is killed."""
 
 _AGAIN_SECONDS = 5.0
 _ENDS_SECONDS = 5.0
@@ -43,12 +43,12 @@ _SHORT_BYTES = 0x7FFFFFFF
 _PART_BYTES = 1 << 20
 
 BuildDecoders = Callable[[], Mapping[str, Decode]]
-"""A function that returns the decoder of each source by name, called in another process."""
+"""The type of a function that returns the decoder of each source by name; each process calls it."""
 
 
 @dataclass(slots=True, eq=False)
 class DecoderProcess:
-    """The agent's handle of a decoding process: its pipes, and whether the process is ready or busy.
+    """The agent's handle of a decoding process: its pipes and its state.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class DecoderProcess:
     ready : bool
         Whether the process has reported that it has built its decoders.
     busy : bool
-        Whether the process has a read whose chunk has not been received.
+        Whether the process has a read that it has not answered.
     """
 
     process: BaseProcess
@@ -69,9 +69,9 @@ class DecoderProcess:
     busy: bool = False
 
     def send(self, message: bytes, timeout_seconds: float) -> bool:
-        """Send a message like `Connection.send_bytes`; return False if the process does not read it in time.
+        """Send a message as `Connection.send_bytes` does; return False if the process does not read in time.
 
-        The limit applies to each wait for room in the full pipe.
+        The time limit applies to each wait for space in the pipe.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class DecoderProcess:
         return True
 
     def receive(self, timeout_seconds: float) -> bytes | None:
-        """Return the next message from the process; None if its next part does not arrive in time.
+        """Return the next message from the process; None if the process does not send it in time.
 
         Parameters
         ----------
@@ -126,16 +126,14 @@ class DecoderProcess:
 
 
 class Decoders:
-    """A pool of processes that decode the reads of all sources.
-
-    Any thread may call its methods.
+    """A pool of processes that decode what sources read. Its methods are thread-safe.
 
     Parameters
     ----------
     processes : int
-        The largest number of processes, and of reads that are decoded at the same time.
+        The largest number of processes.
     build : callable
-        A function that returns the decoders; the function is pickled, and called in each process.
+        Returns the decoders of all sources. The function is pickled, and each process calls it.
     """
 
     def __init__(self, processes: int, build: BuildDecoders) -> None:
@@ -168,7 +166,7 @@ class Decoders:
                     log.warning("A process that decodes could not be started: %s.", error)
 
     def give(self, source: str, raws: Sequence[Raw]) -> DecoderProcess | None:
-        """Send a read of a source to a free process and return the process, or None if none is free."""
+        """Send a read of a source to a free process, and return the process; None if no process is free."""
         with self._lock:
             if self._closed:
                 return None
@@ -188,7 +186,7 @@ class Decoders:
     def take(self, process: DecoderProcess) -> Chunk | None:
         """Wait for the chunk of the read that was sent to a process, and return it.
 
-        Return None if the process is lost.
+        The result is None if the process died, did not answer in time, or could not decode the read.
         """
         try:
             answer = process.receive(SILENT_SECONDS)
@@ -272,7 +270,7 @@ def _start_process(build: BuildDecoders) -> DecoderProcess:
 def serve(reads: Connection, chunks: Connection, build: BuildDecoders) -> None:
     """Run a decoding process: decode reads and send their chunks back, until the agent ends.
 
-    For a read that cannot be decoded, None is sent back.
+    If a read cannot be decoded, the process sends None back.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """A thread for each source, which reads, decodes, and passes chunks to the engine through a bounded queue.
 
-A read is the input that one call of a source's `read` returns. With `Decoders`, other processes decode large
-reads, and the feeder keeps each of these reads until its chunk has arrived. A second thread passes these
-chunks on in the order of the reads. The first thread cannot do that, because it may be blocked in `read`
-until all earlier reads are used, for example while Kafka revokes a partition.
+A read is the bytes that one call of a source's `read` returns, and a chunk is its decoded records. With
+`Decoders`, other processes decode large reads. A second thread then queues their chunks in the order of the
+reads. The first thread cannot do that, because `read` may block until all earlier reads are processed, for
+example while Kafka revokes a partition.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REOPEN_SECONDS = 5.0
 _SMALL_BYTES = 1 << 16  # a smaller read is decoded in half a millisecond; another process would not save time
 
 Fed = tuple[MovingShard | None, Chunk]
-"""A chunk with its shard; None if the agent has only one shard."""
+"""A shard (None if the agent has only one) and a chunk for its engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class SentRead:
     Parameters
     ----------
     raws : sequence of Raw
-        The read, which the feeder decodes itself if the process dies.
+        The read. The feeder decodes it itself if the process dies.
     shard : MovingShard or None
-        The shard of the read's partitions; None if the agent has only one shard.
+        The shard that processes the read; None if the agent has only one shard.
     process : DecoderProcess
         The process that decodes the read.
     """
@@ -64,11 +64,11 @@ class Feeder:
     chunks : queue.Queue
         The queue from which the engine's thread takes chunks.
     most_chunks : int
-        The number of chunks in the queue or being decoded at which reading pauses.
+        Reading pauses while this number of chunks is queued or being decoded.
     shards : Shards, optional
         The shards of the source's partitions, if they move between agents.
     decoders : Decoders, optional
-        Decode large reads; without them this thread decodes every read.
+        Processes that decode large reads. Without them, the reading thread decodes all reads.
     """
 
     def __init__(
@@ -107,19 +107,19 @@ class Feeder:
         return self._feed.name
 
     def open(self, positions: Mapping[str, object]) -> None:
-        """Open the source at the saved positions, as `open_source` does."""
+        """Open the source at the saved positions of its partitions; see `open_source`."""
         open_source(self._feed, positions)
 
     def start(self) -> None:
-        """Start the reading thread, and with `decoders` the thread that passes on their chunks."""
+        """Start the reading thread, and with `decoders` the thread that queues their chunks."""
         self._thread.start()
         if self._decoders is not None:
             self._hander.start()
 
     def stop(self) -> None:
-        """Tell the threads to end, without waiting for them.
+        """Request the end of the threads, without waiting for it.
 
-        Records that were read but not passed on are read again after the next start.
+        Records that were read but not queued are read again after the next start.
         """
         self._stop.set()
 
@@ -131,18 +131,18 @@ class Feeder:
                 thread.join(max(deadline - time.monotonic(), 0.0))
 
     def absorbed(self) -> None:
-        """Count the oldest chunk as used; the engine's thread calls this after each chunk."""
+        """Record that the engine has processed the oldest chunk; the engine's thread calls this method."""
         self._unused.popleft()
 
     def acknowledge(self, positions: Mapping[str, object]) -> None:
-        """Tell the source which positions are used and saved; records before them are not needed again.
+        """Acknowledge to the source that records before these positions are processed and saved.
 
-        An error is only logged, because the next call includes these positions.
+        An error is only logged, because the next acknowledgement includes these positions.
 
         Parameters
         ----------
         positions : mapping of str to object
-            By partition, the position at which reading continues after a restart.
+            For each partition, the position at which reading continues after a restart.
         """
         try:
             self._feed.acknowledge(positions)
@@ -150,9 +150,9 @@ class Feeder:
             log.exception("%s: the acknowledgement failed; the next one covers it.", self.name)
 
     def forget(self, keys: Keys) -> None:
-        """Remove records from the positions that the source returns from now on.
+        """Delete the ids of these records from the positions that the source will return.
 
-        The positions of some sources hold ids, which a request to delete personal data covers too.
+        Positions of some sources contain ids, and a request to delete personal data includes them.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Feeder:
         self._feed.forget(keys)
 
     def without(self, position: Any, keys: Keys) -> Any:
-        """Return a position of the source without records that must be deleted.
+        """Return a position of the source without the ids of deleted records; see `forget`.
 
         Parameters
         ----------
@@ -186,8 +186,7 @@ class Feeder:
     def view(self) -> SourceView:
         """Return the state of the source for exporters.
 
-        The lag of the source is the number of records that wait to be read, plus the records that were read
-        but that the engine has not used.
+        The lag is the number of records that wait to be read, plus those that were read and not processed.
         """
         up = self.failure is None and (self.ended or self._feed.up)
         unread, refusals = self._feed.lag, self._feed.refusals
@@ -202,7 +201,7 @@ class Feeder:
         )
 
     def why_down(self) -> str:
-        """Return a sentence with the reason why the source is not up."""
+        """Return the reason why the source is not up, as a sentence."""
         if self.failure is None and (trouble := self._feed.trouble):
             return f"Source {self.name} is stuck: {trouble}."
         return f"Source {self.name} is not connected{f': {self.failure}' if self.failure else '.'}"

@@ -1,4 +1,4 @@
-"""Deletion of records by id: the agent's handler of such requests, and the search for ids in bytes."""
+"""Deletes records by id: the agent's handler of such requests, and a search for ids in bytes."""
 
 from __future__ import annotations
 
@@ -91,18 +91,18 @@ class _Number(str):
 
 
 class RecordsOf:
-    """A predicate that tells whether the bytes of a record contain one of some ids.
+    """A predicate that is true for the bytes of a record that belongs to one of some ids.
 
-    A JSON object matches if its `id` is one of the ids. If its `id` is not a text, it matches if any key or
-    value within it is one of the ids. Bytes that are not valid JSON, such as a record that was cut off, are
-    searched as text for an id that is not part of a longer word or number. This may match too many records,
-    which is harmless for rejected records.
+    A JSON object matches if its `id` is one of the ids. If it has no `id`, or its `id` is not a text, it
+    matches if any of its keys or values is one of the ids. Bytes that are not valid JSON, such as a truncated
+    record, match if they contain an id that is not part of a longer word or number. This may match too many
+    records, which is harmless for rejected records.
 
     Parameters
     ----------
     ids : collection of str
     task : str
-        The task; ``""`` for every task. A record without a task matches any task.
+        Only records of this task match; ``""`` for every task. A record without a task matches any task.
 
     Examples
     --------

@@ -36,13 +36,13 @@ class RebaselineRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def rebaseline(engine: Engine, request: OperatorRequest) -> str:
-    """End the alarm of a chart, begin a new baseline, and return a sentence that confirms this.
+    """End a chart's alarm, begin a new baseline for it, and return a sentence that confirms this.
 
     Raises
     ------
     RequestError
-        The request is incomplete, or names an unknown series or metric; the message has the closest known
-        name.
+        The request is incomplete, or names an unknown task, model, group or metric. The message suggests the
+        closest known name.
     """
     try:
         body = msgspec.convert(request.body, RebaselineRequest)
@@ -94,7 +94,7 @@ def task_named(name: str, tasks: Sequence[str]) -> str:
 
 
 def not_there(what: str, name: str, names: Sequence[str]) -> str:
-    """Return the message that a name is unknown, with the closest known name.
+    """Return the message that a name is unknown, which suggests the closest known name.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
     python -m monitor.agent.refit_child
 
-Each job and each result is a frame: its length in 8 bytes, the most significant first, then the bytes of
+Each job and each result is a frame: a length in 8 bytes (big-endian), then as many bytes in the encoding of
 `monitor.engine.refit.wire`. The process ends as soon as its standard input is closed, even during a fit, so
 that it never outlives the agent. A separate thread waits for the end of the input.
 """
@@ -33,7 +33,7 @@ _STATUS = "/proc/self/status"
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """Return the content of the next frame; None if the stream ends, also if it ends within a frame."""
+    """Return the content of the next frame; None if the stream ends before the frame is complete."""
     head = _exactly(stream, HEAD.size)
     return None if head is None else _exactly(stream, HEAD.unpack(head)[0])
 
@@ -91,7 +91,7 @@ def _answer(job: Job, memory_bytes: float) -> JobResult:
 
 
 def out_of_memory(memory_bytes: float) -> str:
-    """Return the message for a refit that was refused because it needed too much memory."""
+    """Return the message for a refit that needed more than `memory_bytes` of memory."""
     return (
         f"the refit needed more than the {memory_bytes:,.0f} bytes of memory that ssme.memory_bytes allows; "
         "raise it, or lower ssme.max_rows"

@@ -1,4 +1,4 @@
-"""The agent's side of the refit process: a child that runs job after job, and is killed after a failure."""
+"""Runs refits in a child process, which is killed and replaced after a failure or a timeout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationRe
 from monitor.engine.refit.wire import Job, JobResult, job_to_bytes, result_from_bytes
 
 HEAD = struct.Struct(">Q")
-"""The head of a frame: its length in bytes."""
+"""The header of a frame: the length of its content in bytes."""
 
 _LARGEST_ANSWER = 64 << 20  # enough for 1,000 models with curves of 1,000 knots; a larger answer is invalid
 _PIECE = 1 << 16
@@ -50,17 +50,16 @@ class _Lost(Exception):  # noqa: N818 - it becomes the reason of a refusal
 
 
 class RefitWorker:
-    """A child process that runs refits one at a time, used by one thread.
+    """A child process that runs refits one at a time. Only one thread may use it.
 
-    Each job gets a result, or a refusal with the reason. If the child dies, takes too long or sends an
-    invalid answer, the child is killed, and the next job starts a new child. The child has a lower priority
-    than the agent, uses one thread for matrices, and ends when the agent ends.
+    Each job gives a result, or a refusal with the reason. If the child dies, takes too long or sends an
+    invalid answer, it is killed, and the next job starts a new child. The child has a lower priority than the
+    agent, uses one thread for linear algebra, and ends when the agent ends.
 
     Parameters
     ----------
     program : sequence of str, optional
-        The arguments of Python that start the child; by default, the arguments that run
-        `monitor.agent.refit_child`.
+        The arguments of Python that start the child. By default, they run `monitor.agent.refit_child`.
 
     Examples
     --------
@@ -91,7 +90,7 @@ class RefitWorker:
         return None if self._child is None else self._child.pid
 
     def run(self, job: Job, limits: ProcessLimits) -> JobResult:
-        """Run a job, and return its result or a refusal, at most a little after the time limit."""
+        """Run a job, and return its result, or a refusal when the time limit has passed."""
         began = time.monotonic()
         try:
             result = self._exchange(job, limits, began + limits.seconds)
@@ -101,16 +100,13 @@ class RefitWorker:
         return result
 
     def kill(self) -> None:
-        """End the child.
-
-        Any thread may call this method. A call of `run` that waits for the child then returns a refusal.
-        """
+        """Kill the child, so that a running call of `run` returns a refusal. Any thread may call this."""
         child = self._child
         if child is not None:
             child.kill()
 
     def close(self) -> None:
-        """End the child and close its pipes; only the thread that runs jobs may call it."""
+        """Kill the child and close its pipes. Only the thread that runs jobs may call this."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()

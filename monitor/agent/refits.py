@@ -1,6 +1,6 @@
-"""Refits in the background: a thread that passes jobs to the worker process and collects their results.
+"""Runs refits in the background: a thread passes jobs to the worker process and collects the results.
 
-A refit fits estimators or a calibration again, with new labels. A refit may take seconds.
+A refit fits estimators or a calibration again, with new labels. It may take seconds.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _JOIN_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 
 LimitsOf = Callable[[str], ProcessLimits]
-"""A function that returns the limits of a task's refits, called with the name of the task."""
+"""The type of a function that returns the limits of a task's refits by the name of the task."""
 
 
 class Worker(Protocol):
     """The interface of a worker that runs refits, such as `monitor.agent.refit_process.RefitWorker`."""
 
     def run(self, job: Job, limits: ProcessLimits) -> JobResult:
-        """Run a job within these limits of time and memory, and return its result, which may be a refusal."""
+        """Run a job within limits of time and memory, and return its result, which may be a refusal."""
 
     def kill(self) -> None:
         """End the current job immediately; any thread may call this method."""
@@ -47,19 +47,19 @@ class RefittedEngine(Protocol):
         """Return the jobs that are due."""
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of a job from now on; return False if the engine no longer waits for the job."""
+        """Use the result of a job from now on; return False if the engine does not wait for it."""
 
 
 class Refitter:
     """A thread that runs the refits of an agent, so that the engine's thread never waits for one.
 
-    Jobs run one after another in the order in which they became due. Each job ends with a result or a
-    refusal. A job that is running when the agent stops is cancelled, and becomes due again after a restart.
+    Jobs run one after another, in the order in which they became due. When the agent stops, the running job
+    is cancelled; it is due again after a restart.
 
     Parameters
     ----------
     worker : Worker
-        The worker, which only this thread uses and closes.
+        The worker. Only this thread uses it.
     limits : callable
         Returns the limits of a task's refits, by the name of the task.
     """
@@ -75,7 +75,7 @@ class Refitter:
 
     @property
     def durations(self) -> Mapping[str, RefitDurations]:
-        """A copy of the histograms of the durations of all refits so far, by task."""
+        """The histogram of the durations of the refits so far, by task."""
         return dict(self._durations)
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class Refitter:
         self._thread.start()
 
     def step(self, engine: RefittedEngine, now: float, owner: Hashable = None) -> None:
-        """Pass the results of finished jobs to their engine, and queue the jobs of the engine that are due.
+        """Pass the results of an engine's finished jobs to it, and queue its jobs that are due.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class Refitter:
         now : float
             Seconds since the epoch.
         owner : hashable
-            The key of the engine if there are several engines; each engine gets the results of its own jobs.
+            A key for the engine, if there are several. Each engine gets the results of its own jobs.
         """
         for _ in range(len(self._results)):
             key, result = self._results.popleft()

@@ -1,7 +1,7 @@
 """Requests of commands to an agent whose state is in PostgreSQL: rows of the table `request`.
 
-The engine must not wait for a database. Therefore a separate thread reads the table once a second and writes
-the answers, and the engine's thread uses the copies that this thread holds.
+The engine's thread must not wait for a database. So a separate thread reads the requests once a second, and
+writes the answers. The engine's thread uses this thread's copies.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ _BOUND = (
 
 
 class RequestTable:
-    """The command's side of the table of requests: sends a request and collects the answer.
+    """The side of a command: it inserts a request into the table, and collects the answer.
 
     Parameters
     ----------
     database : PostgresDatabase
+        The database of the agent's store.
     """
 
     take_back = "delete that row"
@@ -64,7 +65,10 @@ class RequestTable:
         return number
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for an answer, delete it from the table and return it; return None after the time limit."""
+        """Wait for the answer to a request, delete it from the table, and return it.
+
+        The result is None if there is no answer within the time limit.
+        """
         deadline = time.monotonic() + timeout_seconds
         query = "SELECT answer FROM request WHERE id = ? AND answer IS NOT NULL"
         with (
@@ -81,16 +85,17 @@ class RequestTable:
                 time.sleep(_COLLECT_SECONDS)
 
     def shown(self, number: str) -> str:
-        """Return the location of a request, for use in messages."""
+        """Return the location of a request, for messages."""
         return f"row {number} of its table request"
 
 
 class PolledRequests:
-    """The agent's side of the table of requests: a `RequestBox` with a separate thread.
+    """The side of the agent: a `RequestBox` whose separate thread reads and writes the table.
 
     Parameters
     ----------
     database : PostgresDatabase
+        The database of the agent's store.
 
     Raises
     ------
@@ -113,7 +118,7 @@ class PolledRequests:
         self._thread.start()
 
     def waiting(self) -> list[str]:
-        """Return the ids of the requests that had no answer when the table was last read."""
+        """Return the ids of the requests without an answer, as of the last reading of the table."""
         with self._lock:
             return sorted(self._there)
 
@@ -130,7 +135,7 @@ class PolledRequests:
         return read_request(number, content)
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Pass an answer to the thread that writes answers."""
+        """Pass an answer to the separate thread, which writes it to the table."""
         with self._lock:
             self._answers[number] = answer
 
@@ -138,7 +143,7 @@ class PolledRequests:
         """Do nothing, because the table no longer returns a request that has an answer."""
 
     def put_aside(self, number: str) -> None:
-        """Do nothing, because a refused request has an answer too."""
+        """Do nothing, because a refused request also has an answer."""
 
     def close(self, timeout_seconds: float) -> None:
         """Write the waiting answers and close the connection."""

@@ -1,9 +1,9 @@
-"""Requests of commands to a running agent: small files in the folder of its store.
+"""Requests of commands (such as `blindsight rebaseline`) to a running agent: files in its store's folder.
 
-The command writes the request `<id>.json` (`RequestFolder.place`). The agent reads the folder once a second,
-handles a request between two chunks, saves the effect, and then writes the answer `<id>.done` and deletes the
-request (`RequestHandler`). Files are written atomically. Only users who may write to the store's folder can
-send requests; no port is needed.
+The command writes the request `<id>.json` (`RequestFolder.place`). The agent reads the folder once a second
+(`RequestHandler`). It handles a request between two chunks, saves the effect, writes the answer `<id>.done`,
+and deletes the request. Files are written atomically. Only users who may write to the store's folder can send
+requests; no port is needed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class OperatorRequest:
-    """A request of a command to the agent.
+    """A request of an operator's command to the agent.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def read_request(number: str, content: bytes) -> OperatorRequest:
 
 
 class RequestBox(Protocol):
-    """The interface by which the agent reads and answers requests; no method waits for a network."""
+    """The interface by which the agent reads and answers requests. Its methods do not wait for a network."""
 
     @property
     def path(self) -> object:
@@ -134,13 +134,13 @@ class RequestBox(Protocol):
         """
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Write an answer for the waiting command."""
+        """Write the answer to a request for the waiting command."""
 
     def remove(self, number: str) -> None:
         """Delete an answered request."""
 
     def put_aside(self, number: str) -> None:
-        """Remove a damaged request from the waiting requests, but keep its content if possible."""
+        """Stop returning a damaged request from `waiting`, but keep its content if possible."""
 
 
 class RequestFolder:
@@ -188,7 +188,7 @@ class RequestFolder:
         return number
 
     def waiting(self) -> list[str]:
-        """Return the ids of the waiting requests, oldest first; rename files whose names are not ids."""
+        """Return the ids of the waiting requests, oldest first. Rename files whose names are not ids."""
         try:
             names = [entry.name for entry in os.scandir(self.path)]
         except FileNotFoundError:
@@ -225,24 +225,27 @@ class RequestFolder:
         return read_request(number, content)
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Write an answer for the waiting command, and delete old uncollected answers."""
+        """Write the answer to a request for the waiting command, and delete old uncollected answers."""
         put(self._path_of(number, "done"), msgspec.json.encode({"done": answer.done, "text": answer.text}))
         self._bound("*.done")
 
     def remove(self, number: str) -> None:
-        """Delete a request, and sync the folder."""
+        """Delete a request durably."""
         with suppress(FileNotFoundError):
             self._path_of(number, "json").unlink()
         sync_folder(self.path)
 
     def put_aside(self, number: str) -> None:
-        """Rename a damaged request to `….refused`, so that a person can look at it."""
+        """Rename a damaged request to `<id>.refused`, so that a person can look at it."""
         with suppress(FileNotFoundError):
             self._path_of(number, "json").replace(self._path_of(number, "refused"))
         self._bound("*.refused")
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for an answer, delete its file and return it; return None after the time limit."""
+        """Wait for the answer to a request, delete its file, and return it.
+
+        The result is None if there is no answer within the time limit.
+        """
         deadline = time.monotonic() + timeout_seconds
         while True:
             with suppress(FileNotFoundError):
@@ -266,12 +269,12 @@ class RequestFolder:
 log = logging.getLogger("blindsight")
 
 Handler: TypeAlias = "Callable[[Engine, OperatorRequest], str]"
-"""A function that handles a request and returns a sentence about the effect.
+"""The type of a function that handles a request and returns a sentence about the effect.
 
 The engine's thread calls the function between two chunks. Its changes of the engine are saved in one
-transaction with the answer, so that they happen exactly once even if the process is killed. Other effects,
-such as changes of files, may happen twice, and must be harmless then. To refuse a request, a handler raises
-`RequestError` before it changes anything.
+transaction with the answer. So they happen exactly once, even if the process is killed. Other effects, such
+as changes of files, may happen twice, so repeating them must do no harm. To refuse a request, a handler
+raises `RequestError` before it changes anything.
 """
 
 _FOLDER_LOOK_SECONDS = 1.0
@@ -279,16 +282,16 @@ _MOST_AT_ONCE = 50
 
 
 class RequestHandler:
-    """The part of the agent that handles waiting requests, used only by the engine's thread.
+    """The part of the agent that handles requests. Only the engine's thread may use it.
 
-    A request passes through four steps: the request is handled; its effect, its id and its answer are saved
-    with the next checkpoint; the answer is written; the request is deleted. If the process is killed after a
-    step, the restarted process continues with the next step.
+    There are four steps. The handler handles the request. The next checkpoint saves the effect, the request's
+    id and the answer. The answer is written. The request is deleted. If the process is killed after the
+    second step, it continues with the third one after a restart.
 
     Parameters
     ----------
     folder : RequestBox
-        The waiting requests.
+        Reads and answers requests.
     handlers : mapping of str to Handler
         The handler of each kind of request.
     clock : callable

@@ -1,4 +1,4 @@
-"""Restoration of an engine from a store, after a restart with a configuration that may have changed."""
+"""Restores an engine from a store after a restart, also if the configuration has changed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Resumed:
     Parameters
     ----------
     engine : Engine
-        The engine with its saved state.
+        The restored engine.
     reports : list of WindowReport
-        Reports of the windows that were closed because the configuration changed.
+        The reports of windows that were closed because the configuration changed.
     forgotten : list of str
-        The names of saved parts of the state that the agent must delete, because their task is no longer
-        configured or has a different layout.
+        The names of saved parts of the state that the store must delete, because their task is no longer
+        configured, or its records have a different layout.
     """
 
     engine: Engine
@@ -41,11 +41,11 @@ class Resumed:
 
 
 def resume(settings: EngineSettings, saved: Saved) -> Resumed:
-    """Restore an engine from the saved state, task by task.
+    """Restore an engine from the saved state.
 
-    A task whose classes, positive class, groups or features changed starts without its saved state, because
-    the state has a different layout. A task whose window, reference, calibration or chart changed begins a
-    new baseline, as it does on a reload. The state of a task that is no longer configured is dropped.
+    If the classes, positive class, groups or features of a task changed, the task starts without its saved
+    state, because the state has a different layout. If its window, reference, calibration or chart changed,
+    it begins a new baseline, as after a reload. The state of a task that is no longer configured is dropped.
 
     Raises
     ------
@@ -83,10 +83,10 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
 
 
 def restore_marks(saved: Saved) -> list[RestoreMark]:
-    """Return a mark for each series of a store that was restored from a backup.
+    """Return a mark for each series (model or group) of a store that was restored from a backup.
 
-    The mark has the number of the series' first window that may be reported twice: the agent may have
-    reported this window and later ones after the backup was made, and reports them again now.
+    After the backup was made, the agent may have reported further windows, and now reports them again. The
+    mark holds the number of the first such window of the series.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def restore_marks(saved: Saved) -> list[RestoreMark]:
 
 
 def tasks_as_json(tasks: Mapping[str, TaskSection]) -> str:
-    """Return the configuration of tasks as JSON; it has no sources, because these may contain passwords."""
+    """Return the configuration of tasks as JSON, without sources, which may contain passwords."""
     return _config(tasks).model_dump_json(include={"tasks"})
 
 
@@ -128,7 +128,7 @@ def _whole_tasks(saved: Saved) -> dict[str, str]:
 
 
 def tasks_of(saved: Saved) -> dict[str, Task]:
-    """Return the saved configuration of the tasks whose models give scores.
+    """Return the saved configuration of each task whose models give scores, by name.
 
     Raises
     ------

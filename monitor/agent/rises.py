@@ -1,4 +1,4 @@
-"""Warnings about increasing shares of duplicates or unmatched labels, and about scores of only 0 or 1."""
+"""Logs warnings if duplicate answers or unmatched labels become frequent, or if scores are only 0 or 1."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from monitor.reports.views import EngineView, LabelOutcome
 log = logging.getLogger("blindsight")
 
 FEW = 0.05
-"""The share of unused answers or labels above which the share is high."""
+"""A share of duplicates among answers, or of unmatched labels among labels, is high above this value."""
 
 _FEWEST = 200  # the least number of answers or labels for a measurement
 _MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
 _TAKEN = (*_MISSED, LabelOutcome.MATCHED)
 
 Counts = tuple[int, int]
-"""The number of unused answers or labels, and the number of all answers or labels."""
+"""The number of unused (duplicate, unmatched) answers or labels, and the number of all answers or labels."""
 
 
 @dataclass(slots=True)
@@ -34,10 +34,10 @@ class _Share:
 
 
 class RisingShares:
-    """A detector of increasing shares of answers and labels that are not used, such as duplicates.
+    """Detects that the share of duplicate answers or of unmatched labels has risen.
 
-    Each share is measured over at least 200 answers or labels since the last measurement. A rise begins when
-    the share is above 5 % and more than twice the previous share, and ends when it is at most 5 % again.
+    A share is measured each time that at least 200 further answers or labels have come. A rise begins when
+    the share is above 5 % and more than twice the previous share. It ends when the share is at most 5 %.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class RisingShares:
             )
 
     def marked(self, view: EngineView) -> EngineView:
-        """Return the view with the number of answers of each model whose answers are all certain."""
+        """Return the view with the number of answers of each model whose answers were all certain so far."""
         certain = {name: rows for name, rows in self._certain.items() if rows >= _FEWEST}
         if not certain:
             return view
@@ -93,7 +93,7 @@ class RisingShares:
         return replace(view, series=tuple(series))
 
     def log_rises(self, view: EngineView) -> None:
-        """Measure the shares of unused answers and labels of each task, and warn if a share has increased."""
+        """Measure the shares of duplicates and unmatched labels of each task; log a warning at a rise."""
         answers: dict[str, Counts] = {}
         for one in view.series:
             if not one.group:

@@ -1,11 +1,10 @@
 """Shards: engines with their outputs, which are saved separately and may move between agents.
 
-An ordinary agent has a single shard for as long as it runs. With `store.by_partition`, an agent has a shard
-for each partition number that its consumer group assigns to it. Each shard has its own lease and its own
-state, which is saved in one transaction with the positions of its partitions. When a partition is revoked,
-the agent saves its shard a last time and releases the lease. The next owner of the partition opens the shard
-and continues at the saved positions. Records that were read but not saved are dropped, because the next owner
-reads them again.
+An ordinary agent has one shard. With `store.by_partition`, an agent has a shard for each partition number
+that the Kafka consumer group assigns to it. Each shard has its own lease and its own state. The state is
+saved in one transaction with the positions of the shard's partitions. When a partition is revoked, the agent
+saves the shard a last time and releases the lease. The next owner opens the shard and continues at the saved
+positions. Records that were read but not saved are dropped, because the next owner reads them again.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ _AWAY_SECONDS = 1.0
 
 
 class Sinks(Protocol):
-    """The interface of the destinations of an agent's output; no method blocks."""
+    """The interface of the destinations of an agent's output. Its methods do not block."""
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Add the reports of closed windows to the output."""
+        """Queue reports for output."""
 
     def rejects(self, chunk: Chunk) -> None:
-        """Add the rejected records of a chunk to the output."""
+        """Queue the rejected records of a chunk for output."""
 
     @property
     def lost(self) -> int:
-        """The number of closed windows that the sinks have lost."""
+        """The number of reports that the sinks could not deliver and have dropped."""
 
     @property
     def views(self) -> tuple[SinkView, ...]:
@@ -54,20 +53,20 @@ class Sinks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The objects that save an agent's state: the writer of checkpoints and the handler of requests.
+    """The parts of an agent that need a store: checkpoints and the handling of requests.
 
     Parameters
     ----------
     keeper : CheckpointWriter
-        The writer of checkpoints, already started.
+        The thread that saves checkpoints, already started.
     every_seconds : float
         The time between two checkpoints.
     config : str or None
-        The configuration to save, if the store has a different configuration; otherwise None.
+        The configuration as JSON, if the store has a different configuration; otherwise None.
     reports : sequence of WindowReport
-        The windows that were closed when the engine was restored, to be output first.
+        The reports of windows that were closed when the engine was restored. They are output first.
     desk : RequestHandler, optional
-        Handles requests; without it there are none.
+        Handles requests of operators. Without it, there are no requests.
     """
 
     keeper: CheckpointWriter
@@ -77,14 +76,14 @@ class Kept:
     desk: RequestHandler | None = None
 
     def output(self, sinks: Sinks, tell: Tell) -> CheckpointedOutput:
-        """Return the output of an engine whose results are saved before they are passed on.
+        """Return an output that saves the engine's results before they are written and acknowledged.
 
         Parameters
         ----------
         sinks : Sinks
-            The destinations of saved windows.
+            The destinations of saved reports.
         tell : callable
-            Called with the positions of a saved checkpoint.
+            Acknowledges the positions of a saved checkpoint to a source.
         """
         output = CheckpointedOutput(self.keeper, self.every_seconds, sinks.reports, tell, self.config)
         output.reports(self.reports)
@@ -93,15 +92,15 @@ class Kept:
 
 @dataclass(slots=True, eq=False)
 class Shard:
-    """An engine with its output and its requests, used only by the engine's thread.
+    """An engine with its output and its requests. Only the engine's thread may use it.
 
     Parameters
     ----------
     engine : Engine
     delivery : OutputPolicy
-        Outputs the windows and positions of the engine.
+        Writes the engine's reports and acknowledges positions.
     desk : RequestHandler, optional
-        Handles requests; without it there are none.
+        Handles requests of operators. Without it, there are no requests.
     """
 
     engine: Engine
@@ -111,18 +110,18 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class OpenedShard:
-    """The engine of one partition number, opened from its saved state, with its output.
+    """The restored engine of one partition number, with the parts that save its state and output its reports.
 
     Parameters
     ----------
     engine : Engine
-        The engine, resumed from the state.
+        The engine, resumed from the saved state.
     kept : Kept
-        The objects that save its state.
+        Saves the engine's state.
     sinks : Sinks
-        The sinks of the shard's windows, already started.
+        The destinations of the engine's reports, already started.
     close : callable
-        Delivers waiting windows, finishes the current checkpoint, and releases the lease.
+        Delivers waiting reports, finishes the current checkpoint, and releases the lease.
     """
 
     engine: Engine
@@ -138,20 +137,20 @@ class MovingShard(Shard):
     Parameters
     ----------
     number : int
-        The number of its partitions.
+        The number of the shard's partitions: one partition in each topic.
     opened : OpenedShard
     before : EngineView
-        The view when the shard was opened; earlier owners have exported its counts.
+        The engine's view when the shard was opened. Earlier owners have exported its counts.
     seen : EngineView
-        The latest view.
+        The engine's latest view.
     queued, used : int
-        The number of its chunks that the reading thread has queued, and that the engine's thread has used.
+        The numbers of chunks that the reading thread has queued, and that the engine's thread has processed.
     leaving : bool
-        Set once, by any thread: the shard accepts no more records, and must be saved and released.
+        True if the shard must accept no more records, and be saved and released. Any thread may set it.
     ended : bool
-        Set by the engine's thread when the shard is released.
+        True if the shard is released. Only the engine's thread sets it.
     token : object
-        Identifies this opening of the shard, even after its end.
+        Identifies this opening of the shard, also after its release.
     """
 
     number: int
@@ -177,16 +176,16 @@ class _Past:
 
 
 class Shards:
-    """The shards of an agent, by the numbers of their partitions.
+    """The shards of an agent, by partition number.
 
-    This class is the `monitor.base.source.ShardOwner` of the source with these partitions.
+    The source of the partitions uses this class as its `monitor.base.source.ShardOwner`.
 
     Parameters
     ----------
     open_ : callable
-        Opens the state of a partition number; raises `InUseError` while another agent holds it.
+        Opens the state of a partition number. Raises `InUseError` while another agent has the lease.
     source : str
-        The name of the source with these partitions.
+        The name of the source.
     """
 
     def __init__(self, open_: Callable[[int], OpenedShard], source: str) -> None:
@@ -210,13 +209,13 @@ class Shards:
     def take(self, partition: str, number: int) -> tuple[object, Mapping[str, Any]] | None:
         """Open the state of a partition; see `ShardOwner.take`.
 
-        Opening waits for the database.
+        This method waits for the database.
 
         Parameters
         ----------
         partition : str
         number : int
-            The number of the partition in its topic, which is also the number of the shard.
+            The number of the partition in its topic. It is also the number of the shard.
         """
         shard = self._here.get(number) or self._opened(number)
         if shard is None or shard.leaving or shard.ended:
@@ -225,29 +224,29 @@ class Shards:
         return shard.token, shard.engine.positions(self._source)
 
     def held(self) -> set[str]:
-        """Return the partitions whose state this agent holds."""
+        """Return the names of the partitions whose shards this agent has open."""
         there = self._by_partition.copy()
         return {name for name, shard in there.items() if not (shard.leaving or shard.ended)}
 
     def give_up(self, partitions: Collection[str]) -> None:
-        """Begin to save and release the shards of these partitions, so that another agent may open them."""
+        """Begin to save and release the shards of these partitions, for another agent."""
         for name in partitions:
             if (shard := self._by_partition.get(name)) is not None:
                 shard.leaving = True
 
     def given_up(self, partitions: Collection[str]) -> bool:
-        """Return whether the shards of these partitions are released, so that another agent may open them."""
+        """Return whether the shards of all these partitions are released."""
         known = [shard for name in partitions if (shard := self._by_partition.get(name)) is not None]
         return all(self._here.get(shard.number) is not shard for shard in known)
 
     @property
     def waiting(self) -> str | None:
-        """The reason why the state of an assigned partition is not open yet, without a full stop, or None."""
+        """The reasons why states of assigned partitions cannot be opened yet, or None."""
         there = self._waiting.copy()
         return "; ".join(f"partition {number} waits: {why}" for number, why in sorted(there.items())) or None
 
     def split(self, raws: Sequence[Raw]) -> list[tuple[MovingShard, list[Raw]]]:
-        """Divide a read by shard, and drop the records of shards that are leaving.
+        """Divide what a source has read by shard, without records of shards that are being released.
 
         The reading thread calls this method.
         """
@@ -265,7 +264,7 @@ class Shards:
         return [shard for shard in list(self._here.values()) if not shard.ended]
 
     def step(self) -> None:
-        """Make the checkpoints that are due, and release leaving shards once their queued chunks are used."""
+        """Make due checkpoints, and release leaving shards whose queued chunks have been processed."""
         for shard in self.live():
             if shard.leaving and shard.queued == shard.used:
                 self._end(shard, save=True)
@@ -293,7 +292,7 @@ class Shards:
         return all(saved)
 
     def view(self) -> EngineView:
-        """Return one view of all shards; it leaves out the counts that earlier owners have exported."""
+        """Return one view of all shards, without the counts that earlier owners have exported."""
         for shard in self.live():
             shard.seen = shard.engine.view()
         live = self.live()
@@ -301,7 +300,7 @@ class Shards:
         return union([*(since(shard.seen, shard.before) for shard in live), self._past.engine])
 
     def number_of(self, task: str, model: str, group: str) -> int | None:
-        """Return the partition number whose shard has this series, or None; any thread may call it."""
+        """Return the number of the shard that has a series, or None. Any thread may call this method."""
         series = (task, model, group)
         having = [
             (one.windows_closed, shard.number)
@@ -313,7 +312,7 @@ class Shards:
 
     @property
     def lost(self) -> int:
-        """The number of closed windows that a sink has lost."""
+        """The number of reports that the sinks could not deliver and have dropped."""
         live, past = self._counted()
         return past.lost + sum(shard.opened.sinks.lost for shard in live)
 
