@@ -1,4 +1,4 @@
-"""The durable state: SQLite in a folder, or PostgreSQL, written in atomic transactions."""
+"""The store: the agent's durable state in an SQLite file or in PostgreSQL, written in transactions."""
 
 from monitor.store.store import Saved, StateStore, Store, StoreReader
 

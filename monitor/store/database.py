@@ -1,7 +1,7 @@
-"""The interface between a store and its database: connections, versions of tables, conversion of errors.
+"""The interface between a store and its database: connections, the version of the tables, and errors.
 
-SQLite and PostgreSQL run the same statements. The statements have question marks for values, and contain only
-SQL that both databases support.
+SQLite and PostgreSQL run the same statements. These contain only SQL that both databases support, with
+question marks for values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SqlRows(Protocol):
 
 
 class SqlConnection(Protocol):
-    """The part of a connection that the store uses."""
+    """The interface of a connection, as far as the store uses it."""
 
     def execute(self, statement: str, values: Sequence[Any] = ..., /) -> SqlRows:
         """Run a statement with a value for each question mark."""
@@ -54,11 +54,11 @@ class Database(ABC):
     name : str
         The name of the database in messages.
     setting : str
-        The configuration key with which a user selects another store, for messages.
+        The configuration key that selects the store, for messages.
     remedy : str
-        The advice in messages about a store that cannot be used.
+        The advice in messages about a damaged store.
     types : mapping of str to str
-        The SQL of this database for the types in `monitor.store.schema`.
+        The SQL of this database for the placeholders of types in `monitor.store.schema`.
     errors : tuple of exception classes
         The exception classes of the driver.
     """
@@ -71,7 +71,7 @@ class Database(ABC):
 
     @abstractmethod
     def connect_read_only(self, seconds: float = _BUSY_SECONDS) -> SqlConnection:
-        """Return a new read-only connection, which waits at most `seconds` for locks of other connections.
+        """Return a new read-only connection, which waits for locks for at most `seconds`.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class Database(ABC):
 
     @contextmanager
     def convert_errors(self, what: str) -> Iterator[None]:
-        """Convert errors of the driver within a block to a StoreError with a remedy; see `to_store_error`."""
+        """Run a block, and convert errors of the driver to a StoreError; see `to_store_error`."""
         try:
             yield
         except self.errors as error:
@@ -121,11 +121,12 @@ class Database(ABC):
 
 
 class SqliteFile(Database):
-    """The SQLite file of a store.
+    """The SQLite database of a store, which is one file.
 
     Parameters
     ----------
     path : Path
+        The file.
     """
 
     setting = "store.path"
@@ -151,7 +152,7 @@ class SqliteFile(Database):
             )
 
     def connect(self) -> sqlite3.Connection:
-        """Return a writable connection; the caller must hold the lock on the folder."""
+        """Return a new writable connection; the caller must hold the lock on the folder."""
         connection = sqlite3.connect(
             self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )

@@ -1,4 +1,4 @@
-"""Readers of the history in a store or in its backup: the reported windows and their calibrations."""
+"""Reads the history in a store or a backup: the reports of windows, and the calibrations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _decode = msgspec.json.Decoder(WindowLine).decode
 
 
 class StoreHistory:
-    """A read-only view of the history in a store, which an agent may be using.
+    """A read-only view of the reports in a store. An agent may be using the store at the same time.
+
+    The view does not include reports that are written after it was opened.
 
     Parameters
     ----------
@@ -66,14 +68,14 @@ class StoreHistory:
         return int(row[0])
 
     def windows(self) -> Iterator[WindowLine]:
-        """Yield the highest revision of every window, in the order in which the windows closed.
+        """Yield the last report of each window, in the order in which the windows closed.
 
-        Windows of whole tasks, which belong to no model, are left out.
+        Windows that all models of a task share are left out.
 
         Raises
         ------
         StoreError
-            The file cannot be read, or a line in it is not a window.
+            The store cannot be read, or a line in it is not the report of a window.
         """
         order = (
             "SELECT min(id), task, model, grp, \"window\" FROM report WHERE id <= ? AND model <> '' "
@@ -95,24 +97,24 @@ class StoreHistory:
             raise StoreError(f"{self.name}: a reported window cannot be read: {error}") from error
 
     def count_windows_of_tasks(self) -> int:
-        """Return the number of windows of whole tasks, whose models have their windows in common.
+        """Return the number of windows that all models of a task share, which `windows` leaves out.
 
         Raises
         ------
         StoreError
-            The file cannot be read.
+            The store cannot be read.
         """
         query = "SELECT count(*) FROM report WHERE id <= ? AND model = '' AND revision >= 0"
         with self._database.convert_errors("be read"):
             return int(self._connection.execute(query, (self._last,)).fetchone()[0])
 
     def reports(self) -> Iterator[bytes]:
-        """Yield the lines of all closed windows and of their revisions, in the order of writing.
+        """Yield all reports, including revised ones, as lines of JSON, in the order of writing.
 
         Raises
         ------
         StoreError
-            The file cannot be read.
+            The store cannot be read.
         """
         after = 0
         query = "SELECT id, line FROM report WHERE id > ? AND id <= ? AND revision >= 0 ORDER BY id LIMIT ?"
@@ -123,12 +125,12 @@ class StoreHistory:
                 after = rows[-1][0]
 
     def judged_estimators(self) -> dict[str, str]:
-        """Return the estimator of the accuracy that charts judge, by task of the last saved configuration.
+        """Return the name of the estimator that charts judge, for each task of the saved configuration.
 
         Raises
         ------
         StoreError
-            The file cannot be read.
+            The store cannot be read.
         """
         try:
             with self._database.convert_errors("be read"):
@@ -141,12 +143,12 @@ class StoreHistory:
     def calibrations(self) -> dict[tuple[str, str, str], dict[str, Any]]:
         """Return the calibration of each series at the last checkpoint, by task, model and group.
 
-        A calibration has the keys `fit`, `version` and others.
+        A calibration is a mapping with the fields of `monitor.engine.calibration.CalibrationState`.
 
         Raises
         ------
         StoreError
-            The file cannot be read.
+            The store cannot be read.
         """
         query = "SELECT name, state FROM part WHERE name LIKE 'series/%'"
         by_series = {}
@@ -172,19 +174,19 @@ _NO_WINDOW = 2**62  # greater than the number of any window
 
 
 def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
-    """Return the ids of the newest revisions of the newest windows, oldest window first.
+    """Return the ids of the last reports of the newest windows of a series, oldest window first.
 
     Parameters
     ----------
     lines : iterable of (int, int, int)
-        Id, window and revision of the lines of one series, newest id first.
+        The id, window number and revision of each report of the series, newest id first.
     most : int
         The largest number of windows.
 
     Returns
     -------
     list of int
-        Ids of the lines since the series last began to count its windows from 0; earlier lines are left out.
+        If the series started again with window 0, earlier reports are left out.
 
     Examples
     --------
@@ -202,18 +204,18 @@ def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
 def newest_lines(
     where: Path | Database, series: tuple[str, str, str], most: int, before: int | None = None
 ) -> list[bytes]:
-    """Return the newest line of each of the newest windows of a series, oldest window first.
+    """Return the last report of each of the newest windows of a series as JSON, oldest window first.
 
     Parameters
     ----------
     where : Path or Database
         The store's file, or its database.
     series : (str, str, str)
-        Task, model and group.
+        The task, model and group.
     most : int
-        The largest number of windows; fewer may be returned if windows were revised very often.
+        The largest number of windows. The result may have fewer if windows were revised very often.
     before : int, optional
-        The number of a window; only windows before it are returned.
+        Return only windows with smaller numbers than this.
 
     Raises
     ------

@@ -1,4 +1,7 @@
-"""The lock that lets only one agent use a store; the operating system releases it when its holder dies."""
+"""The file lock of a store's folder, so that only one agent uses the store.
+
+The operating system releases it when the process dies.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ class FolderLock:
     Raises
     ------
     InUseError
-        Another process holds the lock; the message names its process id.
+        Another process holds the lock; the message contains its process id.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,7 +38,7 @@ class FolderLock:
 
     @staticmethod
     def is_held(folder: Path) -> bool:
-        """Return whether a process holds the lock on a folder."""
+        """Return whether any process holds the lock on a folder."""
         try:
             file = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

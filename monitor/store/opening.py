@@ -1,4 +1,4 @@
-"""Functions that locate and open the store of a configuration."""
+"""Locates and opens the store that a configuration names."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from monitor.store.store import FILE, StateStore, Store
 
 
 def store_location(section: StoreConfig) -> Path | Database:
-    """Return the file or the database of the configured store.
+    """Return the file (for SQLite) or the database (for PostgreSQL) of the configured store.
 
     Raises
     ------
     MissingExtraError
         The database's driver is not installed.
     StoreError
-        The section has `by_partition`, so that each partition has its own store.
+        The section has `by_partition`: then each partition has its own store.
     """
     if section.by_partition:
         raise StoreError(
@@ -36,6 +36,8 @@ def store_location(section: StoreConfig) -> Path | Database:
 
 def open_store(section: StoreConfig, keep_reports: int | None = None) -> StateStore:
     """Open the configured store for exclusive use by this process.
+
+    `keep_reports` replaces the configured value if it is given.
 
     Raises
     ------
@@ -56,7 +58,7 @@ def open_store(section: StoreConfig, keep_reports: int | None = None) -> StateSt
 
 
 def is_in_use(section: StoreConfig) -> bool | None:
-    """Return whether an agent uses the store, or None if there is no store yet.
+    """Return whether an agent uses the configured store, or None if the store does not exist yet.
 
     Raises
     ------
@@ -73,9 +75,9 @@ def is_in_use(section: StoreConfig) -> bool | None:
 
 
 def locate_store(store: Path) -> Path | Database:
-    """Return the location of the store that the argument STORE of a command names.
+    """Return the location of a store for the argument STORE of a command.
 
-    The argument is the folder or the file of a store, or a configuration file.
+    The argument is the folder or the file of a store, or a configuration file that names a store.
 
     Raises
     ------

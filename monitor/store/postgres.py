@@ -1,14 +1,13 @@
 """The store in PostgreSQL: the tables of `monitor.store.schema` in a separate schema, and a lease.
 
-The lease is a row with a number, an owner and a time of expiry by the database's clock. An agent takes an
-expired lease by incrementing its number. Each transaction of an agent first locks the row of the lease with
-the number that the agent knows. If another agent has taken the lease, there is no such row and nothing is
-written, however long the first agent was paused and whatever its clock shows. While the row is locked, no
-other agent can take the lease.
+The lease makes sure that only one agent writes. It is a row with a number, an owner and a time of expiry by
+the database's clock. An agent takes an expired lease by incrementing its number. Each transaction of an agent
+first locks the row of the lease with the agent's number. If another agent has taken the lease, there is no
+such row, and nothing is written. This holds however long the first agent was paused, and whatever its clock
+shows. While the row is locked, no other agent can take the lease.
 
-The server ends a transaction in which the agent was idle for the duration of a lease. The server does not end
-a transaction if the agent stopped within a pipeline of statements; the agent that takes the lease then ends
-it.
+The server ends a transaction in which the agent was idle for longer than the lease. It cannot do so if the
+agent stopped within a pipeline of statements. Then the agent that takes the lease ends that transaction.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ _HOLDER = "SELECT number, owner, extract(epoch FROM expires)::float8 FROM lease 
 
 
 class PostgresDatabase(Database):
-    """A schema of a PostgreSQL database.
+    """A schema of a PostgreSQL database, which holds the tables of a store.
 
     Parameters
     ----------
@@ -120,7 +119,8 @@ class PostgresDatabase(Database):
     prefix : str
         The name of the schema.
     password_file : str, optional
-        A file that is read for each connection; without it libpq uses PGPASSWORD and ``~/.pgpass``.
+        A file with the password, which is read for each connection. Without it, libpq uses PGPASSWORD and
+        ``~/.pgpass``.
 
     Raises
     ------
@@ -165,7 +165,7 @@ class PostgresDatabase(Database):
         timeout_seconds : float, optional
             The time limit for connecting.
         **session : object
-            Settings of the server for the session.
+            Settings of PostgreSQL for the session, such as ``lock_timeout``.
         """
         import psycopg
 
@@ -186,7 +186,7 @@ class PostgresDatabase(Database):
         return psycopg.connect(autocommit=True, **arguments)  # type: ignore[arg-type]
 
     def connect_read_only(self, seconds: float = 10.0) -> PostgresConnection:
-        """Return a new read-only connection, which waits at most `seconds` for locks of other connections."""
+        """Return a new read-only connection, which waits for locks for at most `seconds`."""
         with self.convert_errors("be read"):
             milliseconds = round(1000 * seconds)
             return PostgresConnection(
@@ -213,7 +213,7 @@ class PostgresDatabase(Database):
         connection.execute(PUT_META, ("version", str(version)))
 
     def to_store_error(self, what: str, error: Exception) -> StoreError:
-        """Convert an error of the driver to a StoreAwayError if waiting may help, else to a StoreError."""
+        """Convert an error of the driver to a StoreError, or to a StoreAwayError if waiting may help."""
         import psycopg
 
         message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
@@ -238,7 +238,7 @@ class PostgresDatabase(Database):
         return StoreError(problem + remedy)
 
     def is_held(self) -> bool | None:
-        """Return whether an agent holds the lease, or None if there is no store yet.
+        """Return whether an agent holds the lease, or None if the store does not exist yet.
 
         Raises
         ------
@@ -260,17 +260,16 @@ class PostgresDatabase(Database):
 
 
 class PostgresConnection:
-    """A PostgreSQL connection with the interface of SQLite's, which reconnects after a loss or a failure.
+    """A PostgreSQL connection with the interface `SqlConnection`, which reconnects after an error.
 
-    After an error the next statement uses a new session. A session keeps the settings with which it began,
-    such as read-only mode or a statement timeout, and these may have caused the error. After a failed attempt
-    to connect, the connection waits before the next attempt, twice as long each time.
+    After an error, the next statement uses a new session. A session keeps the server settings with which it
+    began, such as read-only mode or a statement timeout, and these may have caused the error. After each
+    failed attempt to connect, the connection waits longer before the next attempt, up to 5 seconds.
 
     Parameters
     ----------
     database : PostgresDatabase
-    timeout_seconds : float, optional
-    **session : object
+    timeout_seconds, **session
         See `PostgresDatabase.connect`.
     """
 
@@ -303,7 +302,7 @@ class PostgresConnection:
                 cursor.executemany(_translated(statement), values)
 
     def first_of_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """Return the first result of a query, or None, for each row of values, in one round trip."""
+        """Run a query for each row of values in one round trip; return each first result row, or None."""
         results: list[Any] = []
         if rows:
             with self._waiting() as run, run.cursor(binary=True) as cursor:
@@ -315,7 +314,9 @@ class PostgresConnection:
 
     @contextmanager
     def transaction(self, what: str = "a checkpoint") -> Iterator[None]:
-        """Run a block in a transaction; `what` names the content of the transaction in messages.
+        """Run a block in a transaction, which is rolled back if the block raises an error.
+
+        `what` names the content of the transaction in messages.
 
         Raises
         ------
@@ -340,7 +341,7 @@ class PostgresConnection:
         self._session.close()
 
     def cut(self, after_seconds: float) -> None:
-        """Shut the connection down if another thread has waited for the server for `after_seconds`."""
+        """Shut the connection down if another thread waits for the server for more than `after_seconds`."""
         since = self._waiting_since
         if since is None or time.monotonic() - since < after_seconds:
             return
@@ -413,7 +414,7 @@ def _translated(statement: str) -> bytes:
 
 
 class PostgresStore(StateStore):
-    """A store in PostgreSQL, with the lease that gives the right to write.
+    """A store in PostgreSQL. A lease gives this agent the right to write.
 
     Parameters
     ----------
@@ -421,7 +422,7 @@ class PostgresStore(StateStore):
     keep_reports : int
         See `StateStore`.
     lease_seconds : float
-        The time after the last renewal at which another agent may take the lease.
+        Another agent may take the lease when it has not been renewed for this time.
 
     Raises
     ------
@@ -460,7 +461,7 @@ class PostgresStore(StateStore):
         self._rings = SavedRings(self._connection)
 
     def reader(self) -> StoreReader:
-        """Return a reader of closed windows for another thread; the reader fails if the lease is lost."""
+        """Return a reader of reports for another thread. The reader fails if the lease is lost."""
         return _FencedReader(self.postgres, self.number)
 
     def commit(
@@ -470,9 +471,10 @@ class PostgresStore(StateStore):
         written: Mapping[str, tuple[int, int]] | None = None,
         config: str | None = None,
     ) -> int:
-        """Write a checkpoint, unless an earlier commit of the same checkpoint turns out to have succeeded.
+        """Write a checkpoint: see `StateStore.commit`.
 
-        Parameters and errors are the same as for `StateStore.commit`.
+        If the result of the previous commit is unknown, the arguments must be the same. Then the method first
+        checks whether that commit succeeded. If it did, nothing is written.
         """
         if self._doubtful and self._is_committed():
             return self._newest()
@@ -493,7 +495,7 @@ class PostgresStore(StateStore):
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """Renew the lease for as long as a block runs, in a thread with a separate connection."""
+        """Renew the lease while a block runs, in a thread with a separate connection."""
         ended = threading.Event()
 
         def renew() -> None:
@@ -514,7 +516,7 @@ class PostgresStore(StateStore):
             thread.join()
 
     def close(self) -> None:
-        """Release the lease, so that the next owner need not wait until it expires; close the connection."""
+        """Release the lease, so that another agent need not wait for its expiry; close the connection."""
         if self._connection.is_open:
             with suppress(*self.postgres.errors):
                 self._connection.execute(_GIVE_UP, (_WHOLE, self.number))
@@ -625,7 +627,7 @@ _PLACE = "place"
 
 
 def hold_lease(run: PostgresConnection, number: int) -> bool:
-    """Lock the lease until the end of the current transaction; return False if another agent has taken it."""
+    """Lock the lease with this number until the end of the transaction; return False if it is lost."""
     return run.execute(_HOLD, (_WHOLE, number)).fetchone() is not None
 
 

@@ -1,9 +1,8 @@
-"""The saved rings: pieces of consecutive rows, and later changes to these rows.
+"""The saved rings (tables of limited size, in which new rows overwrite the oldest).
 
-A ring is a bounded table in which new rows overwrite the oldest rows. A checkpoint appends a piece of any
-size and a change. The number of pieces and the size of the changes are bounded: small pieces are merged, so
-that a slow stream does not leave a piece for each row; and changes that become larger than the rows are
-applied to the rows, so that labels that change again and again do not fill the disk.
+A checkpoint appends the new rows of a ring as a piece, and saves the changes of older rows separately. Small
+pieces are merged, so that a slow stream does not leave a piece for each row. If the changes become larger
+than the rows, they are applied to the rows, so that labels that change repeatedly do not fill the disk.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _SPARE_BYTES = 1 << 20
 
 
 class SavedRings:
-    """The rings of a store, read and written within transactions of the caller."""
+    """Reads and writes the rings of a store, within transactions that the caller begins."""
 
     def __init__(self, connection: SqlConnection) -> None:
         self._run = connection
@@ -32,7 +31,7 @@ class SavedRings:
         self._since: Counter[str] = Counter()
 
     def names(self) -> list[str]:
-        """Return the name of every ring with rows."""
+        """Return the names of the rings that have rows."""
         return [name for (name,) in self._run.execute("SELECT DISTINCT ring FROM ring_rows")]
 
     def read(self, name: str) -> RingState:
@@ -65,7 +64,7 @@ class SavedRings:
         return RingState(whole.keys, whole.columns, first)
 
     def write(self, ring: RingChange) -> None:
-        """Save the changes of a ring, and delete the rows that it has overwritten."""
+        """Save the new and changed rows of a ring, and delete rows that the ring has overwritten."""
         run, name = self._run, ring.name
         if ring.wiped is not None:  # before the insertion, because an added row may have one of these keys
             wipe_keys(run, name, ring.wiped)
@@ -147,10 +146,10 @@ def _joined(pieces: list[RingRows]) -> RingRows:
 
 
 def wipe_keys(connection: SqlConnection, ring: str, keys: Keys) -> None:
-    """Erase the rows of these keys from a saved ring, and delete every later change to them.
+    """Delete the rows with these keys, and their saved changes, from a saved ring.
 
-    All pieces of the ring are read, because there is no index of keys. For a gigabyte this takes some
-    seconds, in the thread that saves checkpoints.
+    All rows of the ring are read, because there is no index of keys. For a gigabyte this takes some seconds,
+    in the thread that saves checkpoints.
 
     Parameters
     ----------
@@ -159,6 +158,7 @@ def wipe_keys(connection: SqlConnection, ring: str, keys: Keys) -> None:
     ring : str
         The name of the ring, such as ``answers/toxicity``.
     keys : (n,) uint64
+        The keys of the rows: hashes of ids.
     """
     if not len(keys):
         return

@@ -13,7 +13,7 @@ from monitor.base.errors import StoreError
 from monitor.store.database import Database, SqlConnection
 
 VERSION = 2
-"""The version of the tables. A newer store is refused; an older one is migrated version by version."""
+"""The version of the tables. A store with newer tables is refused; older tables are migrated."""
 
 _TABLES = """
 CREATE TABLE part (            -- one piece of the engine's state, replaced when it changes
@@ -56,7 +56,7 @@ CREATE TABLE meta (
 
 
 def create(database: Database, connection: SqlConnection) -> None:
-    """Create the tables; the caller has begun a transaction."""
+    """Create the tables, within a transaction that the caller begins."""
     for statement in _TABLES.format_map(database.types).split(";"):
         if statement.strip():
             connection.execute(statement)
@@ -78,7 +78,7 @@ def migrate(
     version: int,
     transaction: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """Migrate older tables to the present version, with one transaction for each version."""
+    """Migrate the tables from `version` to the present version, with one transaction for each version."""
     for step in range(version, VERSION):
         with transaction():
             MIGRATIONS[step](connection)
@@ -86,10 +86,10 @@ def migrate(
 
 
 def from_version_1(connection: SqlConnection) -> None:
-    """Add the columns of version 2: probabilities of labels, confidences of answers, ends of windows.
+    """Migrate from version 1 to 2: add the probabilities of labels and the confidences of answers.
 
-    The values of these columns are unknown for rows of version 1. Windows that closed before the migration do
-    not count for the horizon.
+    Old rows get the value NaN (unknown). The ends of old windows are unknown too, so these windows do not
+    count in the accuracy over the horizon.
     """
     for table in ("ring_rows", "ring_changes"):
         _rewrite(connection, table, "ring", "rows", _with_columns)

@@ -1,15 +1,15 @@
-"""The spool of a source's posts in the table `spool` of the store's database: a row for each group of posts.
+"""The spool in PostgreSQL: the table in which an HTTP source stores received posts until they are processed.
 
-A post is acknowledged when its row is committed. Each transaction locks the agent's lease (see
-`monitor.store.postgres`) in a mode that allows checkpoints, but lets no other agent take the lease until the
-transaction ends. Therefore an agent that lost its lease acknowledges no posts, and the next owner of the
-lease sees all acknowledged posts.
+A row of the table `spool` holds a group of posts. A post is acknowledged to its sender when its row is
+committed. Each transaction locks the agent's lease (see `monitor.store.postgres`), so that no other agent can
+take the lease until the transaction ends; checkpoints are not blocked. So an agent that has lost its lease
+acknowledges no posts, and the next owner of the lease sees all acknowledged posts.
 
-A checkpoint saves the position up to which the rows are used. Rows before this position are never read again,
-and are deleted after the checkpoint.
+A checkpoint saves the position before which all lines are processed. Rows before this position are deleted
+after the checkpoint.
 
-The table `acknowledged` has a row for each row of `spool`, without its lines. If somebody drops or empties
-`spool`, the number of lost lines is known from `acknowledged`.
+The table `acknowledged` has a row for each row of `spool`, without the lines. If somebody drops or empties
+`spool`, `acknowledged` shows how many lines are lost.
 """
 
 from __future__ import annotations
@@ -89,15 +89,16 @@ _READ = (
 
 
 class SpoolTable(PostSpool):
-    """The posts of one source in the database of a store whose lease this agent holds.
+    """The stored posts of one source, in the database of the agent's store.
 
     Parameters
     ----------
     store : PostgresStore
+        The store, whose lease this agent holds.
     source : str
         The name of the source.
     max_bytes : int
-        The largest total size of the unused rows and of the posts that wait to be written.
+        The largest total size of rows that are not yet processed and of posts that wait to be written.
     """
 
     def __init__(self, store: PostgresStore, source: str, max_bytes: int) -> None:
@@ -117,7 +118,7 @@ class SpoolTable(PostSpool):
         self._watched = threading.Event()  # set when the watcher's thread must end
 
     def open(self, position: int | None) -> None:
-        """Open the spool with the rows of earlier agents, to read from `position`.
+        """Open the spool, to read from the offset `position`; None means from the first row.
 
         Raises
         ------
@@ -175,12 +176,14 @@ class SpoolTable(PostSpool):
             )
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
-        """Return the next whole lines; the list is empty without lines, or if the database is unreachable.
+        """Wait for lines, and return the next whole lines.
+
+        The list is empty if no lines come in time, or if the database is unreachable.
 
         Raises
         ------
         SourceError
-            Rows are missing at the position.
+            The rows at the present position are missing.
         """
         with self._lock:
             self._to_read.wait_for(lambda: self._end > self._position or self._closing, timeout_seconds)
@@ -216,7 +219,7 @@ class SpoolTable(PostSpool):
             self._unread -= lines
 
     def absorbed(self, position: int) -> None:
-        """Note that all lines before an offset are used and saved, so that they may be deleted."""
+        """Record that all lines before an offset are processed and saved, so that they may be deleted."""
         with self._lock:
             self._absorbed = max(self._absorbed, position)
             while self._handed and self._handed[0][0] <= self._absorbed:
@@ -224,7 +227,7 @@ class SpoolTable(PostSpool):
             self._to_write.notify()
 
     def close(self) -> None:
-        """Write the waiting posts, for at most `_CLOSE_SECONDS`, and close the connections."""
+        """Write the waiting posts, for at most 2 seconds, and close the connections."""
         self._end_writing(_CLOSE_SECONDS)
         self._watched.set()
         for connection in self._connections:
@@ -238,10 +241,10 @@ class SpoolTable(PostSpool):
             return self._unread
 
     def erase(self, is_gone: Callable[[bytes], bool]) -> int:
-        """Overwrite some lines with spaces, and return the number of these lines.
+        """Overwrite some lines with spaces, and return their number; used to delete personal data.
 
-        Offsets do not change, and readers skip blank lines. Call this method instead of `open`, while the
-        lease is held.
+        Offsets do not change, and readers skip blank lines. Call this method on a spool that is not open,
+        while the agent holds the lease.
 
         Parameters
         ----------
@@ -377,7 +380,7 @@ class SpoolTable(PostSpool):
 
 
 def newest_post(database: PostgresDatabase, source: str) -> int:
-    """Return the offset after the newest post of a source, or 0 if there is none.
+    """Return the offset after the newest stored post of a source, or 0 if there is none.
 
     Raises
     ------
@@ -391,7 +394,7 @@ def newest_post(database: PostgresDatabase, source: str) -> int:
 
 
 def has_posts_before(database: PostgresDatabase, source: str, position: int) -> bool:
-    """Return whether the spool still holds posts that end at or before an offset."""
+    """Return whether the spool still holds posts of a source that end at or before an offset."""
     if position == 0:  # the table may not exist
         return False
     with database.convert_errors("be read"), closing(database.connect_read_only()) as run:

@@ -2,16 +2,17 @@
 
 The transaction of a checkpoint has these steps:
 
-1. write the changed pieces of the state, which include the positions of sources;
-2. append rows to the rings of answers and labels, and write changes to older rows;
-3. append the closed windows, as lines of the reports file;
-4. write the progress of each sink of reports;
-5. delete rows that the rings have overwritten, and reports beyond `keep_reports`.
+1. Write the changed parts of the state, which include the positions of sources.
+2. Append new rows to the ring tables of answers and labels, and write the changes of older rows.
+3. Append the reports, as lines of JSON.
+4. Write the progress of each sink of reports.
+5. Delete rows that the ring tables have overwritten, and old reports above `keep_reports`.
 
-After the commit the sinks of reports and the sources are notified. A process that is killed at any moment
-resumes from the state of its last complete checkpoint, with the positions that belong to it.
+After the commit, sinks write the reports, and sources acknowledge records. A process that is killed at any
+moment resumes from its last complete checkpoint, with the positions that belong to it.
 
-`StateStore` is the base class; `Store` uses a folder, `monitor.store.postgres` uses PostgreSQL.
+`StateStore` is the base class. `Store` uses an SQLite file in a folder; `monitor.store.postgres` uses
+PostgreSQL.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from monitor.store.schema import create, migrate, refuse_newer
 
 FILE = "blindsight.sqlite"
 BACKUP = "backup"
-"""The key of the time at which a backup was made; a store with this key was restored from the backup."""
+"""The key, in the table `meta`, of the time of a backup; only backups and restored stores have it."""
 _ADD_REPORT = "INSERT INTO report VALUES (?, ?, ?, ?, ?, ?, ?)"
 _PUT_PART = "INSERT INTO part VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET state = excluded.state"
 _PUT_SINK = (
@@ -60,12 +61,14 @@ class Saved:
     Parameters
     ----------
     parts : mapping of str to state
+        The parts of the state by name, as plain values and arrays.
     rings : mapping of str to RingState
+        The rows of the ring tables by name.
     config : str
         The configuration with which the state was saved, as JSON; ``""`` in a new store.
     backup_time : str
-        The time of the backup from which the store was restored. The time is ``""`` if the store was not
-        restored, and after `mark_restore`.
+        The time of the backup from which the store was restored. It is ``""`` if the store was not restored,
+        and after a call of `mark_restore`.
     """
 
     parts: Mapping[str, Any]
@@ -75,22 +78,23 @@ class Saved:
 
 
 class StateStore(ABC):
-    """An open store, used by one thread at a time.
+    """The base class of an open store. Only one thread at a time may use it.
 
     Parameters
     ----------
     database : Database
     keep_reports : int
-        The number of lines of closed windows to keep; the oldest lines are deleted first. Lines that a sink
-        has not read are kept up to this number or 20,000, whichever is greater. After a restart, labels
-        revise only windows whose newest line is kept.
+        The number of reports to keep; the oldest are deleted first. Reports that a sink has not read are kept
+        up to this number or 20,000, whichever is greater. After a restart, labels revise only windows whose
+        last report is kept.
 
     Attributes
     ----------
     renew_seconds : float or None
         The longest interval between calls of `renew` or `commit`; None if `renew` need not be called.
     lease : int or None
-        The number of the lease, which increases with each owner; None if a lock gives the right to write.
+        The number of the lease, which increases with each owner. None if a file lock gives the right to
+        write.
     """
 
     _connection: SqlConnection
@@ -104,7 +108,7 @@ class StateStore(ABC):
 
     @abstractmethod
     def reader(self) -> StoreReader:
-        """Return a reader of closed windows with a separate connection, for another thread."""
+        """Return a reader of reports with its own connection, for another thread."""
 
     @abstractmethod
     def close(self) -> None:
@@ -125,7 +129,7 @@ class StateStore(ABC):
         """
 
     def holding(self) -> AbstractContextManager[None]:
-        """Return a context manager that keeps the right to write for as long as its block runs."""
+        """Return a context manager that keeps the right to write while its block runs."""
         return nullcontext()
 
     @abstractmethod
@@ -137,7 +141,7 @@ class StateStore(ABC):
         """Remove the copies of erased data that the database keeps, after a checkpoint that erased rows."""
 
     def load(self) -> Saved:
-        """Return the saved state; its mappings are empty in a new store."""
+        """Return the saved state, which has no parts and rings in a new store."""
         with self._convert_errors("be read"):
             parts = {
                 name: _unpacked(name, state)
@@ -151,10 +155,11 @@ class StateStore(ABC):
         return Saved(parts, rings, meta.get("config", ""), meta.get(BACKUP, ""))
 
     def mark_restore(self, marks: Sequence[RestoreMark]) -> None:
-        """Append marks to the reports, which tell readers that lines of some windows may be repeated.
+        """Append marks to the reports, because the store was restored from a backup.
 
-        The identity of the store changes too. Readers of a topic recognise repeated reports by identity and
-        number, and after the backup the numbers were used for other windows.
+        A mark tells readers that reports of some windows may be repeated. The identity of the store changes,
+        too. Readers of a topic recognise a repeated report by identity and number, and numbers after the
+        backup were used for other reports.
         """
         identity = f"{self.identity.partition('.')[0]}.{uuid.uuid4().hex[:8]}"
         with self._convert_errors("be written"), self._transaction():
@@ -175,10 +180,10 @@ class StateStore(ABC):
         ----------
         changes : Changes
         reports : sequence of WindowReport
-            Windows that closed since the last checkpoint, in order.
+            The reports since the last checkpoint, in order.
         written : mapping of str to (int, int)
-            For each sink, the id of the last report written to it, and the end of its file or partition after
-            this report.
+            For each sink, the id of the last report that it has written, and the end of its file or partition
+            after this report.
         config : str, optional
             The configuration as JSON, if it changed.
 
@@ -187,7 +192,7 @@ class StateStore(ABC):
         StoreError
             Nothing was written; the same changes may be committed again.
         CommitUnknownError
-            The checkpoint may have been written; the next commit must have the same arguments.
+            It is not known if the checkpoint was written. The next commit must have the same arguments.
         LeaseLostError
             Nothing was written, and this store can no longer write.
         """
@@ -213,7 +218,7 @@ class StateStore(ABC):
         return newest
 
     def forget(self, names: Sequence[str]) -> None:
-        """Delete parts and rings by name; used for a task that cannot resume from its saved state."""
+        """Delete parts and ring tables by name, for a task that cannot resume from its saved state."""
         if not names:
             return
         with self._convert_errors("be written"), self._transaction():
@@ -224,7 +229,7 @@ class StateStore(ABC):
     def marks(self) -> dict[str, tuple[int, int]]:
         """Return the progress of each sink: the id of its last report, and the end of its file or partition.
 
-        A sink to which nothing was written is left out.
+        Sinks that have written nothing are left out.
         """
         with self._convert_errors("be read"):
             return {
@@ -236,7 +241,7 @@ class StateStore(ABC):
     def identity(self) -> str:
         """A random name of the store, which distinguishes its reports in a topic from those of other stores.
 
-        The part after the dot changes whenever the store is restored from a backup.
+        `mark_restore` changes the part after the dot.
         """
         with self._convert_errors("be written"), self._transaction():
             made = "INSERT INTO meta VALUES ('identity', ?) ON CONFLICT (key) DO NOTHING"
@@ -296,7 +301,7 @@ class Store(StateStore):
     Parameters
     ----------
     folder : Path
-        The folder, which is created if absent.
+        The folder, which is created if it does not exist.
     keep_reports : int
         See `StateStore`.
 
@@ -334,7 +339,7 @@ class Store(StateStore):
             undo.pop_all()
 
     def reader(self) -> StoreReader:
-        """Return a reader of closed windows with a separate connection, for another thread."""
+        """Return a reader of reports with its own connection, for another thread."""
         return StoreReader(self.path)
 
     def close(self) -> None:
@@ -384,7 +389,7 @@ class Store(StateStore):
 
 
 class StoreReader:
-    """A reader of closed windows in a store that another thread or process writes.
+    """A reader of the reports in a store that another thread or process writes.
 
     Parameters
     ----------
@@ -397,7 +402,7 @@ class StoreReader:
         self._connection = self._database.connect_read_only()
 
     def reports_after(self, last: int, most: int) -> list[tuple[int, bytes]]:
-        """Return at most `most` reports with ids above `last`, in order, as (id, line)."""
+        """Return the first reports with ids above `last`, at most `most`, as (id, line of JSON)."""
         query = "SELECT id, line FROM report WHERE id > ? ORDER BY id LIMIT ?"
         with self._database.convert_errors("be read"):
             return list(self._connection.execute(query, (last, most)))
@@ -436,7 +441,7 @@ def _number_of(path: Path) -> int | None:
 
 
 def copy_store(path: Path, target: Path) -> None:
-    """Copy a store's file as of its last checkpoint, and save the time in the copy.
+    """Make a backup of a store's file: copy it as of the last checkpoint, and save the time in the copy.
 
     An agent may be using the store.
 
