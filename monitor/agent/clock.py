@@ -35,9 +35,8 @@ class SteadyClock:
     * If the wall clock is at most a minute ahead, its time is adopted.
     * If the wall clock is further ahead, its time is adopted after a minute. So one wrong reading does not
       make all windows old. After a sleep of the machine, the clock is wrong for a minute.
-    * If the wall clock is behind, the clock advances at nine tenths of the normal rate until they agree. This
-      happens after the wall clock was set back. Windows then age a tenth more slowly. A difference of a day
-      takes ten days.
+    * If the wall clock is behind, because it was set back, this clock advances at nine tenths of the normal
+      rate until both agree. Windows then age a tenth more slowly. A difference of a day takes ten days.
 
     Several threads may read the clock.
 

@@ -33,7 +33,7 @@ _BOUND = (
 
 
 class RequestTable:
-    """The side of a command: it inserts a request into the table, and collects the answer.
+    """The command's access to the table: it inserts a request, and collects the answer.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class RequestTable:
 
 
 class PolledRequests:
-    """The side of the agent: a `RequestBox` whose separate thread reads and writes the table.
+    """The agent's access to the table: a `RequestBox` whose separate thread reads and writes the rows.
 
     Parameters
     ----------

@@ -132,7 +132,7 @@ class OpenedShard:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class MovingShard(Shard):
-    """A shard that may move between agents, with values that the reading and the engine's thread share.
+    """A shard that may move between agents. The reading thread and the engine's thread share its values.
 
     Parameters
     ----------
@@ -264,7 +264,7 @@ class Shards:
         return [shard for shard in list(self._here.values()) if not shard.ended]
 
     def step(self) -> None:
-        """Make due checkpoints, and release leaving shards whose queued chunks have been processed."""
+        """Make the checkpoints that are due. Release each leaving shard when its chunks are processed."""
         for shard in self.live():
             if shard.leaving and shard.queued == shard.used:
                 self._end(shard, save=True)
@@ -323,7 +323,7 @@ class Shards:
 
     @property
     def full(self) -> bool:
-        """True if too many closed windows of a shard wait to be saved, so that no window may close."""
+        """True if so much output of a shard waits to be saved that the agent must stop reading."""
         return any(shard.delivery.full for shard in self.live())
 
     @property

@@ -1,4 +1,4 @@
-"""A warning for each task whose labels never match an answer, with examples of both ids."""
+"""Logs a warning for each task whose labels never match an answer, with an example of both ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
 
 
 class UnjoinedLabels:
-    """The detector of tasks whose labels never match an answer; it keeps ids as examples."""
+    """Detects tasks whose labels never match an answer, and keeps ids as examples for the warning."""
 
     def __init__(self) -> None:
         self._ids: dict[str, SampleIds] = {}
@@ -28,7 +28,7 @@ class UnjoinedLabels:
     def check(self, view: EngineView, ended: bool = False) -> None:
         """Log a warning, once for each task, if labels have arrived and none has matched an answer.
 
-        Until the end of the input (`ended`), the warning requires at least `_LABELS` labels.
+        The warning requires at least 50 labels, or at the end of the input (`ended`) at least one.
         """
         for task in self._ids.keys() - self._done:
             ids = self._ids[task]

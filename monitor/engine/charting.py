@@ -40,8 +40,9 @@ def chart_from_config(config: ChartConfig) -> LimitChart:
 def chart_for(config: ChartConfig, metric: str) -> LimitChart:
     """Return the chart of one metric.
 
-    The chart has the metric's smallest change that matters and the direction in which the metric is better.
-    It is of the configured kind, or a Shewhart chart if the configured kind is for counts only.
+    It is of the configured kind, or a Shewhart chart if the configured kind is for counts only. The smallest
+    change that matters comes from the configuration. Whether larger or smaller values are better depends on
+    the metric.
 
     Raises
     ------

@@ -220,8 +220,8 @@ def first_closing(
 ) -> int:
     """Return the index just after the first record that may close a window, or the number of records.
 
-    The index is never too late. It is too early if rows turn out to be duplicates, if the clock ignores a
-    time, or if a row of another version is a late one of an old version. A record that holds answers of
+    The index is never too late. It may be too early, because rows may be duplicates, the clock may ignore a
+    time, and a row of another version may be a late answer of an old version. A record that holds answers of
     several models is not divided.
 
     Parameters

@@ -42,8 +42,8 @@ class ComparisonFits(msgspec.Struct, frozen=True):
     threshold : float
         The threshold of ATC.
     row_sd : mapping of str to float
-        By metric, the standard deviation that one labelled row adds to the realised metric. A metric that is
-        undefined in the reference is missing.
+        By metric, the standard error of the realised metric times √n: the standard deviation of one labelled
+        row. A metric that is undefined in the reference is missing.
     others : mapping of str to float
         The parameters of any other estimators, by the names of their fields.
     """

@@ -484,7 +484,10 @@ def _judged(metric: str, request: EstimationRequest) -> tuple[Ints, int]:
 
 
 def accuracy_exposure(model: Predictive, rows: Placed) -> Exposure:
-    """Return how the accuracy of n rows depends on the errors that the rows share, with weight n."""
+    """Return how the accuracy of n rows depends on the errors that the rows share.
+
+    The weight of the result, for pooling several windows, is n.
+    """
     return model.exposure(rows, weight=float(len(rows.bins)))
 
 
@@ -528,6 +531,7 @@ def error_exposure(
     model : Predictive
         The model of the shared errors.
     rows : Placed
+        The rows, assigned to the strata of `model`.
     estimate : CalibrationErrorEstimate
     bins : int
         The number of bins of `estimate`.

@@ -1,10 +1,10 @@
-"""The alarm for the accuracy of a series that has enough labels, so that labels decide it.
+"""The accuracy alarm of a series that has enough labels: labels decide it instead of confidences.
 
-**Who decides.** Labels decide if at least 100 rows of the newest five windows are labelled, at least 20 of
-them in the newest two windows (`FEWEST`), and if the baseline's labelled accuracy is known. With fewer or
-later labels, the confidences may show a sudden change sooner, so they decide. When labels decide, they go on
-until there are less than half as many labels and their alarm or improvement has ended. So an alarm never ends
-because labels stop, and the decision does not switch back and forth around the threshold.
+**Who decides.** Labels decide if there are enough of them, and if the baseline's labelled accuracy is known.
+Enough are 100 labelled rows in the newest five windows, and 20 in the newest two (`FEWEST`). With fewer or
+later labels, the confidences may show a sudden change sooner, so they decide. Labels that decide go on until
+there are less than half as many, and their alarm or improvement has ended. So an alarm never ends because
+labels stop, and the decision does not switch back and forth around the threshold.
 
 **How labels decide.** Accuracies within a band count as unchanged. The band is the baseline's accuracy plus
 and minus three standard deviations of the pooled windows, or `chart.min_change` if that is more. An alarm
@@ -19,7 +19,7 @@ Otherwise it ends at once: labels show that nothing has changed.
 the baseline, it is the corrected accuracy of those that have enough labels, because the confidences may
 already have been wrong then.
 
-`SURE` was chosen on simulated streams, on rain, and on the first half of the demo's flights
+`SURE` was chosen on simulated streams, on the rain data, and on the first half of the demo's flights
 (`python -m tests.fidelity.alarms choice`).
 """
 

@@ -283,7 +283,7 @@ class LabelChecks:
 
 
 class FirstLabels:
-    """The rows of one step that get their first labels, sorted by series.
+    """The rows that get their first labels in one step (a part of a chunk), sorted by series.
 
     Iteration yields the number of each series that has rows left.
 

@@ -249,7 +249,8 @@ class ObjectiveLogic:
             How the estimate depends on errors that the window's rows share.
         model : Predictive, optional
             The model of the calibration's error and of the variation between windows. It widens the interval
-            of the pooled windows as that of one long window. Without it, the interval includes only chance.
+            of the pooled windows, as if they were one long window. Without it, the interval includes only
+            chance.
         corrected : Pooled, optional
             Returns the accuracy corrected by labels. If it is known, it is judged instead of the estimate.
         """

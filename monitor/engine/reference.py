@@ -70,9 +70,10 @@ class Reference:
     _fits: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def calibration(self, method: str) -> Calibration:
-        """Return the calibration by this method. It is fitted once; the model and its groups share it.
+        """Return the calibration that a method fits on the reference.
 
-        With `auto`, the result is a calibration by the method that `auto` chooses.
+        It is fitted once; the model and its groups share it. With `auto`, the result is a calibration by the
+        method that `auto` chooses.
 
         Raises
         ------
@@ -157,7 +158,7 @@ class Reference:
     def shows_variation(self, method: str) -> bool:
         """Return whether `predictive` can estimate the variation between windows.
 
-        It is faster than `predictive`, because two folds usually give the answer.
+        This method is faster than `predictive`, because two folds usually give the answer.
         """
         if len(self.labels) < FEWEST_ROWS:
             return False
@@ -169,7 +170,7 @@ class Reference:
         )
 
     def covariates(self, features: Mapping[str, FeatureKind]) -> CovariateReference:
-        """Return the rows prepared for fitting a calibration for each window; computed once.
+        """Return the rows, prepared for fitting a separate calibration for each window; computed once.
 
         Raises
         ------

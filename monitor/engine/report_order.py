@@ -40,8 +40,8 @@ class StreamPosition(NamedTuple):
     closed_at : int
         In `Phase.ENDED` the sequence number of the record that closed the window; otherwise 0.
     task, model, group : str
-        The series of the window. For the last report of a dropped window, the series of the window because of
-        which it is dropped.
+        The series of the window. The last report of a dropped window has the series of the newly closed
+        window that displaced it.
 
     Examples
     --------

@@ -75,7 +75,8 @@ class SeriesIndex:
     def groups(self, batch: Batch, name: str, watched: NDArray[np.bool_]) -> Ints:
         """Return the series number of each row's group, (n,), for one configured group name.
 
-        The number is -1 if the row has no such group, is not `watched`, or its group is beyond the limit.
+        The number is -1 if the row has no such group, if its model is not monitored (`watched` is False), or
+        if the group is beyond the limit.
         """
         values, column = batch.groups.get(name, ((), np.full(len(batch), -1, dtype=np.int64)))
         numbers = np.full(len(batch), -1, dtype=np.int64)

@@ -146,8 +146,9 @@ class TaskEngine(TaskLogic):
     def cuts(self, chunk: Chunk) -> bool:
         """Return whether records of the chunk must wait until a window of the task has closed.
 
-        They must, if a refit may be due when the window closes, and the engine itself runs refits. They also
-        must, if each window has its own calibration, which gives the confidences of later answers.
+        They must wait if the engine itself runs refits, and a refit may become due when the window closes.
+        They must also wait if each window has its own calibration, because the newest one gives the
+        confidences of later answers.
         """
         return self._settings.task.adapts or any(fit.may_run_in(chunk) for fit in self.fits)
 

@@ -106,7 +106,7 @@ class TaskLogic(ABC):
 
     @abstractmethod
     def cuts(self, chunk: Chunk) -> bool:
-        """Return whether records of the chunk must wait until a window of the task has closed."""
+        """Return whether records of the chunk may have to wait until a window of the task has closed."""
 
     @abstractmethod
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:

@@ -426,11 +426,11 @@ class WindowLogic:
         return self._deadline if self._count >= self._settings.min_size else np.inf
 
     def tick(self, now: float) -> ClosedWindow | None:
-        """Close the open window and return it, or return None if it is not too old at the time `now`."""
+        """Close and return the open window if it is too old at the time `now`; otherwise return None."""
         return self._age_closed(now, LAST)
 
     def close(self, reason: ClosedBy, at: int = LAST) -> ClosedWindow | None:
-        """Close the open window and return it, or return None if it is empty.
+        """Close and return the open window; return None if it is empty.
 
         Parameters
         ----------

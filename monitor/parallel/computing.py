@@ -18,7 +18,7 @@ from monitor.parallel.planning import Unit, settings_of
 class Computer:
     """The engines of a worker process, with the records that it has read and not yet computed.
 
-    The records are divided into shares: the records of one model in a part of the stream.
+    A share is the records of one model in a part of the stream.
 
     Parameters
     ----------

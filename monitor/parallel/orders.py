@@ -24,16 +24,16 @@ from monitor.stats.estimate.hajek import WeightedCounts
 
 @dataclass(frozen=True, slots=True)
 class ReadPiece:
-    """An order to read and decode the next piece of a split, and to write its shares to a file.
+    """An order to read the next piece of a split (an input file), and to divide its records by model.
 
-    The worker keeps the shares of its own models in memory.
+    The worker writes the records of each model to a file, but keeps those of its own models in memory.
 
     Parameters
     ----------
     split : int
         The number of the split.
     path : Path
-        The file for the shares. If it exists, it is overwritten.
+        The file for the records. If it exists, it is overwritten.
     own : tuple of (task, model)
         Models that were assigned to the worker since its last order.
     """
@@ -45,7 +45,7 @@ class ReadPiece:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The range of bytes of a share in a file; see `Partition` for `task`, `model` and `besides`.
+    """The range of bytes of a share (records of one model) in a file; see `Partition` for its names.
 
     The range is empty if the worker that read the share keeps it in memory.
     """
@@ -101,7 +101,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlacedShares:
-    """The shares of one piece that one worker computes.
+    """The shares (records of single models) of a piece of the input that one worker computes.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class PlacedShares:
     begin : Begin
         The beginning of the piece in the stream.
     shares : tuple of Slice
-        The ranges of the shares in the file.
+        Ranges of the file.
     """
 
     path: Path

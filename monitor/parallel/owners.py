@@ -91,7 +91,7 @@ class Owners:
         return tuple(name for name, owner in later if owner == process)
 
     def routed(self, piece: Piece) -> dict[int, tuple[Slice, ...]]:
-        """Return the shares of a piece by process, and assign each new model to a process."""
+        """Return the shares (records of single models) by process; assign each new model to a process."""
         for (task, model), (_, rows) in sorted(piece.facts.models.items(), key=lambda item: item[1][0]):
             if (task, model) not in self.order:
                 self.order[task, model] = self._place(task, rows)

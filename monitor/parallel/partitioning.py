@@ -66,7 +66,9 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The number and times of a stretch's records, from which the beginning of the next stretch is computed.
+    """The number and times of the records of a stretch (a run of successive chunks of one partition).
+
+    The beginning of the next stretch is computed from them.
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ class Segment:
 
 
 class StreamPartitioner:
-    """Divides the chunks of one stretch, in their order, into shares by model.
+    """Divides the chunks of one stretch, in their order, into shares: the records of single models.
 
     Attributes
     ----------
@@ -102,7 +104,7 @@ class StreamPartitioner:
         self._times: list[tuple[Ints, Floats]] = []
 
     def share(self, chunk: Chunk) -> list[Partition]:
-        """Divide a chunk, whose records must come from one partition, and return its shares.
+        """Divide a chunk, whose records must come from one partition, into shares by model.
 
         Raises
         ------
@@ -215,7 +217,7 @@ def _fewest(named: Named) -> Named:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The beginning of a stretch in the whole stream.
+    """The beginning of a stretch (a run of successive chunks of one partition) in the whole stream.
 
     Parameters
     ----------
@@ -247,7 +249,7 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
     Parameters
     ----------
     stretches : sequence of Segment
-        The numbers and times of the stretches, in the order of the stream.
+        A summary of each stretch, in the order of the stream.
     times_of : callable
         Takes the index of a stretch, and returns its result of `StreamPartitioner.times`. It is called only
         if a time of the stretch is ahead of all earlier times by more than
@@ -284,7 +286,7 @@ def each_begin(
 
 
 def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
-    """Join the shares of one task, from any number of stretches, into one chunk.
+    """Join shares (records of single models) of one task, from several stretches, into one chunk.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ class Facts:
     ignored : int
         Number of events that hold no answer.
     rows_left : Counter of str
-        Number of rows that were not read, because the mapping reads only one row of each record. By the path
+        Number of rows that were not read, because the mapping reads only one row of each record; by the path
         of the row that it reads.
     files : dict of str to [answers, labels]
         Number of usable answers, and of usable labels in separate records, by file.
@@ -65,8 +65,8 @@ class Facts:
         Number of separate labels that name a model, in chunks that also hold answers. Such records may be
         answers without scores.
     newest : float
-        The largest time of a record, in seconds. Times more than a day after the record's message are
-        ignored. Only for streams.
+        The largest time of a record of a stream, in seconds. Times more than a day after the record's message
+        are ignored.
     """
 
     stretch: Segment = field(default_factory=Segment)
@@ -227,8 +227,8 @@ def rows_of(facts: Sequence[Facts]) -> dict[tuple[str, str], int]:
 def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str]:
     """Return the tasks whose models must be computed by one engine, each with the reason as a sentence.
 
-    Usually, one engine for each model gives the same reports as one engine for all models. It does not, if
-    models are estimated together, or if the memory that they share is full.
+    Separate engines for the models give the same reports, unless models are estimated together, or the memory
+    that they share is full.
     """
     rows: Counter[str] = Counter()
     models: dict[str, set[str]] = {}

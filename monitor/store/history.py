@@ -186,7 +186,7 @@ def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
     Returns
     -------
     list of int
-        If the series started again with window 0, earlier reports are left out.
+        The ids. If the series started again with window 0, earlier reports are left out.
 
     Examples
     --------

@@ -473,8 +473,8 @@ class PostgresStore(StateStore):
     ) -> int:
         """Write a checkpoint: see `StateStore.commit`.
 
-        If the result of the previous commit is unknown, the arguments must be the same. Then the method first
-        checks whether that commit succeeded. If it did, nothing is written.
+        After a commit with an unknown result, the arguments must be those of that commit. Then the method
+        first checks whether that commit succeeded. If it did, nothing is written.
         """
         if self._doubtful and self._is_committed():
             return self._newest()

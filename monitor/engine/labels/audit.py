@@ -7,8 +7,7 @@ Windows are never labelled completely, so their intervals cannot be compared wit
 confidences of *any* rows give such an interval. The audit divides the labelled rows of a model into batches
 of exactly 30, in the order in which their labels came. For each batch it computes the exact interval of the
 number of right answers, from the Poisson-binomial distribution of the rows' confidences (Kivimäki et al.,
-section 4.2), and checks whether the interval contains the true number. It reports the share of batches whose
-interval does.
+section 4.2). It reports the share of batches whose interval contains the true number.
 
 **Assumption.** Given the score, the choice of rows for labelling does not depend on whether the answer was
 right. Labels requested for low scores do no harm, because the audit uses the confidences of the labelled

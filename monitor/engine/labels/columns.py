@@ -279,13 +279,13 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The largest time of all answers so far, at each answer of the last step."""
+    """The answers' clock: at each answer of the last step, the largest time of an answer so far."""
 
     sequence: Ints
     time: Floats
 
     def at(self, sequence: Ints) -> Floats:
-        """Return the largest time so far at the answers with these sequence numbers."""
+        """Return the time of the clock at the answers with these sequence numbers, (n,), in seconds."""
         place = np.searchsorted(self.sequence, sequence)
         return self.time[np.minimum(place, len(self.time) - 1)]
 
@@ -301,7 +301,7 @@ class Horizon:
         return np.abs(lag) <= self.seconds
 
     def is_outdated(self, label_time: Floats, clock: Floats | float) -> NDArray[np.bool_]:
-        """Return whether labels are too old: their time is more than a horizon before the answers' clock.
+        """Return whether labels are too old: more than a horizon older than the newest answer.
 
         The comparison rounds times to steps of a hundredth of the horizon. So one check of all labels in each
         step gives the same result as a check at each record.

@@ -72,7 +72,8 @@ class LabelJoin:
         The largest number of stored labels, 0 to 500 million; new labels overwrite the oldest. At least 1,000
         are always stored.
     series_per_answer : int
-        The number of series that an answer counts in: its model, and one group for each watched group name.
+        The number of series that an answer counts in: its model, and one group for each group name of the
+        task.
     max_bytes : int, optional
         The largest size of answers and labels together. If they would take more, both numbers are reduced by
         the same factor. An answer takes at most 88 bytes, 16 more for each group, 8 + 4 K more if K scores

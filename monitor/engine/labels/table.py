@@ -48,8 +48,8 @@ def _longer(column: NDArray[Any], capacity: int) -> NDArray[Any]:
 class BoundedTable:
     """A ring table of rows with unique keys.
 
-    A row has an index, by which columns are read, until it is overwritten. It also has a number: it counts
-    all rows ever added, also before a restart.
+    A row has an index, by which its columns are read, until a new row overwrites it. It also has a number,
+    which counts all rows ever added, also before a restart.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ odds of 20 to 1 for the bet's shift, δ beyond the tolerance, against the edge o
 with odds of 20 to 1 for the edge against the shift, on later labels, with the tolerance of the new
 calibration or prediction. So trust returns if the estimate lies within the tolerance, even if a small bias is
 left. If the estimate is still wrong by δ beyond the tolerance, trust returns with a probability of at most
-5 %, for a prediction at most 5 % at each close. Meanwhile the test for a loss also restarts. If it fails
+5 % (for a prediction, at each close of a window). Meanwhile the test for a loss also restarts. If it fails
 first, trust needs another recalibration or prediction.
 
 **Assumptions.** Given the score, the choice of rows for labelling does not depend on whether the answer was

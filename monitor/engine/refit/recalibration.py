@@ -127,9 +127,9 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
     The two calibrations are compared by their log-likelihood on the n labelled rows on which the present
     calibration was not fitted. The new one is cross-fitted: each row is predicted by a fit on the reference
     and on other labelled rows (`monitor.stats.calibration.refitted`). While labels have not contradicted the
-    present calibration, the rows of the reference get enough weight to make the standard error of the new
-    calibration at most `AS_SURE` times that of the present one. If no weight is enough, they get full weight.
-    The new calibration replaces the present one in three cases:
+    present calibration, the new one needs a standard error of at most `AS_SURE` times that of the present
+    one. The rows of the reference get the weight that this takes, and at most full weight. The new
+    calibration replaces the present one in three cases:
 
     * Labels have contradicted the present calibration, and the rows favour the new one.
     * Labels have not contradicted the present calibration, and the rows favour the new one by more than ln n
