@@ -33,7 +33,7 @@ _BOUND = (
 
 
 class RequestTable:
-    """The command's access to the table: it inserts a request, and collects the answer.
+    """A command's access to the table of requests: it inserts a request, and collects the answer.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class RequestTable:
 
 
 class PolledRequests:
-    """The agent's access to the table: a `RequestBox` whose separate thread reads and writes the rows.
+    """The agent's access to the table of requests: a `RequestBox` with a thread that uses the table.
 
     Parameters
     ----------

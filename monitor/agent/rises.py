@@ -82,7 +82,10 @@ class RisingShares:
             )
 
     def marked(self, view: EngineView) -> EngineView:
-        """Return the view with the number of answers of each model whose answers were all certain so far."""
+        """Return the view with the number of answers of each model whose answers were all certain.
+
+        See `check_scores` for the definition of a certain answer.
+        """
         certain = {name: rows for name, rows in self._certain.items() if rows >= _FEWEST}
         if not certain:
             return view

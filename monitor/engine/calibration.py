@@ -291,7 +291,7 @@ class ActiveCalibration:
         return calibrate(self.baseline, window.scores)
 
     def begin_baseline(self) -> ActiveCalibration:
-        """Return a copy for a new baseline, in which charts judge the errors of the present calibration."""
+        """Return a copy for a new baseline, in which charts judge the present calibration's errors."""
         return replace(self, baseline=None)
 
     def adapted_by(self, evaluation: Evaluation) -> ActiveCalibration:

@@ -323,7 +323,7 @@ class Series:
         return closed
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of positions in a partition: another agent read the records in between."""
+        """Begin a new range of the partition's positions, because another agent read records in between."""
         if self._windows.interrupt(partition):
             self.changed = True
 

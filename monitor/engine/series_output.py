@@ -339,7 +339,7 @@ def _more(e: MetricEstimate) -> list[int]:
 
 
 def estimates_from(state: Sequence[SavedEstimate]) -> tuple[MetricEstimate, ...]:
-    """Return the estimates from the result of `plain_estimates`."""
+    """Convert the result of `plain_estimates` back to estimates."""
     return tuple(
         replace(MetricEstimate(metric, tag, _result(written), *_of_few(*more)), at_close=_at_close(written))
         for metric, tag, written, *more in state

@@ -411,7 +411,7 @@ class WindowLogic:
         return min(size - self._count - 1, aged, len(arrival))
 
     def interrupt(self, partition: str) -> bool:
-        """Begin a new range of positions in a partition, because another agent read the records in between.
+        """Begin a new range of the partition's positions, because another agent read records in between.
 
         Return False, and do nothing, if the open window has no rows of the partition.
         """

@@ -27,8 +27,8 @@ _ROWS_AT_ONCE = 1 << 16  # of a ring in one step: some ten milliseconds
 class Ageing:
     """Finds and removes the old rows of a task's ring tables.
 
-    Rows have no stored time of arrival. Instead, this object notes from time to time how many rows each ring
-    has received.
+    Rows have no stored time of arrival. Instead, this object records from time to time how many rows each
+    ring has received.
 
     Parameters
     ----------
@@ -72,7 +72,10 @@ class Ageing:
         return {k: min(n, self._rings[k].span[1]) for k, n in numbers.items() if k in self._rings}
 
     def snapshot(self) -> Marks:
-        """Return the noted times and row counts; the last entry holds the numbers of removed rows."""
+        """Return the state: times, each with the number of rows that each ring had received until then.
+
+        The last entry holds the numbers of removed rows instead.
+        """
         return [*((time, dict(numbers)) for time, numbers in self._marks), (0.0, dict(self._gone))]
 
     def step(self, now: float) -> Iterator[tuple[str, Ints]]:

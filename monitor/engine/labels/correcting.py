@@ -144,7 +144,7 @@ class Correcting:
         return known
 
     def announce(self, row: int) -> None:
-        """Note that another calibration gives the confidences of the series' rows from this one on."""
+        """Record that the confidences of the series' rows from `row` on come from a new calibration."""
         first = row if self._changing is None else self._changing[0]
         self._changing = first, row
 

@@ -263,7 +263,7 @@ class RevisionsLogic:
         return reports
 
     def counts(self) -> RevisionsState:
-        """Return the state without the lines, for a store that has them as reports."""
+        """Return the state without the lines, because a store has them in its table of reports."""
         kept = list(self._kept.values())
         keys = np.array(list(self._kept), dtype=np.int64).reshape(-1, 2)
         return RevisionsState(

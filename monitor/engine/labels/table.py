@@ -95,7 +95,7 @@ class BoundedTable:
 
     @staticmethod
     def bytes_per_row(columns: Mapping[str, DTypeLike]) -> int:
-        """Return the largest memory of one row of a full table, in bytes, with its part of the hash table.
+        """Return the largest number of bytes that a row of a full table takes, including the hash table.
 
         Examples
         --------
@@ -283,11 +283,11 @@ class BoundedTable:
         return RingChange(name, self._base + start, rows, changed, self._oldest, wiped)
 
     def confirm(self) -> None:
-        """Note that the last result of `changes` is saved."""
+        """Record that the last result of `changes` has been saved."""
         self._unconfirmed = None
 
     def retract(self) -> None:
-        """Note that the last result of `changes` could not be saved; the next one includes it."""
+        """Record that the last result of `changes` could not be saved. The next result includes it."""
         if self._unconfirmed is not None:
             self._saved, touched, wiped = self._unconfirmed
             self._touched = [*touched, *self._touched]

@@ -355,7 +355,7 @@ class TrustLogic:
         return self._last
 
     def snapshot(self) -> TrustState:
-        """Return the bets, the newest rows, and the shift for which trust was lost."""
+        """Return the state of the test, from which `TrustTest.build` can resume."""
         return TrustState(
             epsilon=self._epsilon,
             since=self._since,
