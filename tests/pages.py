@@ -2,7 +2,8 @@
 
 `docs/configuration.md` comes from the configuration's schema, `docs/kinds.md` from the registry's tables,
 `docs/metrics.md` from the table of families and a view in which every family has a sample, `docs/api.md`
-from the public names of `monitor`, `docs/http-api.md` from the definition of the JSON API.
+from the public names of `monitor`, `docs/http-api.md` from the definition of the JSON API, and the schema of
+the chart's values from that of the configuration.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import yaml
 
 import monitor
+from deploy.helm.schema import values_schema
 from monitor.base.registry import TABLES
 from monitor.config.file import schema
 from monitor.config.messages import describe
@@ -372,6 +374,7 @@ def _cell(text: str) -> str:
 
 
 PAGES = {
+    "../deploy/helm/blindsight/values.schema.json": values_schema,
     "api.md": api_page,
     "configuration.md": configuration_page,
     "http-api.md": http_api_page,

@@ -24,50 +24,53 @@ CARRIED = {
     "blindsight-model.json": DEPLOY / "grafana" / "dashboards" / "blindsight-model.json",
 }
 """What stands in the chart as well, because a chart cannot reach outside of its folder."""
-MANIFESTS = {"standalone": "", "sidecar": "sidecar-values.yaml"}
+EXAMPLES = CHART / "ci"
+"""Values for each mode."""
+MANIFESTS = ("standalone", "sidecar")
+"""The examples that are rendered as plain manifests."""
 
 
-def values(file: str) -> dict[str, Any]:
-    """One of the chart's example values."""
-    found: dict[str, Any] = yaml.safe_load((CHART / "ci" / file).read_text(encoding="utf-8"))
-    return found
+def values(path: Path) -> dict[str, Any]:
+    """Return the values of a file."""
+    read: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return read
 
 
-def rendered(chosen: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """The chart's objects with these values, as release `blindsight`, by kind and name."""
-    texts = helm_python.Chart.load(str(CHART)).render(chosen or {}, name="blindsight", namespace="default")
-    found = [
+def rendered(chosen: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the chart's objects with these values, as release `blindsight`, by kind and name."""
+    texts = helm_python.Chart.load(str(CHART)).render(chosen, name="blindsight", namespace="default")
+    objects = [
         each
         for path, text in texts.items()
         if path.endswith(".yaml")
         for each in yaml.safe_load_all(text)
         if each
     ]
-    return sorted(found, key=lambda each: (each["kind"], each["metadata"]["name"]))
+    return sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"]))
 
 
 def chart_file() -> str:
-    """The text of `Chart.yaml` with the version of the agent, which is also the tag of the image."""
+    """Return the text of `Chart.yaml` with the version of the agent, which is also the tag of the image."""
     text = (CHART / "Chart.yaml").read_text(encoding="utf-8")
     text = re.sub(r"^version: .*$", f"version: {__version__}", text, flags=re.MULTILINE)
     return re.sub(r"^appVersion: .*$", f'appVersion: "{__version__}"', text, flags=re.MULTILINE)
 
 
 def manifests() -> dict[Path, str]:
-    """The plain manifests with their texts: no object of an operator, no label of Helm's."""
-    found = {}
-    for name, file in MANIFESTS.items():
+    """Return the plain manifests with their texts: no object of an operator, no label of Helm's."""
+    texts = {}
+    for name in MANIFESTS:
         objects = [
             each
-            for each in rendered(values(file) if file else {})
+            for each in rendered(values(EXAMPLES / f"{name}-values.yaml"))
             if "monitoring.coreos" not in each["apiVersion"]
         ]
         text = "".join(
             "---\n" + yaml.dump(_plain(each), Dumper=_Blocks, sort_keys=False, width=110) for each in objects
         )
         head = "# Written by `python -m deploy.helm.render` from the chart: change that, or a copy.\n"
-        found[DEPLOY / "kubernetes" / f"{name}.yaml"] = head + text
-    return found
+        texts[DEPLOY / "kubernetes" / f"{name}.yaml"] = head + text
+    return texts
 
 
 class _Blocks(yaml.SafeDumper):
@@ -84,12 +87,12 @@ def _text(dumper: _Blocks, text: str) -> yaml.ScalarNode:
 _Blocks.add_representer(str, _text)
 
 
-def _plain(found: Any) -> Any:
-    if isinstance(found, dict):
+def _plain(node: Any) -> Any:
+    if isinstance(node, dict):
         helms = ("helm.sh/chart", "app.kubernetes.io/managed-by", "checksum/config")
-        kept = {key: _plain(value) for key, value in found.items() if key not in helms}
+        kept = {key: _plain(value) for key, value in node.items() if key not in helms}
         return {key: value for key, value in kept.items() if not (key == "annotations" and value == {})}
-    return [_plain(each) for each in found] if isinstance(found, list) else found
+    return [_plain(each) for each in node] if isinstance(node, list) else node
 
 
 def main() -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
@@ -22,13 +24,9 @@ from monitor.config.root import listen_address
 from tests.deploy.operator_schemas import SPECS, resource
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-VALUES = (
-    "",
-    "sidecar-values.yaml",
-    "everything-values.yaml",
-    "standby-values.yaml",
-    "standby-posts-values.yaml",
-)
+FILES = {path.stem: path for path in sorted(render.EXAMPLES.glob("*.yaml"))}
+VALUES = tuple(FILES)
+SCHEMA = json.loads((render.CHART / "values.schema.json").read_text(encoding="utf-8"))
 KUBERNETES = "1.30"
 OPERATORS = "monitoring.coreos.com/v1"
 """Its resources are no part of Kubernetes' own schemas: `operator_schemas` has what we use of them."""
@@ -38,9 +36,13 @@ rules: {line-length: {max: 125}, document-start: disable, comments: disable, bra
 """
 
 
+def values_of(file: str) -> dict[str, Any]:
+    return render.values(FILES[file])
+
+
 @cache
 def _rendered(file: str) -> list[dict[str, Any]]:
-    return render.rendered(render.values(file) if file else {})
+    return render.rendered(values_of(file))
 
 
 def chosen(file: str) -> list[dict[str, Any]]:
@@ -55,7 +57,7 @@ def only(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("file", VALUES)
 def test_the_chart_lints_strictly(file: str) -> None:
-    result = helm_python.lint(str(render.CHART), strict=True)
+    result = helm_python.lint(str(render.CHART), values_of(file), strict=True)
     assert result["errors"] == []
     assert chosen(file)
 
@@ -103,7 +105,7 @@ def test_every_kind_of_the_operators_is_rendered_and_the_shipped_rules_are_valid
 def test_a_fault_in_a_resource_of_the_operators_is_found(
     kind: str, spoil: Callable[[Any], Any], message: str
 ) -> None:
-    [manifest] = [each for file in VALUES[1:] for each in chosen(file) if each["kind"] == kind]
+    [manifest] = [each for file in VALUES for each in chosen(file) if each["kind"] == kind]
     spoil(manifest["spec"])
     with pytest.raises(jsonschema.ValidationError, match=message):
         jsonschema.validate(manifest, resource(kind))
@@ -112,9 +114,20 @@ def test_a_fault_in_a_resource_of_the_operators_is_found(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"mode": "daemonset"}, "mode"),
-        ({"config": {"export": {"listen": "0.0.0.0:8080"}}}, "listen"),
-        ({"ingestPort": 70000}, "ingestPort"),
+        ({"mode": "daemonset"}, "at '/mode': value must be one of 'standalone', 'sidecar', 'standby'"),
+        (
+            {"config": {"export": {"listen": "0.0.0.0:8080"}}},
+            "at '/config/export/listen': '0.0.0.0:8080' does not match pattern ':9109$'",
+        ),
+        ({"ingestPort": 70000}, "at '/ingestPort': maximum: got 70,000, want 65,535"),
+        (
+            {"config": {"sources": [{"kind": "kafa"}]}},
+            "at '/config/sources/0/kind': value must be one of 'file', 'http', 'kafka', 'redis'",
+        ),
+        (
+            {"config": {"tasks": {"toxicity": {"window": {"size": 3}}}}},
+            "at '/config/tasks/toxicity/window/size': minimum: got 3, want 10",
+        ),
         (
             {"mode": "standby"},
             "config.store.postgres: missing; in mode standby both agents need one database",
@@ -140,7 +153,74 @@ def test_a_fault_in_a_resource_of_the_operators_is_found(
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(helm_python.HelmError, match=message):
+    with pytest.raises(helm_python.HelmError, match=re.escape(message)):
+        render.rendered(merged(values_of("standalone-values"), values))
+
+
+def merged(values: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Return values with others over them, as Helm merges files."""
+    joined = dict(values)
+    for key, value in others.items():
+        both = isinstance(value, dict) and isinstance(joined.get(key), dict)
+        joined[key] = merged(joined[key], value) if both else value
+    return joined
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {},
+            "config.tasks: missing; name your task and its classes, such as "
+            "config: {tasks: {spam: {classes: [ham, spam]}}}",
+        ),
+        (
+            {"config": {"tasks": {"spam": {"classes": ["ham", "spam"]}}}},
+            "config.sources: missing; say where predictions come from, such as "
+            'config: {sources: [{kind: kafka, brokers: ["kafka:9092"], topics: [predictions, labels]}]}',
+        ),
+    ],
+)
+def test_the_chart_has_no_tasks_and_no_sources_of_its_own(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=re.escape(message)):
+        render.rendered(values)
+
+
+def test_the_tasks_of_a_user_are_the_only_tasks() -> None:
+    values = values_of("standalone-values")
+    values["config"]["tasks"] = {"spam": {"classes": ["ham", "spam"]}}
+    [text] = [each["data"]["config.yaml"] for each in render.rendered(values) if each["kind"] == "ConfigMap"]
+    assert yaml.safe_load(text)["tasks"] == values["config"]["tasks"]
+
+
+def test_the_schema_takes_what_the_agent_takes() -> None:
+    """The example has every key; a number may be a variable of the environment."""
+    example = yaml.safe_load((DEPLOY.parent / "config.example.yaml").read_text(encoding="utf-8"))
+    example["export"]["listen"] = "0.0.0.0:9109"
+    example["tasks"]["toxicity"]["window"]["size"] = "${SIZE}"
+    jsonschema.validate({"mode": "standalone", "image": {"repository": "r"}, "config": example}, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        *("image", "sidecar", "persistence", "serviceAccount", "serviceMonitor", "prometheusRule"),
+        *("dashboards", "networkPolicy"),
+        *("config", "config.tasks.toxicity", "config.tasks.toxicity.reference", "config.sources.0"),
+        *("config.store", "config.export"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_its_place(path: str) -> None:
+    values = merged(values_of("standalone-values"), {"config": {"store": {}, "export": {}}})
+    place: Any = values
+    for key in path.split(".") if path else ():
+        place = place[int(key)] if isinstance(place, list) else place.setdefault(key, {})
+    place["replicaz"] = 2
+    at = "/" + path.replace(".", "/") if path else ""
+    with pytest.raises(
+        helm_python.HelmError, match=f"at '{at}': additional properties 'replicaz' not allowed"
+    ):
         render.rendered(values)
 
 
@@ -170,7 +250,7 @@ def test_the_pod_is_confined_probed_and_bounded(file: str) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     probes = {name: agent[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
-    waits = {"/-/healthy"} if file == "standby-values.yaml" else {"/-/healthy", "/-/ready"}
+    waits = {"/-/healthy"} if file == "standby-values" else {"/-/healthy", "/-/ready"}
     assert {probe["path"] for probe in probes.values()} == waits
     assert {probe["port"] for probe in probes.values()} == {"metrics"}
     schemes = {probe.get("scheme", "HTTP") for probe in probes.values()}
@@ -186,7 +266,7 @@ def test_the_pod_is_confined_probed_and_bounded(file: str) -> None:
 
 
 def test_standalone_keeps_its_state_and_lets_in_only_who_may() -> None:
-    objects = chosen("everything-values.yaml")
+    objects = chosen("everything-values")
     [claim] = only(objects, "StatefulSet")["spec"]["volumeClaimTemplates"]
     assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
     policy = only(objects, "NetworkPolicy")["spec"]
@@ -200,7 +280,7 @@ def test_standalone_keeps_its_state_and_lets_in_only_who_may() -> None:
 
 def test_of_two_agents_on_one_database_both_count_as_up() -> None:
     """`helm --wait` and a rollout wait for pods that are ready, which one that waits for its lease is not."""
-    workload = only(chosen("standby-values.yaml"), "Deployment")["spec"]
+    workload = only(chosen("standby-values"), "Deployment")["spec"]
     pod = workload["template"]["spec"]
     assert workload["replicas"] == 2
     assert pod["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/-/healthy"
@@ -210,7 +290,7 @@ def test_of_two_agents_on_one_database_both_count_as_up() -> None:
 
 def test_posts_reach_the_one_of_two_agents_that_works() -> None:
     """The other one does not listen; a rollout of pods of which one is never ready must not wait for it."""
-    objects = chosen("standby-posts-values.yaml")
+    objects = chosen("standby-posts-values")
     workload = only(objects, "Deployment")["spec"]
     agent = workload["template"]["spec"]["containers"][0]
     assert workload["replicas"] == 2
@@ -224,14 +304,14 @@ def test_posts_reach_the_one_of_two_agents_that_works() -> None:
 
 
 def test_an_agent_that_waits_gets_a_folder_where_it_writes_reports() -> None:
-    values = render.values("standby-values.yaml")
+    values = values_of("standby-values")
     values["config"]["reports"] = {"path": "/var/lib/blindsight/windows.ndjson"}
     pod = only(render.rendered(values), "Deployment")["spec"]["template"]["spec"]
     assert {"name": "data", "emptyDir": {"sizeLimit": "2Gi"}} in pod["volumes"]
 
 
 def test_a_sidecar_shares_a_folder_with_the_model() -> None:
-    objects = chosen("sidecar-values.yaml")
+    objects = chosen("sidecar-values")
     containers = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     assert [each["name"] for each in containers] == ["blindsight", "model"]
     folders = [
@@ -242,7 +322,7 @@ def test_a_sidecar_shares_a_folder_with_the_model() -> None:
 
 
 def test_operators_get_the_same_rules_and_the_job_that_they_select() -> None:
-    objects = chosen("everything-values.yaml")
+    objects = chosen("everything-values")
     shipped = yaml.safe_load((DEPLOY / "prometheus" / "blindsight.rules.yaml").read_text(encoding="utf-8"))
     assert only(objects, "PrometheusRule")["spec"] == shipped
     monitor = only(objects, "ServiceMonitor")
@@ -260,9 +340,7 @@ def test_what_the_chart_carries_and_the_plain_manifests_are_up_to_date() -> None
     for name, source in render.CARRIED.items():
         carried = render.CHART / "files" / name
         assert carried.read_text("utf-8") == source.read_text("utf-8"), "run python -m deploy.helm.render"
-    boards = [
-        each for each in chosen("everything-values.yaml") if each["metadata"]["name"].endswith("dashboards")
-    ]
+    boards = [each for each in chosen("everything-values") if each["metadata"]["name"].endswith("dashboards")]
     assert boards[0]["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert {key for key in render.CARRIED if key.endswith(".json")} == boards[0]["data"].keys()
     assert (render.CHART / "Chart.yaml").read_text("utf-8") == render.chart_file(), (

@@ -30,7 +30,8 @@ def test_the_page_quotes_the_kept_output_and_the_chart_stays_above_it() -> None:
     assert text.strip() in (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
     [row] = [line.split() for line in text.splitlines() if line.split()[:2] == ["10", "1,000"]]
     cores, resident, store = float(row[2]), float(row[3]) * 1e6, float(row[4]) * 1e6
-    [workload] = [each for each in render.rendered() if each["kind"] == "StatefulSet"]
+    objects = render.rendered(render.values(render.EXAMPLES / "standalone-values.yaml"))
+    [workload] = [each for each in objects if each["kind"] == "StatefulSet"]
     resources = workload["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert int(re.sub(r"m$", "", resources["requests"]["cpu"])) / 1000 >= 2 * cores
     assert resources["requests"]["memory"] == "512Mi"
