@@ -24,9 +24,12 @@ from monitor.config.root import listen_address
 from tests.deploy.operator_schemas import SPECS, resource
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-FILES = {path.stem: path for path in sorted(render.EXAMPLES.glob("*.yaml"))}
+FOLDERS = (render.EXAMPLES, Path(__file__).parent / "helm" / "values")
+FILES = {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.yaml"))}
 VALUES = tuple(FILES)
 SCHEMA = json.loads((render.CHART / "values.schema.json").read_text(encoding="utf-8"))
+ENVIRONMENT = {"WINDOW_SIZE": "1000", "REDIS_HOST": "redis"}
+"""The variables in the values."""
 KUBERNETES = "1.30"
 OPERATORS = "monitoring.coreos.com/v1"
 """Its resources are no part of Kubernetes' own schemas: `operator_schemas` has what we use of them."""
@@ -225,8 +228,15 @@ def test_an_unknown_key_is_refused_with_its_place(path: str) -> None:
 
 
 @pytest.mark.parametrize("file", VALUES)
-def test_the_configuration_in_it_is_one_that_the_agent_takes(file: str, tmp_path: Path) -> None:
+def test_the_configuration_in_it_is_one_that_the_agent_takes(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     maps = [each for each in chosen(file) if each["kind"] == "ConfigMap" and "config.yaml" in each["data"]]
+    if values_of(file).get("existingConfigMap"):
+        assert maps == []
+        return
+    for variable in ENVIRONMENT.items():
+        monkeypatch.setenv(*variable)
     path = tmp_path / "config.yaml"
     path.write_text(maps[0]["data"]["config.yaml"].replace("/etc/blindsight-secrets", str(tmp_path)), "utf-8")
     (tmp_path / "token").write_text("0123456789abcdef0123", encoding="utf-8")
@@ -240,7 +250,8 @@ def test_the_configuration_in_it_is_one_that_the_agent_takes(file: str, tmp_path
 @pytest.mark.parametrize("file", VALUES)
 def test_the_pod_is_confined_probed_and_bounded(file: str) -> None:
     objects = chosen(file)
-    workload = only(objects, "Deployment" if file.startswith(("sidecar", "standby")) else "StatefulSet")
+    mode = values_of(file).get("mode", "standalone")
+    workload = only(objects, "StatefulSet" if mode == "standalone" else "Deployment")
     pod = workload["spec"]["template"]["spec"]
     agent = pod["containers"][0]
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -250,7 +261,8 @@ def test_the_pod_is_confined_probed_and_bounded(file: str) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     probes = {name: agent[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
-    waits = {"/-/healthy"} if file == "standby-values" else {"/-/healthy", "/-/ready"}
+    both_up = mode == "standby" and not values_of(file).get("ingestPort")
+    waits = {"/-/healthy"} if both_up else {"/-/healthy", "/-/ready"}
     assert {probe["path"] for probe in probes.values()} == waits
     assert {probe["port"] for probe in probes.values()} == {"metrics"}
     schemes = {probe.get("scheme", "HTTP") for probe in probes.values()}
@@ -259,7 +271,7 @@ def test_the_pod_is_confined_probed_and_bounded(file: str) -> None:
     assert agent["resources"]["requests"].keys() == {"cpu", "memory"}
     mounts = {mount["mountPath"] for mount in agent["volumeMounts"]}
     assert {"/etc/blindsight", "/tmp"} <= mounts
-    assert ("/var/lib/blindsight" in mounts) == ("standby" not in file), "those write no file"
+    assert ("/var/lib/blindsight" in mounts) == (mode != "standby"), "those write no file"
     claims = {each["metadata"]["name"] for each in workload["spec"].get("volumeClaimTemplates", [])}
     volumes = {each["name"] for each in pod["volumes"]} | claims
     assert {m["name"] for c in pod["containers"] for m in c["volumeMounts"]} <= volumes
@@ -301,6 +313,94 @@ def test_posts_reach_the_one_of_two_agents_that_works() -> None:
     assert [port["port"] for port in only(objects, "Service")["spec"]["ports"]] == [9109, 9108]
     assert agent["securityContext"]["readOnlyRootFilesystem"] is True
     assert [each["name"] for each in workload["template"]["spec"]["volumes"]] == ["config", "tmp", "secrets"]
+
+
+def pod_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the specification of the agent's pod."""
+    [workload] = [each for each in objects if each["kind"] in ("StatefulSet", "Deployment")]
+    pod: dict[str, Any] = workload["spec"]["template"]["spec"]
+    return pod
+
+
+def test_on_openshift_the_cluster_chooses_who_the_pod_runs_as() -> None:
+    ids = {"runAsUser", "runAsGroup", "fsGroup"}
+    assert ids <= pod_of(chosen("standalone-values"))["securityContext"].keys()
+    confined = pod_of(chosen("openshift"))["securityContext"]
+    assert confined == {
+        "runAsNonRoot": True,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def test_a_role_of_the_cloud_is_an_annotation_of_the_service_account() -> None:
+    objects = chosen("cloud-identity")
+    account = only(objects, "ServiceAccount")["metadata"]
+    assert account["annotations"] == {
+        "eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/reader",
+    }
+    assert pod_of(objects)["serviceAccountName"] == account["name"] == "reader"
+    assert pod_of(objects)["containers"][0]["image"] == "registry.example/blindsight:0.2.0-files"
+    assert not [each for each in chosen("without-volume") if each["kind"] == "ServiceAccount"]
+
+
+def test_the_environment_comes_from_values_and_from_secrets() -> None:
+    agent = pod_of(chosen("environment"))["containers"][0]
+    assert agent["env"] == [{"name": "WINDOW_SIZE", "value": "1000"}]
+    assert agent["envFrom"] == [{"secretRef": {"name": "blindsight-environment"}}]
+    assert {"name": "secrets", "mountPath": "/secrets", "readOnly": True} in agent["volumeMounts"]
+
+
+def test_a_container_can_prepare_a_file_before_the_agent_starts() -> None:
+    pod = pod_of(chosen("reference-file"))
+    [first] = pod["initContainers"]
+    assert first["volumeMounts"][0]["name"] in {each["name"] for each in pod["volumes"]}
+    assert pod["priorityClassName"] == "monitoring"
+
+
+def test_a_configuration_and_a_volume_may_be_made_elsewhere() -> None:
+    objects = chosen("existing-configmap")
+    workload = only(objects, "StatefulSet")["spec"]
+    volumes = {each["name"]: each for each in workload["template"]["spec"]["volumes"]}
+    assert volumes["config"]["configMap"] == {"name": "models"}
+    assert volumes["data"]["persistentVolumeClaim"] == {"claimName": "models-state"}
+    assert "volumeClaimTemplates" not in workload
+    assert (
+        "annotations" not in workload["template"]["metadata"]
+        or not workload["template"]["metadata"]["annotations"]
+    ), "the chart cannot see when that configuration changes"
+
+
+def test_without_a_volume_the_state_ends_with_the_pod() -> None:
+    objects = chosen("without-volume")
+    assert {"name": "data", "emptyDir": {"sizeLimit": "2Gi"}} in pod_of(objects)["volumes"]
+    assert "volumeClaimTemplates" not in only(objects, "StatefulSet")["spec"]
+
+
+def test_two_agents_run_on_two_nodes_where_they_can() -> None:
+    selector = {"app.kubernetes.io/name": "blindsight", "app.kubernetes.io/instance": "blindsight"}
+    [preferred] = pod_of(chosen("standby-values"))["affinity"]["podAntiAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert preferred["podAffinityTerm"] == {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": selector},
+    }
+    assert "affinity" not in pod_of(chosen("standalone-values")), "one agent has nobody to avoid"
+    assert pod_of(chosen("standby-zones"))["topologySpreadConstraints"] == [
+        {
+            "maxSkew": 1,
+            "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": selector},
+        }
+    ]
+    values = values_of("standby-zones")
+    values["topologySpreadConstraints"][0]["labelSelector"] = {"matchLabels": {"team": "ml"}}
+    values["affinity"] = {"nodeAffinity": {}}
+    pod = pod_of(render.rendered(values))
+    assert pod["topologySpreadConstraints"][0]["labelSelector"] == {"matchLabels": {"team": "ml"}}
+    assert pod["affinity"] == {"nodeAffinity": {}}
 
 
 def test_an_agent_that_waits_gets_a_folder_where_it_writes_reports() -> None:

@@ -58,7 +58,9 @@ true
 {{- define "blindsight.pod" -}}
 metadata:
   annotations:
+    {{- if not .Values.existingConfigMap }}
     checksum/config: {{ toYaml .Values.config | sha256sum }}
+    {{- end }}
     {{- with .Values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -74,13 +76,13 @@ spec:
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets: {{- toYaml . | nindent 4 }}
   {{- end }}
-  securityContext:
-    runAsNonRoot: true
-    runAsUser: 65532
-    runAsGroup: 65532
-    fsGroup: 65532
-    fsGroupChangePolicy: OnRootMismatch
-    seccompProfile: {type: RuntimeDefault}
+  {{- with .Values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  securityContext: {{- include "blindsight.podSecurityContext" . | nindent 4 }}
+  {{- with .Values.initContainers }}
+  initContainers: {{- toYaml . | nindent 4 }}
+  {{- end }}
   containers:
     - name: blindsight
       image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
@@ -111,6 +113,9 @@ spec:
       {{- with .Values.extraEnv }}
       env: {{- toYaml . | nindent 8 }}
       {{- end }}
+      {{- with .Values.extraEnvFrom }}
+      envFrom: {{- toYaml . | nindent 8 }}
+      {{- end }}
       resources: {{- toYaml .Values.resources | nindent 8 }}
       volumeMounts:
         - {name: config, mountPath: /etc/blindsight, readOnly: true}
@@ -129,7 +134,7 @@ spec:
     {{- end }}
   volumes:
     - name: config
-      configMap: {name: {{ include "blindsight.name" . }}}
+      configMap: {name: {{ .Values.existingConfigMap | default (include "blindsight.name" .) }}}
     - name: tmp
       emptyDir: {sizeLimit: 100Mi}
     {{- if eq .Values.mode "sidecar" }}
@@ -139,6 +144,9 @@ spec:
     {{- if and (include "blindsight.files" .) (or (ne .Values.mode "standalone") (not .Values.persistence.enabled)) }}
     - name: data
       emptyDir: {sizeLimit: {{ .Values.persistence.size }}}
+    {{- else if and (eq .Values.mode "standalone") .Values.persistence.existingClaim }}
+    - name: data
+      persistentVolumeClaim: {claimName: {{ .Values.persistence.existingClaim }}}
     {{- end }}
     {{- with .Values.extraVolumes }}
     {{- toYaml . | nindent 4 }}
@@ -149,7 +157,34 @@ spec:
   {{- with .Values.tolerations }}
   tolerations: {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with .Values.affinity }}
-  affinity: {{- toYaml . | nindent 4 }}
+  {{- if .Values.affinity }}
+  affinity: {{- toYaml .Values.affinity | nindent 4 }}
+  {{- else if eq .Values.mode "standby" }}
+  affinity:
+    podAntiAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+        - weight: 100
+          podAffinityTerm:
+            topologyKey: kubernetes.io/hostname
+            labelSelector:
+              matchLabels: {{- include "blindsight.selector" . | nindent 16 }}
   {{- end }}
+  {{- if .Values.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- range .Values.topologySpreadConstraints }}
+    - {{- toYaml . | nindent 6 }}
+      {{- if not .labelSelector }}
+      labelSelector:
+        matchLabels: {{- include "blindsight.selector" $ | nindent 10 }}
+      {{- end }}
+    {{- end }}
+  {{- end }}
+{{- end -}}
+
+{{- define "blindsight.podSecurityContext" -}}
+{{- if or .Values.openshift (.Capabilities.APIVersions.Has "security.openshift.io/v1") -}}
+{{- toYaml (omit .Values.podSecurityContext "runAsUser" "runAsGroup" "fsGroup") -}}
+{{- else -}}
+{{- toYaml .Values.podSecurityContext -}}
+{{- end -}}
 {{- end -}}
