@@ -85,7 +85,9 @@ VALUES: dict[str, Schema] = {
     "podMonitor": MONITOR,
     "prometheusRule": section(enabled=FLAG, labels=TEXTS),
     "dashboards": section(enabled=FLAG, labels=TEXTS, annotations=TEXTS),
-    "networkPolicy": section(enabled=FLAG, metricsFrom=OBJECTS, ingestFrom=OBJECTS, egress=OBJECTS),
+    "networkPolicy": section(
+        enabled=FLAG, metricsFrom=OBJECTS, ingestFrom=OBJECTS, egressFromConfig=FLAG, egress=OBJECTS
+    ),
 }
 
 

@@ -290,6 +290,44 @@ def test_standalone_keeps_its_state_and_lets_in_only_who_may() -> None:
     assert [port["port"] for port in only(objects, "Service")["spec"]["ports"]] == [9109, 9108]
 
 
+def egress_ports(objects: list[dict[str, Any]]) -> list[set[int]]:
+    """Return the ports of each rule of the policy after the rule for DNS."""
+    rules = only(objects, "NetworkPolicy")["spec"]["egress"]
+    assert [port["port"] for port in rules[0]["ports"]] == [53, 53]
+    return [{port["port"] for port in rule["ports"]} for rule in rules[1:]]
+
+
+def test_the_policy_lets_out_to_each_source_sink_and_store() -> None:
+    assert egress_ports(chosen("every-sink")) == [{*range(1101, 1113), 6379, 443}]
+    ports = {"standalone-values": {9092}, "environment": {6380}, "cloud-identity": {9093, 443}}
+    for file, expected in ports.items():
+        assert egress_ports(chosen(file)) == [expected], file
+    assert egress_ports(chosen("standby-values")) == [{9092, 5432}], "the database is a store"
+    values = merged(
+        values_of("every-sink"),
+        {"networkPolicy": {"egressFromConfig": False, "egress": [{"ports": [{"port": 9093}]}]}},
+    )
+    assert egress_ports(render.rendered(values)) == [{9093}]
+
+
+def test_the_policy_knows_the_usual_port_of_an_address_without_one() -> None:
+    values = merged(
+        values_of("standalone-values"),
+        {
+            "config": {
+                "sources": [
+                    {"kind": "kafka", "brokers": ["${BROKER}"], "topics": ["answers"]},
+                    {"kind": "sql", "dsn": "host=db", "table": "t", "cursor": "c"},
+                    {"kind": "sql", "driver": "other", "name": "m", "dsn": "db", "table": "t", "cursor": "c"},
+                ],
+                "alertmanager": {"urls": ["http://alerts"]},
+                "store": {"path": None, "postgres": "postgresql://agent@a,b:6432/monitoring"},
+            }
+        },
+    )
+    assert egress_ports(render.rendered(values)) == [{9092, 5432, 6432, 80}], "and no other driver's"
+
+
 def test_of_two_agents_on_one_database_both_count_as_up() -> None:
     """`helm --wait` and a rollout wait for pods that are ready, which one that waits for its lease is not."""
     workload = only(chosen("standby-values"), "Deployment")["spec"]

@@ -188,3 +188,38 @@ spec:
 {{- toYaml .Values.podSecurityContext -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* The port of an address, host:port or a URL or a text such as "host=db port=5433"; `standard` if it has none. */}}
+{{- define "blindsight.port" -}}
+{{- $host := regexReplaceAll "^[a-z0-9+]+://" .address "" | splitList "/" | first | splitList "@" | last -}}
+{{- regexFind "[0-9]+" (regexFind "\\bport=[0-9]+" .address | default (regexFind ":[0-9]+$" $host)) | default (printf "%v" .standard) }}
+{{ end -}}
+
+{{- /* The ports of all sources, sinks and stores of the configuration, one a line. */}}
+{{- define "blindsight.ports" -}}
+{{- $kafkas := list (.reports | default dict).kafka (.rejects | default dict).kafka -}}
+{{- $urls := list -}}
+{{- range .sources -}}
+{{- $options := .options | default dict -}}
+{{- if eq .kind "kafka" -}}{{- $kafkas = append $kafkas . -}}
+{{- else if eq .kind "redis" -}}{{- if not (hasPrefix "unix:" .url) }}{{ include "blindsight.port" (dict "address" .url "standard" 6379) }}{{ end -}}
+{{- else if eq .kind "sql" -}}
+{{- $driver := .driver | default "psycopg" -}}
+{{- if not (hasPrefix "sqlite3" $driver) -}}
+{{- $standard := hasPrefix "psycopg" $driver | ternary 5432 "" -}}
+{{- include "blindsight.port" (dict "address" (.dsn | default "") "standard" ($options.port | default $standard)) -}}
+{{- end -}}
+{{- else if and (eq .kind "file") (contains "://" .path) -}}{{- $urls = append $urls ($options.endpoint_url | default .path) -}}
+{{- end -}}
+{{- end -}}
+{{- range compact $kafkas -}}
+{{- range .brokers }}{{ include "blindsight.port" (dict "address" . "standard" 9092) }}{{ end -}}
+{{- end -}}
+{{- range concat $urls ((.alertmanager | default dict).urls | default list) (list ((.export | default dict).otlp | default dict).url) | compact -}}
+{{- include "blindsight.port" (dict "address" . "standard" (hasPrefix "http://" . | ternary 80 443)) -}}
+{{- end -}}
+{{- with (.store | default dict).postgres -}}
+{{- $hosts := regexReplaceAll "^[a-z]+://" . "" | splitList "/" | first | splitList "@" | last -}}
+{{- range contains "=" . | ternary (list .) (splitList "," $hosts) }}{{ include "blindsight.port" (dict "address" . "standard" 5432) }}{{ end -}}
+{{- end -}}
+{{- end -}}
