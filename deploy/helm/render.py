@@ -14,12 +14,12 @@ from typing import Any
 import helm_python
 import yaml
 
+from deploy.helm.alerts import alerts
 from monitor import __version__
 
 DEPLOY = Path(__file__).parents[1]
 CHART = DEPLOY / "helm" / "blindsight"
 CARRIED = {
-    "blindsight.rules.yaml": DEPLOY / "prometheus" / "blindsight.rules.yaml",
     "blindsight-fleet.json": DEPLOY / "grafana" / "dashboards" / "blindsight-fleet.json",
     "blindsight-model.json": DEPLOY / "grafana" / "dashboards" / "blindsight-model.json",
 }
@@ -28,6 +28,14 @@ EXAMPLES = CHART / "ci"
 """Values for each mode."""
 MANIFESTS = ("standalone", "sidecar")
 """The examples that are rendered as plain manifests."""
+
+
+def files() -> dict[Path, str]:
+    """Return the files that are written into the chart, with their texts."""
+    carried = {CHART / "files" / name: source.read_text(encoding="utf-8") for name, source in CARRIED.items()}
+    head = "# Written by `python -m deploy.helm.render` from the rules that `blindsight rules` prints.\n"
+    rules = head + yaml.dump(alerts(), Dumper=_Blocks, sort_keys=False, allow_unicode=True, width=10_000)
+    return carried | {CHART / "files" / "alerts.yaml": rules, CHART / "Chart.yaml": chart_file()}
 
 
 def values(path: Path) -> dict[str, Any]:
@@ -97,9 +105,8 @@ def _plain(node: Any) -> Any:
 
 def main() -> int:
     """The command."""
-    for name, source in CARRIED.items():
-        (CHART / "files" / name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
-    (CHART / "Chart.yaml").write_text(chart_file(), encoding="utf-8")
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")
     for path, text in manifests().items():
         path.write_text(text, encoding="utf-8")
     return 0

@@ -83,7 +83,7 @@ VALUES: dict[str, Schema] = {
     "extraVolumeMounts": OBJECTS,
     "serviceMonitor": MONITOR,
     "podMonitor": MONITOR,
-    "prometheusRule": section(enabled=FLAG, labels=TEXTS),
+    "prometheusRule": section(enabled=FLAG, labels=TEXTS, selector=TEXT, runbooks=TEXT, dashboard=TEXT),
     "dashboards": section(enabled=FLAG, labels=TEXTS, annotations=TEXTS),
     "networkPolicy": section(
         enabled=FLAG, metricsFrom=OBJECTS, ingestFrom=OBJECTS, egressFromConfig=FLAG, egress=OBJECTS

@@ -21,6 +21,7 @@ from yamllint.config import YamlLintConfig
 from deploy.helm import render
 from monitor.config.file import config_from, load_config
 from monitor.config.root import listen_address
+from monitor.export.rules import Format, RuleSettings, paces, rendered, rule_groups
 from tests.deploy.operator_schemas import SPECS, resource
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -108,7 +109,7 @@ def test_every_kind_of_the_operators_is_rendered_and_the_shipped_rules_are_valid
 def test_a_fault_in_a_resource_of_the_operators_is_found(
     kind: str, spoil: Callable[[Any], Any], message: str
 ) -> None:
-    [manifest] = [each for file in VALUES for each in chosen(file) if each["kind"] == kind]
+    manifest = next(each for file in VALUES for each in chosen(file) if each["kind"] == kind)
     spoil(manifest["spec"])
     with pytest.raises(jsonschema.ValidationError, match=message):
         jsonschema.validate(manifest, resource(kind))
@@ -459,10 +460,90 @@ def test_a_sidecar_shares_a_folder_with_the_model() -> None:
     assert only(objects, "PodMonitor")["spec"]["jobLabel"] == "app.kubernetes.io/name"
 
 
-def test_operators_get_the_same_rules_and_the_job_that_they_select() -> None:
+INSTALL = "install the rules that `blindsight rules config.yaml --format operator` prints"
+RULES: dict[str, dict[str, Any]] = {
+    "one task at the defaults": {"tasks": {"spam": {}}},
+    "tasks of one pace": {"tasks": {"spam": {"window": {"size": 20}}, "ham": {}}},
+    "a name that must be escaped": {
+        "tasks": {
+            "chat": {"kind": "arena"},
+            "ha\\m '<b>' & {{ü}}": {
+                "window": {"size": 100, "min_size": 100},
+                "models": {"erm": {"answers_per_day": 2400}, "irm": {"answers_per_day": 4800.5}},
+            },
+            "slow": {"kind": "arena", "window": {"max_age_seconds": 3600}},
+            "spam": {"ssme": {"every_seconds": 14_400}},
+        },
+        "export": {"external_url": "https://models.example/blindsight/"},
+    },
+    "traffic that is partly unknown": {
+        "tasks": {
+            "t": {"models": {"erm": {"answers_per_day": 1e6}, "irm": {}}},
+            "u": {"models": {"erm": {"answers_per_day": 432_000}}, "ssme": {"every_windows": 3000}},
+            "v": {"models": ["erm", "irm"], "window": {"max_age_seconds": 1234.5678}},
+            "w": {"models": {"erm": {"answers_per_day": 3}}, "window": {"size": 30, "max_age_seconds": 1}},
+            "x": {"kind": "arena", "models": ["erm"], "window": {"size": 40, "max_age_seconds": 1}},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_operators_get_the_rules_that_the_command_prints_for_the_same_configuration(name: str) -> None:
+    config = RULES[name]
+    options = {
+        "selector": 'job="models",cluster=~"eu-.*"',
+        "runbooks": "",
+        "dashboard": "https://g.example/d?o=1",
+    }
+    for more in (
+        {},
+        options,
+        options | {"runbooks": "https://wiki.example/", "dashboard": "https://g.example/d"},
+    ):
+        rule = {"enabled": True} | more
+        objects = render.rendered(
+            {"config": config | {"sources": [{"kind": "stdin"}]}, "prometheusRule": rule}
+        )
+        text = next(each["data"]["config.yaml"] for each in objects if each["kind"] == "ConfigMap")
+        read = config_from(yaml.safe_load(text))
+        settings = RuleSettings(paces=paces(read), external_url=read.export.external_url or "", **more)
+        printed = yaml.safe_load(rendered(rule_groups(settings), settings, Format.OPERATOR))
+        assert only(objects, "PrometheusRule")["spec"] == printed["spec"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"existingConfigMap": "models"},
+            "prometheusRule: config.tasks is empty, and the chart cannot read existingConfigMap; " + INSTALL,
+        ),
+        (
+            {"config": {"tasks": {"spam": {"window": {"size": "${SIZE}"}}}, "sources": [{"kind": "stdin"}]}},
+            "prometheusRule: config.tasks.spam has a variable of the environment, which the chart cannot "
+            "read; " + INSTALL,
+        ),
+        (
+            {
+                "config": {
+                    "tasks": {"spam": {}},
+                    "sources": [{"kind": "stdin"}],
+                    "export": {"external_url": "https://${HOST}"},
+                }
+            },
+            "prometheusRule: config.export.external_url has a variable of the environment, which the chart "
+            "cannot read; write the address",
+        ),
+    ],
+)
+def test_rules_that_the_chart_cannot_compute_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=re.escape(message)):
+        render.rendered(values | {"prometheusRule": {"enabled": True}})
+
+
+def test_operators_get_the_job_that_the_rules_select() -> None:
     objects = chosen("everything-values")
-    shipped = yaml.safe_load((DEPLOY / "prometheus" / "blindsight.rules.yaml").read_text(encoding="utf-8"))
-    assert only(objects, "PrometheusRule")["spec"] == shipped
     monitor = only(objects, "ServiceMonitor")
     assert monitor["spec"]["jobLabel"] == "app.kubernetes.io/name"
     service = only(objects, "Service")
@@ -475,17 +556,11 @@ def test_operators_get_the_same_rules_and_the_job_that_they_select() -> None:
 
 
 def test_what_the_chart_carries_and_the_plain_manifests_are_up_to_date() -> None:
-    for name, source in render.CARRIED.items():
-        carried = render.CHART / "files" / name
-        assert carried.read_text("utf-8") == source.read_text("utf-8"), "run python -m deploy.helm.render"
+    for path, text in (render.files() | render.manifests()).items():
+        assert path.read_text("utf-8") == text, "run python -m deploy.helm.render"
     boards = [each for each in chosen("everything-values") if each["metadata"]["name"].endswith("dashboards")]
     assert boards[0]["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert {key for key in render.CARRIED if key.endswith(".json")} == boards[0]["data"].keys()
-    assert (render.CHART / "Chart.yaml").read_text("utf-8") == render.chart_file(), (
-        "run python -m deploy.helm.render"
-    )
-    for path, text in render.manifests().items():
-        assert path.read_text("utf-8") == text, "run python -m deploy.helm.render"
+    assert render.CARRIED.keys() == boards[0]["data"].keys()
 
 
 @pytest.mark.parametrize("name", ["standalone", "sidecar"])
@@ -509,6 +584,8 @@ def yaml_files() -> list[Path]:
 @pytest.mark.parametrize("path", yaml_files(), ids=lambda path: path.name)
 def test_yamllint_finds_nothing(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    long = "rules.yaml" in path.name or "prometheusrule" in path.name  # printed by `blindsight rules`
+    long = (
+        path.name == "alerts.yaml" or "rules.yaml" in path.name or "prometheusrule" in path.name
+    )  # printed by `blindsight rules`
     config = YamlLintConfig(LINT.replace("line-length: {max: 125}", "line-length: disable") if long else LINT)
     assert [f"{problem.line}: {problem.desc}" for problem in linter.run(text, config)] == []
