@@ -20,6 +20,7 @@ TEXT: Schema = {"type": "string"}
 FLAG: Schema = {"type": "boolean"}
 PORT: Schema = {"type": "integer", "minimum": 0, "maximum": 65535}
 TEXTS: Schema = {"type": "object", "additionalProperties": TEXT}
+WEB_PATH: Schema = {"type": "string", "pattern": "^/"}
 OBJECT: Schema = {"type": "object"}
 OBJECTS: Schema = {"type": "array", "items": OBJECT}
 """Kubernetes' own types: its API server checks what they hold."""
@@ -81,6 +82,17 @@ VALUES: dict[str, Schema] = {
     "extraEnvFrom": OBJECTS,
     "extraVolumes": OBJECTS,
     "extraVolumeMounts": OBJECTS,
+    "podDisruptionBudget": section(enabled=FLAG, maxUnavailable={"type": ["integer", "string"]}),
+    "ingress": section(
+        enabled=FLAG, className=TEXT, annotations=TEXTS, host=TEXT, path=WEB_PATH, tls=OBJECTS
+    ),
+    "httpRoute": section(
+        enabled=FLAG,
+        annotations=TEXTS,
+        parentRefs=OBJECTS,
+        hostnames={"type": "array", "items": TEXT},
+        path=WEB_PATH,
+    ),
     "serviceMonitor": MONITOR,
     "podMonitor": MONITOR,
     "prometheusRule": section(enabled=FLAG, labels=TEXTS, selector=TEXT, runbooks=TEXT, dashboard=TEXT),

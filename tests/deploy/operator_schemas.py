@@ -1,9 +1,11 @@
-"""The Prometheus operator's schemas, as far as we use them: names, types, patterns, required fields.
+"""The schemas of the Prometheus operator and of the Gateway API, as far as we use them.
 
 Facts read from the operator's CustomResourceDefinitions (github.com/prometheus-operator/prometheus-operator,
 example/prometheus-operator-crd, Apache-2.0): PrometheusRule of version 0.82.2, complete; ServiceMonitor of
-0.84.1 and PodMonitor of 0.91.0, the fields listed here. An API server drops unknown fields without a word, so
-here anything else is refused: a field that a manifest needs is looked up there and added.
+0.84.1 and PodMonitor of 0.91.0, the fields listed here. HTTPRoute, the fields listed here: version v1 in
+github.com/kubernetes-sigs/gateway-api, config/crd/standard, Apache-2.0, as of August 2026. An API server
+drops unknown fields without a word, so here anything else is refused: a field that a manifest needs is
+looked up there and added.
 """
 
 from __future__ import annotations
@@ -70,7 +72,29 @@ ENDPOINT = {
 }
 SELECTOR = of(matchLabels=TEXTS)
 
+PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
+NAME: Schema = TEXT | {"minLength": 1, "maxLength": 253}
+HOST: Schema = NAME | {"pattern": r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"}
+FILTER = of(
+    "type",
+    type={"enum": ["URLRewrite"]},
+    urlRewrite=of(path=of("type", type={"enum": ["ReplacePrefixMatch"]}, replacePrefixMatch=TEXT)),
+)
+ROUTE_RULE = of(
+    matches=many(of(path=of(type={"enum": ["Exact", "PathPrefix", "RegularExpression"]}, value=TEXT))),
+    filters=many(FILTER),
+    backendRefs=many(of("name", name=NAME, namespace=NAME, port=PORT)),
+)
+
+API_VERSIONS = {"HTTPRoute": "gateway.networking.k8s.io/v1"} | dict.fromkeys(
+    ("PrometheusRule", "ServiceMonitor", "PodMonitor"), "monitoring.coreos.com/v1"
+)
 SPECS: dict[str, Schema] = {
+    "HTTPRoute": of(
+        parentRefs=many(of("name", name=NAME, namespace=NAME, sectionName=NAME)),
+        hostnames=many(HOST) | {"maxItems": 16},
+        rules=many(ROUTE_RULE),
+    ),
     "PrometheusRule": of(groups=many(GROUP)),
     "ServiceMonitor": of(
         "endpoints", "selector", jobLabel=TEXT, selector=SELECTOR, endpoints=many(of(**ENDPOINT))
@@ -81,13 +105,13 @@ SPECS: dict[str, Schema] = {
 
 
 def resource(kind: str) -> Schema:
-    """Return a resource of the operator's, whole."""
+    """Return the schema of a whole resource."""
     return of(
         "apiVersion",
         "kind",
         "metadata",
         "spec",
-        apiVersion={"const": "monitoring.coreos.com/v1"},
+        apiVersion={"const": API_VERSIONS[kind]},
         kind={"const": kind},
         metadata=of("name", name=TEXT, labels=TEXTS),
         spec=SPECS[kind],

@@ -19,10 +19,11 @@ from yamllint import linter
 from yamllint.config import YamlLintConfig
 
 from deploy.helm import render
+from monitor import __version__
 from monitor.config.file import config_from, load_config
 from monitor.config.root import listen_address
 from monitor.export.rules import Format, RuleSettings, paces, rendered, rule_groups
-from tests.deploy.operator_schemas import SPECS, resource
+from tests.deploy.operator_schemas import API_VERSIONS, SPECS, resource
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FOLDERS = (render.EXAMPLES, Path(__file__).parent / "helm" / "values")
@@ -32,8 +33,8 @@ SCHEMA = json.loads((render.CHART / "values.schema.json").read_text(encoding="ut
 ENVIRONMENT = {"WINDOW_SIZE": "1000", "REDIS_HOST": "redis"}
 """The variables in the values."""
 KUBERNETES = "1.30"
-OPERATORS = "monitoring.coreos.com/v1"
-"""Its resources are no part of Kubernetes' own schemas: `operator_schemas` has what we use of them."""
+OPERATORS = set(API_VERSIONS.values())
+"""Their resources are no part of Kubernetes' own schemas: `operator_schemas` has what we use of them."""
 LINT = """
 extends: default
 rules: {line-length: {max: 125}, document-start: disable, comments: disable, braces: disable}
@@ -69,14 +70,14 @@ def test_the_chart_lints_strictly(file: str) -> None:
 @pytest.mark.parametrize("file", VALUES)
 def test_every_object_is_valid(file: str) -> None:
     for each in chosen(file):
-        if each["apiVersion"] == OPERATORS:
+        if each["apiVersion"] in OPERATORS:
             jsonschema.validate(each, resource(each["kind"]))
         else:
             kubernetes_validate.validate(each, KUBERNETES, strict=True)
 
 
 def test_every_kind_of_the_operators_is_rendered_and_the_shipped_rules_are_valid() -> None:
-    rendered = {each["kind"] for file in VALUES for each in chosen(file) if each["apiVersion"] == OPERATORS}
+    rendered = {each["kind"] for file in VALUES for each in chosen(file) if each["apiVersion"] in OPERATORS}
     assert rendered == SPECS.keys()
     shipped = (DEPLOY / "prometheus" / "blindsight.prometheusrule.yaml").read_text(encoding="utf-8")
     jsonschema.validate(yaml.safe_load(shipped), resource("PrometheusRule"))
@@ -96,6 +97,12 @@ def test_every_kind_of_the_operators_is_rendered_and_the_shipped_rules_are_valid
             "PrometheusRule",
             lambda spec: spec["groups"][0]["rules"][0]["labels"].update(n=1),
             "1 is not of type",
+        ),
+        ("HTTPRoute", lambda spec: spec["parentRefs"][0].pop("name"), "'name' is a required"),
+        (
+            "HTTPRoute",
+            lambda spec: spec["rules"][0]["backendRefs"][0].update(port="metrics"),
+            "'metrics' is not",
         ),
         ("ServiceMonitor", lambda spec: spec.pop("endpoints"), "'endpoints' is a required"),
         ("ServiceMonitor", lambda spec: spec["endpoints"][0].update(port=9109), "9109 is not of type"),
@@ -146,6 +153,17 @@ def test_a_fault_in_a_resource_of_the_operators_is_found(
             },
             "config.sources: leave spool.path out; in mode standby the database keeps what was posted",
         ),
+        (
+            {"mode": "standby", "ingestPort": 9108, "podDisruptionBudget": {"enabled": True}}
+            | {"config": {"store": {"postgres": "host=db"}}},
+            "podDisruptionBudget: leave it out; in mode standby with ingestPort one pod is never ready, so "
+            "it would forbid every drain",
+        ),
+        (
+            {"httpRoute": {"enabled": True}},
+            "httpRoute.parentRefs: missing; name the Gateway, such as [{name: gateway, namespace: infra}]",
+        ),
+        ({"ingress": {"path": "blindsight"}}, "at '/ingress/path': 'blindsight' does not match pattern '^/'"),
         (
             {"config": {"export": {"tls": {"cert": "c", "key": "k", "client_ca": "ca"}}}},
             "config.export.tls.client_ca: the kubelet has no certificate to probe with; guard by tokens",
@@ -210,7 +228,7 @@ def test_the_schema_takes_what_the_agent_takes() -> None:
     [
         "",
         *("image", "sidecar", "persistence", "serviceAccount", "serviceMonitor", "prometheusRule"),
-        *("dashboards", "networkPolicy"),
+        *("dashboards", "networkPolicy", "podDisruptionBudget", "ingress", "httpRoute"),
         *("config", "config.tasks.toxicity", "config.tasks.toxicity.reference", "config.sources.0"),
         *("config.store", "config.export"),
     ],
@@ -414,6 +432,59 @@ def test_without_a_volume_the_state_ends_with_the_pod() -> None:
     objects = chosen("without-volume")
     assert {"name": "data", "emptyDir": {"sizeLimit": "2Gi"}} in pod_of(objects)["volumes"]
     assert "volumeClaimTemplates" not in only(objects, "StatefulSet")["spec"]
+
+
+def test_the_page_is_behind_an_ingress_controller_or_a_gateway() -> None:
+    objects = chosen("ingress")
+    [rule] = only(objects, "Ingress")["spec"]["rules"]
+    [path] = rule["http"]["paths"]
+    assert (rule["host"], path["path"], path["pathType"]) == ("models.example", "/", "Prefix")
+    service = only(objects, "Service")
+    assert path["backend"]["service"]["name"] == service["metadata"]["name"]
+    ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+    assert path["backend"]["service"]["port"]["name"] in ports
+    route = only(chosen("http-route"), "HTTPRoute")["spec"]
+    assert route["rules"] == [
+        {
+            "matches": [{"path": {"type": "PathPrefix", "value": "/blindsight"}}],
+            "filters": [
+                {
+                    "type": "URLRewrite",
+                    "urlRewrite": {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}},
+                }
+            ],
+            "backendRefs": [{"name": "blindsight", "port": ports["metrics"]}],
+        }
+    ]
+    values = merged(values_of("http-route"), {"httpRoute": {"path": "/"}})
+    assert "filters" not in only(render.rendered(values), "HTTPRoute")["spec"]["rules"][0]
+
+
+def test_a_drain_stops_one_of_two_agents_at_a_time() -> None:
+    objects = chosen("standby-zones")
+    budget = only(objects, "PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    pods = only(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert budget["selector"]["matchLabels"].items() <= pods.items()
+
+
+def notes(values: dict[str, Any]) -> str:
+    texts = helm_python.Chart.load(str(render.CHART)).render(values, name="blindsight", namespace="models")
+    return texts["blindsight/templates/NOTES.txt"]
+
+
+def test_the_notes_say_what_is_left_to_do() -> None:
+    text = notes(values_of("standalone-values"))
+    assert "kubectl -n models port-forward svc/blindsight 9109" in text
+    image = f"blindsight:{__version__}"
+    assert f"The image {image} is in no public registry" in text
+    assert "--set image.repository=REGISTRY/blindsight" in text
+    assert f"kind load docker-image {image}" in text
+    assert "external_url" not in text
+    assert "registry" not in notes(values_of("cloud-identity")), "its image has one"
+    assert "set config.export.external_url" in notes(values_of("http-route"))
+    assert "set config.export.tokens" in notes(values_of("http-route"))
+    assert "config.export" not in notes(values_of("ingress")), "it has both"
 
 
 def test_two_agents_run_on_two_nodes_where_they_can() -> None:
