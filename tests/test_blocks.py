@@ -66,6 +66,7 @@ RUN_BY = {
     ("docs/arena.md", '{"id"'): "tests/connectors/formats/test_records_page.py",
     ("docs/records.md", '{"id"'): "tests/connectors/formats/test_records_page.py",
     ("docs/commands.md", "$ blindsight"): "tests/test_readme.py",
+    ("docs/deployment.md", "# kustomization.yaml"): "tests/deploy/test_kustomize.py",
     ("docs/commands.md", "blindsight_estimate_ratio"): "tests/test_readme.py",
     ("docs/notebook.md", ">>> "): "tests/test_readme.py",
     ("docs/python.md", ">>> "): "tests/test_readme.py",

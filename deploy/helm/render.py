@@ -1,4 +1,4 @@
-"""Writes the plain manifests of `deploy/kubernetes`, the files that the chart carries along, and its version.
+"""Writes the plain manifests, the base of Kustomize, the files that the chart carries along, and its version.
 
 ``python -m deploy.helm.render`` needs ``helm-python-sdk`` (extra `test`) and is run from the repository's
 root.
@@ -65,20 +65,28 @@ def chart_file() -> str:
 
 
 def manifests() -> dict[Path, str]:
-    """Return the plain manifests with their texts: no object of an operator, no label of Helm's."""
-    texts = {}
-    for name in MANIFESTS:
-        objects = [
-            each
-            for each in rendered(values(EXAMPLES / f"{name}-values.yaml"))
-            if "monitoring.coreos" not in each["apiVersion"]
-        ]
-        text = "".join(
-            "---\n" + yaml.dump(_plain(each), Dumper=_Blocks, sort_keys=False, width=110) for each in objects
-        )
-        head = "# Written by `python -m deploy.helm.render` from the chart: change that, or a copy.\n"
-        texts[DEPLOY / "kubernetes" / f"{name}.yaml"] = head + text
+    """Return the plain manifests and the files of the Kustomize base, with their texts."""
+    head = "# Written by `python -m deploy.helm.render` from the chart: change that, or a copy.\n"
+    texts = {DEPLOY / "kubernetes" / f"{name}.yaml": head + _text_of(plain(name)) for name in MANIFESTS}
+    objects = plain("standalone")
+    [configuration] = [each for each in objects if each["kind"] == "ConfigMap"]
+    objects.remove(configuration)
+    texts[DEPLOY / "kustomize" / "blindsight.yaml"] = head + _text_of(objects)
+    config = yaml.safe_load(configuration["data"]["config.yaml"])
+    texts[DEPLOY / "kustomize" / "config.yaml"] = "# An example: an overlay replaces it.\n" + yaml.dump(
+        config, Dumper=_Blocks, sort_keys=False
+    )
     return texts
+
+
+def plain(name: str) -> list[dict[str, Any]]:
+    """Return the objects of an example: none of an operator, and no label of Helm's."""
+    objects = rendered(values(EXAMPLES / f"{name}-values.yaml"))
+    return [_plain(each) for each in objects if "monitoring.coreos" not in each["apiVersion"]]
+
+
+def _text_of(objects: list[dict[str, Any]]) -> str:
+    return "".join("---\n" + yaml.dump(each, Dumper=_Blocks, sort_keys=False, width=110) for each in objects)
 
 
 class _Blocks(yaml.SafeDumper):

@@ -113,6 +113,6 @@ def resource(kind: str) -> Schema:
         "spec",
         apiVersion={"const": API_VERSIONS[kind]},
         kind={"const": kind},
-        metadata=of("name", name=TEXT, labels=TEXTS),
+        metadata=of("name", name=TEXT, labels=TEXTS, annotations=TEXTS),
         spec=SPECS[kind],
     )

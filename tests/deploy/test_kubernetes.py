@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -65,6 +65,30 @@ def test_the_chart_lints_strictly(file: str) -> None:
     result = helm_python.lint(str(render.CHART), values_of(file), strict=True)
     assert result["errors"] == []
     assert chosen(file)
+
+
+def values_in(node: dict[str, Any], node_schema: dict[str, Any], at: str = "") -> Iterator[str]:
+    """Yield the names of the chart's own values; keys below `config` belong to the agent."""
+    for key, value in node.items():
+        inner = node_schema["properties"][key]
+        if "properties" in inner:
+            yield from values_in(value, inner, f"{at}{key}.")
+        elif key != "config":
+            yield f"{at}{key}"
+
+
+def values_of_the_schema(node: dict[str, Any], at: str = "") -> Iterator[str]:
+    for key, inner in node["properties"].items():
+        if "properties" in inner:
+            yield from values_of_the_schema(inner, f"{at}{key}.")
+        elif key not in ("config", "global"):
+            yield f"{at}{key}"
+
+
+def test_each_value_is_in_the_file_of_values_and_is_rendered_here() -> None:
+    known = set(values_of_the_schema(SCHEMA))
+    assert set(values_in(render.values(render.CHART / "values.yaml"), SCHEMA)) == known
+    assert {name for file in VALUES for name in values_in(values_of(file), SCHEMA)} == known
 
 
 @pytest.mark.parametrize("file", VALUES)
