@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
+import jsonschema
 import pytest
 
+from deploy.helm.schema import values_schema
 from monitor.base.errors import ConfigError
 from monitor.config.file import config_from, schema
 from monitor.config.task import Metric
@@ -123,6 +126,19 @@ def test_every_key_has_an_example_that_is_right_in_a_configuration() -> None:
     for changes in ({}, *APART):
         config_from(configured(root, root, [*changes.items(), *TOGETHER.items()], "", used))
     assert used == {(id(part.node), key) for part in parts(root) for key in part.node["properties"]}
+
+
+def test_the_values_of_the_chart_may_hold_every_key_of_the_configuration() -> None:
+    root = schema()
+    chart = json.loads(values_schema())
+    jsonschema.Draft7Validator.check_schema(chart)
+    validator = jsonschema.Draft7Validator(chart)
+    for changes in ({}, *APART):
+        config = configured(root, root, [*changes.items(), *TOGETHER.items()], "", set())
+        values = {"mode": "standalone", "image": {"repository": "blindsight"}, "config": config}
+        assert [error.message for error in validator.iter_errors(values)] == []
+        config["tasks"]["toxicity"]["window"]["siz"] = 500
+        assert list(validator.iter_errors(values))
 
 
 def test_a_wrong_example_would_be_found() -> None:

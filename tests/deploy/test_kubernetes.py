@@ -452,6 +452,16 @@ def test_a_configuration_and_a_volume_may_be_made_elsewhere() -> None:
     ), "the chart cannot see when that configuration changes"
 
 
+def test_the_chart_derives_ports_and_rules_from_values_beside_that_configuration() -> None:
+    values = values_of("rules") | {"existingConfigMap": "models"}
+    objects = render.rendered(values)
+    assert not [each for each in objects if each["kind"] == "ConfigMap"]
+    assert only(objects, "PrometheusRule")["spec"] == only(chosen("rules"), "PrometheusRule")["spec"]
+    assert egress_ports(objects) == [{9092}]
+    two = render.rendered({"mode": "standby", "existingConfigMap": "models"})
+    assert only(two, "Deployment")["spec"]["replicas"] == 2, "the database is in that configuration"
+
+
 def test_without_a_volume_the_state_ends_with_the_pod() -> None:
     objects = chosen("without-volume")
     assert {"name": "data", "emptyDir": {"sizeLimit": "2Gi"}} in pod_of(objects)["volumes"]
