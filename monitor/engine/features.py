@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -12,8 +12,7 @@ from monitor.base.names import FeatureKind
 from monitor.base.records import Floats, Ints
 from monitor.config.root import Task
 from monitor.config.task import window_rows
-from monitor.reports.features import BrokenFeature, FeatureRates
-from monitor.stats.features.drift import discoveries, drift
+from monitor.reports.features import BrokenFeature, FeatureCounts
 from monitor.stats.features.health import (
     ASSUMED_WINDOWS_PER_DAY,
     FeatureNorm,
@@ -22,7 +21,7 @@ from monitor.stats.features.health import (
     health_level,
     window_faults,
 )
-from monitor.stats.features.tables import MISSING, OUTSIDE, FeatureTable, count_features
+from monitor.stats.features.tables import MISSING, FeatureTable, count_features
 
 _SAMPLED = 400  # values of each feature kept from the first windows; with 8 bytes each, 3.2 kB
 _DECIMALS = 6
@@ -147,6 +146,8 @@ class FeatureWatch:
     ----------
     broken : tuple of BrokenFeature
         The faults in the last closed window.
+    newest : FeatureCounts
+        The counts in the last closed window.
     """
 
     def __init__(
@@ -166,9 +167,16 @@ class FeatureWatch:
         self._first = state.first or FirstRows()
         if state.reference is not None and from_reference is None:
             self._bins = self._restored(state, state.reference)
-        self._size, self._missing, self._counts = state.rows, state.missing, state.counts
         self.broken = state.broken
-        self._rates: dict[str, FeatureRates] | None = None  # of the last closed window, once they are needed
+        self.newest = self._counted(state.rows, state.missing, state.counts)
+
+    def _counted(self, rows: int, missing: Sequence[int] = (), counts: Ints | None = None) -> FeatureCounts:
+        bins = None if counts is None else self._known_bins()
+        if counts is None or bins is None:
+            return FeatureCounts(tuple(self._kinds), rows, tuple(missing))
+        return FeatureCounts(
+            tuple(self._kinds), rows, tuple(counts[:, MISSING].tolist()), bins.tables, counts
+        )
 
     def _restored(self, state: FeaturesState, counts: Ints) -> FeatureBaseline:
         parts = zip(self._kinds.values(), state.values, counts, strict=True)
@@ -177,25 +185,23 @@ class FeatureWatch:
     def restart(self) -> None:
         """Wait for new first windows, unless there is a reference."""
         if self._from_reference is None:
-            self._bins, self._first, self._counts, self.broken = None, FirstRows(), None, ()
-            self._rates = None
+            self._bins, self._first, self.broken = None, FirstRows(), ()
+            self.newest = self._counted(0)
 
     def close(self, features: Floats) -> tuple[BrokenFeature, ...]:
         """Count the features of a closed window, (n, F), and return their faults."""
         bins = self._known_bins()
-        self._rates = None
-        self._size = len(features)
-        self._missing = tuple(np.isnan(features).sum(axis=0).tolist())
         if bins is None:
+            self.newest = self._counted(len(features), np.isnan(features).sum(axis=0).tolist())
             self._first = self._first.plus(features, self._windows)
             if self._first.windows >= self._windows:
                 self._bins, self._first = self._first.bins(self._kinds, self._rows), FirstRows()
             return ()
-        self._counts = count_features(bins.tables, features)
-        self._missing = ()
+        counts = count_features(bins.tables, features)
+        self.newest = self._counted(len(features), counts=counts)
         before = [{each.fault for each in self.broken if each.feature == name} for name in self._kinds]
         constant = constant_features(features)
-        faults = window_faults(bins.norms, self._counts, constant, self._level, before)
+        faults = window_faults(bins.norms, counts, constant, self._level, before)
         self.broken = tuple(
             BrokenFeature(name, kind, round(ratio, _DECIMALS), round(expected, _DECIMALS))
             for name, own in zip(self._kinds, faults, strict=True)
@@ -208,29 +214,6 @@ class FeatureWatch:
             self._bins = self._from_reference()
         return self._bins
 
-    def rates(self) -> dict[str, FeatureRates]:
-        """Return the rates of each feature in the last closed window; empty before it."""
-        if self._rates is None:
-            self._rates = self._computed_rates() if self._size else {}
-        return self._rates
-
-    def _computed_rates(self) -> dict[str, FeatureRates]:
-        bins = self._known_bins()
-        if self._counts is None or bins is None:
-            return {
-                name: FeatureRates(missing / self._size, None)
-                for name, missing in zip(self._kinds, self._missing, strict=True)
-            }
-        distances = [drift(table.counts, own) for table, own in zip(bins.tables, self._counts, strict=True)]
-        discovered = discoveries(np.array([each.p_value for each in distances])).tolist()
-        shares = (self._counts[:, [MISSING, OUTSIDE]] / self._size).tolist()
-        return {
-            name: FeatureRates(missing, unseen, own, differs and own.distance > own.distance_threshold)
-            for name, (missing, unseen), own, differs in zip(
-                self._kinds, shares, distances, discovered, strict=True
-            )
-        }
-
     def snapshot(self) -> FeaturesState:
         """Return the state; tables of a reference are left out, as the reference gives them again."""
         bins = self._bins if self._from_reference is None else None
@@ -241,9 +224,9 @@ class FeatureWatch:
             values=tuple(table.values for table in tables),
             reference=np.stack([table.counts for table in tables]) if tables else None,
             norms=() if bins is None else bins.norms,
-            rows=self._size,
-            counts=self._counts,
-            missing=self._missing,
+            rows=self.newest.rows,
+            counts=self.newest.counts,
+            missing=self.newest.missing if self.newest.counts is None else (),
             broken=self.broken,
         )
 

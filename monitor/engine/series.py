@@ -586,7 +586,7 @@ class Series:
                 for name in self.settings.task.covariates
                 for why, count in zip(("missing", "unseen"), self._unusable.get(name, (0, 0)), strict=True)
             },
-            features=None if watch is None else watch.rates(),
+            features=None if watch is None else watch.newest,
             broken_features=broken,
         )
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
+import numpy as np
 
-from monitor.stats.features.drift import Drift
+from monitor.base.records import Ints
+from monitor.stats.features.drift import Drift, discoveries, drift
 from monitor.stats.features.health import FaultKind
+from monitor.stats.features.tables import OUTSIDE, FeatureTable
 
 
 class BrokenFeature(msgspec.Struct, frozen=True):
@@ -53,6 +57,49 @@ class FeatureRates:
     unseen: float | None
     drift: Drift | None = None
     drifted: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureCounts:
+    """The counts of a model's features in its last closed window and in the reference.
+
+    The distances are computed when they are first read, because most views of the engine are never shown.
+
+    Parameters
+    ----------
+    names : tuple of str
+    rows : int
+        The number of the window's rows; 0 before the first window.
+    missing : tuple of int
+        The number of the window's rows that lack each feature.
+    tables : tuple of FeatureTable
+        The bins of each feature with the counts of the reference; empty while nothing is known of it.
+    counts : (F, WIDTH) int64 or None
+        The window's counts in these bins; None without `tables`.
+    """
+
+    names: tuple[str, ...]
+    rows: int = 0
+    missing: tuple[int, ...] = ()
+    tables: tuple[FeatureTable, ...] = ()
+    counts: Ints | None = None
+
+    @cached_property
+    def rates(self) -> Mapping[str, FeatureRates]:
+        """The rates of each feature; empty before the first window."""
+        if not self.rows:
+            return {}
+        missing = [count / self.rows for count in self.missing]
+        if self.counts is None:
+            return {name: FeatureRates(share, None) for name, share in zip(self.names, missing, strict=True)}
+        distances = [drift(table.counts, own) for table, own in zip(self.tables, self.counts, strict=True)]
+        discovered = discoveries(np.array([each.p_value for each in distances])).tolist()
+        unseen = (self.counts[:, OUTSIDE] / self.rows).tolist()
+        parts = zip(self.names, missing, unseen, distances, discovered, strict=True)
+        return {
+            name: FeatureRates(lacking, new, own, differs and own.distance > own.distance_threshold)
+            for name, lacking, new, own, differs in parts
+        }
 
 
 _FAULTS = {

@@ -15,7 +15,7 @@ from typing import ClassVar
 from monitor.base.durations import RefitDurations
 from monitor.base.source import SourceCounts
 from monitor.reports.attribution import Attribution
-from monitor.reports.features import BrokenFeature, FeatureRates
+from monitor.reports.features import BrokenFeature, FeatureCounts, FeatureRates
 from monitor.reports.trust import Trust
 from monitor.reports.window_view import (
     AlarmByLabels,
@@ -175,9 +175,8 @@ class SeriesView:
     rows_unusable : mapping of (feature, {"missing", "unseen"}) to int
         Number of answers in closed windows since the start that lack the feature (`missing`), or have a text
         that the reference lacks (`unseen`). Every feature is present.
-    features : mapping of str to FeatureRates or None
-        The rates of each feature in the last closed window; empty before it. None for groups, and for tasks
-        without features.
+    features : FeatureCounts or None
+        The counts of the features in the last closed window. None for groups, and for tasks without features.
     broken_features : tuple of BrokenFeature
         The faults of features in the last closed window.
     attributions : tuple of Attribution
@@ -215,8 +214,13 @@ class SeriesView:
     rows_unusable: Mapping[tuple[str, str], int] = field(default_factory=dict)
     attributions: tuple[Attribution, ...] = ()
     certain: int = 0
-    features: Mapping[str, FeatureRates] | None = None
+    features: FeatureCounts | None = None
     broken_features: tuple[BrokenFeature, ...] = ()
+
+    @property
+    def feature_rates(self) -> Mapping[str, FeatureRates]:
+        """The rates of each feature in the last closed window; empty without any."""
+        return {} if self.features is None else self.features.rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""Cost of the counts and tests of features: of a window, and of an answer of a replay.
+"""Cost of the counts, tests and distances of features: of a window, and of an answer of a replay.
 
     python -m tests.bench.bench_feature_health [--answers 200000] [--keep]
 
-Milliseconds of the processor for the counts and the tests of a window of 500 rows with 16 features; and
+Milliseconds of the processor for the counts and the tests of a window of 500 rows with 16 features, and for
+the distances, which are computed for the page and the metrics only; and
 microseconds of the processor that 8 features add to each answer of a replay in one process. Both replays
 read the same bytes, once with and once without `features` in the task. The quickest of several runs counts.
 """
@@ -21,6 +22,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.reference import split_by_model
+from monitor.reports.features import FeatureCounts
 from monitor.stats.features.health import FeatureNorm, constant_features, window_faults
 from monitor.stats.features.tables import FeatureTable, count_features
 from tests.harness import run
@@ -39,8 +41,8 @@ def quickest(work: Callable[[], object], runs: int) -> float:
     return min(times)
 
 
-def of_window() -> tuple[float, float]:
-    """Seconds of the counts of a window, and of its tests."""
+def of_window() -> tuple[float, float, float]:
+    """Seconds of the counts of a window, of its tests, and of its distances."""
     rng = np.random.default_rng(0)
     reference = np.floor(rng.pareto(1.5, (5000, FEATURES)) * 40)
     kinds = ["number" if j % 2 else "text" for j in range(FEATURES)]
@@ -53,7 +55,15 @@ def of_window() -> tuple[float, float]:
     def judged() -> object:
         return window_faults(norms, counts, constant_features(window), 3e-7, [()] * FEATURES)
 
-    return quickest(lambda: count_features(tables, window), 200), quickest(judged, 200)
+    def compared() -> object:
+        names = tuple(map(str, range(FEATURES)))
+        return FeatureCounts(names, ROWS, (0,) * FEATURES, tuple(tables), counts).rates
+
+    return (
+        quickest(lambda: count_features(tables, window), 200),
+        quickest(judged, 200),
+        quickest(compared, 50),
+    )
 
 
 def records(n: int, start: float, labelled: bool) -> list[bytes]:
@@ -100,11 +110,11 @@ def of_answer(answers: int) -> tuple[float, float]:
 
 def table(answers: int = 100_000) -> Iterator[str]:
     """Milliseconds of a window, microseconds of an answer."""
-    counts, tests = of_window()
+    counts, tests, distances = of_window()
     yield "Features, seconds of the processor (python -m tests.bench.bench_feature_health)"
     yield (
         f"a window of {ROWS} rows, {FEATURES} features: {1000 * counts:.3f} ms counts, "
-        f"{1000 * tests:.3f} ms tests"
+        f"{1000 * tests:.3f} ms tests; {1000 * distances:.3f} ms distances, for its readers only"
     )
     without, with_features = of_answer(answers)
     yield (

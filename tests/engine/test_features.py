@@ -18,7 +18,7 @@ from monitor.reports.features import BrokenFeature, FeatureRates, sentence
 from monitor.reports.reader import from_json
 from monitor.reports.views import SeriesState, SeriesView
 from monitor.reports.window_report import WindowReport, to_json
-from monitor.stats.features.drift import drift
+from monitor.stats.features.drift import Drift, drift
 from tests.engine.test_covariates import FEATURES, flights
 from tests.streams import Record, Rig, lines, reference_of, task
 
@@ -85,28 +85,44 @@ def test_a_missing_feature_is_named_in_its_first_window_and_costs_the_trust() ->
     assert seen.state is SeriesState.UNTRUSTED
     assert seen.trust is None
     assert seen.broken_features == (broken,)
-    assert seen.features is not None
-    hour = seen.features["hour"]
+    hour = seen.feature_rates["hour"]
     assert (hour.missing, hour.unseen, hour.drifted) == (pytest.approx(broken.ratio), 0.0, True)
 
 
 def test_a_feature_that_drifts_is_named_and_costs_no_trust() -> None:
     one = rig()
     one.feed(stream(WINDOW))
-    assert [rates.drifted for rates in (view(one).features or {}).values()] == [False, False]
-    for rates in (view(one).features or {}).values():
+    assert [rates.drifted for rates in view(one).feature_rates.values()] == [False, False]
+    for rates in view(one).feature_rates.values():
         assert rates.drift is not None
         assert 0 < rates.drift.distance < rates.drift.distance_threshold < 0.3
     moved = flights(2, WINDOW, 0.9, labelled=False)
     one.feed(moved)
     seen = view(one)
     assert seen.state is not SeriesState.UNTRUSTED
-    assert seen.features is not None
-    carrier = seen.features["carrier"]
+    carrier = seen.feature_rates["carrier"]
     assert carrier.drifted
     assert carrier.drift is not None
     assert carrier.drift.distance > 2 * carrier.drift.distance_threshold
     assert carrier.drift == drift(carriers(flights(0, 5000, 0.3)), carriers(moved))
+
+
+def test_the_distances_are_computed_once_and_only_for_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, calls = rig(), []
+
+    def counted(*parts: Ints) -> Drift:
+        calls.append(parts)
+        return drift(*parts)
+
+    monkeypatch.setattr("monitor.reports.features.drift", counted)
+    one.feed(stream(2 * WINDOW + 30))
+    seen = view(one)
+    assert not calls
+    assert seen.feature_rates["hour"].drift is not None
+    one.feed(stream(30, seed=2))  # another view of the same window
+    assert view(one).pending == 60
+    assert view(one).feature_rates is seen.feature_rates
+    assert len(calls) == len(FEATURES)
 
 
 def test_the_state_clears_when_the_rate_is_normal_again() -> None:
@@ -163,14 +179,15 @@ def test_cuts_and_restarts_change_no_byte(settings: Any) -> None:
     cuts = [130, 1000, 2600, 5100, 5300, 5400, 5760, 6100]
     assert lines(pieces.feed_in_pieces(records, cuts, restart=True)) == expected
     assert view(pieces).broken_features == view(whole).broken_features
-    assert view(pieces).features == view(whole).features
+    assert view(pieces).feature_rates == view(whole).feature_rates
+    assert len(view(whole).feature_rates) == 2
 
 
 def test_first_windows_make_the_tables_without_a_reference() -> None:
     one = Rig(watched(reference={"first_windows": 20}), {})
     reports = one.feed(stream(20 * WINDOW, lost=0.01))
     assert faults(reports) == [[]] * 20
-    assert view(one).features == {
+    assert view(one).feature_rates == {
         "carrier": FeatureRates(0.0, None),
         "hour": FeatureRates(pytest.approx(0.01, abs=0.02), None),
     }

@@ -283,7 +283,7 @@ class _Page:
 
     def _features(self) -> Iterator[str]:
         """Yield the features of the newest window, those that differ most from the reference first."""
-        rates = self.one.features
+        rates = self.one.feature_rates
         if not rates:
             return
         faults = {each.feature: each.fault.replace("_", " ") for each in self.one.broken_features}

@@ -73,27 +73,27 @@ def untrusted_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
 
 def feature_missing_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the share of rows that lack each feature."""
-    for name, rates in (one.features or {}).items():
+    for name, rates in one.feature_rates.items():
         yield {"feature": text(name)}, rates.missing
 
 
 def feature_unseen_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the share of rows with values of each feature that the reference lacks."""
-    for name, rates in (one.features or {}).items():
+    for name, rates in one.feature_rates.items():
         if rates.unseen is not None:
             yield {"feature": text(name)}, rates.unseen
 
 
 def feature_distance_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the distance of each feature from the reference."""
-    for name, rates in (one.features or {}).items():
+    for name, rates in one.feature_rates.items():
         if rates.drift is not None:
             yield {"feature": text(name)}, rates.drift.distance
 
 
 def feature_threshold_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the distance of each feature that chance exceeds rarely."""
-    for name, rates in (one.features or {}).items():
+    for name, rates in one.feature_rates.items():
         if rates.drift is not None:
             yield {"feature": text(name)}, rates.drift.distance_threshold
 

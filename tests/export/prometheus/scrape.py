@@ -13,7 +13,7 @@ from monitor.base.source import SourceCounts
 from monitor.export.prometheus.collector import BlindsightCollector
 from monitor.reports.arena_report import ArenaView
 from monitor.reports.attribution import Attribution, PartChange
-from monitor.reports.features import BrokenFeature, FeatureRates
+from monitor.reports.features import BrokenFeature, FeatureCounts, FeatureRates
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
     AgentView,
@@ -40,6 +40,13 @@ from monitor.stats.histograms import CalibrationCurve, ConfidenceHistogram, Dist
 from monitor.stats.pairwise.standing import ModelStanding, Standing
 
 ERM = {"task": "toxicity", "model": "erm"}
+
+
+def _counts(**rates: FeatureRates) -> FeatureCounts:
+    """Return counts with these rates; the last bits of computed ones differ between processors."""
+    counts = FeatureCounts(tuple(rates), 500)
+    vars(counts)["rates"] = rates
+    return counts
 
 
 WATCHED = SeriesView(
@@ -96,10 +103,10 @@ WATCHED = SeriesView(
         ("carrier", "missing"): 0,
         ("carrier", "unseen"): 4,
     },
-    features={
-        "hour": FeatureRates(0.412, 0.0, Drift(0.0, 2.25, 0.06, 0.4375, 0.1015625), True),
-        "carrier": FeatureRates(0.0, 0.008),
-    },
+    features=_counts(
+        hour=FeatureRates(0.412, 0.0, Drift(0.0, 2.25, 0.06, 0.4375, 0.1015625), True),
+        carrier=FeatureRates(0.0, 0.008),
+    ),
     broken_features=(BrokenFeature("hour", "missing", 0.412, 0.002),),
     attributions=(
         Attribution(
