@@ -197,6 +197,34 @@ def test_first_windows_make_the_tables_without_a_reference() -> None:
     assert faults(one.feed(stream(WINDOW, seed=3, carrier="ZZ"))) == [[("carrier", "unseen")]]
 
 
+@pytest.mark.parametrize("first_windows", [0, 5])
+def test_a_window_in_which_all_rows_lack_every_feature_breaks_them_all(first_windows: int) -> None:
+    """It does not matter whether a reference or the first windows made the tables."""
+    one = Rig(watched(reference={"first_windows": first_windows}), {}) if first_windows else rig()
+    one.feed(stream(first_windows * WINDOW))
+    empty = [{**record, "features": {}} for record in stream(WINDOW, seed=2)]
+    for record in empty[::2]:
+        del record["features"]
+    assert faults(one.feed(empty)) == [[("carrier", "missing"), ("hour", "missing")]]
+    seen = view(one)
+    assert seen.state is SeriesState.UNTRUSTED
+    for rates in seen.feature_rates.values():
+        assert (rates.missing, rates.unseen, rates.drifted) == (1.0, 0.0, True)
+    assert faults(one.feed(stream(WINDOW, seed=3))) == [[]]
+    assert view(one).state is not SeriesState.UNTRUSTED
+
+
+def test_first_windows_without_any_feature_break_nothing() -> None:
+    """Nothing is known of the features, so a later window has nothing to be compared with."""
+    one = Rig(watched(reference={"first_windows": 5}), {})
+    empty = [{**record, "features": {}} for record in stream(7 * WINDOW)]
+    assert faults(one.feed(empty)) == [[]] * 7
+    for rates in view(one).feature_rates.values():
+        assert (rates.missing, rates.unseen, rates.drifted) == (1.0, 0.0, False)
+    one.feed(stream(WINDOW, seed=2))
+    assert [rates.unseen for rates in view(one).feature_rates.values()] == [1.0, 1.0]
+
+
 def test_the_first_windows_of_another_version_make_other_tables() -> None:
     one = Rig(watched(reference={"first_windows": 5}), {})
     one.feed([record | {"version": "1"} for record in stream(5 * WINDOW)])

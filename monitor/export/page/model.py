@@ -11,6 +11,14 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from monitor.export.alertmanager.holding import (
+    AT_RISK,
+    BREACHED,
+    BROKEN_FEATURE,
+    NO_WINDOW,
+    OUT_OF_CONTROL,
+    UNTRUSTED,
+)
 from monitor.export.http.query import MOST_NUMBER
 from monitor.export.page import health
 from monitor.export.page.addresses import model_address
@@ -56,11 +64,11 @@ _MOST_ALARMS = 20
 _MOST_OTHERS = 10
 
 RUNBOOKS: dict[WorstState, str] = {
-    WorstState.UNTRUSTED: "BlindsightEstimateUntrusted",
-    WorstState.BREACHED: "BlindsightObjectiveBreached",
-    WorstState.OUT_OF_CONTROL: "BlindsightOutOfControl",
-    WorstState.SILENT: "BlindsightNoWindowClosed",
-    WorstState.AT_RISK: "BlindsightObjectiveAtRisk",
+    WorstState.UNTRUSTED: UNTRUSTED,
+    WorstState.BREACHED: BREACHED,
+    WorstState.OUT_OF_CONTROL: OUT_OF_CONTROL,
+    WorstState.SILENT: NO_WINDOW,
+    WorstState.AT_RISK: AT_RISK,
 }
 """The runbook of each state that needs attention."""
 
@@ -188,7 +196,7 @@ class _Page:
             yield f'<a href="{self._address(one.model)}">Whole model</a>'
         runbook = RUNBOOKS.get(worst_state(one))
         if one.broken_features and worst_state(one) is WorstState.UNTRUSTED:
-            runbook = "BlindsightFeatureBroken"
+            runbook = BROKEN_FEATURE
         if runbook:
             yield f'<a href="{self.root}runbooks/{runbook}.md">Runbook {runbook}</a>'
         names = {"task": one.task, "model": one.model, "group": one.group, "limit": MOST_WINDOWS}

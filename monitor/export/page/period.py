@@ -66,15 +66,14 @@ class FaultStretch:
         The number and the end of the first of these windows.
     windows : int
         The number of windows.
-    last_window, last_time : int, float
-        The number and the end of the last of them.
+    last_time : float
+        The end of the last of them.
     """
 
     worst: BrokenFeature
     window: int
     time: float
     windows: int = 0
-    last_window: int = 0
     last_time: float = 0.0
 
 
@@ -176,8 +175,9 @@ class Period:
             place = each.feature, each.fault
             before = known.get(place) or FaultStretch(each, report.window, report.end_time)
             worst = max(before.worst, each, key=lambda fault: fault.ratio)
-            last = report.window, report.end_time
-            known[place] = FaultStretch(worst, before.window, before.time, before.windows + 1, *last)
+            known[place] = FaultStretch(
+                worst, before.window, before.time, before.windows + 1, report.end_time
+            )
 
     def faults(self) -> Mapping[Series, Sequence[FaultStretch]]:
         """Return the faults of each series' features, the first one first."""

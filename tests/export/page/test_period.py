@@ -223,9 +223,9 @@ def test_broken_features_are_listed_with_their_first_and_worst_window(reports: l
     assert "Broken features" not in page_of(whole)
     period = Period({})
     period.add(broken)
-    assert [(each.window, each.windows, each.last_window) for each in period.faults()["t", "erm", ""]] == [
-        (3, 2, 4)
-    ]
+    [fault] = period.faults()["t", "erm", ""]
+    assert (fault.window, fault.windows) == (3, 2)
+    assert (fault.time, fault.last_time) == (broken[3].end_time, broken[4].end_time)
 
 
 def test_models_of_one_name_in_two_tasks_are_told_apart(reports: list[WindowReport]) -> None:
