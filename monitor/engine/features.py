@@ -173,10 +173,8 @@ class FeatureWatch:
     def _counted(self, rows: int, missing: Sequence[int] = (), counts: Ints | None = None) -> FeatureCounts:
         bins = None if counts is None else self._known_bins()
         if counts is None or bins is None:
-            return FeatureCounts(tuple(self._kinds), rows, tuple(missing))
-        return FeatureCounts(
-            tuple(self._kinds), rows, tuple(counts[:, MISSING].tolist()), bins.tables, counts
-        )
+            return FeatureCounts(self._kinds, rows, tuple(missing))
+        return FeatureCounts(self._kinds, rows, tuple(counts[:, MISSING].tolist()), bins.tables, counts)
 
     def _restored(self, state: FeaturesState, counts: Ints) -> FeatureBaseline:
         parts = zip(self._kinds.values(), state.values, counts, strict=True)

@@ -9,10 +9,11 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
+from monitor.base.names import FeatureKind
 from monitor.base.records import Ints
 from monitor.stats.features.drift import Drift, discoveries, drift
 from monitor.stats.features.health import FaultKind
-from monitor.stats.features.tables import OUTSIDE, FeatureTable
+from monitor.stats.features.tables import OUTSIDE, FeatureBin, FeatureTable
 
 
 class BrokenFeature(msgspec.Struct, frozen=True):
@@ -58,6 +59,11 @@ class FeatureRates:
     drift: Drift | None = None
     drifted: bool = False
 
+    @property
+    def excess(self) -> float:
+        """The distance in units of its threshold; 0 while nothing is known of the reference."""
+        return self.drift.distance / self.drift.distance_threshold if self.drift else 0.0
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureCounts:
@@ -67,7 +73,8 @@ class FeatureCounts:
 
     Parameters
     ----------
-    names : tuple of str
+    kinds : mapping of str to {"number", "text"}
+        The features.
     rows : int
         The number of the window's rows; 0 before the first window.
     missing : tuple of int
@@ -78,7 +85,7 @@ class FeatureCounts:
         The window's counts in these bins; None without `tables`.
     """
 
-    names: tuple[str, ...]
+    kinds: Mapping[str, FeatureKind]
     rows: int = 0
     missing: tuple[int, ...] = ()
     tables: tuple[FeatureTable, ...] = ()
@@ -91,15 +98,26 @@ class FeatureCounts:
             return {}
         missing = [count / self.rows for count in self.missing]
         if self.counts is None:
-            return {name: FeatureRates(share, None) for name, share in zip(self.names, missing, strict=True)}
+            return {name: FeatureRates(share, None) for name, share in zip(self.kinds, missing, strict=True)}
         distances = [drift(table.counts, own) for table, own in zip(self.tables, self.counts, strict=True)]
         discovered = discoveries(np.array([each.p_value for each in distances])).tolist()
         unseen = (self.counts[:, OUTSIDE] / self.rows).tolist()
-        parts = zip(self.names, missing, unseen, distances, discovered, strict=True)
+        parts = zip(self.kinds, missing, unseen, distances, discovered, strict=True)
         return {
             name: FeatureRates(lacking, new, own, differs and own.distance > own.distance_threshold)
             for name, lacking, new, own, differs in parts
         }
+
+    def bins(self, name: str) -> list[tuple[FeatureBin, int, int]]:
+        """Return the bins of a feature, each with its rows in the reference and in the window.
+
+        There is none while nothing is known of the reference.
+        """
+        if self.counts is None:
+            return []
+        place = list(self.kinds).index(name)
+        table, own = self.tables[place], self.counts[place]
+        return [(each, int(table.counts[each.column]), int(own[each.column])) for each in table.bins()]
 
 
 _FAULTS = {

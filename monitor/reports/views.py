@@ -222,6 +222,11 @@ class SeriesView:
         """The rates of each feature in the last closed window; empty without any."""
         return {} if self.features is None else self.features.rates
 
+    def features_worst_first(self) -> list[str]:
+        """Return the features, the broken ones first, then those that differ most from the reference."""
+        broken, rates = {each.feature for each in self.broken_features}, self.feature_rates
+        return sorted(rates, key=lambda name: (name not in broken, -rates[name].excess))
+
 
 @dataclass(frozen=True, slots=True)
 class RefitView:

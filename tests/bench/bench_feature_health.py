@@ -56,8 +56,8 @@ def of_window() -> tuple[float, float, float]:
         return window_faults(norms, counts, constant_features(window), 3e-7, [()] * FEATURES)
 
     def compared() -> object:
-        names = tuple(map(str, range(FEATURES)))
-        return FeatureCounts(names, ROWS, (0,) * FEATURES, tuple(tables), counts).rates
+        named = {str(j): table.kind for j, table in enumerate(tables)}
+        return FeatureCounts(named, ROWS, (0,) * FEATURES, tuple(tables), counts).rates
 
     return (
         quickest(lambda: count_features(tables, window), 200),

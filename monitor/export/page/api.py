@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from monitor.base.errors import StoreError
-from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.base.names import AVERAGE_CONFIDENCE, FeatureKind
 from monitor.export.charts.svg import ControlChartData
 from monitor.export.http.messages import HttpRequest, RefusedError, Response
 from monitor.export.http.negotiation import packed
@@ -47,6 +48,7 @@ from monitor.reports.window_report import (
     rfc3339,
     rounded,
 )
+from monitor.stats.features.health import FaultKind
 
 API = "/api/v1/"
 _JSON = "application/json"
@@ -130,6 +132,13 @@ class AlarmsQuery(SeriesQuery, frozen=True, kw_only=True):
         MOST_WINDOWS
     )
     before: _Before | UnsetType = UNSET
+
+
+class FeaturesQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of `/api/v1/features`."""
+
+    task: _Task
+    model: _Model
 
 
 class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,6 +243,72 @@ class Alarms(msgspec.Struct, frozen=True, kw_only=True):
     first_window: int | None
     last_window: int | None
     alarms: list[AlarmLine]
+
+
+class BinLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A bin of a feature.
+
+    Parameters
+    ----------
+    name : str
+        The range of a number; the place of a text among the reference's texts, the most frequent first.
+    lower, upper : float or None
+        The edges of a number's bin, of which the upper one belongs to it; None for other bins.
+    reference, window : int
+        The number of rows in it.
+    """
+
+    name: str
+    lower: float | None
+    upper: float | None
+    reference: int
+    window: int
+
+
+class FeatureLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A feature in the newest window of a model, compared with the reference.
+
+    While nothing is known of the reference, most fields are None and there are no bins.
+
+    Parameters
+    ----------
+    feature : str
+    kind : {"number", "text"}
+    broken : list of str
+        The faults that break it.
+    drifted : bool
+        Whether the distance exceeds its threshold and the p-value counts among those of the other features.
+    missing : float
+        The share of rows that lack it.
+    unseen : float or None
+        The share of texts that the reference lacks or of numbers beyond its range.
+    distance, distance_threshold, psi, psi_threshold, p_value : float or None
+        See `monitor.stats.features.drift.Drift`.
+    bins : list of BinLine
+        The last two bins count the rows of `unseen` and of `missing`.
+    """
+
+    feature: str
+    kind: FeatureKind
+    broken: list[FaultKind]
+    drifted: bool
+    missing: float
+    unseen: float | None
+    distance: float | None
+    distance_threshold: float | None
+    psi: float | None
+    psi_threshold: float | None
+    p_value: float | None
+    bins: list[BinLine]
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """The features of a model in its newest window, the broken and the farthest first."""
+
+    window: int | None
+    window_end_time: str | None
+    rows: int
+    features: list[FeatureLine]
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -424,6 +499,40 @@ def _alarms(data: Data, query: AlarmsQuery) -> Alarms:
     )
 
 
+def _features(data: Data, query: FeaturesQuery) -> Features:
+    one = data.series(query.task, query.model)
+    end = one.window_end_time
+    return Features(
+        window=one.windows_closed - 1 if one.windows_closed else None,
+        window_end_time=None if end is None else rfc3339(end),
+        rows=0 if one.features is None else one.features.rows,
+        features=[_feature(one, name) for name in one.features_worst_first()],
+    )
+
+
+def _feature(one: SeriesView, name: str) -> FeatureLine:
+    assert one.features is not None  # it has this feature
+    rates = one.feature_rates[name]
+    own = rates.drift
+    return FeatureLine(
+        feature=name,
+        kind=one.features.kinds[name],
+        broken=[each.fault for each in one.broken_features if each.feature == name],
+        drifted=rates.drifted,
+        missing=rounded(rates.missing),
+        unseen=None if rates.unseen is None else rounded(rates.unseen),
+        distance=None if own is None else rounded(own.distance),
+        distance_threshold=None if own is None else rounded(own.distance_threshold),
+        psi=None if own is None else rounded(own.psi),
+        psi_threshold=rounded(own.psi_threshold) if own and math.isfinite(own.psi_threshold) else None,
+        p_value=None if own is None else own.p_value,
+        bins=[
+            BinLine(name=each.name, lower=each.lower, upper=each.upper, reference=before, window=now)
+            for each, before, now in one.features.bins(name)
+        ],
+    )
+
+
 def _as_ndjson(answer: WindowLines) -> bytes:
     return b"".join(encoded(line) + b"\n" for line in answer.windows)
 
@@ -482,6 +591,14 @@ ENDPOINTS = (
         "chart", "The control chart of a metric, in columns.", ChartQuery, ChartColumns, Data.chart, {}
     ),
     ApiEndpoint("alarms", "The alarms of a model's control charts.", AlarmsQuery, Alarms, _alarms, {}),
+    ApiEndpoint(
+        "features",
+        "The features of a model in its newest window, beside the reference.",
+        FeaturesQuery,
+        Features,
+        _features,
+        {},
+    ),
 )
 """Every address of the API except that of its OpenAPI document."""
 

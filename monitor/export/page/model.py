@@ -295,12 +295,11 @@ class _Page:
         if not rates:
             return
         faults = {each.feature: each.fault.replace("_", " ") for each in self.one.broken_features}
-        names = sorted(rates, key=lambda name: (name not in faults, -_excess(rates[name])))
         yield "<h2>Features</h2>"
         rows = (
             f'<tr><th scope="row">{text(name)}</th>{numbers(_feature_cells(rates[name]))}'
             f"<td>{_verdict(rates[name], faults.get(name, ''))}</td></tr>"
-            for name in names
+            for name in self.one.features_worst_first()
         )
         heads = (
             "Feature",
@@ -435,11 +434,6 @@ def _timeline(metric: str, alarms: Sequence[AlarmLine], reports: Sequence[Window
         for a in alarms
     ]
     return timeline(f"Alarms of {metric}: {', '.join(words)}", shares)
-
-
-def _excess(rates: FeatureRates) -> float:
-    """Return the distance of a feature in units of its threshold; 0 while it is unknown."""
-    return rates.drift.distance / rates.drift.distance_threshold if rates.drift else 0.0
 
 
 def _feature_cells(rates: FeatureRates) -> list[str]:

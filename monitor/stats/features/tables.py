@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +28,22 @@ MOST_KNOWN = 256
 BEYOND = 0.1
 """The share of a number's range by which a value may exceed the range."""
 
+_FEWEST_DIGITS = 3  # significant digits of the edges in the names of bins, more if edges would look alike
 _REST = OUTSIDE - 1  # the column of all known texts that are too rare for a column of their own
 _QUANTILES = np.array([0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
+
+
+class FeatureBin(NamedTuple):
+    """A bin of a feature.
+
+    `column` is the place of its count. A number's bin lies between `lower` and `upper`, and contains `upper`;
+    both are None for other bins.
+    """
+
+    name: str
+    column: int
+    lower: float | None = None
+    upper: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +96,29 @@ class FeatureTable:
         """Return the counts of values, (WIDTH,) int64."""
         return np.bincount(self.places(values), minlength=WIDTH)
 
+    def bins(self) -> list[FeatureBin]:
+        """Return the bins in order, with those of values beyond the reference and of missing values.
+
+        Texts have numbers instead of names, the most frequent first: only their hashes are known.
+
+        Examples
+        --------
+        >>> hours = FeatureTable.from_values("number", np.array([0.0, 6.0, 12.0, 18.0]))
+        >>> [each.name for each in hours.bins()]
+        ['-1.8 to 0', '0 to 6', '6 to 12', '12 to 19.8', 'not in the reference', 'missing']
+        """
+        if self.kind == "number":
+            ends = self.values.tolist()
+            words = _edge_names(ends)
+            known = [
+                FeatureBin(f"{words[k]} to {words[k + 1]}", k, ends[k], ends[k + 1])
+                for k in range(len(ends) - 1)
+            ]
+        else:
+            known = [FeatureBin(f"value {k + 1}", k) for k in range(min(len(self.values), _REST))]
+            known += [FeatureBin("other known values", _REST)] * (len(self.values) > _REST)
+        return [*known, FeatureBin("not in the reference", OUTSIDE), FeatureBin("missing", MISSING)]
+
     @cached_property
     def _lookup(self) -> tuple[Floats, Ints]:
         """Edges, and the column of the values up to each edge; the last column is that of NaN."""
@@ -106,6 +144,15 @@ def _edges(values: Floats) -> Floats:
     inner = np.unique(np.quantile(values, _QUANTILES, method="inverted_cdf"))
     # The first bin includes its lower edge too.
     return np.concatenate([[np.nextafter(low - room, -np.inf)], inner[inner < high], [high + room]])
+
+
+def _edge_names(edges: Sequence[float]) -> list[str]:
+    """Return the edges in as few digits as distinguish them."""
+    for digits in range(_FEWEST_DIGITS, 18):  # 17 digits distinguish all floats
+        shown = [float(f"{edge:.{digits}g}") for edge in edges]
+        if len(set(shown)) == len(edges):
+            break
+    return [f"{edge:,.15g}" for edge in shown]
 
 
 def _by_frequency(codes: Floats) -> Floats:

@@ -24,7 +24,7 @@ from monitor.export.page.windows import RecentWindows, alarms_of, chart_columns
 from monitor.export.rules import runbook, runbook_names
 from monitor.reports.window_report import WindowReport, rfc3339, to_json
 from tests.engine.test_covariates import flights
-from tests.engine.test_features import reference, watched
+from tests.engine.test_features import carriers, reference, watched
 from tests.export.page.page_reading import Reader, reading, serving
 from tests.streams import Rig, answers, compared, task
 
@@ -380,6 +380,7 @@ QUERIES: list[tuple[str, dict[str, Any]]] = [
     ("chart", {**ERM, "metric": "accuracy", "compare": "irm"}),
     ("alarms", ERM),
     ("alarms", {**ERM, "metric": "f1", "limit": 3}),
+    ("features", ERM),
 ]
 
 
@@ -464,6 +465,62 @@ def test_models_come_worst_first_and_by_parts(client: httpx.Client) -> None:
         assert client.get("/" + one["page"]).status_code == 200
     groups = client.get("/api/v1/models?groups=include&name=erm").json()["models"]
     assert {one["group"] for one in groups} == {"", "region=eu"}
+
+
+def test_features_come_with_the_counts_of_window_and_reference(openapi: dict[str, Any]) -> None:
+    watching = Rig(watched(), {"t": reference()})
+    watching.feed(flights(2, 250, 0.9, labelled=False))
+    lost = [{**row, "features": {"carrier": "ZZ"}} for row in flights(3, 100, 0.3, labelled=False)]
+    watching.feed([*flights(4, 150, 0.9, labelled=False), *lost])
+    with serving(watching, RecentWindows()) as client:
+        answer = client.get("/api/v1/features?task=t&model=erm").json()
+    schema = openapi["paths"]["/api/v1/features"]["get"]["responses"]["200"]["content"]["application/json"]
+    validate(answer, schema["schema"], openapi)
+    assert (answer["window"], answer["rows"]) == (1, 250)
+    carrier, hour = sorted(answer["features"], key=lambda each: str(each["feature"]))
+    assert (hour["kind"], hour["broken"], hour["missing"], hour["unseen"]) == (
+        "number",
+        ["missing"],
+        0.4,
+        0.0,
+    )
+    assert (carrier["kind"], carrier["broken"], carrier["unseen"]) == ("text", ["unseen"], 0.4)
+    for each in (carrier, hour):
+        assert each["drifted"]
+        assert each["distance"] > each["distance_threshold"] > 0
+        assert each["psi"] > each["psi_threshold"] > 0
+        assert 0 <= each["p_value"] < 1e-6
+        assert sum(one["window"] for one in each["bins"]) == 250
+        assert sum(one["reference"] for one in each["bins"]) == 5000
+    named = {one["name"]: (one["reference"], one["window"]) for one in carrier["bins"]}
+    assert list(named) == ["value 1", "value 2", "not in the reference", "missing"]
+    first, second = carriers(flights(0, 5000, 0.3))
+    assert (named["value 1"][0], named["value 2"][0]) == (first, second)
+    assert named["not in the reference"] == (0, 100)
+    hours = hour["bins"][:-2]
+    assert [one["upper"] for one in hours[:-1]] == [one["lower"] for one in hours[1:]]
+    assert hour["bins"][-1] == {
+        "name": "missing",
+        "lower": None,
+        "upper": None,
+        "reference": 0,
+        "window": 100,
+    }
+
+
+def test_features_have_no_bins_while_nothing_is_known_of_the_reference() -> None:
+    one = Rig(watched(reference={"first_windows": 5}), {})
+    one.feed(flights(2, 30, 0.9, labelled=False))
+    with serving(one, RecentWindows()) as client:
+        answer = client.get("/api/v1/features?task=t&model=erm").json()
+        assert answer == {"window": None, "window_end_time": None, "rows": 0, "features": []}
+        one.feed(flights(3, 250, 0.9, labelled=False))
+    with serving(one, RecentWindows()) as client:
+        answer = client.get("/api/v1/features?task=t&model=erm").json()
+    carrier = answer["features"][0]
+    assert (carrier["feature"], carrier["missing"], carrier["distance"], carrier["bins"]) == (
+        "carrier", 0.0, None, []
+    )  # fmt: skip
 
 
 def test_windows_are_the_lines_of_the_reports(client: httpx.Client, reports: list[WindowReport]) -> None:

@@ -44,7 +44,7 @@ ERM = {"task": "toxicity", "model": "erm"}
 
 def _counts(**rates: FeatureRates) -> FeatureCounts:
     """Return counts with these rates; the last bits of computed ones differ between processors."""
-    counts = FeatureCounts(tuple(rates), 500)
+    counts = FeatureCounts(dict.fromkeys(rates, "number"), 500)
     vars(counts)["rates"] = rates
     return counts
 

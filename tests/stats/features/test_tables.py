@@ -56,6 +56,28 @@ def test_texts_are_counted_as_one_by_one(reference: list[float], window: list[fl
     assert (table.counts.sum(), table.counts[OUTSIDE]) == (len(reference), 0)
 
 
+@given(NUMBERS, CODES)
+def test_each_bin_has_a_name_of_its_own_and_the_values_between_its_edges(
+    numbers: list[float], codes: list[float]
+) -> None:
+    for kind, values in (("number", np.array(numbers)), ("text", np.array(codes))):
+        table = FeatureTable.from_values(kind, values.astype(np.float64))  # type: ignore[arg-type]
+        bins = table.bins()
+        assert len({each.name for each in bins}) == len({each.column for each in bins}) == len(bins)
+        assert sum(table.counts[each.column] for each in bins) == len(values)
+        for each in bins:
+            if each.lower is not None and each.upper is not None:
+                inside = (values > each.lower) & (values <= each.upper)
+                assert inside.sum() == table.counts[each.column]
+
+
+def test_rare_texts_share_a_bin() -> None:
+    names = [each.name for each in FeatureTable.from_values("text", np.arange(33.0)).bins()]
+    assert names[29:] == ["value 30", "value 31", "other known values", "not in the reference", "missing"]
+    names = [each.name for each in FeatureTable.from_values("text", np.arange(31.0)).bins()]
+    assert names[29:] == ["value 30", "value 31", "not in the reference", "missing"]
+
+
 @given(CODES, st.integers(0, 200))
 def test_the_counts_of_parts_add_up(window: list[float], cut: int) -> None:
     values = np.array(window, dtype=np.float64)
