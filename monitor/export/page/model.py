@@ -25,6 +25,7 @@ from monitor.export.page.addresses import model_address
 from monitor.export.page.api import ChartQuery, Data
 from monitor.export.page.confidences import LEVEL, confidences
 from monitor.export.page.document import html_document
+from monitor.export.page.features import features_table
 from monitor.export.page.models import (
     charted_metrics,
     figure,
@@ -55,7 +56,6 @@ from monitor.export.page.words import (
     table,
     text,
 )
-from monitor.reports.features import FeatureRates
 from monitor.reports.views import EngineView, SeriesView
 from monitor.reports.window_report import WindowReport, seconds_of
 from monitor.stats.estimate.hajek import WeightedCounts, hajek
@@ -290,26 +290,9 @@ class _Page:
             yield f'<a href="{self._here(window="")}">Newest window</a>'
 
     def _features(self) -> Iterator[str]:
-        """Yield the features of the newest window, those that differ most from the reference first."""
-        rates = self.one.feature_rates
-        if not rates:
-            return
-        faults = {each.feature: each.fault.replace("_", " ") for each in self.one.broken_features}
-        yield "<h2>Features</h2>"
-        rows = (
-            f'<tr><th scope="row">{text(name)}</th>{numbers(_feature_cells(rates[name]))}'
-            f"<td>{_verdict(rates[name], faults.get(name, ''))}</td></tr>"
-            for name in self.one.features_worst_first()
-        )
-        heads = (
-            "Feature",
-            "#Missing",
-            "#Not in the reference",
-            "#Distance",
-            "#By chance",
-            "Verdict",
-        )
-        yield from table("Features of the newest window, the farthest first", heads, rows)
+        if self.one.feature_rates:
+            yield "<h2>Features</h2>"
+            yield from features_table(self.one)
 
     def _alarms(self) -> Iterator[str]:
         reports = self._reports
@@ -434,18 +417,3 @@ def _timeline(metric: str, alarms: Sequence[AlarmLine], reports: Sequence[Window
         for a in alarms
     ]
     return timeline(f"Alarms of {metric}: {', '.join(words)}", shares)
-
-
-def _feature_cells(rates: FeatureRates) -> list[str]:
-    shares = [f"{percent(rates.missing)} %", "" if rates.unseen is None else f"{percent(rates.unseen)} %"]
-    if rates.drift is None:
-        return [*shares, "", ""]
-    return [*shares, f"{rates.drift.distance:.3f}", f"{rates.drift.distance_threshold:.3f}"]
-
-
-def _verdict(rates: FeatureRates, fault: str) -> str:
-    if fault:
-        return f'<span class="bad">broken: {fault}</span>'
-    if rates.drift is None:
-        return "no reference yet"
-    return "has drifted" if rates.drifted else "as in the reference"

@@ -26,7 +26,7 @@ from monitor.reports.window_report import WindowReport, rfc3339, to_json
 from tests.engine.test_covariates import flights
 from tests.engine.test_features import carriers, reference, watched
 from tests.export.page.page_reading import Reader, reading, serving
-from tests.streams import Rig, answers, compared, task
+from tests.streams import Rig, answers, compared, reference_of, task
 
 WORSE = (0.5, 0.4, 0.1)
 ODD = ["a/b", "100 % <b>&é", "..", "%2F", "a\\b", "?#;=+", "模型"]
@@ -81,7 +81,7 @@ def test_features_are_listed_with_the_broken_and_the_farthest_first() -> None:
     windows.add(one.feed(moved))
     with serving(one, windows) as client:
         _, _, table = page(client, "/models/t/erm").text.partition("Features of the newest window")
-    pattern = r"^\|(\w+)\|[\d.]+ %\|[\d.]+ %\|(0\.\d{3})\|(0\.\d{3})\|(.+)$"
+    pattern = r"^\|(\w+)\|[\d.]+ %\|[\d.]+ %\|(0\.\d{3})\|(0\.\d{3})\|([^|]+)\|[^|]*\|[^|]+$"
     rows = re.findall(pattern, table, re.MULTILINE)
     assert [(name, verdict) for name, *_, verdict in rows] == [
         ("carrier", "has drifted"),
@@ -93,8 +93,60 @@ def test_features_are_listed_with_the_broken_and_the_farthest_first() -> None:
     windows.add(one.feed(lost))
     with serving(one, windows) as client:
         _, _, table = page(client, "/models/t/erm").text.partition("Features of the newest window")
-    verdicts = re.findall(r"^\|(\w+)\|.*\|broken: (\w+)$", table, re.MULTILINE)
+    verdicts = re.findall(r"^\|(\w+)\|.*\|broken: (\w+)\|", table, re.MULTILINE)
     assert verdicts == [("hour", "missing"), ("carrier", "constant")]
+
+
+def bars(path: str, height: float) -> dict[int, float]:
+    """Return the height of each bar of a path as a share of `height`, by the place of its bin."""
+    shapes = re.findall(r"M([\d.]+) \d+v-([\d.]+)h[\d.]+v\2", path)
+    assert "".join(f"M{x} 32v-{y}" for x, y in shapes) == re.sub(r"h[\d.]+v[\d.]+", "", path)
+    return {int(float(x) / (240 / 4)): float(y) / height for x, y in shapes}
+
+
+def test_the_distributions_of_features_are_drawn_with_the_bin_that_differs_most() -> None:
+    one = Rig(watched(), {"t": reference()})
+    moved = flights(2, 250, 0.9, labelled=False)
+    one.feed(moved)
+    with serving(one, RecentWindows()) as client:
+        seen = page(client, "/models/t/erm")
+    names = [str(attrs.get("aria-label")) for tag, attrs in seen.tags if tag == "svg"]
+    assert [name for name in names if name.startswith("Distribution")] == [
+        f"Distribution of {name} in the reference and in the window" for name in ("carrier", "hour")
+    ]
+    places = [k for k, (tag, attrs) in enumerate(seen.tags) if "Distribution of carrier" in str(attrs)]
+    (_, hollow), (_, filled) = seen.tags[places[0] + 2 : places[0] + 4]
+    before, now = carriers(flights(0, 5000, 0.3)), carriers(moved)
+    assert (hollow["fill"], hollow["stroke"], filled["fill"]) == ("none", "#5c5c5c", "#0072b2")
+    # The bins of carrier: A, B, other texts, missing; the highest bar is as high as the picture.
+    highest = max(*(before / before.sum()), *(now / now.sum()))
+    for attrs, counts in ((hollow, before), (filled, now)):
+        expected = dict(enumerate(counts / counts.sum() / highest))
+        assert bars(str(attrs["d"]), 31) == pytest.approx(expected, abs=0.001)
+    most = f"value 1: {100 * now[0] / now.sum():.1f} %, reference {100 * before[0] / before.sum():.1f} %"
+    assert f"|{most}\n" in seen.text
+
+
+def test_only_the_farthest_features_are_drawn() -> None:
+    many = {f"f{i}": "number" for i in range(64)}
+    rng = np.random.default_rng(5)
+
+    def rows(seed: int, n: int) -> list[dict[str, Any]]:
+        values = rng.normal(size=(n, 64)).tolist()
+        return [
+            row | {"features": dict(zip(many, each, strict=True))}
+            for row, each in zip(flights(seed, n, 0.3), values, strict=True)
+        ]
+
+    configured = watched(features=many)
+    one = Rig(configured, {"t": reference_of(configured, rows(6, 1000))})
+    one.feed(rows(7, 250))
+    with serving(one, RecentWindows()) as client:
+        text = client.get("/models/t/erm").text
+    _, _, table = text.partition("<h2>Features")
+    table, _, _ = table.partition("</table>")
+    assert (table.count("<tr>"), table.count("Distribution of")) == (65, 16)
+    assert len(table) < 50_000
 
 
 def of(reports: list[WindowReport], model: str = "erm", group: str = "") -> list[WindowReport]:

@@ -1,0 +1,81 @@
+"""The features of a model's newest window: how each one differs from the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from monitor.export.charts.marks import number
+from monitor.export.page.words import numbers, percent, table, text
+from monitor.reports.features import FeatureRates
+from monitor.reports.views import SeriesView
+
+_HEADS = (
+    "Feature", "#Missing", "#Not in the reference", "#Distance", "#By chance", "Verdict",
+    "Reference beside window", "Most changed",
+)  # fmt: skip
+_DRAWN = 16  # with 34 bins each, 16 kB of the page
+_WIDTH, _HEIGHT = 240, 32
+_BLUE, _QUIET, _FAINT = "#0072b2", "#5c5c5c", "#e6e6e6"
+
+
+def features_table(one: SeriesView) -> Iterator[str]:
+    """Yield a table of the features, the broken and the farthest first; nothing before the first window."""
+    if not one.feature_rates:
+        return
+    faults = {each.feature: each.fault.replace("_", " ") for each in one.broken_features}
+    rows = [
+        f'<tr><th scope="row">{text(name)}</th>{numbers(_figures(one.feature_rates[name]))}'
+        f"<td>{_verdict(one.feature_rates[name], faults.get(name, ''))}</td>"
+        f"{_compared(one, name, pictured=place < _DRAWN)}</tr>"
+        for place, name in enumerate(one.features_worst_first())
+    ]
+    yield from table("Features of the newest window, the farthest first", _HEADS, rows)
+    if any("<svg" in row for row in rows):
+        yield '<p class="soft">Hollow bars are the shares of rows in each bin of the reference, filled bars '
+        yield "those of the window. The last two bins: values not in the reference; rows that lack it.</p>"
+
+
+def _figures(rates: FeatureRates) -> list[str]:
+    shares = [f"{percent(rates.missing)} %", "" if rates.unseen is None else f"{percent(rates.unseen)} %"]
+    if rates.drift is None:
+        return [*shares, "", ""]
+    return [*shares, f"{rates.drift.distance:.3f}", f"{rates.drift.distance_threshold:.3f}"]
+
+
+def _verdict(rates: FeatureRates, fault: str) -> str:
+    if fault:
+        return f'<span class="bad">broken: {fault}</span>'
+    if rates.drift is None:
+        return "no reference yet"
+    return "has drifted" if rates.drifted else "as in the reference"
+
+
+def _compared(one: SeriesView, name: str, pictured: bool) -> str:
+    """Return the cells with the two distributions: a picture, and the bin that differs most."""
+    bins = [] if one.features is None else one.features.bins(name)
+    if not bins:
+        return "<td></td><td></td>"
+    known, counts, own = zip(*bins, strict=True)
+    before, now = [count / sum(counts) for count in counts], [count / sum(own) for count in own]
+    most = max(range(len(bins)), key=lambda k: round(abs(now[k] - before[k]), 9))  # the first of equal ones
+    words = f"{text(known[most].name)}: {percent(now[most])} %, reference {percent(before[most])} %"
+    return f"<td>{_picture(name, before, now) if pictured else ''}</td><td>{words}</td>"
+
+
+def _picture(name: str, before: Sequence[float], now: Sequence[float]) -> str:
+    """Draw the shares of rows in each bin, those of the reference beside those of the window."""
+    highest = max(*before, *now)
+    step = _WIDTH / len(before)
+    wide = number(0.4 * step)  # a fifth of the step separates the pairs
+
+    def bars(shares: Sequence[float], across: float) -> str:
+        heights = [(k, number((_HEIGHT - 1) * share / highest)) for k, share in enumerate(shares) if share]
+        return "".join(f"M{number(k * step + across)} {_HEIGHT}v-{h}h{wide}v{h}" for k, h in heights)
+
+    return (
+        f'<svg class="bar" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img" '
+        f'aria-label="{text(f"Distribution of {name} in the reference and in the window")}">'
+        f'<path d="M0 {_HEIGHT - 0.5}h{_WIDTH}" stroke="{_FAINT}"/>'
+        f'<path d="{bars(before, 0.1 * step)}" fill="none" stroke="{_QUIET}"/>'
+        f'<path d="{bars(now, 0.5 * step)}" fill="{_BLUE}"/></svg>'
+    )
