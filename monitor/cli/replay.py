@@ -29,6 +29,7 @@ from monitor.export.sinks.line_file import cannot_write
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.rejects_file import Rejected, RejectWriter
 from monitor.export.sinks.reports_file import ReportWriter
+from monitor.reports.features import FeatureCounts
 from monitor.reports.views import EngineView, SeriesView, TaskView
 from monitor.reports.window_report import WindowReport, to_json
 from monitor.stats.estimate.hajek import WeightedCounts
@@ -157,7 +158,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     return Replayed(
         replace(view, series=series_of(config, [view], models)),
         written.windows,
-        draw(engine.labelled(), written.period, out),
+        draw(engine.labelled(), written.period, out, counts_of([view])),
         written.period.histories.alarms(),
         unused_of([facts]),
         out / REJECTS if config.rejects else None,
@@ -349,7 +350,22 @@ def unused_of(facts: Sequence[Facts]) -> Unused:
     return unused
 
 
-def draw(labelled: Labelled, period: Period, out: Path) -> tuple[Path, ...]:
+def counts_of(views: Iterable[EngineView]) -> dict[tuple[str, str, str], FeatureCounts]:
+    """Return the counts of the features in the last windows of the series that have features."""
+    return {
+        (one.task, one.model, one.group): one.features
+        for view in views
+        for one in view.series
+        if one.features is not None
+    }
+
+
+def draw(
+    labelled: Labelled,
+    period: Period,
+    out: Path,
+    features: Mapping[tuple[str, str, str], FeatureCounts],
+) -> tuple[Path, ...]:
     """Write a picture for each model and group to the folder of the reports, and a page with all pictures.
 
     Parameters
@@ -359,6 +375,8 @@ def draw(labelled: Labelled, period: Period, out: Path) -> tuple[Path, ...]:
     period : Period
     out : Path
         The folder.
+    features : mapping of (task, model, group) to FeatureCounts
+        See `Period.html`.
     """
     paths: list[Path] = []
     for series, charts in period.histories.charts(labelled).items():
@@ -370,7 +388,7 @@ def draw(labelled: Labelled, period: Period, out: Path) -> tuple[Path, ...]:
         except OSError as error:
             raise SinkError(cannot_write(str(path), error)) from error
         paths.append(path)
-    write_report(out / PAGE, period.html(labelled))
+    write_report(out / PAGE, period.html(labelled, features))
     return tuple(paths)
 
 

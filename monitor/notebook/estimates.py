@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from monitor.base.errors import ConfigError
 from monitor.base.results import Estimate
-from monitor.cli.replay import Labelled, Unused
+from monitor.cli.replay import Labelled, Unused, counts_of
 from monitor.cli.reporting import write_report
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page.overview import Headline, headline, judged, worst_metric
@@ -159,7 +159,7 @@ class MonitorResult:
         SinkError
             The file cannot be written.
         """
-        write_report(Path(path), self.period.html(self.labelled))
+        write_report(Path(path), self.period.html(self.labelled, counts_of([self.view])))
         return Path(path)
 
     def to_config(

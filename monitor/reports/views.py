@@ -222,10 +222,9 @@ class SeriesView:
         """The rates of each feature in the last closed window; empty without any."""
         return {} if self.features is None else self.features.rates
 
-    def features_worst_first(self) -> list[str]:
-        """Return the features, the broken ones first, then those that differ most from the reference."""
-        broken, rates = {each.feature for each in self.broken_features}, self.feature_rates
-        return sorted(rates, key=lambda name: (name not in broken, -rates[name].excess))
+    def feature_order(self, name: str) -> tuple[bool, float]:
+        """Return the sort key of a feature: broken ones first, then those farthest from the reference."""
+        return all(each.feature != name for each in self.broken_features), -self.feature_rates[name].excess
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import cache
 from typing import Any
 
@@ -123,6 +124,17 @@ def test_the_distances_are_computed_once_and_only_for_readers(monkeypatch: pytes
     assert view(one).pending == 60
     assert view(one).feature_rates is seen.feature_rates
     assert len(calls) == len(FEATURES)
+
+
+def test_counts_pass_from_one_process_to_another() -> None:
+    one = rig()
+    one.feed(stream(WINDOW, lost=0.3))
+    seen = view(one)
+    copy: SeriesView = pickle.loads(pickle.dumps(seen))
+    assert copy.feature_rates == seen.feature_rates
+    assert copy.features is not None
+    assert seen.features is not None
+    assert copy.features.bins("hour") == seen.features.bins("hour")
 
 
 def test_the_state_clears_when_the_rate_is_normal_again() -> None:

@@ -506,7 +506,7 @@ def _features(data: Data, query: FeaturesQuery) -> Features:
         window=one.windows_closed - 1 if one.windows_closed else None,
         window_end_time=None if end is None else rfc3339(end),
         rows=0 if one.features is None else one.features.rows,
-        features=[_feature(one, name) for name in one.features_worst_first()],
+        features=[_feature(one, name) for name in sorted(one.feature_rates, key=one.feature_order)],
     )
 
 

@@ -1,11 +1,11 @@
-"""The features of a model's newest window: how each one differs from the reference."""
+"""The features in the newest windows of models: how each one differs from the reference."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from monitor.export.charts.marks import number
-from monitor.export.page.words import numbers, percent, table, text
+from monitor.export.page.words import count, numbers, percent, table, text
 from monitor.reports.features import FeatureRates
 from monitor.reports.views import SeriesView
 
@@ -18,21 +18,45 @@ _WIDTH, _HEIGHT = 240, 32
 _BLUE, _QUIET, _FAINT = "#0072b2", "#5c5c5c", "#e6e6e6"
 
 
-def features_table(one: SeriesView) -> Iterator[str]:
-    """Yield a table of the features, the broken and the farthest first; nothing before the first window."""
-    if not one.feature_rates:
-        return
-    faults = {each.feature: each.fault.replace("_", " ") for each in one.broken_features}
+def features_table(
+    series: Iterable[SeriesView], most: int | None = None, named: Callable[[SeriesView], str] | None = None
+) -> Iterator[str]:
+    """Yield a table of the features, the broken and the farthest first; nothing before the first window.
+
+    Parameters
+    ----------
+    series : iterable of SeriesView
+    most : int, optional
+        The largest number of rows.
+    named : callable, optional
+        Returns the name of a model, for a column with the models.
+    """
+    every = sorted(
+        ((one, name) for one in series for name in one.feature_rates),
+        key=lambda each: each[0].feature_order(each[1]),
+    )
     rows = [
-        f'<tr><th scope="row">{text(name)}</th>{numbers(_figures(one.feature_rates[name]))}'
-        f"<td>{_verdict(one.feature_rates[name], faults.get(name, ''))}</td>"
-        f"{_compared(one, name, pictured=place < _DRAWN)}</tr>"
-        for place, name in enumerate(one.features_worst_first())
+        _row(one, name, "" if named is None else f"<td>{text(named(one))}</td>", pictured=place < _DRAWN)
+        for place, (one, name) in enumerate(every[:most])
     ]
-    yield from table("Features of the newest window, the farthest first", _HEADS, rows)
+    if not rows:
+        return
+    heads = _HEADS if named is None else (_HEADS[0], "Model", *_HEADS[1:])
+    yield from table("Features in the newest window, the farthest first", heads, rows)
     if any("<svg" in row for row in rows):
         yield '<p class="soft">Hollow bars are the shares of rows in each bin of the reference, filled bars '
         yield "those of the window. The last two bins: values not in the reference; rows that lack it.</p>"
+    if len(every) > len(rows):
+        yield f'<p class="soft">{count(len(every) - len(rows), "more feature")} nearer to the reference.</p>'
+
+
+def _row(one: SeriesView, name: str, model: str, pictured: bool) -> str:
+    rates = one.feature_rates[name]
+    fault = next((each.fault for each in one.broken_features if each.feature == name), "")
+    return (
+        f'<tr><th scope="row">{text(name)}</th>{model}{numbers(_figures(rates))}'
+        f"<td>{_verdict(rates, fault.replace('_', ' '))}</td>{_compared(one, name, pictured)}</tr>"
+    )
 
 
 def _figures(rates: FeatureRates) -> list[str]:
@@ -56,7 +80,7 @@ def _compared(one: SeriesView, name: str, pictured: bool) -> str:
     if not bins:
         return "<td></td><td></td>"
     known, counts, own = zip(*bins, strict=True)
-    before, now = [count / sum(counts) for count in counts], [count / sum(own) for count in own]
+    before, now = [rows / sum(counts) for rows in counts], [rows / sum(own) for rows in own]
     most = max(range(len(bins)), key=lambda k: round(abs(now[k] - before[k]), 9))  # the first of equal ones
     words = f"{text(known[most].name)}: {percent(now[most])} %, reference {percent(before[most])} %"
     return f"<td>{_picture(name, before, now) if pictured else ''}</td><td>{words}</td>"

@@ -292,7 +292,7 @@ class _Page:
     def _features(self) -> Iterator[str]:
         if self.one.feature_rates:
             yield "<h2>Features</h2>"
-            yield from features_table(self.one)
+            yield from features_table([self.one])
 
     def _alarms(self) -> Iterator[str]:
         reports = self._reports

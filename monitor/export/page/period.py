@@ -6,7 +6,7 @@ import heapq
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
@@ -22,6 +22,7 @@ from monitor.export.charts.pictures import MOST_KEPT, Alarm, Histories
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page import assets, models
 from monitor.export.page.addresses import external_address
+from monitor.export.page.features import features_table
 from monitor.export.page.overview import (
     MOST_SERIES,
     glance,
@@ -35,7 +36,7 @@ from monitor.export.page.windows import series_view
 from monitor.export.page.words import count, moment, numbers, percent, table, text
 from monitor.reports import features
 from monitor.reports.attribution import Attribution, sentence
-from monitor.reports.features import BrokenFeature
+from monitor.reports.features import BrokenFeature, FeatureCounts
 from monitor.reports.views import EngineView, SeriesView, TaskView
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
@@ -214,17 +215,23 @@ class Period:
         self._faults.pop(series, None)
         self.histories.forget(series)
 
-    def html(self, labelled: Mapping[Series, Mapping[int, WeightedCounts]]) -> str:
+    def html(
+        self,
+        labelled: Mapping[Series, Mapping[int, WeightedCounts]],
+        features: Mapping[Series, FeatureCounts] | None = None,
+    ) -> str:
         """Return the report as a complete HTML document without scripts and requests.
 
         Parameters
         ----------
         labelled : mapping
             See `Histories.charts`.
+        features : mapping of (task, model, group) to FeatureCounts, optional
+            The counts of the features in the last windows; no table of features without them.
         """
         charts = self.histories.charts({series: dict(rows) for series, rows in labelled.items()})
         alarms = self.histories.alarms()
-        views = self._views(alarms)
+        views = self._views(alarms, features or {})
         figures = _Figures(charts, self._windows)
         form = models.Form(
             lambda one: self._progress(one, alarms.get(_key(one), {})),
@@ -265,6 +272,7 @@ class Period:
                 yield "</details>"
             yield from self._alarms()
             yield from self._broken_features()
+            yield from self._features(whole)
             yield from self._times(whole)
             yield '<div class="panels"><div>'
             yield from self._worst(whole)
@@ -358,6 +366,12 @@ class Period:
         heads = ("Model", "In the worst window", "First", "Last", "#Windows")
         yield from table("Broken features in the period", heads, rows)
         yield from _beyond(len(every) - _ALARMS_SHOWN, "fault", "in the period")
+
+    def _features(self, whole: Sequence[SeriesView]) -> Iterator[str]:
+        """Yield the features of the last windows, those that differ most from the reference first."""
+        if any(one.feature_rates for one in whole):
+            yield "<h2>Features</h2>"
+            yield from features_table(whole, _WORST_SHOWN, lambda one: self._name(_key(one)))
 
     def _times(self, whole: Sequence[SeriesView]) -> Iterator[str]:
         """Yield the mean estimate and the alarms of each model by month, or by day for a short period."""
@@ -470,7 +484,11 @@ class Period:
         words += [] if math.isnan(until) else [f"until {moment(until)}"]
         return " ".join(words) + "."
 
-    def _views(self, alarms: Mapping[Series, Mapping[str, Sequence[Alarm]]]) -> list[SeriesView]:
+    def _views(
+        self,
+        alarms: Mapping[Series, Mapping[str, Sequence[Alarm]]],
+        features: Mapping[Series, FeatureCounts],
+    ) -> list[SeriesView]:
         """Return each series as of its last window."""
         views = []
         for series, last in self._last.items():
@@ -483,7 +501,8 @@ class Period:
                 if metric in latched
             }
             attributions = tuple(self._attributions.get(series, {}).values())
-            views.append(series_view(last, self._windows[series], since, attributions))
+            view = series_view(last, self._windows[series], since, attributions)
+            views.append(replace(view, features=features.get(series)))
         return views
 
     def _page(self, one: SeriesView) -> str:

@@ -80,7 +80,7 @@ def test_features_are_listed_with_the_broken_and_the_farthest_first() -> None:
     moved = [record | {"groups": {}} for record in flights(2, 250, 0.9, labelled=False)]
     windows.add(one.feed(moved))
     with serving(one, windows) as client:
-        _, _, table = page(client, "/models/t/erm").text.partition("Features of the newest window")
+        _, _, table = page(client, "/models/t/erm").text.partition("Features in the newest window")
     pattern = r"^\|(\w+)\|[\d.]+ %\|[\d.]+ %\|(0\.\d{3})\|(0\.\d{3})\|([^|]+)\|[^|]*\|[^|]+$"
     rows = re.findall(pattern, table, re.MULTILINE)
     assert [(name, verdict) for name, *_, verdict in rows] == [
@@ -92,7 +92,7 @@ def test_features_are_listed_with_the_broken_and_the_farthest_first() -> None:
     lost = [record | {"features": {"carrier": "A"}} for record in flights(3, 250, 0.3, labelled=False)]
     windows.add(one.feed(lost))
     with serving(one, windows) as client:
-        _, _, table = page(client, "/models/t/erm").text.partition("Features of the newest window")
+        _, _, table = page(client, "/models/t/erm").text.partition("Features in the newest window")
     verdicts = re.findall(r"^\|(\w+)\|.*\|broken: (\w+)\|", table, re.MULTILINE)
     assert verdicts == [("hour", "missing"), ("carrier", "constant")]
 

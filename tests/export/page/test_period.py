@@ -12,6 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from monitor.base.results import Estimate
 from monitor.base.state_changes import Changes
+from monitor.cli.replay import counts_of
 from monitor.export.charts.pictures import MOST_KEPT
 from monitor.export.page.addresses import external_address
 from monitor.export.page.period import Period
@@ -23,6 +24,8 @@ from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
 from monitor.store import Store
 from tests.daemon import command_here, configuration, ndjson, write_configuration
+from tests.engine.test_covariates import flights
+from tests.engine.test_features import reference, watched
 from tests.services.browser import Browser
 from tests.streams import Rig, answers, newest_wrong, task
 
@@ -226,6 +229,29 @@ def test_broken_features_are_listed_with_their_first_and_worst_window(reports: l
     [fault] = period.faults()["t", "erm", ""]
     assert (fault.window, fault.windows) == (3, 2)
     assert (fault.time, fault.last_time) == (broken[3].end_time, broken[4].end_time)
+
+
+def test_features_of_all_models_are_listed_with_the_broken_and_the_farthest_first() -> None:
+    known = reference()["erm"]
+    one, period = Rig(watched(), {"t": {"erm": known, "irm": known}}), Period({})
+    period.add(one.feed(flights(2, 250, 0.9, labelled=False)))
+    lost = [
+        {**row, "model": "irm", "features": {"carrier": "A"}} for row in flights(3, 250, 0.3, labelled=False)
+    ]
+    period.add(one.feed(lost))
+    assert "<h2>Features" not in period.html({})
+    page = period.html({}, counts_of([one.engine.view()]))
+    text = words(page).partition("Features in the newest window")[2]
+    rows = re.findall(
+        r"(hour|carrier) (erm|irm) [\d.]+ % [\d.]+ % [\d.]+ [\d.]+ (broken: \w+|has drifted|as in)", text
+    )
+    assert rows == [
+        ("hour", "irm", "broken: missing"),
+        ("carrier", "irm", "broken: constant"),
+        ("carrier", "erm", "has drifted"),
+        ("hour", "erm", "as in"),
+    ]
+    assert page.count('aria-label="Distribution of') == 4
 
 
 def test_models_of_one_name_in_two_tasks_are_told_apart(reports: list[WindowReport]) -> None:
