@@ -6,10 +6,13 @@ from pathlib import Path
 
 import msgspec
 
+from monitor.base.codec import restored
 from monitor.base.errors import ConfigError, SinkError, StoreError
 from monitor.config.section import web_address
-from monitor.export.page.period import Period, parse_time
+from monitor.engine.features import FeaturesState
+from monitor.export.page.period import Period, Series, parse_time
 from monitor.export.sinks.line_file import cannot_write
+from monitor.reports.features import FeatureCounts
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport
 from monitor.store.history import StoreHistory
@@ -50,10 +53,24 @@ def report(store: Path, out: Path, since: str = "", until: str = "", external_ur
         for line in history.reports():
             period.add([_read(line, history.name)])
             lines += 1
+        features = _features(history, period)
     finally:
         history.close()
-    write_report(out, period.html({}))
+    write_report(out, period.html({}, features))
     return lines
+
+
+def _features(history: StoreHistory, period: Period) -> dict[Series, FeatureCounts]:
+    """Return the counts of the features of each model whose last window in the period is its newest one."""
+    newest = period.last_windows
+    try:
+        return {
+            series: restored(state, FeaturesState).newest()
+            for series, (number, state) in history.features().items()
+            if newest.get(series) == number - 1
+        }
+    except ValueError as error:
+        raise StoreError(f"{history.name}: the features of a model cannot be read: {error}") from error
 
 
 def write_report(path: Path, text: str) -> None:

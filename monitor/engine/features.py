@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -21,7 +21,7 @@ from monitor.stats.features.health import (
     health_level,
     window_faults,
 )
-from monitor.stats.features.tables import MISSING, FeatureTable, count_features
+from monitor.stats.features.tables import WIDTH, FeatureTable, count_features
 
 _SAMPLED = 400  # values of each feature kept from the first windows; with 8 bytes each, 3.2 kB
 _DECIMALS = 6
@@ -33,6 +33,11 @@ class FeatureBaseline:
 
     tables: tuple[FeatureTable, ...]
     norms: tuple[FeatureNorm, ...]
+
+    @property
+    def counts(self) -> Ints:
+        """The counts of the tables, (F, WIDTH) int64."""
+        return np.stack([table.counts for table in self.tables])
 
     @classmethod
     def from_rows(
@@ -105,9 +110,11 @@ class FeaturesState(msgspec.Struct, frozen=True):
     first : FirstRows or None
         The sample of the first windows, while there is no reference.
     values : tuple of float64 arrays
-        The `values` of each `FeatureTable`, and its `counts`, if the first windows made the tables.
+        The `values` of each `FeatureTable`; the first ones alone if a reference gives the table again.
     reference : (F, WIDTH) int64 or None
+        The `counts` of the tables.
     norms : tuple of FeatureNorm
+        Empty if a reference gives them again.
     rows : int
         The number of rows of the last closed window.
     counts : (F, WIDTH) int64 or None
@@ -116,6 +123,8 @@ class FeaturesState(msgspec.Struct, frozen=True):
         The number of the last window's rows that lack each feature, while there are no tables.
     broken : tuple of BrokenFeature
         The faults in the last closed window.
+    kinds : tuple of {"number", "text"}
+        The kinds of the features; empty in states of older versions.
     """
 
     names: tuple[str, ...] = ()
@@ -127,6 +136,21 @@ class FeaturesState(msgspec.Struct, frozen=True):
     counts: Ints | None = None
     missing: tuple[int, ...] = ()
     broken: tuple[BrokenFeature, ...] = ()
+    kinds: tuple[FeatureKind, ...] = ()
+
+    def tables(self, kinds: Iterable[FeatureKind]) -> tuple[FeatureTable, ...]:
+        """Return the stored tables of features of these kinds; empty while there are none."""
+        if self.reference is None:
+            return ()
+        return tuple(FeatureTable(*each) for each in zip(kinds, self.values, self.reference, strict=True))
+
+    def newest(self) -> FeatureCounts:
+        """Return the counts in the last closed window, without any reference file."""
+        kinds = dict(zip(self.names, self.kinds, strict=False))
+        if self.counts is None:
+            return FeatureCounts(kinds, self.rows if kinds else 0, self.missing)
+        tables = self.tables(self.kinds) if kinds else ()
+        return FeatureCounts.from_tables(kinds, tables, self.counts) if tables else FeatureCounts(kinds)
 
 
 class FeatureWatch:
@@ -165,38 +189,37 @@ class FeatureWatch:
         self._from_reference = from_reference
         self._bins: FeatureBaseline | None = None  # of the reference: computed for the first window
         self._first = state.first or FirstRows()
-        if state.reference is not None and from_reference is None:
-            self._bins = self._restored(state, state.reference)
+        if state.norms and from_reference is None:
+            self._bins = FeatureBaseline(state.tables(self._kinds.values()), state.norms)
         self.broken = state.broken
-        self.newest = self._counted(state.rows, state.missing, state.counts)
+        self.newest = self._resumed(state)
 
-    def _counted(self, rows: int, missing: Sequence[int] = (), counts: Ints | None = None) -> FeatureCounts:
-        bins = None if counts is None else self._known_bins()
-        if counts is None or bins is None:
-            return FeatureCounts(self._kinds, rows, tuple(missing))
-        return FeatureCounts(self._kinds, rows, tuple(counts[:, MISSING].tolist()), bins.tables, counts)
-
-    def _restored(self, state: FeaturesState, counts: Ints) -> FeatureBaseline:
-        parts = zip(self._kinds.values(), state.values, counts, strict=True)
-        return FeatureBaseline(tuple(FeatureTable(*each) for each in parts), state.norms)
+    def _resumed(self, state: FeaturesState) -> FeatureCounts:
+        if state.counts is None:
+            return FeatureCounts(self._kinds, state.rows, state.missing)
+        bins = self._known_bins()
+        if bins is None or (state.reference is not None and not np.array_equal(state.reference, bins.counts)):
+            return FeatureCounts(self._kinds)  # the reference is another one, with other bins
+        return FeatureCounts.from_tables(self._kinds, bins.tables, state.counts)
 
     def restart(self) -> None:
         """Wait for new first windows, unless there is a reference."""
         if self._from_reference is None:
             self._bins, self._first, self.broken = None, FirstRows(), ()
-            self.newest = self._counted(0)
+            self.newest = FeatureCounts(self._kinds)
 
     def close(self, features: Floats) -> tuple[BrokenFeature, ...]:
         """Count the features of a closed window, (n, F), and return their faults."""
         bins = self._known_bins()
         if bins is None:
-            self.newest = self._counted(len(features), np.isnan(features).sum(axis=0).tolist())
+            missing = np.isnan(features).sum(axis=0)
+            self.newest = FeatureCounts(self._kinds, len(features), tuple(missing.tolist()))
             self._first = self._first.plus(features, self._windows)
             if self._first.windows >= self._windows:
                 self._bins, self._first = self._first.bins(self._kinds, self._rows), FirstRows()
             return ()
         counts = count_features(bins.tables, features)
-        self.newest = self._counted(len(features), counts=counts)
+        self.newest = FeatureCounts.from_tables(self._kinds, bins.tables, counts)
         before = [{each.fault for each in self.broken if each.feature == name} for name in self._kinds]
         constant = constant_features(features)
         faults = window_faults(bins.norms, counts, constant, self._level, before)
@@ -213,15 +236,16 @@ class FeatureWatch:
         return self._bins
 
     def snapshot(self) -> FeaturesState:
-        """Return the state; tables of a reference are left out, as the reference gives them again."""
-        bins = self._bins if self._from_reference is None else None
+        """Return the state; of the tables of a reference it has what the report shows."""
+        bins, own = self._bins, self._from_reference is None
         tables = () if bins is None else bins.tables
         return FeaturesState(
             names=tuple(self._kinds),
+            kinds=tuple(self._kinds.values()),
             first=self._first if self._first.windows else None,
-            values=tuple(table.values for table in tables),
-            reference=np.stack([table.counts for table in tables]) if tables else None,
-            norms=() if bins is None else bins.norms,
+            values=tuple(table.values if own else table.values[:WIDTH] for table in tables),
+            reference=None if bins is None else bins.counts,
+            norms=bins.norms if bins is not None and own else (),
             rows=self.newest.rows,
             counts=self.newest.counts,
             missing=self.newest.missing if self.newest.counts is None else (),

@@ -13,7 +13,7 @@ from monitor.base.names import FeatureKind
 from monitor.base.records import Ints
 from monitor.stats.features.drift import Drift, discoveries, drift
 from monitor.stats.features.health import FaultKind
-from monitor.stats.features.tables import OUTSIDE, FeatureBin, FeatureTable
+from monitor.stats.features.tables import MISSING, OUTSIDE, FeatureBin, FeatureTable
 
 
 class BrokenFeature(msgspec.Struct, frozen=True):
@@ -90,6 +90,13 @@ class FeatureCounts:
     missing: tuple[int, ...] = ()
     tables: tuple[FeatureTable, ...] = ()
     counts: Ints | None = None
+
+    @classmethod
+    def from_tables(
+        cls, kinds: Mapping[str, FeatureKind], tables: tuple[FeatureTable, ...], counts: Ints
+    ) -> FeatureCounts:
+        """Return the counts of a window, (F, WIDTH) int64, whose rows all count in one bin of each table."""
+        return cls(kinds, int(counts[0].sum()), tuple(counts[:, MISSING].tolist()), tables, counts)
 
     @cached_property
     def rates(self) -> Mapping[str, FeatureRates]:

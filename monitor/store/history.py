@@ -1,11 +1,11 @@
-"""Reads the history in a store or a backup: the reports of windows, and the calibrations."""
+"""Reads the history in a store or a backup: the reports of windows, and the states of models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,6 +15,8 @@ from monitor.reports.window_report import WindowLine
 from monitor.store.database import Database, SqliteFile
 from monitor.store.schema import VERSION
 from monitor.store.store import FILE
+
+T = TypeVar("T")
 
 _TOGETHER = 1000  # lines of about a kilobyte that are read at a time
 
@@ -150,16 +152,33 @@ class StoreHistory:
         StoreError
             The store cannot be read.
         """
+        return self._of_series(lambda state: state["calibration"])
+
+    def features(self) -> dict[tuple[str, str, str], tuple[int, dict[str, Any]]]:
+        """Return the number of closed windows, and the state of the features, of each model with features.
+
+        Raises
+        ------
+        StoreError
+            The store cannot be read.
+        """
+        every = self._of_series(
+            lambda state: (state["windows"]["number"], state["features"]) if state.get("features") else None
+        )
+        return {series: own for series, own in every.items() if own is not None}
+
+    def _of_series(self, read: Callable[[dict[str, Any]], T]) -> dict[tuple[str, str, str], T]:
+        """Return a part of the state of each series at the last checkpoint, by task, model and group."""
         query = "SELECT name, state FROM part WHERE name LIKE 'series/%'"
         by_series = {}
         try:
             with self._database.convert_errors("be read"):
                 for name, packed in self._connection.execute(query):
                     model, group, state = unpack(packed)
-                    by_series[name.split("/", 2)[2], model, group] = state["calibration"]
+                    by_series[name.split("/", 2)[2], model, group] = read(state)
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(
-                f"{self.name}: a calibration cannot be read by this version: {error!r}"
+                f"{self.name}: the state of a model cannot be read by this version: {error!r}"
             ) from error
         return by_series
 

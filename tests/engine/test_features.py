@@ -10,10 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from monitor.base.codec import pack, restored, unpack
 from monitor.base.errors import ConfigError
 from monitor.base.records import Ints
 from monitor.cli.trial import ReferenceTrial
 from monitor.config.root import Config, Task
+from monitor.engine.features import FeatureBaseline, FeaturesState, FeatureWatch
 from monitor.engine.reference import Reference
 from monitor.reports.features import BrokenFeature, FeatureRates, sentence
 from monitor.reports.reader import from_json
@@ -124,6 +126,26 @@ def test_the_distances_are_computed_once_and_only_for_readers(monkeypatch: pytes
     assert view(one).pending == 60
     assert view(one).feature_rates is seen.feature_rates
     assert len(calls) == len(FEATURES)
+
+
+def test_counts_of_another_reference_are_not_compared_with_the_new_one() -> None:
+    rng = np.random.default_rng(7)
+    rows, others = rng.normal(size=(5000, 2)).round(2), rng.normal(size=(5000, 2)).round(2)
+    configured = watched(features={"a": "number", "b": "text"})
+    baseline, other = (FeatureBaseline.from_rows(configured.features, each, 500) for each in (rows, others))
+    watch = FeatureWatch(configured, lambda: baseline, 20)
+    watch.close(rows[:500])
+    state = restored(unpack(pack(watch.snapshot())), FeaturesState)
+    assert len(watch.newest.rates) == 2
+    assert FeatureWatch(configured, lambda: baseline, 20, state).newest.rates == watch.newest.rates
+    assert state.newest().rates == watch.newest.rates  # also without the reference
+    for name in configured.features:
+        assert state.newest().bins(name) == watch.newest.bins(name)
+    assert FeatureWatch(configured, lambda: other, 20, state).newest.rates == {}
+    without = FeatureWatch(configured, None, 20, state)
+    assert without.newest.rates == {}
+    without.close(rows[:500])
+    assert [(each.missing, each.drift) for each in without.newest.rates.values()] == [(0.0, None)] * 2
 
 
 def test_counts_pass_from_one_process_to_another() -> None:

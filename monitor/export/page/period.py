@@ -170,6 +170,11 @@ class Period:
         of_windows = self._first, self._last, self._windows, self._left_out
         return *of_windows, self._attributions, self._wheres, self._days, self._faults
 
+    @property
+    def last_windows(self) -> dict[Series, int]:
+        """The number of the last window of each series."""
+        return {series: last.window for series, last in self._last.items()}
+
     def _note_faults(self, series: Series, report: WindowReport) -> None:
         known = self._faults.setdefault(series, {}) if report.broken_features else {}
         for each in report.broken_features:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from monitor.base.results import Estimate
 from monitor.base.state_changes import Changes
 from monitor.cli.replay import counts_of
+from monitor.cli.reporting import report
 from monitor.export.charts.pictures import MOST_KEPT
 from monitor.export.page.addresses import external_address
 from monitor.export.page.period import Period
@@ -20,7 +22,7 @@ from monitor.export.page.words import percent
 from monitor.reports.attribution import sentence
 from monitor.reports.features import BrokenFeature
 from monitor.reports.views import ChartView
-from monitor.reports.window_report import WindowReport
+from monitor.reports.window_report import WindowReport, rfc3339
 from monitor.reports.window_view import leading_estimate
 from monitor.store import Store
 from tests.daemon import command_here, configuration, ndjson, write_configuration
@@ -252,6 +254,27 @@ def test_features_of_all_models_are_listed_with_the_broken_and_the_farthest_firs
         ("hour", "erm", "as in"),
     ]
     assert page.count('aria-label="Distribution of') == 4
+
+
+@pytest.mark.parametrize("first_windows", [0, 5])
+def test_the_report_of_a_store_has_the_features_of_the_newest_windows(
+    tmp_path: Path, first_windows: int
+) -> None:
+    """They are those of the engine, although the store has no reference."""
+    settings = watched(reference={"first_windows": first_windows}) if first_windows else watched()
+    one, period = Rig(settings, {} if first_windows else {"t": reference()}), Period({})
+    reports = one.feed(flights(2, 1500, 0.3, labelled=False) + flights(3, 250, 0.9, labelled=False))
+    period.add(reports)
+    with closing(Store(tmp_path)) as store:
+        store.commit(one.engine.changes(), reports)
+    report(tmp_path, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    section = page.partition("<h2>Features")[2].partition("<h2>")[0]
+    expected = period.html({}, counts_of([one.engine.view()])).partition("<h2>Features")[2]
+    assert section == expected.partition("<h2>")[0]
+    assert section.count('aria-label="Distribution of') == 2
+    report(tmp_path, tmp_path / "report.html", until=rfc3339(reports[-1].end_time))
+    assert "<h2>Features" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_models_of_one_name_in_two_tasks_are_told_apart(reports: list[WindowReport]) -> None:
