@@ -477,6 +477,27 @@ def test_axe_finds_nothing_in_a_report(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_the_features_and_they_fit_a_phone(
+    browser: Browser, tmp_path: Path, scheme: str
+) -> None:
+    one, period = Rig(watched(), {"t": reference()}), Period({})
+    period.add(one.feed(flights(2, 250, 0.9, labelled=False)))
+    page = period.html({}, counts_of([one.engine.view()]))
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    with browser.tab("file://", color_scheme=scheme, viewport={"width": 360, "height": 740}) as tab:
+        tab.page.goto((tmp_path / "report.html").as_uri())
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= 360
+        results = Axe().run(tab.page)
+        pictures = tab.page.locator('svg[aria-label^="Distribution of"]')
+        assert [pictures.nth(k).is_visible() for k in range(pictures.count())] == [True, True]
+        filled = tab.page.evaluate(
+            "getComputedStyle(document.querySelector('svg.bar path[fill=\"#0072b2\"]')).fill"
+        )
+    assert results.violations_count == 0, results.generate_report()
+    assert filled == {"light": "rgb(0, 114, 178)", "dark": "rgb(86, 180, 233)"}[scheme]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_opens_the_file_alone_and_its_charts_follow_the_scheme(
     browser: Browser, reports: list[WindowReport], tmp_path: Path, scheme: str
 ) -> None:
