@@ -472,7 +472,7 @@ def test_commands_of_the_pages_run_and_the_widths_of_labels_are_told_as_their_pa
         assert end_of(daemon.process) == 0, daemon.log
     (tmp_path / "deploy" / "prometheus").mkdir(parents=True)
     told_of: dict[str, str] = {}
-    for page in ("alerts", "labels-ask", "verify", "page", "rebaseline", "data"):
+    for page in ("alerts", "labels-ask", "verify", "page", "rebaseline", "data", "find-out-why"):
         text = "".join(case.block.text for case in of("sh") if case.page == f"docs/{page}.md")
         for program, *words in commands(text.replace("2026-", "2023-")):
             if program == "blindsight" and "--partition" not in words:
