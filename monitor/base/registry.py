@@ -355,49 +355,52 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
     ),
     "corrected": EstimatorEntry(
         f"{_STATS}.estimate.corrected:CorrectionLogic.estimate",
-        "the confidences corrected by all labels so far, from the first label on; accuracy only",
+        "average_confidence, corrected by all labels so far; from the first label on, accuracy only",
         "labels",
     ),
     "cbpe_sem": EstimatorEntry(
         f"{_STATS}.rivals.cbpe_sem:cbpe_sem",
-        "average_confidence with NannyML's band, for comparison",
+        "average_confidence with the interval of NannyML, for comparison",
         "reference",
     ),
     "doc": EstimatorEntry(
         f"{_STATS}.rivals.doc:DoCFeat",
-        "the difference of confidences, fitted on the labels of the reference; accuracy only",
+        "the accuracy of the labelled reference plus the change of the mean confidence; accuracy only",
         "reference",
         charted=True,
     ),
     "atc": EstimatorEntry(
         f"{_STATS}.rivals.atc:ATC",
-        "a threshold on confidences, fitted on the labels of the reference; accuracy only",
+        "the share of confidences above a threshold, which is fitted on the labels of the reference; "
+        "accuracy only",
         "reference",
         charted=True,
     ),
     "realised": EstimatorEntry(
-        "monitor.engine.labels.tally:Tally.realised", "from the labels of each window", "labels"
+        "monitor.engine.labels.tally:Tally.realised",
+        "the value among the labelled answers of each window",
+        "labels",
     ),
     "realised_cohort": EstimatorEntry(
         "monitor.engine.labels.tally:Tally.realised_cohort",
-        "from the newest windows with 200 labels together",
+        "the value among the labelled answers of the newest windows that have 200 labels together",
         "labels",
     ),
     "realised_horizon": EstimatorEntry(
         "monitor.engine.labels.tally:Tally.realised_horizon",
-        "from the labels of the last horizon_days",
+        "the value among the labelled answers of the last horizon_days",
         "labels",
     ),
     "ssme": EstimatorEntry(
         f"{_STATS}.labelled.ssme:SSME",
-        "all models' scores and the labels together, several hypotheses weighed by the labels (also "
-        "reports ensemble, labelled and realised_cohort, as ssme_paper does)",
+        "from the scores of all models and the labels; the labels decide how several hypotheses are weighted "
+        "(also reports ensemble, labelled and realised_cohort, as ssme_paper does)",
         "refit",
         brings=_JOINT,
     ),
     "ssme_paper": EstimatorEntry(
         f"{_STATS}.rivals.ssme_paper:SSMEPaper",
-        "SSME as published, kernel densities of all scores, by EM",
+        "SSME as published: kernel densities of all scores, fitted by EM",
         "refit",
         brings=_JOINT,
     ),
@@ -416,7 +419,7 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
         f"{_STATS}.rivals.majority_vote:MajorityVote", "the models' vote, weighted by accuracy", "refit"
     ),
     "dawid_skene": EstimatorEntry(
-        f"{_STATS}.rivals.dawid_skene:DawidSkene", "a confusion matrix for each model, by EM", "refit"
+        f"{_STATS}.rivals.dawid_skene:DawidSkene", "a confusion matrix for each model, fitted by EM", "refit"
     ),
     "bayesian_calibration": EstimatorEntry(
         f"{_STATS}.rivals.bayesian_calibration:BayesianCalibration",
@@ -437,12 +440,12 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
     ),
     "active_testing": EstimatorEntry(
         f"{_STATS}.labelled.active_testing:ActiveTesting",
-        "labels drawn one after another with known probabilities; accuracy only",
+        "from labels of answers that are drawn one after another with known probabilities; accuracy only",
         "refit",
     ),
     "ssme_flow": EstimatorEntry(
         f"{_STATS}.rivals.ssme_flow:SSMEFlow",
-        "a normalizing flow of all scores (with the extra flow)",
+        "a normalizing flow of all scores (needs the extra flow)",
         "refit",
         extra=Extra("flow", ("jax", "equinox", "optax", "paramax", "flowjax")),
     ),
@@ -483,25 +486,29 @@ CALIBRATIONS: dict[str, CalibrationEntry] = {
         "the method with the least log loss on rows outside its fit",
         chooses=True,
     ),
-    "isotonic": CalibrationEntry(f"{_STATS}.calibration.isotonic:IsotonicCalibrator", "any rising curve"),
+    "isotonic": CalibrationEntry(
+        f"{_STATS}.calibration.isotonic:IsotonicCalibrator", "a curve of any form that rises"
+    ),
     "platt": CalibrationEntry(f"{_STATS}.calibration.platt:PlattCalibrator", "a smooth curve of two numbers"),
     "beta": CalibrationEntry(f"{_STATS}.calibration.beta:BetaCalibrator", "a smooth curve of three numbers"),
     "temperature": CalibrationEntry(
-        f"{_STATS}.calibration.temperature:TemperatureCalibrator", "one number for all classes"
+        f"{_STATS}.calibration.temperature:TemperatureCalibrator",
+        "a smooth curve of one number for all classes",
     ),
     "vector": CalibrationEntry(
-        f"{_STATS}.calibration.vector:VectorCalibrator", "all classes together, two numbers for each class"
+        f"{_STATS}.calibration.vector:VectorCalibrator",
+        "a curve for all classes together, of two numbers for each class",
     ),
     "ssme": CalibrationEntry(
         f"{_STATS}.calibration.ssme:SSMECalibration",
-        "refitted on the scores of all models and the labels as they come; isotonic on the reference until "
-        "the first such fit",
+        "refitted, as labels come, on the scores of all models and the labels; isotonic on the reference "
+        "until the first refit",
         refitted=True,
     ),
     "covariates": CalibrationEntry(
         f"{_STATS}.calibration.covariates:CovariatesCalibration",
-        "isotonic, fitted for each window on the rows of the reference with features like those of the "
-        "window's answers; for covariate shift",
+        "isotonic, fitted for each window, with more weight on rows of the reference whose features are like "
+        "those of the window; for covariate shift",
         refitted=True,
     ),
 }
@@ -516,24 +523,29 @@ CHARTS: dict[str, ChartEntry] = {
     ),
     "shewhart_p": ChartEntry(
         f"{_STATS}.charts.shewhart_p:ShewhartP",
-        "the textbook's chart of shares of successes, for the accuracy only (other metrics use shewhart)",
+        "the p-chart of textbooks, of the share of right answers; for the accuracy only (other metrics use "
+        "shewhart)",
         ("rules",),
     ),
     "shewhart_np": ChartEntry(
-        f"{_STATS}.charts.shewhart_p:ShewhartNp", "like shewhart_p, for numbers of successes", ("rules",)
+        f"{_STATS}.charts.shewhart_p:ShewhartNp",
+        "the np-chart: like shewhart_p, of the number of right answers",
+        ("rules",),
     ),
     "laney": ChartEntry(
         f"{_STATS}.charts.laney:Laney",
-        "like shewhart_p, widened by the variation between windows",
+        "like shewhart_p, with limits that the variation between windows widens",
         ("rules",),
     ),
     "ewma": ChartEntry(
         f"{_STATS}.charts.ewma:Ewma",
-        "a moving average, which finds small lasting shifts sooner",
+        "a moving average, which finds small lasting shifts sooner than shewhart",
         ("shift", "weight"),
     ),
     "cusum": ChartEntry(
-        f"{_STATS}.charts.cusum:Cusum", "cumulative sums, which find small lasting shifts sooner", ("shift",)
+        f"{_STATS}.charts.cusum:Cusum",
+        "cumulative sums, which find small lasting shifts sooner than shewhart",
+        ("shift",),
     ),
 }
 """All kinds of control charts, by tag."""
@@ -583,8 +595,8 @@ FORMATS: dict[str, FormatEntry] = {
     ),
     "inference_table": FormatEntry(
         "connectors.formats.wires.inference_table:InferenceTableWire",
-        "rows of Databricks' inference tables, the response of MLflow's serving as text in one field; one "
-        "answer for each row of it; needs no paths",
+        "rows of Databricks' inference tables, which have the response of MLflow's serving as text in one "
+        "field; one answer for each row of the response; needs no paths",
         paths=False,
         numbers_rows=True,
         marks=(("databricks_request_id", "response"),),
@@ -595,8 +607,8 @@ FORMATS: dict[str, FormatEntry] = {
     ),
     "debezium": FormatEntry(
         "connectors.formats.wires.debezium:DebeziumWire",
-        "Debezium's change events; paths refer to the row, and without paths it is a record as without a "
-        "mapping; deletes are passed over",
+        "Debezium's change events; paths refer to the row; without paths the row is read as a record; "
+        "deletes are skipped",
         marks=(("op", "after"), ("op", "before"), ("payload", "schema")),
         holds_records=True,
     ),
