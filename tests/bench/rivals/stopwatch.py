@@ -24,12 +24,15 @@ class Measured:
         What the process grew by at most.
     intervals : dict of str to list
         By metric, a window's lower and upper end; empty where the library gives none.
+    drifted : dict of str to list
+        By data set, the features of each window that the library calls drifted; empty for other work.
     """
 
     fit: float
     estimate: float
     megabytes: float
     intervals: dict[str, list[list[float]]] = field(default_factory=dict)
+    drifted: dict[str, list[list[str]]] = field(default_factory=dict)
 
 
 def peak() -> float:
