@@ -1,4 +1,4 @@
-"""Control charts of a metric's estimates; `monitor.base.registry` lists the kinds, one a module."""
+"""Control charts of a metric's estimates. Each module holds one kind; `monitor.base.registry` lists them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The base of every control chart: frozen settings that build a logic object around a baseline.
 
-The settings hold the rules and the promised ARL0, the mean number of windows between false alarms. `build`
-takes the baseline: the estimates of windows from a time when the model was known to be good. `build` returns
-the logic, which judges one window after another and holds all state.
+The settings hold the rules and ARL0, the promised mean number of windows between false alarms. `build` takes
+the baseline: the estimates of windows from a time when the model was known to be good. It returns the logic,
+which judges one window after another and holds all state.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ class Baseline:
     sizes : (m,) float64
         Rows of each window.
     row_sd : float
-        Standard deviation of one row: the estimate of a window of n rows has the standard error row_sd/√n.
-        For the mean confidence, row_sd is the standard deviation of the confidences.
+        Standard deviation that one row contributes: the estimate of a window of n rows has the standard error
+        row_sd/√n. If the estimate is the mean confidence, row_sd is the standard deviation of the
+        confidences.
     """
 
     values: Floats
@@ -61,11 +62,11 @@ class Verdict:
 
 
 class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The stored state of a chart: the memory of its kind of chart, and the states of its two latches.
+    """The stored state of a chart: what the chart remembers of past windows, and its two latches.
 
-    A latch keeps an alarm on until enough quiet windows have passed (`monitor.stats.charts.latch.Latch`). One
-    latch is for alarms, the other for changes for the better. The state does not contain the limits, so
-    changed settings apply to a chart that resumes from it.
+    A latch keeps an alarm on until eight windows in a row are in control
+    (`monitor.stats.charts.latch.Latch`). One latch is for alarms, the other for improvements. The state
+    contains no limits, so a chart that resumes from it uses the current settings.
     """
 
     recent: list[float] | None = None
@@ -79,33 +80,33 @@ class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def from_memory(
         cls, kind: str, memory: list[float], quiet_windows: int | None, quiet_improved: int | None = None
     ) -> ChartState:
-        """Return the state of a chart whose memory is of this kind."""
+        """Return a state that holds the memory of this kind of chart (``"ewma"``) and both latches."""
         own: dict[str, Any] = {kind: memory} if kind in cls.__struct_fields__ else {"others": {kind: memory}}
         return cls(quiet_windows=quiet_windows, quiet_improved=quiet_improved, **own)
 
     def memory(self, kind: str) -> list[float] | None:
-        """Return the memory of this kind, or None if the state holds the memory of another kind."""
+        """Return the memory of this kind of chart, or None if the state belongs to another kind."""
         kept: list[float] | None = getattr(self, kind, None)
         return self.others.get(kind) if kept is None else kept
 
 
 class ChartLogic(ABC):
-    """A chart that judges the windows of one series in turn, and holds all state for it."""
+    """A chart that judges the windows of one series, in time order, and holds the state of that series."""
 
     @abstractmethod
     def update(self, value: float, size: int) -> Verdict:
-        """Judge the next window from its estimate (0 to 1) and its number of rows."""
+        """Return the verdict on the next window, from its estimate (0 to 1) and its number of rows."""
 
     @abstractmethod
     def snapshot(self) -> ChartState:
-        """Return the state, which `build` accepts as `resume`."""
+        """Return the state; `Chart.build` takes it as `resume`."""
 
 
 class Chart(ABC):
-    """The settings of a control chart, which cannot change and are checked in the constructor."""
+    """The settings of a control chart: immutable, and checked by the constructor."""
 
     kind: ClassVar[str]
 
     @abstractmethod
     def build(self, baseline: Baseline, resume: ChartState | None = None) -> ChartLogic:
-        """Return a chart around a baseline, new or resumed from a snapshot."""
+        """Return a chart for this baseline that starts empty, or from the state `resume`."""

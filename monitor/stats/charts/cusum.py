@@ -1,4 +1,4 @@
-"""The CUSUM chart: cumulative sums of the windows' distances from the centre."""
+"""The CUSUM chart, which sums how far successive windows lie from the centre."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from monitor.stats.charts.settings import LimitChart
 class Cusum(LimitChart):
     """The settings of a CUSUM chart, which sums small distances from the centre up to an alarm.
 
-    The chart keeps two sums, ``S ← max(0, S + y - k)`` for a rise and ``S ← max(0, S - y - k)`` for a fall.
-    Here y is the standardised estimate x of a window of n rows, ``y = (x - centre)/√(v/n)``, with the centre
-    and the variance of a row v as in `Shewhart`. So windows of any size count alike. The allowance k is half
-    of `shift`: smaller distances do not add to the sums. The sums start at 0. A sum above the decision
-    interval h raises the alarm.
+    The chart keeps two sums, ``S ← max(0, S + y - k)`` for a rise and ``S ← max(0, S - y - k)`` for a fall. A
+    window of n rows with the estimate x has the standardised value ``y = (x - centre)/√(v/n)``, with the
+    centre and the variance v of one row as in `Shewhart`. So windows of any size have the same weight. The
+    allowance k is half of `shift`: smaller distances do not add to the sums. The sums start at 0. A sum above
+    the decision interval h raises the alarm.
 
-    `Verdict.lower` and `upper` limit the estimate of this window alone: outside them, a sum passes h. The
-    limits become narrower as a sum grows.
+    `Verdict.lower` and `upper` apply to the estimate of this window alone: if it lies outside them, a sum
+    exceeds h. They become narrower as a sum grows.
 
-    h follows from `arl0`, k and the number m of reference windows, by the integral equation of the run length
-    (`monitor.stats.charts.smoothed`), averaged over the centres and sigmas that m windows can give. The mean
-    of m windows is off by 1/√m of a sigma, and a sum accumulates that error: for an ARL0 of 370 at k = 1/2, h
-    is 4.77 with known limits, 4.86 at m = 100, 6.12 at m = 20 and 8.75 at m = 10. With few reference windows
-    a larger `shift` costs less: for 1.5, h grows from 3.34 to 3.74 at m = 20.
+    h is computed from `arl0`, k and the number m of reference windows. The computation solves the integral
+    equation of the run length (`monitor.stats.charts.smoothed`) and averages over the centres and sigmas that
+    m windows can give. The mean of m windows has a standard error of 1/√m sigma, and a sum accumulates that
+    error: for an ARL0 of 370 at k = 1/2, h is 4.77 with known limits, 4.86 at m = 100, 6.12 at m = 20 and
+    8.75 at m = 10. With few reference windows a larger `shift` costs less: for 1.5, h grows from 3.34 to 3.74
+    at m = 20.
 
-    Of all charts with the same ARL0, this one has the shortest delay to detect a lasting shift of `shift`
-    sigma in the worst case (Moustakides, 1986): for 1 sigma and known limits 9.9 windows, where `Shewhart`
-    needs 44. For 3 sigma it needs 2.5 windows, where `Shewhart` needs 2.0.
+    In the worst case, no chart with the same ARL0 detects a lasting shift of `shift` sigma sooner
+    (Moustakides, 1986). With known limits and a `shift` of 1 the chart detects 1 sigma after 9.9 windows
+    (`Shewhart`: 44), and 3 sigma after 2.5 windows (`Shewhart`: 2.0).
 
-    False alarms: one in 370 windows in control at the defaults; `tests/fidelity/output/all_charts.txt` has
+    False alarms: one in 370 windows in control at the defaults. `tests/fidelity/output/all_charts.txt` has
     measurements.
 
     Assumptions: independent, near-normal windows and a reference in control.
 
-    The chart misleads under autocorrelation: at 0.3 it alarms once in 85 windows instead of 370, because the
-    sums accumulate similar windows. Choose a larger window, or `shewhart`. One extreme window can lift a sum
-    above h, just as it breaks `we1`.
+    The chart misleads if windows are autocorrelated: at 0.3 it alarms once in 85 windows instead of 370,
+    because the sums accumulate similar windows. Choose a larger window, or `shewhart`. One extreme window can
+    lift a sum above h, just as it breaks `we1`.
 
     An alarm lasts as long as the shift: the sums continue, limited to 1.5h. Eight windows in a row within h/2
     release the alarm, about 20 windows after the shift ended; then the sums start at 0 again.
@@ -90,5 +91,5 @@ class Cusum(LimitChart):
 
     @property
     def detector(self) -> CusumDetector:
-        """The detector of both sums, tuned to `shift`."""
+        """The detector for the two sums, with half of `shift` as its allowance k."""
         return CusumDetector(self.shift)

@@ -1,7 +1,7 @@
-"""Detectors: the patterns that charts look for in the standardised windows.
+"""Detectors: the patterns of standardised windows that raise an alarm, and how often they do by chance.
 
-A detector computes its rate of alarms in control for known errors of the chart's centre and sigma.
-`monitor.stats.charts.limits` averages that rate over the errors that a reference of m windows can have, and
+A detector computes its rate of false alarms for a chart whose centre and sigma have known errors.
+`monitor.stats.charts.limits` averages that rate over the errors that a reference of m windows can cause, and
 solves for the threshold.
 """
 
@@ -23,7 +23,7 @@ from monitor.stats.charts.sums import CusumMemory, EwmaMemory
 
 
 class Spread(StrEnum):
-    """The source of a chart's sigma, which decides the error of sigma after a short reference."""
+    """The way in which a chart estimates its sigma, which determines the error of sigma."""
 
     KNOWN = "known"
     """The binomial formula: exact if the windows are binomial."""
@@ -36,15 +36,15 @@ class Spread(StrEnum):
 class Detector(ABC):
     """A kind of pattern in standardised windows that raises an alarm.
 
-    A standardised window is the estimate's distance from the centre in sigmas. So a detector knows neither
-    the centre nor the sigma of a chart.
+    The standardised value of a window is the distance of its estimate from the centre, in sigmas. So a
+    detector needs neither the centre nor the sigma of a chart.
 
     Attributes
     ----------
     rules : tuple of str
         The rules that a verdict may name.
     narrowest, widest : float
-        The range of the threshold, which is the half width of the limits in sigmas, or the decision interval
+        The allowed range of the threshold: the half width of the limits in sigmas, or the decision interval
         of a CUSUM.
     """
 
@@ -54,10 +54,10 @@ class Detector(ABC):
 
     @abstractmethod
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
-        """Return the (g,) mean numbers of alarms per window while the process is in control, for g baselines.
+        """Return the mean number of false alarms per window for each of g baselines, (g,) float64.
 
-        A baseline gives the chart's centre and sigma, both with errors. The detector starts again after each
-        alarm.
+        The process is in control, and a baseline determines the chart's centre and sigma, both with errors.
+        The detector starts again after each alarm.
 
         Parameters
         ----------
@@ -72,7 +72,7 @@ class Detector(ABC):
 
     @abstractmethod
     def memory(self, threshold: float, state: list[float] | None) -> Memory:
-        """Return the memory with which a chart judges one series of windows in turn.
+        """Return the object with which a chart judges the windows of one series in turn.
 
         Parameters
         ----------
@@ -83,13 +83,13 @@ class Detector(ABC):
 
     @property
     def fixed(self) -> float | None:
-        """The threshold to use if the rate of alarms does not depend on the threshold, otherwise None."""
+        """The threshold to use if the rate of alarms does not depend on it, otherwise None."""
         return None
 
 
 @dataclass(frozen=True)
 class RunRules(Detector):
-    """The detector of the Western Electric and Nelson rules, whose zones scale with the limits.
+    """The detector of Western Electric and Nelson rules, whose zones are fractions of the limits.
 
     Parameters
     ----------
@@ -104,9 +104,9 @@ class RunRules(Detector):
         object.__setattr__(self, "rules", in_order(self.rules))
 
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
-        """Return the rates as `Detector.rate` does.
+        """Return the false alarms per window, as `Detector.rate` does.
 
-        With `least` above 0 the rates are exact for `we1`, and an upper bound for other rules.
+        If `least` is above 0, the rates are exact for `we1` and upper bounds for other rules.
         """
         rate = alarm_rate(self.rules, error, threshold * ratio)
         return (
@@ -114,25 +114,25 @@ class RunRules(Detector):
         )
 
     def memory(self, threshold: float, state: list[float] | None) -> RuleMemory:
-        """Return the memory of the rules, with limits of this half width."""
+        """Return the memory of these rules; `threshold` is the half width of the limits in sigmas."""
         return RuleMemory(self.rules, threshold, state or ())
 
     @property
     def fixed(self) -> float | None:
-        """The textbook's 3 sigma if wider limits make none of the patterns rarer; else None."""
+        """The textbook's 3 sigma if wider limits make no rule break less often, otherwise None."""
         return None if widens(self.rules) else 3.0
 
 
 @dataclass(frozen=True)
 class EwmaDetector(Detector):
-    """The detector of an exponentially weighted moving average (EWMA) of the windows outside its limits.
+    """The detector that alarms if an exponentially weighted moving average (EWMA) leaves its limits.
 
     Parameters
     ----------
     weight : float
         The weight λ of the newest window in the average, 0.05 to 1.
     rules : tuple of str
-        The name of the rule in verdicts.
+        The name that verdicts give the broken rule.
     """
 
     weight: float
@@ -143,27 +143,27 @@ class EwmaDetector(Detector):
             raise ConfigError(f"weight: got {self.weight:g}; allowed is {LIGHTEST:g} to 1")
 
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
-        """Return the rates as `Detector.rate` does, from `smoothed.ewma_rate`."""
+        """Return the false alarms per window, as `Detector.rate` does."""
         own = math.sqrt(self.weight / (2 - self.weight))  # the average's standard deviation
         return ewma_rate(self.weight, error, np.maximum(threshold * ratio, least / own))
 
     def memory(self, threshold: float, state: list[float] | None) -> EwmaMemory:
-        """Return the memory of the average, with limits of this half width."""
+        """Return the memory of the average; `threshold` is the half width of its limits in sigmas."""
         return EwmaMemory(self.weight, threshold, state)
 
 
 @dataclass(frozen=True)
 class CusumDetector(Detector):
-    """The detector of a cumulative sum, for a rise or for a fall, above the decision interval.
+    """The detector that alarms if a cumulative sum, for a rise or for a fall, exceeds the decision interval.
 
-    Each sum leaves out distances from the centre up to an allowance k, which is half of `shift`.
+    Distances from the centre up to an allowance k, half of `shift`, do not add to the sums.
 
     Parameters
     ----------
     shift : float
         The shift to detect soonest, in standard deviations of one window: 0.25 to 5.
     rules : tuple of str
-        The name of the rule in verdicts.
+        The name that verdicts give the broken rule.
     widest : float
         As in `Detector`.
     """
@@ -176,11 +176,11 @@ class CusumDetector(Detector):
         check_shift(self.shift)
 
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
-        """Return the rates as `Detector.rate` does, from `smoothed.cusum_rate`."""
+        """Return the false alarms per window, as `Detector.rate` does."""
         return cusum_rate(np.maximum(self.shift / 2 * ratio, least), error, threshold * ratio)
 
     def memory(self, threshold: float, state: list[float] | None) -> CusumMemory:
-        """Return the memory of both sums, with this decision interval."""
+        """Return the memory of both sums; `threshold` is the decision interval in sigmas."""
         return CusumMemory(self.shift / 2, threshold, state)
 
 
@@ -192,10 +192,11 @@ _BEST_WEIGHTS = (0.05, 0.05, 0.09, 0.14, 0.25, 0.38, 0.54, 0.7, 0.9, 0.98)
 
 
 def best_weight(shift: float) -> float:
-    """Return the λ of the EWMA chart that detects a shift soonest, at an ARL0 of 370 with known limits.
+    """Return the λ of the EWMA chart that detects a shift soonest, for an ARL0 of 370 and known limits.
 
-    λ is interpolated in a table of minima of `ewma_arls`, which `tests/stats/charts/test_smoothed.py`
-    recomputes. The minima are flat, so the same λ is nearly the best one for other ARL0.
+    `shift` is in standard deviations of one window. λ is interpolated in a table of minima of `ewma_arls`,
+    which `tests/stats/charts/test_smoothed.py` recomputes. The minima are flat, so this λ is nearly the best
+    one for other ARL0 too.
 
     Examples
     --------
@@ -207,7 +208,7 @@ def best_weight(shift: float) -> float:
 
 
 def check_shift(shift: float) -> None:
-    """Raise a ConfigError if `shift` is out of range."""
+    """Raise a ConfigError if `shift` is not within 0.25 to 5 standard deviations of a window."""
     if not LEAST_SHIFT <= shift <= LARGEST_SHIFT:
         raise ConfigError(
             f"shift: got {shift:g}; allowed is {LEAST_SHIFT:g} to {LARGEST_SHIFT:g} standard deviations of "

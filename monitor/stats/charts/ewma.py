@@ -1,4 +1,4 @@
-"""The EWMA chart: an exponentially weighted moving average of the windows."""
+"""The EWMA chart, which judges an exponentially weighted moving average of the windows."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ class Ewma(LimitChart):
 
     An EWMA is an exponentially weighted moving average, here ``z ← (1 - λ)z + λy`` of the standardised
     windows y. A window of n rows with the estimate x has ``y = (x - centre)/√(v/n)``, with the centre and the
-    variance of a row v as in `Shewhart`, so windows of any size count alike. z starts at 0, and \|z\| above
-    ``L·√(λ/(2 - λ))`` raises the alarm. The limits are those of an average of many windows, from the first
-    window on, so they are slightly too wide for the first windows after a new baseline. `Verdict.lower` and
-    `upper` limit the estimate of this window alone: outside them, z leaves its limits.
+    variance v of one row as in `Shewhart`. So windows of any size have the same weight. z starts at 0, and
+    \|z\| above ``L·√(λ/(2 - λ))`` raises the alarm. These limits are exact for an average of many windows,
+    and slightly too wide for the first windows after a new baseline. `Verdict.lower` and `upper` apply to the
+    estimate of this window alone: if it lies outside them, z leaves its limits.
 
-    L follows from `arl0`, λ and the number m of reference windows, by the integral equation of the run length
-    (`monitor.stats.charts.smoothed`), averaged over the centres and sigmas that m windows can give. The mean
-    of m windows is off by 1/√m of a sigma, and this error affects an average more than a single window: for
-    an ARL0 of 370 at λ = 0.14, L is 2.78 with known limits, 2.86 at m = 100 and 3.25 at m = 20.
+    L is computed from `arl0`, λ and the number m of reference windows. The computation solves the integral
+    equation of the run length (`monitor.stats.charts.smoothed`) and averages over the centres and sigmas that
+    m windows can give. The mean of m windows has a standard error of 1/√m sigma, which affects an average
+    more than a single window: for an ARL0 of 370 at λ = 0.14, L is 2.78 with known limits, 2.86 at m = 100
+    and 3.25 at m = 20.
 
-    The chart detects a lasting shift of `shift` sigma sooner than `Shewhart` (1 sigma, at an ARL0 of 370 and
-    known limits, in 9.6 windows instead of 44), and 3 sigma later (in 2.5 windows at the default λ instead of
-    2.0). The chart performs nearly as well as `Cusum`; a single extreme window has only the weight λ here,
-    while it can lift a sum above its limit.
+    At an ARL0 of 370 with known limits and the default λ, the chart detects a lasting shift of 1 sigma after
+    9.6 windows (`Shewhart`: 44), and 3 sigma after 2.5 windows (`Shewhart`: 2.0). It performs nearly as well
+    as `Cusum`. A single extreme window has only the weight λ here, while it can lift a sum of `Cusum` above
+    its limit.
 
-    False alarms: one in 370 windows in control at the defaults; `tests/fidelity/output/all_charts.txt` has
+    False alarms: one in 370 windows in control at the defaults. `tests/fidelity/output/all_charts.txt` has
     measurements.
 
     Assumptions: independent windows and a reference in control. The chart tolerates windows that are not
     normal better than the other charts, because their average is nearer to normal.
 
-    The chart misleads under autocorrelation: at 0.3 it alarms once in 94 windows instead of 370, because the
-    average of similar windows varies more than the limits assume. Choose a larger window, or `shewhart`. A
-    shift down right after a shift up can stay hidden, because z still remembers the shift up.
+    The chart misleads if windows are autocorrelated: at 0.3 it alarms once in 94 windows instead of 370,
+    because the average of similar windows varies more than the limits assume. Choose a larger window, or
+    `shewhart`. A fall right after a rise can stay hidden, because z still contains the rise.
 
     An alarm lasts as long as the shift: z continues, limited to 1.5 times its limit. Eight windows in a row
     within half of the limit release the alarm, about 20 windows after the shift ended; then z starts at 0
@@ -93,5 +94,5 @@ class Ewma(LimitChart):
 
     @property
     def detector(self) -> EwmaDetector:
-        """The detector of an average with the set weight, or with the best one for `shift`."""
+        """The detector for an average with the weight `weight`, or with the best weight for `shift`."""
         return EwmaDetector(best_weight(self.shift) if self.weight is None else self.weight)

@@ -1,4 +1,4 @@
-"""The mean false-alarm rate of many charts, each around its own baseline."""
+"""The false-alarm rate of a chart, averaged over the baselines that it may start from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TAIL = 1e-13  # tail probability that the integral over the dispersion leaves o
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The two numbers that decide the limits of a chart.
+    """The multiplier and the inflation, two numbers from which a chart computes its limits.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Limits:
 
 
 def check_reference(reference_windows: float) -> None:
-    """Raise a ConfigError if the reference has too few windows for limits."""
+    """Raise a ConfigError if the reference has fewer than five windows, too few for limits."""
     if not reference_windows >= MIN_REFERENCE_WINDOWS:
         raise ConfigError(
             f"reference: got {reference_windows:g} windows for a control chart, which needs at least "
@@ -50,14 +50,15 @@ def check_reference(reference_windows: float) -> None:
 def mean_rate(
     detector: Detector, m: float, chosen: Limits, overdispersion: float, spread: Spread, least: float = 0.0
 ) -> float:
-    """Return the alarms per window, averaged over the centres and dispersions that a reference can give.
+    """Return the mean false alarms per window, over the centres and sigmas that a reference can give.
 
     Parameters
     ----------
     m : float
         Number of reference windows; infinity for known limits.
     overdispersion : float
-        φ of the process. Infinity stands for a sigma from the reference windows alone.
+        φ: the process's standard deviation divided by the one of independent rows, at least 1. With infinity,
+        the rows do not matter, and sigma comes from the reference windows alone.
     least : float
         The smallest change that raises an alarm, in the process's standard deviations.
     """
@@ -75,12 +76,12 @@ def mean_rate(
 
 @lru_cache(maxsize=256)
 def moving_range_ratios(m: float) -> tuple[Floats, Floats]:
-    """Return nodes and weights of the distribution of the mean moving range of m windows.
+    """Return nodes and weights of the distribution of the mean moving range of m normal windows.
 
-    The windows are normal, and the mean is divided by 1.128 sigma. Its distribution has no closed form. A χ
-    distribution with the same first two moments (Patnaik) has too heavy a lower tail, which decides the
-    limits: it gives 10 % too few alarms at m = 20. Instead, seeded draws (100,000 up to m = 40, fewer for
-    larger m) are sorted and grouped, into smaller groups at the lower end.
+    The mean moving range is divided by 1.128 sigma, so its mean is 1. The distribution has no closed form. A
+    χ distribution with the same first two moments (Patnaik) has too heavy a lower tail, on which the limits
+    depend: it gives 10 % too few alarms at m = 20. So seeded draws (100,000 up to m = 40, fewer for larger m)
+    are sorted and grouped, in smaller groups at the lower end.
 
     Examples
     --------

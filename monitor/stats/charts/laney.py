@@ -1,4 +1,4 @@
-"""Laney's p′ chart: the p-chart widened by the variation between windows."""
+"""Laney's p′ chart: a p-chart whose limits include the variation between windows."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class Laney(LimitsAndRules):
     p is the mean of the reference windows.
 
     σz is the mean moving range of ``zᵢ = (xᵢ - p)/√(p(1-p)/nᵢ)`` over the reference windows, divided by
-    1.128: the variation from one window to the next, relative to a binomial. An estimate without labels
-    varies less than labels do, so its σz is below 1 (0.62 on the data of Kivimäki et al., table 2), and the
-    chart suits such estimates too. The chart measures σz on the reference windows alone; `Shewhart` also uses
-    the rows, and needs fewer windows.
+    1.128. It measures the variation from one window to the next, relative to a binomial. An estimate without
+    labels varies less than labels do, so its σz is below 1 (0.62 on the data of Kivimäki et al., table 2);
+    the chart suits such estimates too. The chart measures σz on the reference windows alone. `Shewhart` also
+    uses the rows, and needs fewer windows.
 
-    The chart looks at neighbouring windows only. So a slow wave or one shift in the reference widens its
-    limits less than those of `Shewhart`, and autocorrelation makes them too narrow: at 0.3, the mean number
-    of windows between false alarms is 118 with m = 20 and 89 with m = 100, instead of 370. A drop of three
+    σz compares neighbouring windows only. So a slow wave or one shift in the reference widens the limits less
+    than those of `Shewhart`. But autocorrelation makes the limits too narrow: at 0.3, the mean number of
+    windows between false alarms is 118 with m = 20 and 89 with m = 100, instead of 370. A drop of three
     points at n = 500 is detected after 48 windows with m = 20 and after 6 with m = 100 (`python -m
     tests.fidelity.all_charts`).
 
-    L follows from `arl0`, the rules and the number m of reference windows. The moving range estimates sigma
-    less precisely than the variance of the windows does, so L is larger than for `Shewhart`: 3.73 at m = 20
-    and 3.13 at m = 100, for an ARL0 of 370. The ARL0 holds however much the windows vary beyond their rows,
-    unlike that of `Shewhart`.
+    L is computed from `arl0`, the rules and the number m of reference windows. The moving range estimates
+    sigma less precisely than the variance of the windows does, so L is larger than for `Shewhart`: 3.73 at m
+    = 20 and 3.13 at m = 100, for an ARL0 of 370. Unlike in `Shewhart`, the ARL0 holds for any amount of
+    variation between windows.
 
     Assumptions: normal, independent windows whose variance is proportional to 1/n, and a reference in
-    control. The chart misleads under autocorrelation; with few reference windows it detects shifts late;
-    realised accuracy with np(1-p) below 10 is skewed.
+    control. The chart misleads if windows are autocorrelated. With few reference windows it detects shifts
+    late. Realised accuracy is skewed if np(1-p) is below 10.
 
     Parameters
     ----------

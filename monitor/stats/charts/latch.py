@@ -1,4 +1,4 @@
-"""The latch, which makes one alarm of one shift, and the chart logic that uses it."""
+"""The latch, which combines the alarms of one shift into one, and the chart logic that uses it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RESOLUTION = 1e-9
 class Latch:
     """An alarm that stays on until eight windows in a row are in control.
 
-    A lasting shift breaks rules several times, with quiet windows between; the latch makes one alarm of it. A
-    second shift within eight windows raises no alarm of its own.
+    A lasting shift breaks rules several times, with quiet windows in between. The latch reports this as one
+    alarm. A second shift within eight windows belongs to the first alarm.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Latch:
         return self._quiet_windows is not None
 
     def update(self, broken: bool) -> bool:
-        """Add the next window, and return whether the alarm is on after it."""
+        """Record whether the next window breaks a rule, and return whether the alarm is on after it."""
         if broken:
             self._quiet_windows = 0
         elif self._quiet_windows is not None:
@@ -57,30 +57,35 @@ class Latch:
         return self.on
 
     def snapshot(self) -> int | None:
-        """Return the state, which the constructor accepts as `quiet_windows`."""
+        """Return the state, the constructor's `quiet_windows`."""
         return self._quiet_windows
 
 
 class RelevantChange(NamedTuple):
-    """The changes that raise an alarm: at least of size `least`, and not to the side that is `better`."""
+    """The changes that raise an alarm: those of size `least` or more that are no improvement.
+
+    The estimates give the unit of `least`. `better` is the side of an improvement: 1 for larger values, -1
+    for smaller ones, 0 for none.
+    """
 
     least: float = 0.0
     better: int = 0
 
 
 class LatchedLogic(ChartLogic):
-    """A chart that judges windows by their distance from the centre in sigmas, with two latches.
+    """The logic of every chart, which standardises windows and has two latches.
 
-    One latch is the alarm, the other shows a change for the better. A change for the better neither raises
-    nor prolongs an alarm, and it shows only while no alarm is on.
+    One latch is for the alarm, the other for an improvement. An improvement neither raises nor prolongs an
+    alarm, and verdicts show it only while no alarm is on.
 
-    A window of n rows has ``σ = √(row_variance/n)``, so windows of any size count alike in a pattern, an
-    average or a sum. The limits of a verdict, within 0 to 1, are ``centre ± L·σ`` for run rules. For EWMA and
-    CUSUM charts they limit the estimate of this window alone: outside them, the average or a sum passes its
-    own limit. The lower limit is never above the centre, the upper one never below it.
+    A window of n rows has ``σ = √(row_variance/n)``. Its distance from the centre, divided by σ, is its
+    standardised value, so windows of any size have the same weight. The limits of a verdict, within 0 to 1,
+    are ``centre ± L·σ`` for run rules. For EWMA and CUSUM charts they apply to the estimate of this window
+    alone: if it lies outside them, the average or a sum passes its own limit. The lower limit is never above
+    the centre, the upper one never below it.
 
-    If all reference rows and windows are equal, sigma is 0: a window within 1e-9 of the centre is in control,
-    and any other lies beyond every limit.
+    If all reference rows and windows are equal, sigma is 0. Then a window within 1e-9 of the centre is in
+    control, and any other window lies beyond every limit.
 
     Parameters
     ----------
@@ -92,7 +97,7 @@ class LatchedLogic(ChartLogic):
         Half width of the limits in sigmas; for a CUSUM its decision interval.
     detector : Detector
     resume : ChartState, optional
-        The state to resume from. If its chart is of another kind, only the latches are used.
+        The state to resume from. If it comes from another kind of chart, only its latches are used.
     relevant : RelevantChange, optional
         By default every change raises an alarm.
 
@@ -125,7 +130,7 @@ class LatchedLogic(ChartLogic):
         self._improvement = Latch(state.quiet_improved)
 
     def update(self, value: float, size: int) -> Verdict:
-        """Judge the next window: its estimate, 0 to 1, and its number of rows, 1 or more.
+        """Return the verdict on the next window, from its estimate (0 to 1) and number of rows (1 or more).
 
         Raises
         ------
@@ -171,6 +176,6 @@ class LatchedLogic(ChartLogic):
         return distance / sigma
 
     def snapshot(self) -> ChartState:
-        """Return the state: the detector's memory and both latches."""
+        """Return the state: the memory of past windows, and both latches."""
         latches = self._alarm.snapshot(), self._improvement.snapshot()
         return ChartState.from_memory(self._memory.kind, self._memory.snapshot(), *latches)

@@ -1,11 +1,11 @@
-"""The width of limits for a promised ARL0, for all enabled rules together and a short reference.
+"""The limits of a chart that keep a promised ARL0 with all its rules, even after a short reference.
 
-ARL0 is the mean number of windows between false alarms. The promise is for a fleet of models: averaged over
-the baselines that m reference windows can give, the alarms per window in control equal 1/ARL0. So ARL0 is the
-harmonic mean of the baselines' own mean run lengths. Their arithmetic mean is unsuitable: a few baselines
-with far too wide limits, which never alarm, dominate it, so all others would alarm more often than promised.
+ARL0 is the mean number of windows between false alarms. The promise is for a fleet of models: the false
+alarms per window equal 1/ARL0 on average over the baselines that m reference windows can give. So ARL0 is the
+harmonic mean of the mean run lengths of these baselines. The arithmetic mean is unsuitable. A few baselines
+with far too wide limits, which never alarm, dominate it, and all others would alarm more often than promised.
 With about a dozen reference windows or fewer the arithmetic mean is infinite: 1/rate grows like exp(L²s²/2)
-in the dispersion s of the reference, and the probability of that s falls only like exp(−(m−1)s²/2).
+in the dispersion s of the reference, and the probability of s falls only like exp(−(m−1)s²/2).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ LOWEST_ARL0, HIGHEST_ARL0 = 10.0, 1_000_000.0
 
 
 class LimitSettings(Protocol):
-    """The interface of the settings from which limits are computed; `settings.LimitChart` describes them."""
+    """The interface of settings from which limits are computed; `LimitChart` implements it."""
 
     @property
     def spread(self) -> Spread:
-        """The source of sigma."""
+        """The way in which the chart estimates sigma."""
         ...
 
     @property
@@ -43,22 +43,22 @@ class LimitSettings(Protocol):
 
     @property
     def sigmas(self) -> float | None:
-        """The half width of the limits, if it is set instead of `arl0`."""
+        """The half width of the limits in sigmas, if it is set instead of `arl0`."""
         ...
 
     @property
     def detector(self) -> Detector:
-        """The detector of patterns."""
+        """The detector of the patterns that raise an alarm."""
         ...
 
     @property
     def min_change(self) -> float:
-        """The smallest change that may raise an alarm."""
+        """The smallest change that may raise an alarm, in the unit of the estimates."""
         ...
 
 
 def check_settings(arl0: float | None, sigmas: float | None, detector: Detector) -> None:
-    """Raise a ConfigError for settings that are impossible with any reference.
+    """Raise a ConfigError if no reference at all makes these settings possible.
 
     Raises
     ------
@@ -80,20 +80,20 @@ def limits(
     reference_windows: float,
     spread: Spread = Spread.REFERENCE,
 ) -> Limits:
-    """Return the multiplier and inflation whose false-alarm rate, averaged over baselines, is 1/ARL0.
+    """Return the multiplier and inflation that give 1/ARL0 false alarms per window, averaged over baselines.
 
-    For windows of one size, x = μ + φσ₀z with independent standard normal z, where σ₀ is the sigma of
-    independent rows and φ ≥ 1 is Laney's ratio for the excess variation between windows. The centre from m
+    For windows of one size, x = μ + φσ₀z with independent standard normal z. Here σ₀ is the sigma of
+    independent rows, and φ ≥ 1 is Laney's ratio for the excess variation between windows. The centre from m
     reference windows is off by ε/√m standard deviations of the process. The reference shows the dispersion
     s²φ², where (m−1)s² is χ² with m−1 degrees of freedom. The chart's sigma is φ̂σ₀ with φ̂² = 1 + κ²·max(0,
-    s²φ²−1). So a baseline has the run length of known limits with half width Lφ̂/φ and a centre off by ε/√m,
-    which `monitor.stats.charts.runlength` and `monitor.stats.charts.smoothed` compute exactly. Quadrature
-    integrates its inverse over ε and s.
+    s²φ²−1). So the chart has the run length of known limits with half width Lφ̂/φ and a centre off by ε/√m.
+    `monitor.stats.charts.runlength` and `monitor.stats.charts.smoothed` compute this run length exactly.
+    Quadrature integrates its inverse over ε and s.
 
-    Two conditions determine two numbers. L: the rate is 1/ARL0 at φ = 1. κ: the rate is 1/ARL0 also in the
-    limit of infinite φ, where the variance is known from s alone. (Using s alone instead of φ̂ would be exact
-    for every φ, but needs L = 3.53 at m = 20, which misses two of ten 3-sigma shifts that are now detected at
-    once.)
+    Two conditions determine the two numbers. The multiplier L gives the rate 1/ARL0 at φ = 1. The inflation κ
+    gives the same rate in the limit of infinite φ, where only s determines the variance. (Using s instead of
+    φ̂ would be exact for every φ. But it needs L = 3.53 at m = 20, and misses two of ten 3-sigma shifts that
+    are now detected at once.)
 
     Assumptions: normal, independent estimates, windows of one size, and a reference in control. At a moderate
     φ, false alarms are more frequent than promised: with m = 20 at most 2.3 times, at φ = 1.35; with m = 100
@@ -103,14 +103,14 @@ def limits(
     Parameters
     ----------
     arl0 : float
-        Mean number of windows between false alarms, 10 to 1,000,000.
+        Promised mean number of windows between false alarms, 10 to 1,000,000.
     rules : tuple of str or Detector
     reference_windows : float
         m, at least 5; infinity stands for known limits.
     spread : Spread
-        `KNOWN`: sigma comes from a formula, not from the reference (`shewhart_p`), φ̂ = φ. `MOVING_RANGE`:
-        sigma comes from the reference alone (`laney`), so the promise holds equally at every φ. Both have the
-        inflation 1.
+        `KNOWN`: sigma comes from a formula, not from the reference (`shewhart_p`), so φ̂ = φ. `MOVING_RANGE`:
+        sigma comes from the reference windows alone (`laney`), so the promise holds at every φ. In both cases
+        the inflation is 1.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def checked_arl0(arl0: float, detector: Detector, reference_windows: float, spre
 
 
 def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
-    """Return the limits of a chart, from `sigmas` or from `arl0`, which is 370 by default."""
+    """Return the limits of a chart: from `sigmas` if it is set, otherwise from `arl0` (default 370)."""
     check_reference(reference_windows)
     if settings.sigmas is not None:
         return Limits(settings.sigmas, 1.0)
@@ -172,11 +172,10 @@ def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
 def false_alarm_rate(
     settings: LimitSettings, reference_windows: float, window_sd: float | None = None
 ) -> float:
-    """Return the false alarms per window of a chart in control, 0 to 1.
+    """Return the mean number of false alarms per window of a chart, 0 to 1.
 
-    The rate is ``1/arl0``, or the rate at `sigmas`; it is lower where the smallest relevant change
-    (`min_change`) lies beyond the limits. Changes for the better count too. `blindsight check` adds up these
-    rates.
+    The rate is ``1/arl0``, or the rate at `sigmas`. It is lower if `min_change`, the smallest relevant
+    change, lies beyond the limits. Improvements count too. `blindsight check` adds up these rates.
 
     Parameters
     ----------
@@ -184,9 +183,9 @@ def false_alarm_rate(
     reference_windows : float
         m, at least 5; infinity stands for known limits.
     window_sd : float, optional
-        Standard deviation of the estimates of windows in control, above 0. Without it, the rate leaves
-        `min_change` out and is an upper bound. With run rules, the rate is an upper bound in any case: the
-        smaller one of the rules' rate and the rate of windows beyond `min_change`.
+        Standard deviation of the estimates of windows in control, above 0. Without it, the rate ignores
+        `min_change` and is an upper bound. With run rules and `min_change`, the rate is always an upper
+        bound: the smaller one of the rules' rate and the rate of windows beyond `min_change`.
 
     Raises
     ------

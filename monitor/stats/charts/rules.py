@@ -33,7 +33,7 @@ _TREND, _ZIGZAG, _QUIET, _MIXED = 6, 14, 15, 8  # windows of nelson3, nelson4, n
 
 
 class Memory(Protocol):
-    """The interface of a detector's memory of one series, which finds the rules that a window breaks."""
+    """The interface of a detector's memory of one series, which reports the rules that a window breaks."""
 
     kind: str
     """The kind of the state; a memory does not read the state of another kind."""
@@ -48,23 +48,23 @@ class Memory(Protocol):
         """
 
     def calm(self, side: int = 0) -> bool:
-        """Return whether the last window counts towards the release of an alarm.
+        """Return whether the last window counts towards switching the alarm off.
 
-        `side` is the side of the alarm: 1, -1, or 0 for an alarm to either side.
+        `side` is the side of the alarm: 1 for a rise, -1 for a fall, or 0 for both.
         """
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """Return the limits of the next value, in sigmas from the centre, without regard to patterns."""
+        """Return the limits for the next window, in sigmas from the centre, ignoring patterns."""
 
     def restart(self) -> None:
-        """Drop the past windows, after an alarm was released."""
+        """Forget the past windows, after an alarm ended."""
 
     def snapshot(self) -> list[float]:
-        """Return the state as numbers."""
+        """Return the state as a list of numbers."""
 
 
 def check_rules(rules: Sequence[str]) -> None:
-    """Raise a ConfigError for an unknown rule, no rule, or a rule named twice.
+    """Raise a ConfigError if a rule is unknown or named twice, or if there is none.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def in_order(rules: Sequence[str]) -> tuple[str, ...]:
 
 
 class RuleMemory:
-    """The memory of run rules on one series, which finds the rules that each window completes.
+    """The memory of the last windows of one series, which reports the rules that each window completes.
 
     The rules use z, the window's distance from the centre in its own sigma, and L, the half width of the
     limits:
@@ -106,14 +106,14 @@ class RuleMemory:
     * `nelson7`: fifteen in a row within 1/3 L of the centre, but not on it;
     * `nelson8`: eight in a row beyond 1/3 L, on whichever side.
 
-    At L = 3 the zones are the textbook's 3, 2, 1 and 0 sigma. A rule is broken by the window that completes
-    its pattern, so a window back at the centre breaks no one-sided rule. A window exactly at the centre or on
-    a boundary is not beyond it; equal windows go neither up nor down.
+    At L = 3 the zones are the textbook's 3, 2, 1 and 0 sigma. The window that completes a pattern breaks the
+    rule, so a window back at the centre breaks no one-sided rule. A window exactly at the centre or on a
+    boundary is not beyond it. Equal windows go neither up nor down.
 
-    `we1` to `we3` detect shifts, and the longer patterns detect smaller shifts; `we4` and `nelson2` detect a
-    small lasting shift; `nelson3` a drift; `nelson4` two alternating sources (two models behind one name);
-    `nelson7` limits that are too wide, because the windows vary less than the reference; `nelson8` a mixture
-    of two processes, whose windows avoid the centre.
+    `we1` to `we3` detect shifts; longer patterns detect smaller shifts. `we4` and `nelson2` detect a small
+    lasting shift, and `nelson3` a drift. `nelson4` detects two alternating sources, such as two models behind
+    one name. `nelson7` detects limits that are too wide, because the windows vary less than the reference.
+    `nelson8` detects a mixture of two processes, whose windows avoid the centre.
 
     Parameters
     ----------
@@ -133,9 +133,9 @@ class RuleMemory:
 
     Notes
     -----
-    More rules detect small shifts sooner and raise more false alarms: with L = 3 and known limits `we1` alone
-    alarms once in 370 windows in control, all four `we` rules once in 92. `monitor.stats.charts.limits`
-    computes L from the promised ARL0 for all enabled rules together.
+    More rules detect small shifts sooner and raise more false alarms: with L = 3 and known limits, `we1`
+    alone alarms once in 370 windows in control, and all four `we` rules together once in 92.
+    `monitor.stats.charts.limits` computes L from the promised ARL0 for all enabled rules together.
 
     References
     ----------
@@ -177,16 +177,16 @@ class RuleMemory:
         return broken
 
     def calm(self, side: int = 0) -> bool:
-        """Return True: a window that breaks no rule is in control."""
+        """Return True, because every window that breaks no rule is in control."""
         return True
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """Return the limits -L and L, or -`least` and `least` if the latter limits are wider."""
+        """Return -L and L in sigmas, or -`least` and `least` if these are wider."""
         reach = max(self._multiplier, least)
         return -reach, reach
 
     def restart(self) -> None:
-        """Do nothing, because patterns expire with age."""
+        """Do nothing: old windows leave the patterns in any case."""
 
     def _side_of(self, broken: Sequence[str]) -> int:
         """Return the side of the last window, or 0 if a broken rule is about the windows' order or spread.

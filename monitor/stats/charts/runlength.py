@@ -1,8 +1,8 @@
 """Exact run lengths of a Shewhart chart with run rules, by the Markov chain of Champ and Woodall.
 
-The rules use only the zone of a window: its side of the centre, and the number of thirds of the limit that it
-exceeds. The zones of the last windows are the states of a finite chain that ends in the alarm; the mean time
-to its end solves one linear system. Nothing is simulated.
+The rules use only the zone of a window: its side of the centre, and how many thirds of the limit it exceeds.
+The zones of the last windows are the states of a finite Markov chain that ends in the alarm. The mean time
+until the alarm is the solution of one linear system. Nothing is simulated.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _chain(rules: frozenset[str]) -> _Chain:
 
 
 def widens(rules: tuple[str, ...]) -> bool:
-    """Return whether wider limits make some of these rules break less often."""
+    """Return whether wider limits make at least one of these rules break less often."""
     return bool(_split(rules)[0] - {"we4", "nelson2", "nelson7"})
 
 
@@ -207,13 +207,12 @@ def _log_rate_table(rules: frozenset[str]) -> scipy.interpolate.RectBivariateSpl
 
 
 def alarm_rate(rules: tuple[str, ...], error: Floats, width: Floats) -> Floats:
-    """Return the (g,) alarms per window, ``1/ARL``, for g centre errors and limit widths.
+    """Return the (g,) false alarms per window, ``1/ARL``, for g pairs of centre error and limit width.
 
-    `we1` alone has a closed form. For run rules a spline over 680 exact solutions gives the rate to 0.1 %; it
-    is built once for each rule set, in at most a second. `nelson3` and `nelson4` depend on the order of the
-    windows only, so their rate is independent of limits and baseline, and is added. The sum counts windows
-    that break rules of both kinds twice, so alarms are up to 5 % rarer than stated (all eight Nelson rules at
-    3 sigma).
+    `we1` alone has a closed form. For other rules a spline over 680 exact solutions gives the rate to 0.1 %.
+    It is built once for each set of rules, in at most a second. `nelson3` and `nelson4` use only the order of
+    the windows, so their rate does not depend on limits or baseline, and is added. A window that breaks rules
+    of both kinds then counts twice, so the true rate is up to 5 % lower (all eight Nelson rules at 3 sigma).
 
     Parameters
     ----------

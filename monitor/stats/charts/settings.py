@@ -1,4 +1,4 @@
-"""The common settings of charts, and the computation of a centre and limits from a baseline."""
+"""The settings that charts have in common, and a chart's centre and limits from a baseline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from monitor.stats.charts.limits import DEFAULT_ARL0, check_settings, chosen_lim
 
 @dataclass(frozen=True)
 class LimitChart(Chart):
-    """The settings of a chart whose limits follow from an ARL0 or from a number of sigmas.
+    """The settings of a chart whose limits are computed from an ARL0 or set as a number of sigmas.
 
     Parameters
     ----------
@@ -25,14 +25,14 @@ class LimitChart(Chart):
         The mean number of windows between false alarms, 10 to 1,000,000. The default is 370 unless `sigmas`
         is set.
     sigmas : float, optional
-        The half width of the limits instead of `arl0`: above 0 and up to 10.
+        The half width of the limits in sigmas, instead of `arl0`: above 0 and up to 10.
     min_change : float
-        The smallest change that may raise an alarm, in the unit of the estimates, 0 to 1. A window nearer to
-        the centre breaks no rule. `ewma` compares the average, and `cusum` the mean of the windows that its
-        sum holds.
+        The smallest distance from the centre that may raise an alarm, in the unit of the estimates, 0 to 1.
+        Run rules compare each window with it, `ewma` the moving average, and `cusum` the mean of the windows
+        in its sum.
     better : {1, -1, 0}
-        The side of an improvement, which raises no alarm: 1 if larger values are better, -1 if smaller ones
-        are. With 0, changes to both sides raise alarms.
+        The direction that raises no alarm: 1 if larger values are better, -1 if smaller ones are better. With
+        0, changes in both directions raise alarms.
 
     Raises
     ------
@@ -61,12 +61,12 @@ class LimitChart(Chart):
     @property
     @abstractmethod
     def detector(self) -> Detector:
-        """The detector of patterns in the standardised windows."""
+        """The detector of the patterns that raise an alarm."""
 
     def build(self, baseline: Baseline, resume: ChartState | None = None) -> ChartLogic:
-        """Return a chart around a baseline, new or resumed from a snapshot.
+        """Return a chart for this baseline that starts empty, or from the state `resume`.
 
-        To rebaseline, build another chart without `resume`, whose latches and memory are empty.
+        To change the baseline of a running chart, build another chart without `resume`.
 
         Raises
         ------
@@ -83,7 +83,7 @@ class LimitChart(Chart):
         return LatchedLogic(center, variance, chosen.multiplier, self.detector, resume, relevant)
 
     def row_variance(self, baseline: Baseline) -> float:
-        """Return the variance of one row of the baseline.
+        """Return the variance that one row contributes to an estimate, from this baseline.
 
         The estimate of a window of n rows has this variance divided by n.
         """
@@ -103,7 +103,7 @@ class LimitsAndRules(LimitChart):
     Parameters
     ----------
     arl0, sigmas : float, optional
-        See `LimitChart`; `arl0` counts the alarms of all rules together.
+        See `LimitChart`. `arl0` is for the alarms of all rules together.
     rules : tuple of str
         `we1` to `we4`, `nelson1` to `nelson8`.
     """
@@ -112,12 +112,12 @@ class LimitsAndRules(LimitChart):
 
     @property
     def detector(self) -> RunRules:
-        """The detector of the enabled rules."""
+        """The detector of the rules in `rules`."""
         return RunRules(self.rules)
 
 
 def check_baseline(baseline: Baseline) -> None:
-    """Raise a ValueError that names the invalid part of a baseline, if there is one."""
+    """Raise a ValueError, which names the invalid part, if a baseline is invalid."""
     values, sizes = np.asarray(baseline.values), np.asarray(baseline.sizes)
     if values.ndim != 1 or values.shape != sizes.shape:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The Shewhart chart of an estimate without labels."""
+"""The Shewhart chart for estimates without labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from monitor.stats.charts.settings import LimitsAndRules
 
 @dataclass(frozen=True)
 class Shewhart(LimitsAndRules):
-    """The settings of a Shewhart chart, with limits from the variation of the estimate itself.
+    """The settings of a Shewhart chart, whose limits follow from the variation of the estimate itself.
 
     For a window of n rows the limits are ``centre ± L·√(v/n)``, where
 
@@ -21,27 +21,28 @@ class Shewhart(LimitsAndRules):
     * L and κ follow from `arl0`, the rules and m (`monitor.stats.charts.limits`), or L is `sigmas` and κ = 1.
 
     The mean confidence varies less than the share of correct answers: on the data of Kivimäki et al. (table
-    2) row_sd is 0.62 of √(p(1−p)). The textbook's p-chart (`ShewhartP`) is too wide by that factor.
+    2) row_sd is 0.62 times √(p(1−p)). So the limits of the textbook's p-chart (`ShewhartP`) are too wide, by
+    a factor of 1/0.62.
 
     Assumptions: estimates of different windows are independent and nearly normal, and the reference is in
     control. Windows may have different sizes; the ARL0 is computed for windows of equal sizes.
 
-    False alarms: one in 370 windows in control at the defaults. This is the mean rate over many baselines;
-    with m = 20 the rate of a single baseline lies between twice that and nearly zero. Measurements with 1,000
+    False alarms: one in 370 windows in control at the defaults, on average over many baselines. With m = 20,
+    the rate of a single baseline lies between nearly zero and twice the mean. Measurements with 1,000
     baselines of 2,000 windows each (`python -m tests.fidelity.arl`), for m = 20, 50, 100 and known limits:
-    one alarm in 372 (±9), 371, 375 and 372 windows; under an autocorrelation of 0.3, which violates the
-    assumptions, one in 295, 341, 362 and 373. On mean confidences of the paper's data with m = 20: one in 348
+    one alarm in 372 (±9), 371, 375 and 372 windows. With an autocorrelation of 0.3, which violates the
+    assumptions: one in 295, 341, 362 and 373. On mean confidences of the paper's data with m = 20: one in 348
     at n = 500, and one in 280 at n = 100, where the means are more skewed.
 
-    Run rules suffer far more from autocorrelation. All four `we` rules at the textbook's 3 sigma (`sigmas=3`)
+    Autocorrelation affects run rules far more. All four `we` rules at the textbook's 3 sigma (`sigmas=3`)
     alarm once in 92 windows with known limits, once in 72 with 20 reference windows, and once in 43 with
-    known limits under an autocorrelation of 0.3.
+    known limits and an autocorrelation of 0.3.
 
     The chart misleads in these cases. Autocorrelated windows alarm too often, and more so with more rules.
     Reference windows that vary moderately more than their rows raise up to 2.3 times the false alarms at m =
     20 (`monitor.stats.charts.limits.limits`). Small windows of skewed confidences alarm too often on the low
-    side. A reference that contains a shift gives too wide limits. And the chart sees only the estimate: it
-    misses a model that makes more errors at unchanged confidence.
+    side. A reference that contains a shift gives too wide limits. And the chart uses only the estimate: it
+    does not detect a model that makes more errors at unchanged confidence.
 
     Parameters
     ----------

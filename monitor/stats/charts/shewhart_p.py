@@ -1,4 +1,4 @@
-"""The textbook's p-chart, for realised accuracy and for comparison."""
+"""The textbook's p-chart and np-chart, for realised accuracy and for comparison."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from monitor.stats.charts.settings import LimitsAndRules
 class ShewhartP(LimitsAndRules):
     """The settings of the textbook's p-chart, with binomial limits ``p ± L·√(p(1−p)/n)``.
 
-    p is the mean of the reference windows weighted by their sizes, and n the size of the judged window. L
-    follows from `arl0`, the rules and the number of reference windows. The reference gives p only; sigma
-    follows from p.
+    p is the mean of the reference windows, weighted by their sizes, and n the size of the judged window. L is
+    computed from `arl0`, the rules and the number of reference windows. The reference determines p only;
+    sigma follows from p.
 
     Assumptions: the value is the share of successes among n independent rows with one common probability, and
     np(1−p) is at least 10, so the share is nearly normal.
@@ -24,10 +24,10 @@ class ShewhartP(LimitsAndRules):
     The chart misleads on an estimate without labels. The mean confidence varies less than labels do, so the
     limits are too wide: on the data of Kivimäki et al. (table 2) nominal 3 sigma are 4.8 sigma of the
     estimate, which gives one alarm in 642,000 windows instead of 370 (for a normal mean; the skewed mean at n
-    = 500 alarms once in 172,000). The chart then detects a drift late or never; use `Shewhart` instead. For
-    shares, too, discreteness and skewness change the rate of false alarms: with p = 0.897 and n = 500 an ARL0
+    = 500 alarms once in 172,000). The chart then detects a drift late or never; use `Shewhart` instead. Even
+    for shares, discreteness and skewness change the rate of false alarms: with p = 0.897 and n = 500 an ARL0
     of 370 becomes 351 with m = 20 and 301 with known limits (`python -m tests.fidelity.arl`; standard errors
-    8 and 4). Shares that vary more between windows than a binomial alarm too often; use `Laney` or
+    8 and 4). If shares vary more between windows than a binomial, the chart alarms too often; use `Laney` or
     `Shewhart`.
 
     Parameters
@@ -62,10 +62,9 @@ class ShewhartP(LimitsAndRules):
 class ShewhartNp(ShewhartP):
     """The settings of the textbook's np-chart, with limits ``np ± L·√(np(1-p))`` for the number of successes.
 
-    The chart raises the same alarms as the p-chart with the same settings, because both sides of the
-    comparison have the factor n. Centre and limits are shares, so windows of different sizes have one scale
-    and the exported series are ratios; multiply by the window's size for counts. Assumptions and warnings are
-    the same as for `ShewhartP`.
+    The chart raises the same alarms as `ShewhartP` with the same settings, because the number and its limits
+    are n times the share and its limits. Centre and limits are shares, so windows of different sizes have one
+    scale. Multiply them by the window's size for counts. Assumptions and warnings are those of `ShewhartP`.
 
     References
     ----------

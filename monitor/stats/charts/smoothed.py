@@ -1,11 +1,11 @@
-"""Run lengths of EWMA and CUSUM charts, by their integral equations.
+"""Exact run lengths of EWMA and CUSUM charts, from their integral equations.
 
-Both charts are Markov processes on an interval: one number summarises the past. The mean run length as a
-function of that number solves a Fredholm equation of the second kind. Nyström's method on Gauss-Legendre
-nodes solves it here. The kernel is a normal density, so the error falls faster than any power of the number
-of nodes; with 80 nodes it is under 1e-6 of the run length for any useful limit. Nothing is simulated. The
-Markov chains of Brook and Evans (1972) and Lucas and Saccucci (1990) use step functions for the kernel, and
-need several times as many states for three digits.
+Each chart is a Markov process on an interval: one number, the average or the sum, summarises the past. The
+mean run length as a function of that number solves a Fredholm equation of the second kind. This module solves
+the equation by Nyström's method on Gauss-Legendre nodes. The kernel is a normal density, so the error falls
+faster than any power of the number of nodes; with 80 nodes it is under 1e-6 of the run length for any useful
+limit. Nothing is simulated. The Markov chains of Brook and Evans (1972) and Lucas and Saccucci (1990) use
+step functions for the kernel, and need several times as many states for three digits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def ewma_arls(weight: float, error: Floats, width: Floats) -> Floats:
     """Return the (g,) mean numbers of windows until the first alarm of two-sided EWMA charts.
 
     The statistic ``z ← (1 - λ)z + λy`` starts at 0, the centre. The windows y are independent and normal with
-    variance 1, and their mean lies `error` off the centre. z raises an alarm outside ``±width·√(λ/(2 - λ))``,
+    variance 1, and their mean lies `error` from the centre. An alarm is a z outside ``±width·√(λ/(2 - λ))``,
     the limits of an average of many windows. Run lengths above 1e9 windows show rounding errors.
 
     Parameters
@@ -84,9 +84,9 @@ def _ewma_table(weight: float) -> scipy.interpolate.RectBivariateSpline:
 
 
 def ewma_rate(weight: float, error: Floats, width: Floats) -> Floats:
-    """Return the alarms per window, 1/`ewma_arls`, from a table of exact solutions.
+    """Return the (g,) alarms per window, 1/`ewma_arls`, interpolated in a table of exact solutions.
 
-    Widths are clipped to 0.05 to 7.25.
+    The parameters are those of `ewma_arls`; widths are clipped to 0.05 to 7.25.
 
     Examples
     --------
@@ -107,7 +107,8 @@ def cusum_arls(slope: Floats, interval: Floats) -> Floats:
     Parameters
     ----------
     slope : (g,) float64
-        k minus the shift of the windows' mean, in standard deviations of a window; may be negative.
+        The allowance k minus the shift of the windows' mean, in standard deviations of a window; may be
+        negative.
     interval : (g,) float64
         The decision interval h, above 0, in standard deviations of a window.
 
@@ -150,15 +151,15 @@ def _cusum_table() -> scipy.interpolate.RectBivariateSpline:
 
 
 def cusum_rate(reference: Floats, error: Floats, interval: Floats) -> Floats:
-    """Return the alarms per window of two-sided CUSUM charts, from a table of exact solutions.
+    """Return the (g,) alarms per window of two-sided CUSUM charts, from a table of exact solutions.
 
-    The two sums cannot both stay above 0 for long, so their alarm rates add up (exactly, for a reference
-    value above 0).
+    The two sums cannot both stay above 0 for long, so the rate is the total of their alarm rates. This is
+    exact for a reference value above 0.
 
     Parameters
     ----------
     reference : (g,) float64
-        The reference value k, in standard deviations of a window, like the other two arguments.
+        The reference value (allowance) k, in standard deviations of a window, like the other two arguments.
     error : (g,) float64
         Distance of the windows' mean from the chart's centre.
     interval : (g,) float64

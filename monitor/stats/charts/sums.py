@@ -1,11 +1,11 @@
-"""The memory of EWMA and CUSUM charts on standardised values.
+"""The memories of EWMA and CUSUM charts: the moving average and the cumulative sums of past windows.
 
-Average and sums continue during an alarm, so a lasting shift keeps the alarm on. Average and sums are limited
-to 1.5 times the threshold, so the alarm ends soon after the shift. Only values below half of the threshold
-count as calm. Otherwise a shift of the size that a chart is tuned to, whose average returns within its limits
-every few windows, would raise three alarms in 120 windows; it raises 1.01 (0.75 of that shift raises 1.2).
-The price is an alarm that outlasts its shift by about 20 windows. After the release, average and sums start
-at 0 again, as the run lengths behind ARL0 assume.
+Average and sums continue during an alarm, so a lasting shift keeps the alarm on. They are limited to 1.5
+times the threshold, so the alarm ends soon after the shift. A window counts towards the end of the alarm only
+if they are below half of the threshold. Without this rule, a shift of the size that a chart is tuned to would
+raise three alarms in 120 windows, because the average returns within its limits every few windows. With it,
+the shift raises 1.01 alarms (0.75 of the shift raises 1.2). The price is an alarm that outlasts its shift by
+about 20 windows. After the alarm, average and sums start at 0 again, as the computed run lengths assume.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class EwmaMemory:
     def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
         """Add the next window's standardised value; return ``("ewma",)`` if the average is out of limits.
 
-        The limits are at least `least` away from the centre.
+        The limits are never nearer to the centre than `least` sigmas.
         """
         average = (1 - self._weight) * self._average + self._weight * z
         self._reach = max(self._limit, least)
@@ -58,20 +58,20 @@ class EwmaMemory:
         return (self.kind,) if self.side else ()
 
     def calm(self, side: int = 0) -> bool:
-        """Return whether the average is within half of its limits, on this side."""
+        """Return whether the average is within half of its limits, on both sides or on one `side`."""
         return (abs(self._average) if side == 0 else side * self._average) <= _CALM * self._reach
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """Return the smallest and largest next value that keep the average within its limits."""
+        """Return the lowest and highest next value, in sigmas, that keep the average within its limits."""
         kept, reach = (1 - self._weight) * self._average, max(self._limit, least)
         return (-reach - kept) / self._weight, (reach - kept) / self._weight
 
     def restart(self) -> None:
-        """Start at the centre again."""
+        """Set the average to the centre."""
         self._average = 0.0
 
     def snapshot(self) -> list[float]:
-        """Return the average."""
+        """Return the average, in sigmas, as a list of one number."""
         return [self._average]
 
 
@@ -81,9 +81,9 @@ class CusumMemory:
     Parameters
     ----------
     reference : float
-        k, above 0.
+        The allowance k, above 0.
     threshold : float
-        h, the decision interval, above 0.
+        The decision interval h, above 0.
     state : sequence of float, optional
         A result of `snapshot`; an invalid one raises a ValueError.
 
@@ -107,8 +107,8 @@ class CusumMemory:
     def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
         """Add the next window's standardised value, and return ``("cusum",)`` if a sum is above h.
 
-        A sum grows by the distance beyond k, or beyond `least` if that is larger. So if a sum is above h, the
-        windows since it left 0 are on average further than `least` from the centre.
+        A sum grows by the distance from the centre minus k, or minus `least` if that is larger. So if a sum
+        is above h, the windows since it left 0 are on average more than `least` sigmas from the centre.
         """
         held, k = _HELD * self._interval, max(self._reference, least)
         self._up = min(max(0.0, self._up + z - k), held)
@@ -117,21 +117,21 @@ class CusumMemory:
         return (self.kind,) if max(self._up, self._down) > self._interval else ()
 
     def calm(self, side: int = 0) -> bool:
-        """Return whether both sums, or the sum of this side, are within half of the interval."""
+        """Return whether both sums, or the sum of one `side`, are within half of h."""
         largest = max(self._up, self._down) if side == 0 else self._up if side > 0 else self._down
         return largest <= _CALM * self._interval
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """Return the smallest and largest next value that keep both sums within the interval."""
+        """Return the lowest and highest next value, in sigmas, that keep both sums within h."""
         reach = self._interval + max(self._reference, least)
         return self._down - reach, reach - self._up
 
     def restart(self) -> None:
-        """Start both sums at 0 again."""
+        """Set both sums to 0."""
         self._up = self._down = 0.0
 
     def snapshot(self) -> list[float]:
-        """Return the upper and the lower sum."""
+        """Return the sum for rises and the sum for falls, in sigmas."""
         return [self._up, self._down]
 
 
