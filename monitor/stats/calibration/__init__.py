@@ -1,4 +1,4 @@
-"""Calibration of raw scores to probabilities; each method of `monitor.base.registry` is a module here."""
+"""Calibration of raw scores to probabilities; each method of `monitor.base.registry` has a module here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALIBRATIONS: Mapping[str, type[Calibration]] = registry.Classes(
 
 
 def calibration_from_snapshot(snapshot: Mapping[str, Any]) -> Calibration:
-    """Return the calibration in a snapshot, or raise a ValueError if its method is unknown.
+    """Return the calibration that a snapshot describes, or raise a ValueError if its method is unknown.
 
     Examples
     --------

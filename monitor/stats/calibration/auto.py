@@ -1,4 +1,4 @@
-"""Chooses a calibration method by its loss on rows outside the fit."""
+"""The choice of a calibration method by its loss on rows outside the fit."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Choice:
     method : str
         Key in `CALIBRATORS`.
     losses : mapping of str to float
-        Mean log loss of each method on rows outside the fit, in nats per row. `none` (the raw scores) is
-        included for comparison only.
+        Mean log loss of each method on rows outside the fit, in nats per row. It includes `none`, the raw
+        scores, for comparison only.
     """
 
     method: str
@@ -52,7 +52,8 @@ def log_loss(calibrated: Floats, labels: Ints, smallest: float) -> Floats:
     labels : (n,) int64
         True class; for K = 1, 0 is correct and 1 is wrong.
     smallest : float
-        The lower bound of probabilities: an isotonic curve gives 0 to an event that its rows do not contain.
+        Smaller probabilities are raised to this value, because an isotonic curve can give 0 and so an
+        infinite loss.
 
     Examples
     --------
@@ -71,15 +72,16 @@ def choose(
 ) -> Choice:
     """Choose a calibration method by its cross-validated log loss.
 
-    Each method calibrates every row by a fit on other rows (`cross_fit_in_time`). The choice is the simplest
-    method whose mean loss is within one standard error of the smallest. From simple to complex, the methods
-    are temperature, platt, vector (for three classes or more; for two it equals beta), beta and isotonic. The
-    standard error is that of the mean row-by-row difference between the two methods. `none` is not a
-    candidate, because a temperature near 1 is nearly the same map.
+    Each method calibrates every row by a fit on other rows (`cross_fit_in_time`). The function chooses the
+    simplest method whose mean loss is within one standard error of the smallest mean loss. From simple to
+    complex, the methods are temperature, platt, vector (for three classes or more; for two it equals beta),
+    beta and isotonic. The standard error belongs to the mean difference in loss between the two methods on
+    the same rows. `none` is not a candidate, because a temperature near 1 is nearly the same map.
 
-    A probability counts as at least 1 / (n + 2), Laplace's rule for an event that n rows do not contain. The
-    standard error assumes independent rows; if neighbouring rows are similar, it is too small, and the choice
-    too complex. The losses are those on past rows; after a drift another method may be better.
+    Probabilities below 1 / (n + 2) are raised to this value, Laplace's estimate for an event that n rows do
+    not contain. The standard error assumes independent rows. If neighbouring rows are similar, it is too
+    small, and the chosen method too complex. The losses are on past rows; after a drift another method may be
+    better.
 
     Parameters
     ----------
@@ -137,9 +139,9 @@ def _standard_error(difference: Floats, weight: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AutoCalibrator(Calibrator):
-    """The calibrator that uses the method that `choose` selects for the rows.
+    """The calibrator that selects a method by `choose` and fits it.
 
-    The fitted map has the name of that method.
+    The `method` of the fitted map is the selected method.
 
     A fit costs six fits of each method, about half a second on 40,000 rows.
 
@@ -158,7 +160,7 @@ class AutoCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> Calibration:
-        """Choose a method, and fit it on all rows."""
+        """Choose a method, and return its map, fitted on all rows."""
         choice = choose(scores, predicted, labels, weights)
         calibrator = next(each for each in _SIMPLEST_FIRST if each.method == choice.method)
         return calibrator().fit(scores, predicted, labels, weights)

@@ -1,4 +1,4 @@
-"""The base classes of calibration: frozen settings that fit a frozen map from raw scores to probabilities."""
+"""The base classes of calibration: `Calibrator`, the settings of a method, fits a `Calibration`, a map."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Calibration(ABC):
     method : str
         Key in `CALIBRATIONS`.
     width : int
-        Number of columns of the fitted scores: one for each class, or 1 for a confidence.
+        Number of columns K of the scores: one for each class, or 1 for the confidence in the prediction.
     """
 
     method: ClassVar[str]
@@ -45,12 +45,12 @@ class Calibration(ABC):
         """
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the map as plain numbers, strings, lists and mappings, with its `method`."""
+        """Return the map and its `method` as a mapping that JSON can encode."""
         return {"method": self.method, **plain(self)}
 
     @classmethod
     def from_snapshot(cls, snapshot: Mapping[str, Any]) -> Self:
-        """Return the map of a `snapshot`, equal to the last bit."""
+        """Return the map that a `snapshot` describes; it gives the same results to the last bit."""
         return restored(snapshot, cls)
 
     def _check_width(self, scores: Floats) -> None:
@@ -62,12 +62,12 @@ class Calibration(ABC):
 
 
 class Calibrator(ABC):
-    """The settings of a calibration method: frozen, and checked in the constructor.
+    """The settings of a calibration method: immutable, and checked by the constructor.
 
     Attributes
     ----------
     method : str
-        Key in `CALIBRATORS`, and in the configuration.
+        Name of the method in `CALIBRATORS` and in the configuration.
     calibration : type
         The type that `fit` returns.
     """
@@ -79,7 +79,7 @@ class Calibrator(ABC):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> Calibration:
-        """Fit the map on labelled rows.
+        """Return the map fitted on labelled rows.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class Calibrator(ABC):
         """
 
     def prepare_fit(self, scores: Floats, predicted: Ints, labels: Ints) -> Callable[[Floats], Calibration]:
-        """Return a function that fits these rows for any weights, to fit many parts of the same rows.
+        """Return a function that fits the map on these rows with any weights, such as 0 for a held-out fold.
 
         Parameters
         ----------
@@ -111,8 +111,8 @@ class Calibrator(ABC):
         Returns
         -------
         callable
-            A function of (n,) weights. The function returns the result of `fit` on the rows with a weight
-            above 0, to the last bit, and raises the same errors.
+            A function of (n,) weights. It gives exactly the result, or the error, of `fit` on the rows with a
+            weight above 0.
         """
 
         def fit(weights: Floats) -> Calibration:
@@ -123,7 +123,7 @@ class Calibrator(ABC):
 
 
 def check_fit_input(scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None) -> None:
-    """Raise a ValueError if the rows allow no fit: see the errors of `Calibrator.fit`."""
+    """Raise a ValueError if arguments of `Calibrator.fit` have a wrong shape or a value out of range."""
     if scores.ndim != 2 or scores.shape[1] < 1:
         raise ValueError(f"scores must have the shape (n, K) with K at least 1, got {scores.shape}")
     n, width = scores.shape
@@ -148,7 +148,7 @@ def check_fit_input(scores: Floats, predicted: Ints, labels: Ints, weights: Floa
 
 
 def check_weights(weights: Floats, n: int) -> None:
-    """Raise a ValueError if the weights of n rows allow no fit."""
+    """Raise a ValueError unless the weights have the shape (n,), are finite, at least 0, and not all 0."""
     if weights.shape != (n,):
         raise ValueError(
             f"weights must have the shape ({n},), one entry for each row of scores, got {weights.shape}"
@@ -163,8 +163,8 @@ def check_weights(weights: Floats, n: int) -> None:
 def confidence_of(calibrated: Floats, predicted: Ints) -> Floats:
     """Return the calibrated probability of the predicted class, (n,).
 
-    The result is not always the largest probability: the predicted class comes from the raw scores or from
-    the record.
+    The result is not always the largest probability of the row, because the predicted class comes from the
+    raw scores or from the record.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def confidence_of(calibrated: Floats, predicted: Ints) -> Floats:
 
 
 def fold_edges(n: int, folds: int) -> Ints:
-    """Return the (folds + 1,) edges of contiguous folds of n rows with nearly equal lengths."""
+    """Return the (folds + 1,) edges that divide n rows into contiguous folds of nearly equal length."""
     edges: Ints = np.arange(folds + 1) * n // folds
     return edges
 
@@ -198,11 +198,11 @@ def cross_fit_in_time(
     folds: int = 5,
     weights: Floats | None = None,
 ) -> Floats:
-    """Calibrate each row of the reference with a map that is fitted on other folds in time.
+    """Return calibrated probabilities of each row from a map that is fitted on other rows.
 
     The function cuts the rows into contiguous folds in time order, and calibrates each fold with a map that
-    is fitted on the other folds. A map looks better than it is on the rows of its own fit; random folds would
-    leak, because rows that are near in time are similar.
+    is fitted on the other folds. On the rows of its own fit, a map would look better than it is. Random folds
+    would have the same fault, because rows that are near in time are similar.
 
     Parameters
     ----------

@@ -18,9 +18,9 @@ _FLOORS = np.array([0.0, 0.0, -np.inf])
 
 
 class BetaCurve(msgspec.Struct, frozen=True, array_like=True):
-    """The beta curve from a score s to a probability, 1 / (1 + exp(−a·ln s + b·ln(1 − s) − c)) with a, b ≥ 0.
+    """The beta curve, score s to probability: 1 / (1 + exp(−a·ln s + b·ln(1 − s) − c)) with a, b ≥ 0.
 
-    The identity has a = b = 1 and c = 0.
+    With a = b = 1 and c = 0 it is the identity.
     """
 
     a: float
@@ -35,14 +35,15 @@ class BetaCurve(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class BetaCalibration(Calibration):
-    """The result of a beta calibration: a beta curve for each column of the scores that needs one.
+    """The map of a beta calibration: one beta curve, or one for each of three or more classes.
 
     Parameters
     ----------
     width : int
         Number of columns of the scores.
     curves : tuple of BetaCurve
-        One curve for a confidence, one for two classes (for the second class), else one for each class.
+        One curve for a confidence (width 1), one for two classes (for the second class), otherwise one for
+        each class.
 
     Examples
     --------
@@ -55,27 +56,28 @@ class BetaCalibration(Calibration):
     method: ClassVar[str] = "beta"
 
     def apply(self, scores: Floats) -> Floats:
-        """Apply the curves, and normalise the rows of three classes or more."""
+        """Apply the curves, and divide rows of three or more classes by their sums."""
         self._check_width(scores)
         return apply_by_column(self.curves, scores)
 
 
 @dataclass(frozen=True, slots=True)
 class BetaCalibrator(Calibrator):
-    """The settings of beta calibration, a logistic regression of the outcome on the score s.
+    """The settings of beta calibration: a logistic regression on two functions of the score s.
 
-    The regressors are ln s and −ln(1 − s). Both coefficients are at least 0.
+    The regressors are ln s and −ln(1 − s), with coefficients of at least 0.
 
-    The map has three parameters for each class. The map is exact if the scores of each class follow a beta
-    distribution. It bends both ends of the scale independently; the identity and Platt's sigmoid (a = b) are
-    special cases. For two classes the outcome is the second class; for a confidence, the outcome is a right
-    prediction; for more classes, each class is fitted against the rest, and the rows are normalised.
+    The map has three parameters for each class. It is exact if the scores of each class follow a beta
+    distribution. It bends the two ends of the scale independently; the identity and Platt's sigmoid (a = b)
+    are special cases. For two classes the regression predicts the second class, and for a confidence a right
+    prediction. For more classes, it fits each class against the rest, and divides each row by its sum.
 
     If the unconstrained fit has a negative coefficient (a falling curve), the paper drops that coefficient
-    and fits again. This class maximises over a, b ≥ 0, which gives the better of these fits. A weak prior
-    (standard deviation 10 around the identity) keeps the fit finite for separable classes.
+    and fits again. This class maximises the likelihood over a, b ≥ 0, which gives the better one of the
+    paper's fits. A weak normal prior (standard deviation 10 around the identity) keeps the fit finite for
+    separable classes.
 
-    The map misleads on saturated scores: scores are clipped to 10⁻⁶ and 1 − 10⁻⁶.
+    The map misleads if many scores are exactly 0 or 1, because scores are clipped to 10⁻⁶ and 1 − 10⁻⁶.
 
     References
     ----------
@@ -98,7 +100,7 @@ class BetaCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> BetaCalibration:
-        """Fit a curve for each column of `column_problems`."""
+        """Return one curve for a confidence or two classes, otherwise one for each class."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [_fit_beta(score, success, rows.weights) for score, success in column_problems(rows)]
         return BetaCalibration(rows.scores.shape[1], tuple(curves))

@@ -1,41 +1,41 @@
 """Calibration `covariates`, which weights the reference's rows to match the features of a window.
 
-A calibration is valid where the features have the same distribution as in its reference. If one of two
-segments with the same score is right more often, the frequency of right answers at this score depends on the
-segments' shares. Under covariate shift only p(features) changes, not p(y | features). So for each window, the
-reference's rows are weighted by the ratio of the densities of window and reference, and a rising curve is
-fitted on the weighted rows.
+A calibration is valid while the features have the same distribution as in its reference. Take two segments of
+users with the same score, of which the model is right more often on one: the frequency of right answers at
+this score depends on the sizes of the segments. Under covariate shift only p(features) changes, not p(y |
+features). So for each window, this method weights the reference's rows by the ratio of the densities of
+window and reference, and fits a rising curve on the weighted rows.
 
-**The ratio** comes from a logistic regression that separates the rows of the reference from those of the
-window: see `monitor.stats.features.ratio`.
+**The ratio** comes from a logistic regression that tells the window's rows from the reference's rows: see
+`monitor.stats.features.ratio`.
 
 **Weights** have mean 1 over the reference. Weights above √N are truncated to √N (truncated importance
 sampling), which bounds the influence of one row.
 
-**The curve** rises in the score. With two classes that a threshold of the score separates, it rises within
-the answers of each class, and may fall across the threshold: where a segment is worse than chance near the
-threshold, one rising curve would flatten both sides, and the mean confidence would be off by points. Within
-a class, the mean confidence of the weighted rows equals their weighted share of right answers, whatever the
-true shape of the curve.
+**The curve** rises with the score. If a threshold of the score separates two predicted classes, the curve
+rises within each class, but may fall at the threshold. Otherwise a segment that is worse than chance near the
+threshold would flatten the curve on both sides, and the mean confidence would be wrong by percentage points.
+Within a predicted class, the mean confidence of the weighted rows equals their weighted share of right
+answers, whatever the true shape of the curve.
 
-**Effective size** is (Σw)² / Σw², Kish's number of equally weighted rows that are as informative.
+**Effective size** is (Σw)² / Σw², Kish's number of equally weighted rows with the same information.
 
 A row of the window is unusable for the ratio if it lacks a feature (NaN or infinite), has a category that the
-reference lacks, or has a number beyond the reference's range by more than a tenth of that range; the
-reference does not show how often such rows are right either. The fit ignores up to `MOST_UNUSABLE` of the
-rows; if more are unusable, the window has no calibration. It has no calibration either if the effective size
-is below `ratio.FEWEST_EFFECTIVE`, or if the weighted reference still differs from the window
-(`ratio.MOST_APART`).
+reference lacks, or has a number beyond the reference's range by more than a tenth of that range. The
+reference does not show how often the model is right on such rows. The fit ignores up to `MOST_UNUSABLE` of
+the rows. If more are unusable, the window has no calibration. The same holds if the effective size is below
+`ratio.FEWEST_EFFECTIVE`, or if the weighted reference still differs from the window (`ratio.MOST_APART`).
 
 The calibration misleads
 
 * if p(y | features) changes (concept shift), which only labels can show;
 * if the shift depends on a feature that is not configured and that the score does not reflect;
-* if bins and pairs are too coarse for the shift: within a bin, and for three features together, the
-  proportions of the reference remain;
-* if the true frequency falls with the score within one predicted class: ranking metrics then miss the fall;
-* if the window has rows where the reference has hardly any: the curve depends on few rows there, which
-  effective size and interval show only in part.
+* if the regression's bins and pairs of features are too coarse for the shift: within a bin, and among three
+  features, the proportions stay those of the reference;
+* if the true frequency falls as the score rises within one predicted class: ranking metrics then miss the
+  fall;
+* if the window has rows where the reference has hardly any: the curve there depends on few rows, and
+  effective size and interval show this only in part.
 
 References
 ----------
@@ -77,15 +77,15 @@ _BINS = 50  # bins for the error of the curve
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CovariatesCalibration(Calibration):
-    """A calibration for one window, fitted on the reference with weights that match the window's features.
+    """A calibration for one window, fitted on reference rows whose weights match the window's features.
 
     Parameters
     ----------
     width : int
         Number of columns of the scores.
     curves : tuple of Curve
-        The curves of `IsotonicCalibration`; the curve for two classes may fall from the last score of one
-        predicted class to the first score of the other.
+        As in `IsotonicCalibration`, but the curve for two classes may fall between the last score of one
+        predicted class and the first score of the other.
     effective : float
         Effective size of the weighted reference, in equally weighted rows.
 
@@ -103,7 +103,7 @@ class CovariatesCalibration(Calibration):
     method: ClassVar[str] = "covariates"
 
     def apply(self, scores: Floats) -> Floats:
-        """Apply the curves, and normalise the rows of three classes or more."""
+        """Apply the curves, and divide rows of three or more classes by their sums."""
         self._check_width(scores)
         return apply_by_column(self.curves, scores)
 
@@ -129,17 +129,17 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CovariateReference:
-    """A labelled reference with features, which `from_rows` prepares once for all windows.
+    """A labelled reference with features, prepared once by `from_rows` and adapted to each window.
 
     Parameters
     ----------
     scores : (N, K) float64
     predicted, labels : (N,) int64
-        The rows in use, in their original order.
+        The rows that calibrations are fitted on, in their original order.
     names : tuple of str
         The names of the features.
     left_out : int
-        The number of rows that lack a feature.
+        The number of reference rows that are not used because they lack a feature.
     """
 
     scores: Floats
@@ -161,21 +161,21 @@ class CovariateReference:
         names: Sequence[str],
         most_rows: int = MOST_ROWS,
     ) -> CovariateReference:
-        """Prepare a reference.
+        """Return the reference with these rows.
 
         Parameters
         ----------
         scores, predicted, labels
             See `Calibrator.fit`.
         features : (N, F) float64
-            A text is encoded as a number; equal texts have equal numbers. NaN and infinite numbers are
-            missing; rows with a missing feature are left out.
+            Texts are encoded as numbers, equal texts as equal numbers. NaN and infinite numbers are missing
+            values; rows with a missing value are left out.
         kinds : sequence of {"number", "text"}
         names : sequence of str
             The names of the features, for messages.
         most_rows : int
-            The largest number of rows in use, which bounds the cost of a window. A longer reference is
-            thinned evenly.
+            The largest number of rows to use, which bounds the cost of a window. From a longer reference,
+            evenly spaced rows are used.
 
         Raises
         ------
@@ -222,7 +222,7 @@ class CovariateReference:
         return len(self.labels)
 
     def adapt(self, features: Floats) -> Adapted:
-        """Fit the calibration for a window with these features.
+        """Return the calibration for a window with these features, or the reason why there is none.
 
         Parameters
         ----------
@@ -290,12 +290,13 @@ class Adapted:
     reason : Reason or None
         The reason why there is no calibration.
     missing, unseen : (F,) int64
-        For each feature, the number of the window's rows that lack the feature, and the number of rows whose
-        value is beyond the reference.
+        For each feature, the number of the window's rows that lack it, and the number of rows whose value
+        does not occur in the reference: a new category, or a number beyond the range.
     effective : float
-        Effective size of the weighted reference.
+        Effective size of the weighted reference, in equally weighted rows.
     weights : (N,) float64
-        Weights of the reference's rows, with mean 1; all 1 if the window allows no estimate of the ratio.
+        Weights of the reference's rows, with mean 1. All are 1 if the ratio of densities could not be
+        estimated.
     """
 
     calibration: CovariatesCalibration | None
@@ -306,12 +307,13 @@ class Adapted:
     weights: Floats
 
     def predictive(self, base: Predictive, reference: CovariateReference, number: int) -> Predictive:
-        """Return the predictive error of this calibration.
+        """Return the error distribution of estimates that use this calibration.
 
-        The variation between windows is that of `base`. The error of the curve is the variance
-        c(1 − c) Σw² / (Σw)² of the weighted frequency c in each bin of raw scores, independent between bins;
-        it grows as the effective size falls. All windows of a reference have the same bins of raw scores, so
-        they may share a `number`: their errors then add up like errors from the same rows.
+        The variation between windows is taken from `base`. The curve's error has the variance c(1 − c) Σw² /
+        (Σw)² in each bin of raw scores, where c is the weighted frequency of right answers. It is independent
+        between bins, and grows as the effective size falls. All windows of a reference have the same bins, so
+        they may have the same `number`: their errors are then fully correlated, like errors from the same
+        rows.
 
         Parameters
         ----------
@@ -320,7 +322,8 @@ class Adapted:
         reference : CovariateReference
             The reference that was adapted.
         number : int
-            The number that identifies the calibration; results for the same calibration have the same number.
+            The number that identifies the calibration. Estimates with equal numbers have their calibration
+            error in common.
 
         Raises
         ------

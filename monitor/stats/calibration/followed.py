@@ -1,26 +1,26 @@
-"""The calibration curve of the reference, adjusted to drift by a few newer labels.
+"""The reference's calibration curve, adjusted to drift by a few newer labels.
 
 Drift mostly changes the whole curve smoothly, so two numbers describe the change. In log-odds, the
 reference's curve is shifted by a and stretched by b,
 
     logit p(s) = ℓ(s) + a + b ℓ(s),    ℓ(s) = logit of the reference's curve at score s,
 
-where (a, b) starts near (0, 0) and follows a random walk from label to label. `WALKS` lists the variances of
-the start and of the steps; the first walk never moves and is the reference's own curve. For each walk an
-extended Kalman filter processes the labels in order. The product of its one-step-ahead probabilities of the
-labels is the walk's evidence (A. P. Dawid's prequential principle). The published curve is the mean of all
-walks' curves, weighted by prior times evidence. Labels of one request count for all models, so the models
-share the evidence: its logarithm is the mean over the models.
+where (a, b) starts near (0, 0) and follows a random walk from label to label. `WALKS` lists the hypotheses:
+the variances of the start and of the steps. The first walk never moves, so it keeps the reference's curve.
+For each walk an extended Kalman filter processes the labels in order. The product of its predictive
+probabilities of the labels is the walk's evidence (A. P. Dawid's prequential principle). The published curve
+is the mean of all walks' curves, weighted by prior times evidence. The label of a request applies to all
+models that answered it, so the log evidence is the mean over the models, not the sum.
 
-Noise limits the gain: 500 labels estimate an accuracy to 1.7 points (one standard error), so an unshrunk
-correction is worse than none if the change is smaller; the prior shrinks it. Labels of real streams also
-arrive in clusters (a day of bad weather), so each label is less informative than an independent one: it
-counts as `WORTH` of one.
+Noise limits the gain. 500 labels estimate an accuracy with a standard error of 1.7 percentage points, so a
+correction for a smaller change would do more harm than good; the prior shrinks such corrections. Errors in
+real streams also occur in clusters (a day of bad weather), so a label is less informative than an independent
+one. It counts as `WORTH` independent labels.
 
-`WALKS`, `NEWEST` and `WORTH` were chosen on simulated streams with other seeds, and on flights with other
-samples of labels, than those that `tests.fidelity.refit` reports. Labels older than the newest 500 improved
-no window there. With labels at full weight, the estimates of single windows of the flights were no nearer to
-the truth than those by the reference alone; at a quarter, the curve followed only half of the drift.
+`WALKS`, `NEWEST` and `WORTH` were chosen on simulated streams and on flight data. `tests.fidelity.refit`
+reports results with other seeds and other samples of labels. Labels older than the newest 500 improved no
+window. With a `WORTH` of 1, the estimates of single windows of flights were no nearer to the truth than
+estimates from the reference alone; with a quarter, the curve followed only half of the drift.
 
 References
 ----------
@@ -53,10 +53,10 @@ LEAST = 1e-3
 
 
 class Walk(NamedTuple):
-    """The variances of a random walk of a curve's shift and stretch.
+    """A hypothesis about drift: the variances of a random walk of a curve's shift and stretch.
 
-    The variances are those at the oldest labelled row, and those of each step from a labelled row to the
-    next.
+    `shift` and `stretch` are variances at the oldest labelled row; `shift_step` and `stretch_step` are
+    variances of each step from a labelled row to the next.
     """
 
     shift: float
@@ -87,18 +87,18 @@ _GRID = np.linspace(0.0, 1.0, 101)  # knots besides the curve's own knots
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FollowedCurves:
-    """The reference curves of C classes or models, adjusted by labels up to the newest one.
+    """The calibration curves of C classes or models after the newest label.
 
-    A walk is a hypothesis about how the curves drift: their shift a and stretch b follow a random walk.
+    Each walk is a hypothesis about the drift of the curves (`Walk`).
 
     Parameters
     ----------
     weight : (walks,) float64
-        Probability of each walk given the labels; the sum is 1.
+        Posterior probability of each walk; the sum is 1.
     shift, stretch : (walks, C) float64
-        a and b of each curve under each walk.
+        Estimated shift a and stretch b of each curve under each walk.
     log_evidence : float
-        Log-probability of the labels under all walks together, in nats.
+        Log-probability of the labels, averaged over the walks by their prior, in nats.
     """
 
     weight: Floats
@@ -108,11 +108,11 @@ class FollowedCurves:
 
     @property
     def still(self) -> float:
-        """The posterior probability that nothing has changed."""
+        """The posterior probability that the curves have not drifted."""
         return float(self.weight[0])
 
     def curve(self, reference: Curve, at: int) -> Curve:
-        """Return the adjusted form of `reference`, which is curve number `at` of the C."""
+        """Return the adjusted form of `reference`, the reference's curve with the index `at` (0 to C − 1)."""
         knots = np.union1d(reference.x, _GRID)
         logit = _logit(reference(knots))
         stretch = np.maximum(1.0 + self.stretch[:, at], _LEAST_STRETCH)
@@ -127,20 +127,20 @@ def follow(
     share: float = 1.0,
     walks: Sequence[Walk] = WALKS,
 ) -> FollowedCurves:
-    """Filter the shift and stretch of C curves through n labelled rows.
+    """Estimate the drift of C calibration curves from n labelled rows.
 
     Parameters
     ----------
     chance : (n, C) float64
-        Each reference curve's probability for the row, from 0 to 1; NaN if its model did not answer. The rows
-        are in time order.
+        Probability of the event by each reference curve, from 0 to 1; NaN if the curve's model did not
+        answer. The rows are in time order.
     happened : (n, C) float64
-        1 if the event occurred, else 0.
+        1 if the curve's event (its class, or a right answer) occurred, else 0.
     weights : (n,) float64
         The number of independent labels that each row counts for, before the factor `WORTH`.
     share : float
-        Factor of a row's evidence, which is the mean over its curves. The factor is above 1 if a model has
-        curves for several classes, which are more informative together than one curve.
+        Factor of a row's evidence, which is the mean over the curves. It is above 1 if a model has curves for
+        several classes, because together they are more informative than one curve.
     walks : sequence of Walk
         The first must be `STILL`.
 

@@ -27,7 +27,7 @@ _FEW = 8
 
 
 def pool_adjacent_violators(y: Floats, weight: Floats, group: Ints | None = None) -> tuple[Ints, Floats]:
-    """Fit a non-decreasing sequence to `y` by weighted least squares.
+    """Return the non-decreasing sequence that is nearest to `y` by weighted least squares.
 
     Parameters
     ----------
@@ -39,7 +39,8 @@ def pool_adjacent_violators(y: Floats, weight: Floats, group: Ints | None = None
     Returns
     -------
     (blocks,) int64, (blocks,) float64
-        The start of each block of equal values, and its value. Values rise strictly within a group.
+        The start index and the value of each block of equal values. From block to block within a group,
+        values rise strictly.
 
     References
     ----------
@@ -98,9 +99,9 @@ def _pooled(sums: Floats, rows: Floats) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """A piecewise linear curve that never falls, and is flat beyond its ends.
+    """A piecewise linear, non-decreasing curve that is constant beyond its ends.
 
-    The coordinates `x` of its points rise strictly, and `y` never falls.
+    The points have strictly rising coordinates `x` and non-decreasing coordinates `y`.
     """
 
     x: Floats
@@ -113,12 +114,12 @@ class Curve:
 
 
 def fit_curve(score: Floats, success: Floats, weights: Floats | None = None) -> Curve:
-    """Fit the isotonic curve of success against score.
+    """Return the isotonic (non-decreasing) curve from score to frequency of success.
 
-    Equal scores are averaged first, so the order of rows does not matter. The curve is flat over the scores
-    of a block, and linear from the last score of a block to the first score of the next. On the fitted rows
-    the curve is the isotonic solution, so its mean equals the observed frequency, which the mean confidence
-    relies on; interpolation between block centres would lose that.
+    Equal scores are averaged first, so the order of rows does not matter. A block is a range of scores with
+    equal fitted values. The curve is flat over a block, and linear from the last score of a block to the
+    first score of the next. So on the fitted rows the mean of the curve equals the observed frequency, as the
+    mean confidence requires. Interpolation between the centres of blocks would lose this property.
 
     Parameters
     ----------
@@ -140,7 +141,7 @@ def fit_curve(score: Floats, success: Floats, weights: Floats | None = None) -> 
 
 
 def fit_ranked_curve(distinct: Floats, place: Ints, success: Floats, weights: Floats) -> Curve:
-    """Fit the curve of `fit_curve` to rows whose scores are ranked already.
+    """Return the curve of `fit_curve` for rows whose scores are already sorted into distinct values.
 
     Row i has the score `distinct[place[i]]`. Rows of weight 0 are ignored.
     """
@@ -160,14 +161,15 @@ def fit_ranked_curve(distinct: Floats, place: Ints, success: Floats, weights: Fl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IsotonicCalibration(Calibration):
-    """The result of an isotonic calibration: a rising curve for each column of the scores that needs one.
+    """The map of an isotonic calibration: one rising curve, or one for each of three or more classes.
 
     Parameters
     ----------
     width : int
         Number of columns of the scores.
     curves : tuple of Curve
-        One curve for a confidence, one for two classes (for the second class), else one for each class.
+        One curve for a confidence (width 1), one for two classes (for the second class), otherwise one for
+        each class.
 
     Examples
     --------
@@ -181,7 +183,7 @@ class IsotonicCalibration(Calibration):
     method: ClassVar[str] = "isotonic"
 
     def apply(self, scores: Floats) -> Floats:
-        """Apply the curves, and normalise the rows of three classes or more."""
+        """Apply the curves, and divide rows of three or more classes by their sums."""
         self._check_width(scores)
         return apply_by_column(self.curves, scores)
 
@@ -190,14 +192,14 @@ class IsotonicCalibration(Calibration):
 class IsotonicCalibrator(Calibrator):
     """The settings of isotonic calibration: isotonic regression of the outcome on the raw score.
 
-    For two classes the outcome is the second class; for a confidence, the outcome is a right prediction
-    (label 0); for more classes, each class is fitted against the rest, and the rows are normalised, where a
-    row of zeros becomes uniform. A class without labels gets the probability 0. Scores beyond the range of
-    the reference get the value at its end.
+    For two classes the curve predicts the second class, and for a confidence a right prediction (label 0).
+    For more classes, each class is fitted against the rest, and each row is divided by its sum; a row of
+    zeros becomes uniform. A class without labels gets the probability 0. Scores beyond the range of the
+    reference get the value at the end of the range.
 
     The only assumption is that a higher score does not mean a smaller probability. The map misleads on small
     references: below about 1,000 rows the ends of the curve depend on a few rows and may be exactly 0 or 1.
-    With more than two classes, normalising the rows loses the exact match of means.
+    With more than two classes, the division by sums loses the exact match of means.
 
     References
     ----------
@@ -218,7 +220,7 @@ class IsotonicCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> IsotonicCalibration:
-        """Fit a curve for each column of `column_problems`."""
+        """Return one curve for a confidence or two classes, otherwise one for each class."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [fit_curve(score, success, rows.weights) for score, success in column_problems(rows)]
         return IsotonicCalibration(rows.scores.shape[1], tuple(curves))
@@ -226,7 +228,7 @@ class IsotonicCalibrator(Calibrator):
     def prepare_fit(
         self, scores: Floats, predicted: Ints, labels: Ints
     ) -> Callable[[Floats], IsotonicCalibration]:
-        """Return a function that fits these rows for any weights, and sorts each column once."""
+        """Return a function that fits these rows with any weights; it sorts each column only once."""
         check_fit_input(scores, predicted, labels)
         width = scores.shape[1]
         success = [(labels == k).astype(np.float64) for k in range(width)]

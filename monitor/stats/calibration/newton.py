@@ -1,4 +1,4 @@
-"""Newton's method for convex functions with bounded parameters, which fits every parametric calibration."""
+"""Newton's method for convex functions of bounded parameters; all parametric calibrations use it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ Objective = Callable[[Floats], Values]
 
 
 def minimise(objective: Objective, start: Floats, floors: Floats, iterations: int = 200) -> Floats:
-    """Return the (p,) minimum of a strictly convex `objective` subject to lower bounds.
+    """Return the (p,) parameters that minimise a strictly convex function subject to lower bounds.
 
-    A parameter at its floor stays there while the gradient points below the floor. The other parameters take
-    a Newton step, which is projected on the floors, and halved until the value decreases enough.
+    A parameter at its lower bound, its floor, stays there while the gradient points below the floor. The
+    other parameters take a Newton step, which is clipped to the floors, and halved until the value decreases
+    enough.
 
     Parameters
     ----------
     objective : Objective
     start, floors : (p,) float64
-        A floor of −inf means no bound.
+        The first parameters to try, and the lower bound of each; −inf means no bound.
 
     Raises
     ------
@@ -91,18 +92,19 @@ def _fallen(
 
 
 def logistic_fit(design: Floats, success: Floats, weight: Floats, centre: Floats, floors: Floats) -> Floats:
-    """Fit a logistic regression with a normal prior of precision `PRIOR` around `centre`.
+    """Return the (p,) coefficients θ of a logistic regression with a normal prior around `centre`.
 
-    The result minimises Σ weightᵢ·log(1 + exp(xᵢ·θ)) − successᵢ·xᵢ·θ + PRIOR/2·‖θ − centre‖².
+    θ minimises Σ weightᵢ·log(1 + exp(xᵢ·θ)) − successᵢ·xᵢ·θ + PRIOR/2·‖θ − centre‖², where xᵢ is row i of
+    `design` and PRIOR the precision of the prior.
 
     Parameters
     ----------
     design : (n, p) float64
     success : (n,) float64
-        Weight of the successes in each row, 0 to `weight`.
+        Weight of the successes in each row, from 0 to the row's `weight`.
     weight : (n,) float64
     centre, floors : (p,) float64
-        `centre` lies above `floors`, the lower bounds of θ; it is also the start.
+        The mean of the prior, where the minimisation starts, and the lower bounds of θ, which lie below it.
 
     Returns
     -------

@@ -13,7 +13,7 @@ from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_in
 class Uncalibrated(Calibration):
     """The identity map, which returns the raw scores.
 
-    Estimates from it are as wrong as the model is over- or underconfident.
+    Estimates from raw scores are biased if the model is over- or underconfident.
 
     Parameters
     ----------
@@ -46,6 +46,6 @@ class NoCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> Uncalibrated:
-        """Check the rows, and return the identity map."""
+        """Check the arguments, and return the identity map."""
         check_fit_input(scores, predicted, labels, weights)
         return Uncalibrated(scores.shape[1])

@@ -1,4 +1,4 @@
-"""A test for reversed scores: larger scores for less probable events."""
+"""A test for reversed scores, which are larger where the event is less probable."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ reference needs several fits."""
 
 
 def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
-    """Raise a ValueError if the scores rank the rows in reverse.
+    """Raise a ValueError if larger scores go with less frequent events.
 
-    The message names the `method`.
+    The error names the calibration `method`.
 
     For each class, the test compares the scores of rows of that class with the scores of other rows (for a
     confidence: right rows with wrong rows). Its statistic is the probability that a row of the class has the
-    larger score. A score is reversed if this probability is below one half by more than four standard errors
-    of unrelated scores, √((n₁ + n₀ + 1) / 12 n₁ n₀). If only one of three or more classes is reversed, the
-    model may have learnt it badly, and it gets a flat curve; two or more are a mistake in the order of the
-    classes.
+    larger score. A class is reversed if this probability is more than four standard errors below one half.
+    The standard error is the one of unrelated scores, √((n₁ + n₀ + 1) / 12 n₁ n₀), for n₁ rows of the class
+    and n₀ others. If only one of three or more classes is reversed, the model may have learnt it badly, so
+    there is no error, and the class gets a flat curve. If two or more are reversed, their order must be
+    wrong.
 
-    The test cannot reject fewer than 22 rows. Dependent rows exceed the bound more often than stated.
+    With fewer than 22 rows there is never an error. Dependent rows cause an error by chance more often than
+    four standard errors suggest.
 
     References
     ----------
@@ -49,18 +51,18 @@ def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
 def refuse_reversed_ranks(
     method: str, places: Callable[[int], Ints], classes: Sequence[Floats], kept: NDArray[np.bool_]
 ) -> None:
-    """Raise a ValueError as `refuse_reversed_scores` does, for rows whose scores are ranked already.
+    """Raise the errors of `refuse_reversed_scores`, for rows whose scores are already ranked.
 
     Parameters
     ----------
     method : str
     places : callable
-        A function of the class that returns the (n,) int64 rank of each row's score among the distinct
-        scores, from 0. The function is called only for classes that the test needs.
+        A function from a class index to the (n,) int64 rank of each row's score among the distinct scores,
+        from 0. It is called only for classes that the test needs.
     classes : sequence of (n,) float64
         For each class, 1 where a row belongs to it, else 0.
     kept : (n,) bool
-        The rows to compare.
+        The rows to use.
     """
     counted = kept.astype(np.float64)
 

@@ -18,9 +18,9 @@ _FLOORS = np.array([0.0, -np.inf])
 
 
 class SigmoidCurve(msgspec.Struct, frozen=True, array_like=True):
-    """The curve from a score s to a probability, 1 / (1 + exp(−slope·logit(s) − intercept)) with slope ≥ 0.
+    """The curve from a score s to the probability 1 / (1 + exp(−slope·logit(s) − intercept)), slope ≥ 0.
 
-    The identity has slope 1 and intercept 0.
+    With slope 1 and intercept 0 it is the identity.
     """
 
     slope: float
@@ -34,14 +34,15 @@ class SigmoidCurve(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class PlattCalibration(Calibration):
-    """The result of Platt's calibration: a sigmoid for each column of the scores that needs one.
+    """The map of Platt's calibration: one sigmoid, or one for each of three or more classes.
 
     Parameters
     ----------
     width : int
         Number of columns of the scores.
     curves : tuple of SigmoidCurve
-        One curve for a confidence, one for two classes (for the second class), else one for each class.
+        One curve for a confidence (width 1), one for two classes (for the second class), otherwise one for
+        each class.
 
     Examples
     --------
@@ -54,7 +55,7 @@ class PlattCalibration(Calibration):
     method: ClassVar[str] = "platt"
 
     def apply(self, scores: Floats) -> Floats:
-        """Apply the curves, and normalise the rows of three classes or more."""
+        """Apply the curves, and divide rows of three or more classes by their sums."""
         self._check_width(scores)
         return apply_by_column(self.curves, scores)
 
@@ -63,19 +64,17 @@ class PlattCalibration(Calibration):
 class PlattCalibrator(Calibrator):
     """The settings of Platt's calibration: logistic regression of the outcome on the logit of the score.
 
-    The outcomes are Platt's targets.
+    The map has two parameters for each class. The outcomes are Platt's targets (N₊ + 1) / (N₊ + 2) and 1 /
+    (N₋ + 2) instead of 1 and 0, which avoids overconfidence on few rows. For two classes the regression
+    predicts the second class, and for a confidence a right prediction. For more classes, it fits each class
+    against the rest, and divides each row by its sum.
 
-    The map has two parameters for each class. The targets are (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of
-    1 and 0, against overconfidence on few rows. For two classes the outcome is the second class; for a
-    confidence, the outcome is a right prediction; for more classes, each class is fitted against the rest,
-    and the rows are normalised.
+    Platt applies the sigmoid to a margin. Here the margin is the logit of the score, clipped at 10⁻⁶, so the
+    identity is one of the maps; a sigmoid of the score itself would not include it. If the scores rank the
+    rows slightly in reverse, the slope is 0, and every row gets the observed frequency.
 
-    Platt's score is a margin; the margin of a probability is its logit (clipped at 10⁻⁶). So the identity is
-    one of the maps, which a sigmoid of the probability itself does not include. A score that ranks the rows
-    slightly in reverse gets the slope 0, which gives every row the observed frequency.
-
-    The map corrects over- and underconfidence that is symmetric around one half, and a shift of the
-    prevalence. The map misleads for other distortions; use beta or isotonic calibration for them.
+    The map corrects over- and underconfidence that is symmetric around one half, and a change of the
+    prevalence. It misleads for other distortions; use beta or isotonic calibration for them.
 
     References
     ----------
@@ -100,7 +99,7 @@ class PlattCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> PlattCalibration:
-        """Fit a curve for each column of `column_problems`."""
+        """Return one curve for a confidence or two classes, otherwise one for each class."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [_fit_sigmoid(score, success, rows.weights) for score, success in column_problems(rows)]
         return PlattCalibration(rows.scores.shape[1], tuple(curves))

@@ -1,4 +1,4 @@
-"""Fits a calibration again on new labels, which decide how much the older reference still counts."""
+"""A calibration refitted on new labels, which determine how much the older reference still counts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LabelledRows(NamedTuple):
     time : (n,) float64
         Times of the answers in seconds since the epoch, non-decreasing.
     weights : (n,) float64
-        Inverse probabilities of being labelled, up to a common factor; all 1 for the reference.
+        Inverse probabilities of the rows to be labelled, up to a common factor; all 1 for the reference.
     """
 
     scores: Floats
@@ -47,21 +47,21 @@ class LabelledRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Refitted:
-    """The result of `refitted`: a calibration, with the weight of the reference and its losses.
+    """The result of `refitted`: a calibration, the weight of the reference, and the losses.
 
     Parameters
     ----------
     fit : callable
-        Function that fits `calibration`; it is not called if the held-out losses are too large.
+        Function that fits `calibration`. `calibration` calls it when it is first read.
     weight : float
-        Weight of a row of the reference: 0 means that the reference is ignored, 1 that a row counts as a
+        Weight of each row of the reference: with 0 the reference is ignored, with 1 a row counts as much as a
         labelled row.
     losses : mapping of float to float
-        Mean log loss on the held-out labelled rows for each weight that allows a fit, in nats per row.
+        Mean log loss on held-out labelled rows, in nats per row, for each candidate weight that allows a fit.
     until : float
         Time of the newest answer in the fit; only later answers may evaluate it.
     held_out : (n,) float64
-        Log loss in nats of each labelled row, by a fit without its fold, at the chosen weight.
+        Log loss in nats of each labelled row, from a fit without the row's fold at the chosen weight.
     """
 
     fit: Callable[[], Calibration]
@@ -72,10 +72,7 @@ class Refitted:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The calibration fitted on all rows.
-
-        A ValueError is raised if the rows allow no calibration.
-        """
+        """The calibration fitted on all rows; a ValueError if they allow none."""
         return self.fit()
 
 
@@ -85,20 +82,20 @@ def refitted(
     calibrator: Calibrator,
     allowed: Callable[[float], bool] = lambda weight: True,
 ) -> Refitted:
-    """Fit a calibration on the labelled rows and the reference, with a weight that the labels choose.
+    """Return a calibration fitted on labelled rows and the reference, whose weight is cross-validated.
 
-    Each row of the reference has the weight w, each labelled row 1 on average. The candidates for w are 0, 1
-    and the weights with which the whole reference counts as a quarter, one, four and sixteen times the number
-    of labels. For each w the function cuts the labelled rows into five contiguous folds in time order, and
-    predicts each fold by a fit on the reference and the other four folds. The function chooses the w with the
-    smallest mean log loss, and the largest such w in a tie; `Refitted.calibration` then fits all rows with
-    it. No row is evaluated by a fit that includes it.
+    Each row of the reference has the weight w, and labelled rows have the mean weight 1. The candidates for w
+    are 0, 1 and the weights with which the whole reference counts as a quarter, one, four and sixteen times
+    the number of labels. For each w the function cuts the labelled rows into five contiguous folds in time
+    order, and predicts each fold by a fit on the reference and the other four folds. It chooses the w with
+    the smallest mean log loss, and the largest such w in a tie. `Refitted.calibration` then fits all rows
+    with this w.
 
     If nothing has changed, the reference keeps its weight and the labels add information. After a drift the
     reference loses weight as soon as the log loss shows the drift; small drifts need many labels. The result
-    misleads if labelling depends on more than the score and `weights` do not correct for it, or if the model
-    drifts after the newest label. The result averages over drift among the labelled rows, so pass only the
-    newest labelled rows.
+    misleads if labelling depends on more than the score and `weights` do not correct for this, or if the
+    model drifts after the newest label. It averages over a drift within the labelled rows, so pass only the
+    newest ones.
 
     The function costs 26 to 31 fits. `AutoCalibrator` would choose a method in each of them; pass the chosen
     calibrator instead (``CALIBRATORS[calibration.method]()``).
@@ -106,10 +103,11 @@ def refitted(
     Parameters
     ----------
     reference, labelled : LabelledRows
-        They share no rows. With `reference` None, the labelled rows are fitted alone.
+        Two disjoint sets of rows. If `reference` is None, the labelled rows are fitted alone.
     calibrator : Calibrator
     allowed : callable, optional
-        Predicate for weights of the reference below 1 that may be candidates; by default all weights may be.
+        Function that returns whether a weight of the reference below 1 may be a candidate; by default all
+        may.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The labelled rows on which a calibration effectively rests; their number gives its standard error."""
+"""The equally weighted rows to which the weighted rows of a fit are equivalent, for its standard error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from monitor.stats.calibration.refit import LabelledRows
 class RestsOn(NamedTuple):
     """Equally weighted rows with as much information as the weighted rows of a fit.
 
-    The fields are the (m, K) raw `scores` and the (m,) `predicted` classes of m rows.
+    The fields are the (m, K) raw `scores` and the (m,) `predicted` classes. The standard error of a
+    calibration is computed from these m rows.
     """
 
     scores: Floats
@@ -21,13 +22,13 @@ class RestsOn(NamedTuple):
 
 
 def rests_on(labelled: LabelledRows, reference: LabelledRows | None = None, weight: float = 0.0) -> RestsOn:
-    """Return equally weighted rows with as much information as labelled and reference rows with weights.
+    """Return equally weighted rows with about as much information as weighted labelled and reference rows.
 
-    The result has (Σw)²/Σw² of the labelled rows (Kish's effective number), and `weight` (0 to 1) times the
-    number of rows of the reference, at most all of them. Both kinds of rows are evenly spaced in time order.
-    The mean of rows of weight w varies less than the mean of w times as many rows (w² is below w), so the
-    standard error is rather too large than too small. The variance does not include the drift of the
-    reference, which labels express in its weight.
+    The function selects (Σw)²/Σw² of the labelled rows (Kish's effective number), evenly spaced in time
+    order. From the reference it selects a fraction of the rows in the same way: `weight`, clipped to 0 to 1.
+    The mean of rows of weight w varies less than the mean of w times as many rows, because w² is below w. So
+    the standard error is rather too large than too small. It does not include the drift of the reference,
+    which the weight reflects.
 
     Examples
     --------

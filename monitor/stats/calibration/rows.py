@@ -1,4 +1,4 @@
-"""Preparation of labelled rows for a fit, and application of fitted curves to columns of scores."""
+"""Labelled rows prepared for a fit, and fitted curves applied to columns of scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FitRows(NamedTuple):
 
 
 def fit_rows(method: str, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None) -> FitRows:
-    """Return the rows with a weight above 0, if they determine a map.
+    """Return the rows with a weight above 0, or raise a ValueError if no map can be fitted on them.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def fit_rows(method: str, scores: Floats, predicted: Ints, labels: Ints, weights
 
 
 def refuse_one_outcome(method: str, labels: Ints, width: int) -> None:
-    """Raise a ValueError if all labels, (n,) with n at least 1, are the same."""
+    """Raise a ValueError if all n labels are the same (n at least 1)."""
     if labels.min() == labels.max():
         only = f"only the label {labels[0]}" + (" (0 correct, 1 wrong)" if width == 1 else "")
         raise ValueError(
@@ -63,25 +63,26 @@ def refuse_one_outcome(method: str, labels: Ints, width: int) -> None:
 
 
 def fitted_columns(width: int) -> Sequence[int]:
-    """Return the columns of scores that get a curve: see `column_problems`."""
+    """Return the indices of the score columns that get a curve, for scores with `width` columns."""
     return (0,) if width == 1 else (1,) if width == 2 else range(width)
 
 
 def column_problems(rows: FitRows) -> Iterator[tuple[Floats, Floats]]:
-    """Yield the (n,) scores and the (n,) outcomes, 0 or 1, for each curve of a fit.
+    """Yield the (n,) scores and the (n,) outcomes, 0 or 1, for each curve to fit.
 
-    A confidence needs one curve, whose outcome is 1 for a right prediction. Two classes need one curve, for
-    the second class. More classes need a curve each, whose outcome is 1 for rows of the class.
+    A confidence (one column) needs one curve, with the outcome 1 for a right prediction. Two classes need one
+    curve, for the second class. Each of three or more classes needs a curve, with the outcome 1 for rows of
+    the class.
     """
     for k in fitted_columns(rows.scores.shape[1]):
         yield rows.scores[:, k], (rows.labels == k).astype(np.float64)
 
 
 def apply_by_column(curves: Sequence[Callable[[Floats], Floats]], scores: Floats) -> Floats:
-    """Return (n, K) class probabilities from the curves of `column_problems`.
+    """Return (n, K) class probabilities: the scores after the curves that `column_problems` describes.
 
-    Each row sums to 1. For more than two classes, rows are divided by their sum; a row of zeros becomes
-    uniform.
+    For two classes or more, each row sums to 1. For three or more, rows are divided by their sum, and a row
+    of zeros becomes uniform.
 
     Examples
     --------
@@ -105,13 +106,13 @@ def apply_by_column(curves: Sequence[Callable[[Floats], Floats]], scores: Floats
 
 
 def clipped_logs(score: Floats) -> tuple[Floats, Floats]:
-    """Return ln s and ln(1 − s) for scores s that are clipped to `CLIP` and 1 − `CLIP`."""
+    """Return ln s and ln(1 − s) for scores s, which are first clipped to `CLIP` and 1 − `CLIP`."""
     clipped = np.clip(score, CLIP, 1.0 - CLIP)
     return np.log(clipped), np.log1p(-clipped)
 
 
 def log_scores(scores: Floats) -> Floats:
-    """Return (n, max(K, 2)) clipped logarithms of class probabilities, or of right and wrong if K = 1."""
+    """Return (n, max(K, 2)) logarithms of the clipped scores; for a confidence, of right and wrong."""
     width = scores.shape[1]
     if width == 1:
         return np.column_stack(clipped_logs(scores[:, 0]))

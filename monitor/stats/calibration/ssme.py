@@ -1,4 +1,4 @@
-"""Calibration `ssme`, which fits a curve for each model on all models' scores and a few labels."""
+"""Calibration `ssme`: a curve for each model, fitted on all models' scores and a few labels."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from monitor.stats.calibration.isotonic import IsotonicCalibration
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SSMECalibration(IsotonicCalibration):
-    """A rising curve of one model from an `ssme` fit, which is as cheap to apply as an isotonic calibration.
+    """The rising curve or curves of one model from an `ssme` fit.
 
-    The curve follows drift, while an isotonic calibration stays with the reference. The curve misleads if
-    most models are wrong together and no label shows this yet, as the fit does. The curve also misleads
-    within groups of rows whose scores have another meaning, because it is a function of the score alone.
-    `monitor.engine.refit.fit.refit` fits it on the pool of recent scores, never on a reference, which has the
-    scores of one model only.
+    The curve follows drift, while an isotonic calibration stays with the reference. Like the fit, it misleads
+    if most models are wrong together and no label shows this yet. It also misleads within groups of rows
+    whose scores have another meaning, because it depends on the score alone. `monitor.engine.refit.fit.refit`
+    fits it on the recent scores of all models. A reference is unsuitable, because it has the scores of one
+    model only.
 
     Parameters
     ----------
@@ -37,5 +37,5 @@ class SSMECalibration(IsotonicCalibration):
 
     @classmethod
     def from_isotonic(cls, curves: IsotonicCalibration) -> SSMECalibration:
-        """Return the calibration with the curves of `monitor.stats.labelled.SSME.calibration`."""
+        """Return the calibration with these curves, a result of `monitor.stats.labelled.SSME.calibration`."""
         return cls(curves.width, curves.curves)

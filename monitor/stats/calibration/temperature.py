@@ -16,7 +16,7 @@ from monitor.stats.calibration.rows import FitRows, fit_rows, log_scores
 
 @dataclass(frozen=True, slots=True)
 class TemperatureCalibration(Calibration):
-    """The result of temperature scaling: one factor for the logarithms of all scores.
+    """The map of temperature scaling: one factor for the logarithms of all scores.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class TemperatureCalibration(Calibration):
     method: ClassVar[str] = "temperature"
 
     def apply(self, scores: Floats) -> Floats:
-        """Return the softmax of the log-scores times the sharpness."""
+        """Return the softmax of the log-scores multiplied by `sharpness`."""
         self._check_width(scores)
         calibrated: Floats = scipy.special.softmax(self.sharpness * log_scores(scores), axis=1)
         return calibrated[:, : self.width].copy() if self.width == 1 else calibrated
@@ -46,16 +46,17 @@ class TemperatureCalibration(Calibration):
 class TemperatureCalibrator(Calibrator):
     """The settings of temperature scaling, which divides the log-scores by one temperature.
 
-    The temperature maximises the likelihood of the labels under the softmax of the result.
+    The result is the softmax of the divided log-scores. The temperature T maximises the likelihood of the
+    labels.
 
-    The map has one parameter for any number of classes, and needs fewer rows than the other methods. The map
-    keeps the order of the classes within a row, so the largest probability keeps its class. For two classes
-    and for a confidence it is a sigmoid of the logit with slope 1/T and no intercept: Platt's map without
-    shift and smoothed targets. The logarithms of the scores (clipped at 10⁻⁶) replace the model's logits,
-    because a constant that is added to a row does not change the softmax.
+    The map has one parameter for any number of classes, and needs fewer rows than the other methods. It keeps
+    the order of the classes within a row, so the most probable class stays the same. For two classes and for
+    a confidence it is a sigmoid of the logit with slope 1/T and no intercept: Platt's map without shift and
+    smoothed targets. The logarithms of the scores (clipped at 10⁻⁶) may replace the model's logits, because a
+    constant that is added to a row does not change the softmax.
 
-    The map misleads if the model predicts a class too often or too rarely: one half stays one half. Negative
-    temperatures, which would reverse the order, are excluded; at sharpness 0 every row is uniform.
+    The map cannot correct a model that predicts a class too often or too rarely, because one half stays one
+    half. Negative temperatures, which would reverse the order, are excluded.
 
     References
     ----------
@@ -78,7 +79,7 @@ class TemperatureCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> TemperatureCalibration:
-        """Fit the temperature."""
+        """Return the map with the temperature that maximises the likelihood of the labels."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         return TemperatureCalibration(rows.scores.shape[1], _fit_sharpness(rows))
 

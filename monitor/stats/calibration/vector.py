@@ -1,4 +1,4 @@
-"""Vector scaling: a temperature and a shift for each class."""
+"""Vector scaling: a slope and a shift for the log-score of each class."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from monitor.stats.calibration.rows import FitRows, fit_rows, log_scores
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorCalibration(Calibration):
-    """The result of vector scaling: a slope and an intercept for the logarithm of each class's score.
+    """The map of vector scaling: a slope and an intercept for the log-score of each class.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class VectorCalibration(Calibration):
     method: ClassVar[str] = "vector"
 
     def apply(self, scores: Floats) -> Floats:
-        """Return the softmax of the scaled and shifted log-scores."""
+        """Return the softmax of the log-scores times `slopes` plus `intercepts`."""
         self._check_width(scores)
         calibrated: Floats = scipy.special.softmax(log_scores(scores) * self.slopes + self.intercepts, axis=1)
         return calibrated[:, : self.width].copy() if self.width == 1 else calibrated
@@ -50,13 +50,14 @@ class VectorCalibrator(Calibrator):
 
     The slopes wₖ ≥ 0 and the shifts bₖ maximise the likelihood of the labels.
 
-    The map has two parameters for each class. The map corrects classes that the model predicts too often or
-    too confidently, in one joint fit instead of each class against the rest. The scores are clipped at 10⁻⁶.
-    For two classes and for a confidence it equals beta calibration, up to the weak prior (standard deviation
-    10 around the identity) that keeps both finite.
+    The map has two parameters for each class, which are fitted jointly instead of each class against the
+    rest. It corrects classes that the model predicts too often or too confidently. The scores are clipped at
+    10⁻⁶. For two classes and for a confidence the map equals beta calibration, except for the weak prior
+    (standard deviation 10 around the identity) that keeps both finite.
 
-    A fit needs some hundred rows for each class. With K classes a step of the fit costs n·(2K)² operations: a
-    second at 10,000 rows and about 500 classes. A class without labels gets a probability of nearly 0.
+    A fit needs some hundred rows for each class. With K classes and n rows, a step of the fit costs n·(2K)²
+    operations: a second for 10,000 rows and about 500 classes. A class without labels gets a probability of
+    nearly 0.
 
     References
     ----------
@@ -79,7 +80,7 @@ class VectorCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> VectorCalibration:
-        """Fit the slopes and intercepts of all classes together."""
+        """Return the map with slopes and intercepts that maximise the likelihood of the labels."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         scaling = _fit_scaling(rows)
         half = len(scaling) // 2

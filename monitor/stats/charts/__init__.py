@@ -1,4 +1,4 @@
-"""Control charts of a metric's estimates. Each module holds one kind; `monitor.base.registry` lists them."""
+"""Control charts of a metric's estimates; each kind in `monitor.base.registry` has a module here."""
 
 from __future__ import annotations
 
