@@ -1,1 +1,1 @@
-"""Estimators of a model's performance from its confidences alone, and from labels."""
+"""Estimators of a model's performance, from its confidences alone or with labels."""

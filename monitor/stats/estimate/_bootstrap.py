@@ -1,9 +1,9 @@
-"""Seeded bootstrap of rows for statistics that are sums over runs of sorted rows.
+"""A seeded bootstrap of rows, for statistics that are sums over blocks of sorted rows.
 
-Each draw gives every row a Poisson(1) weight: the usual multinomial counts, without their fixed total. So the
-weights of a row do not depend on the number of rows, and one table serves windows of any size. (J. A. Hanley,
-B. MacGibbon, *Creating non-parametric bootstrap samples using Poisson frequencies*, Computer Methods and
-Programs in Biomedicine 83 (2006).)
+Each draw gives every row a Poisson(1) weight. These are the usual multinomial counts, but without a fixed
+total. So the weights of a row do not depend on the number of rows, and one table serves windows of any size.
+(J. A. Hanley, B. MacGibbon, *Creating non-parametric bootstrap samples using Poisson frequencies*, Computer
+Methods and Programs in Biomedicine 83 (2006).)
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _totals(n: int) -> Floats:
 
 
 def resampled_sums(values: Floats, starts: Ints, seed: int) -> tuple[Floats, Floats]:
-    """Return (DRAWS, runs) resampled sums over runs of rows, and (DRAWS,) resampled numbers of rows.
+    """Return (DRAWS, runs) resampled sums over runs of neighbouring rows, and (DRAWS,) numbers of rows.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ def resampled_sums(values: Floats, starts: Ints, seed: int) -> tuple[Floats, Flo
     starts : (runs,) int64
         The start of each run, strictly rising from 0; a run ends at the next start.
     seed : int
-        Different seeds pair the draws of windows at random, so the draws of pooled windows may be averaged
-        one by one.
+        The seed determines the order of the draws. With different seeds, the draws of several windows can be
+        averaged one by one to pool the windows.
     """
     n = len(values)
     order = _order(seed)
@@ -100,9 +100,10 @@ def _normal_sums(values: Floats, starts: Ints) -> tuple[Floats, Floats]:
 
 
 def centered_interval(draws: Floats, value: float, level: float) -> tuple[Floats, float, float]:
-    """Return the draws shifted to have the value as their mean, and their central quantiles within 0 and 1.
+    """Return the draws, shifted so that `value` is their mean, and their central quantiles within 0 and 1.
 
-    A sum of absolute values grows by the noise of the resampling; shifting the draws removes that.
+    A sum of absolute values is too large in every draw, because resampling adds noise. The shift removes this
+    bias.
     """
     moved: Floats = draws + (value - float(draws.mean()))
     ordered = np.sort(moved).tolist()

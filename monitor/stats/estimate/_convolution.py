@@ -1,10 +1,10 @@
-"""Distributions of the number of successes in many windows at once, by folded Fourier transforms.
+"""Distributions of the number of successes in many windows at once, by short Fourier transforms.
 
 The distribution of a sum of n independent trials is the product of n polynomials `(1 − p) + p z`. A window of
 500 rows has all but 1e-16 of its mass on about 140 of its 501 counts. So about 140 roots of unity determine
-the product: the counts outside fold back onto those inside and add nothing. Bernstein's inequality gives the
-number of roots, and the place of the counts. The high frequencies of the roots add nothing either, because
-the transform falls off like that of a normal distribution.
+the product: the other counts fold back onto these and add nothing. Bernstein's inequality gives the number of
+roots, and the first of the 140 counts. High frequencies can be left out too, because the transform falls off
+like that of a normal distribution.
 """
 
 from __future__ import annotations
@@ -186,11 +186,11 @@ def _from_points(roots: int) -> Floats:
 
 
 def fold_one(p: Floats) -> tuple[int, Floats]:
-    """Return the distribution of `fold_many` for one window of any length, several times as fast.
+    """Return the distribution of the number of successes in one window, faster than `fold_many`.
 
-    The rows are divided into blocks, and each block is counted by its rarer outcome. Rows with probabilities
-    on both sides of one half are in the same block only if few of them are then counted by the more frequent
-    outcome.
+    The rows are divided into blocks. In each block, the function counts the rarer outcome, successes or
+    failures. A block contains probabilities on both sides of one half only if this counts the more frequent
+    outcome of few rows.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def fold_one(p: Floats) -> tuple[int, Floats]:
     -------
     start : int
     mass : (width,) float64
-        As in `fold_many`, but neither clipped nor normalised: a probability of 0 may be negative by 1e-14.
+        As in `fold_many`, but neither clipped nor normalised: a probability of 0 may be as low as -1e-14.
 
     Examples
     --------
@@ -276,7 +276,7 @@ def _block_transform(rows: Floats, by_failures: bool, matrix: Floats) -> Complex
 
 
 def fold_many(p: Floats, variances: tuple[float, float] | None = None) -> tuple[Ints, Floats]:
-    """Return distributions of the number of successes, cut to the counts that hold their mass.
+    """Return the distributions of the number of successes in windows of n rows, without negligible counts.
 
     Parameters
     ----------
@@ -284,16 +284,16 @@ def fold_many(p: Floats, variances: tuple[float, float] | None = None) -> tuple[
         Probabilities of success from 0 to 1; not checked.
     variances : (float, float), optional
         A lower and an upper bound of the windows' variances. With these bounds, the result of a window does
-        not depend on the other windows, to the last bit. The result of a window of more than `BLOCK` rows
-        never depends on the other windows.
+        not depend on the other windows, to the last bit. Without them, this holds only for windows of more
+        than `BLOCK` rows.
 
     Returns
     -------
     start : (windows,) int64
         The first count of each row of `mass`.
     mass : (windows, width) float64
-        Probabilities of the counts from `start` on; each row sums to 1. The mass outside is below 1e-16 on
-        either side; the errors are below 1e-14.
+        Probabilities of the counts from `start` on; each row sums to 1. The omitted probability is below
+        1e-16 on either side, and the errors are below 1e-14.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Seeded draws of a window's labels from its calibrated probabilities."""
+"""Seeded random labels of a window's rows, drawn from their calibrated probabilities."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def drawn_values(
     metrics: Sequence[str],
     seed: int,
 ) -> dict[str, Floats]:
-    """Return (classes, LABEL_DRAWS) values of each metric from the same draws of labels.
+    """Return the (classes, LABEL_DRAWS) values of each metric for random labels of one window.
 
-    A value is NaN if the metric is undefined in a draw.
+    All metrics use the same draws of labels. A value is NaN if the metric is undefined in a draw.
 
     Parameters
     ----------
@@ -34,7 +34,8 @@ def drawn_values(
     classes : sequence of OneClass
         The classes of one window, each with arrays (n,).
     columns : sequence of int, or None
-        The column of each class; None if `classes` has a single entry, with all (row, class) pairs.
+        The column of each class in `scores`; None if `classes` has a single entry, which counts all (row,
+        class) pairs.
     metrics : sequence of str
     seed : int
     """

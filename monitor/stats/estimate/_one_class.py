@@ -1,4 +1,4 @@
-"""One class against all others, in windows of one size: the counts of its metrics, and each row's share."""
+"""One class against all others in windows of one size: counts, values and derivatives of its metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ COUNTED = ("accuracy", "precision", "recall", "specificity", "f1")
 
 
 def whole_accuracy(scores: Floats, predicted: Ints) -> tuple[list[CountRatio], Floats]:
-    """Return the accuracies over all classes of m windows of n rows, and each row's share (m, n) of them.
+    """Return the distributions of the accuracy of m windows of n rows, and each row's influence (m, n).
+
+    The influence of a row is its confidence minus the mean confidence of the window.
 
     Parameters
     ----------
@@ -33,7 +35,9 @@ def whole_accuracy(scores: Floats, predicted: Ints) -> tuple[list[CountRatio], F
 
 
 def counts_among(chance: Floats, selected: Bools) -> list[TrimmedPmf]:
-    """Return the number of positives among the selected rows of each window, from (m, n) probabilities.
+    """Return the distribution of the number of positives among the selected rows of each of m windows.
+
+    Both arrays have the shape (m, n); `chance` is each row's probability of being positive.
 
     Examples
     --------
@@ -62,12 +66,12 @@ _MARGIN = 1e-9
 
 
 class OneClass:
-    """One class against all others, in a window or in m windows of one size: the input of its metrics.
+    """The probabilities, predictions and scores of one class, in a window or in m windows of one size.
 
     Parameters
     ----------
     chance : (…, n) float64
-        Calibrated probabilities of the class, n at least 1.
+        Calibrated probability that each row is of the class, n at least 1.
     acted : (…, n) bool
         Whether the class was predicted.
     score : (…, n) float64
@@ -79,7 +83,7 @@ class OneClass:
         self.predicted = np.count_nonzero(acted, axis=-1)
 
     def window(self, i: int) -> OneClass:
-        """Return one of m windows, (n,)."""
+        """Return the values of window number `i` alone, with arrays (n,)."""
         return OneClass(self.chance[i], self.acted[i], self._score[i])
 
     @cached_property
@@ -110,7 +114,7 @@ class OneClass:
         return counts_among(self.chance, ~self.acted)
 
     def counts(self, metric: str) -> list[CountRatio]:
-        """Return the exact distributions of precision, recall, specificity or F1 of m windows."""
+        """Return the exact distribution of precision, recall, specificity or F1 in each of m windows."""
         n, predicted = self.chance.shape[-1], self.predicted.tolist()
         if metric == "precision":
             return [
@@ -125,10 +129,10 @@ class OneClass:
         return [CountRatio(hits, misses, 2, 1, k, n) for (hits, misses), k in counted]
 
     def expected(self, metric: str) -> tuple[Floats, Floats]:
-        """Return the values (…) from the expected counts, and each row's influence (…, n).
+        """Return the metric at the expected counts (…), and each row's influence on it (…, n).
 
-        The influence of a row is n times the change of the value if the row counted once more. Both are 0 if
-        the expected denominator is 0.
+        The influence of a row is n times the change of the metric, to first order, if the row were added once
+        more. Metric and influence are 0 if the expected denominator is 0.
         """
         if metric == "auroc":
             return self.ranking.auroc(self.chance)
@@ -140,9 +144,9 @@ class OneClass:
         return value, influence
 
     def slope(self, metric: str) -> Floats:
-        """Return the (…, n) derivative of the value with respect to each row's probability, or 0.
+        """Return the (…, n) derivative of the metric with respect to each row's probability.
 
-        The derivative is 0 if the value is undefined.
+        The derivative is 0 if the metric is undefined.
         """
         if metric == "auroc":
             return self.ranking.auroc_slope(self.chance)
@@ -161,7 +165,7 @@ class OneClass:
         return v - ~a if metric == "specificity" else 2.0 * a - v
 
     def expected_ratio(self, metric: str) -> tuple[Floats, Floats]:
-        """Return the (…) values and expected denominators."""
+        """Return the metric at the expected counts (…), and its expected denominator (…)."""
         above, below = self._totals(metric)
         value = np.minimum(above / np.where(below > 0.0, below, 1.0), 1.0)
         return np.where(below > 0.0, value, 0.0), below
@@ -173,7 +177,11 @@ class OneClass:
         return per
 
     def total(self, metric: str) -> Floats:
-        """Return the windows' (…) weights in pooling: expected denominators, or the rows for a ranking."""
+        """Return the (…) weights of the windows when they are pooled.
+
+        The weight is the expected denominator of a ratio, or the number of rows for accuracy, AUROC and
+        average precision.
+        """
         if metric in ("accuracy", "auroc", "average_precision"):
             return np.full(self.chance.shape[:-1], float(self.chance.shape[-1]))
         return self._totals(metric)[1]
@@ -198,9 +206,10 @@ class OneClass:
         return ((1.0 - p) * ~a, 1.0 - p) if metric == "specificity" else (2.0 * p * a, p + a)
 
     def values_in_draws(self, metric: str, positive: Bools) -> Floats:
-        """Return the (draws,) values for drawn labels (draws, n) of one window, in the order of its ranking.
+        """Return the (draws,) values of a metric for random labels of one window.
 
-        A value is NaN if the draw leaves the metric undefined.
+        `positive` has the shape (draws, n), with the rows in the order of `ranking`. A value is NaN if the
+        metric is undefined for a draw.
         """
         if metric == "auroc":
             return self.ranking.drawn_auroc(positive)

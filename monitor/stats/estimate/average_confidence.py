@@ -26,14 +26,14 @@ _BATCH_ROWS = 1 << 17  # rows at a time: their distributions take about 1 MiB
 def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
     """Estimate the accuracy of the predictions in one window, without labels.
 
-    The estimate is the mean confidence. The interval is for the share of right answers **among these very
-    rows**: central quantiles of the Poisson binomial distribution of their number. With calibrated
-    confidences and independent rows it contains that share with at least the stated probability, mostly a
-    little more, because counts are discrete.
+    The estimate is the mean confidence. The interval is for the share of right answers **among these rows**:
+    central quantiles of the Poisson binomial distribution of their number. With calibrated confidences and
+    independent rows, it contains that share with at least the stated probability, and usually a little more,
+    because counts are discrete.
 
-    The estimate misleads if the confidences are wrong: the interval ignores the error from concept drift or
-    from calibration on little data (on flights with real drift it contained the truth in 27 % of windows of
-    500).
+    The estimate misleads if the confidences are wrong. The interval ignores errors from concept drift or from
+    calibration on little data: on flights with real drift it contained the truth in 27 % of windows of 500
+    rows.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
     -------
     Estimate or Unknown
         Accuracy from 0 to 1; `Unknown` for no rows. If nearly every row is certain, both quantiles may lie on
-        one side of the mean; the nearer end is then moved to the mean.
+        one side of the mean. The end that is nearer to the mean is then moved to it.
 
     Raises
     ------
@@ -77,7 +77,9 @@ def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
 
 
 def average_confidence_many(confidence: ArrayLike, level: float = 0.95) -> Floats:
-    """Return `average_confidence` of windows of one size, (windows, 3): value, lower and upper end.
+    """Return the accuracy of windows of one size, (windows, 3): value, lower and upper end.
+
+    Each row of the result is the `average_confidence` of a window.
 
     Parameters
     ----------
@@ -109,9 +111,10 @@ def average_confidence_many(confidence: ArrayLike, level: float = 0.95) -> Float
 def average_confidence_windows(
     confidences: Sequence[ArrayLike], level: float = 0.95
 ) -> list[tuple[Result, TrimmedPmf | None]]:
-    """Return `average_confidence` of windows of any sizes, with the numbers of right answers for pooling.
+    """Return `average_confidence` of windows of any sizes, each with its distribution for pooling.
 
-    The distribution is None for a window without rows. Windows of one size are computed together.
+    The distribution is that of the number of right answers; it is None for a window without rows. Windows of
+    equal size are computed together.
 
     Examples
     --------
@@ -127,10 +130,10 @@ def average_confidence_windows(
 
 
 def counts_of_right(confidences: Sequence[ArrayLike]) -> list[tuple[float, TrimmedPmf] | None]:
-    """Return the mean confidence and the distribution of the number of right answers of each window.
+    """Return each window's mean confidence and the distribution of its number of right answers.
 
-    The entry of a window without rows is None. Windows of one size are computed together. Raises a ValueError
-    if a confidence is out of range.
+    The entry of a window without rows is None. Windows of equal size are computed together. A confidence out
+    of range raises a ValueError.
 
     Examples
     --------
@@ -156,7 +159,7 @@ def counts_of_right(confidences: Sequence[ArrayLike]) -> list[tuple[float, Trimm
 
 
 def exact_estimate(mean: float, pmf: TrimmedPmf, level: float) -> Estimate:
-    """Return the accuracy from the mean confidence and the central quantiles of the number of right answers.
+    """Return an accuracy: the mean confidence, with central quantiles of the number of right answers.
 
     Examples
     --------

@@ -30,17 +30,17 @@ CLASS_ECE_BINS = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibrationErrorEstimate:
-    """A calibration error with the data for pooling windows and for charts, which are None if unknown.
+    """A calibration error with its interval, and with data for pooling windows and for charts.
 
     Parameters
     ----------
     result : Estimate or Unknown
-        From 0 to 1.
+        The mean absolute difference of raw score and probability, from 0 to 1.
     standard_error : float or None
-        Standard deviation of the draws.
+        Standard deviation of the draws; None if unknown, like the fields below.
     draws : (200,) float64 or None
-        Bootstrap draws, moved to have the estimate as their mean; not clipped. Draws of windows with
-        different seeds may be averaged one by one.
+        Bootstrap draws, shifted so that the estimate is their mean; not clipped. To pool windows with
+        different seeds, average their draws one by one.
     order : (n,) int64 or None
         The rows sorted by raw score.
     differences : (n,) float64 or None
@@ -56,7 +56,7 @@ class CalibrationErrorEstimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledCalibrationError:
-    """The calibration error from labels: binned, and the same without the bias from label noise."""
+    """The calibration error from labels: `plain`, from binned rows, and `corrected` for label noise."""
 
     plain: CalibrationErrorEstimate
     corrected: CalibrationErrorEstimate
@@ -75,16 +75,16 @@ def _checked(raw: ArrayLike, other: ArrayLike, name: str, bins: int, level: floa
 def calibration_error(
     raw: ArrayLike, calibrated: ArrayLike, bins: int = ECE_BINS, level: float = 0.95, seed: int = 0
 ) -> CalibrationErrorEstimate:
-    """Return the calibration error without labels: raw scores compared with calibrated probabilities.
+    """Estimate the calibration error of raw scores without labels, from calibrated probabilities.
 
-    The rows are cut into bins of equal count by raw score; the error is the mean over bins, weighted by size,
-    of |mean raw score − mean calibrated probability|. For `ece` give the raw confidence in the predicted
-    class, its calibrated confidence and 20 bins; for `class_ece` the positive class's raw score, its
-    calibrated probability and 10 bins.
+    The function divides the rows by raw score into bins of equal count. The error is the mean over bins,
+    weighted by size, of |mean raw score − mean calibrated probability|. For `ece`, pass the raw confidence in
+    the predicted class, its calibrated confidence, and 20 bins. For `class_ece`, pass the positive class's
+    raw score, its calibrated probability, and 10 bins.
 
-    The result is the error of the raw scores **if the calibration is right**, and misleads by the error of
-    the calibration. The result is exactly 0 for calibration `none`, and only noise if the calibration was
-    fitted on these very rows; callers must return Unknown in these two cases.
+    The result is the error of the raw scores **if the calibration is right**; an error of the calibration
+    makes it wrong. It is exactly 0 for calibration `none`, and only noise if the calibration was fitted on
+    the same rows. Callers must return Unknown in these two cases.
 
     Parameters
     ----------
@@ -95,13 +95,14 @@ def calibration_error(
     level : float
         Level of the interval, above 0 and below 1.
     seed : int
-        Seed of the bootstrap; give pooled windows different seeds.
+        Seed of the bootstrap. Windows that are pooled need different seeds.
 
     Returns
     -------
     CalibrationErrorEstimate
-        The interval is the central part of 200 bootstrap draws of rows, with fixed bins: it covers the
-        sampling of the rows, not the uncertainty of the calibration. Unknown with fewer rows than bins.
+        The interval is the central part of 200 bootstrap draws of rows, with fixed bins. It includes the
+        sampling of the rows, but not the error of the calibration. The result is Unknown with fewer rows than
+        bins.
 
     Raises
     ------
@@ -134,7 +135,7 @@ def calibration_error(
 
 
 def calibration_error_slope(order: Ints, differences: Floats, bins: int) -> tuple[Floats, Ints, Floats]:
-    """Return the derivative of the calibration error with respect to each calibrated probability.
+    """Return the derivative of the calibration error with respect to each calibrated probability, and bins.
 
     Parameters
     ----------
@@ -147,11 +148,11 @@ def calibration_error_slope(order: Ints, differences: Floats, bins: int) -> tupl
     Returns
     -------
     slope : (n,) float64
-        Minus the sign of the gap of the row's bin, over n: |gap| has no derivative at 0.
+        Minus the sign of the gap of the row's bin, divided by n.
     place : (n,) int64
         The bin of each row.
     gaps : (bins,) float64
-        Mean raw score minus mean calibrated probability.
+        Mean raw score minus mean calibrated probability of each bin.
 
     Examples
     --------
@@ -188,28 +189,29 @@ def _with_draws(
 def labelled_calibration_error(
     raw: ArrayLike, correct: ArrayLike, bins: int = ECE_BINS, level: float = 0.95, seed: int = 0
 ) -> LabelledCalibrationError:
-    """Return the calibration error from labels, binned, with and without the bias from label noise.
+    """Return the calibration error from labels, with and without the bias from label noise.
 
-    In bin b the gap D_b = mean raw score − share of right answers D_b scatters around its true value δ_b with
-    variance v_b, so E|D_b| > |δ_b|: a perfectly calibrated model reads 3.4 points at n = 500. The bias
-    depends on the unknown δ_b. The δ_b are assumed to vary between bins around a common mean, δ_b ~ N(μ, τ²);
-    the moments give μ² = mean(D)² − mean(v)/bins and τ² = var(D) − mean(v), neither below 0, and with h(m,
-    s²) the mean of |N(m, s²)|
+    In bin b the gap D_b, mean raw score − share of right answers, varies around its true value δ_b with
+    variance v_b. So E|D_b| > |δ_b|: for a perfectly calibrated model, the plain error is 3.4 percentage
+    points at n = 500. This bias depends on the unknown δ_b. The method assumes that the δ_b vary between bins
+    around a common mean, δ_b ~ N(μ, τ²). The moments give μ² = mean(D)² − mean(v)/bins and τ² = var(D) −
+    mean(v), neither below 0. With h(m, s²) the mean of |N(m, s²)|,
 
         corrected = Σ w_b |D_b| − Σ w_b [h(μ, τ² + v_b) − h(μ, τ²)].
 
-    The model only affects the bias, which vanishes if gaps are large compared with their noise, whatever
-    their shape. v_b is the mean of raw·(1 − raw) over the bin divided by its rows, scaled over all bins to
-    the scatter that the labels show within bins.
+    The assumption matters only for the bias, which vanishes if gaps are large compared with their noise. v_b
+    is the mean of raw·(1 − raw) over the bin, divided by its number of rows. A common factor scales all v_b
+    to the variation of the labels within bins.
 
-    On the paper's simulated scores at n = 500 the mean reading of a calibrated model falls from 3.4 points to
-    0.9 (median 0.6), and miscalibrations of 2.9 to 20 points read within a point of the truth. The remaining
-    bias comes from moments below 0, which count as 0. Below about 10 rows a bin it is mostly noise.
+    On the paper's simulated scores at n = 500, the correction lowers the mean error of a calibrated model
+    from 3.4 points to 0.9 (median 0.6). True errors of 2.9 to 20 points are estimated within a point. The
+    remaining bias comes from moments below 0, which count as 0. With fewer than about 10 rows in a bin, the
+    result is mostly noise.
 
     Parameters
     ----------
     raw : (n,) array of float
-        Score, for `ece` the raw confidence in the predicted class, from 0 to 1.
+        Raw score, 0 to 1; for `ece` the raw confidence in the predicted class.
     correct : (n,) array of bool
         Whether the answer was right (for `class_ece`: whether the row is of the positive class).
     bins, level, seed

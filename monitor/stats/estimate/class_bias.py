@@ -1,22 +1,24 @@
 """The bias of the confidences by predicted class, estimated from recent labels.
 
-Precision depends on the answers of one predicted class, recall on the answers of both classes in opposite
-directions: a bias that cancels in the accuracy changes these metrics. `corrected` follows one bias of all
-answers. Therefore labelled rows are also summed by window and predicted class: the error R = Σ (right − c)
-and the information I = Σ c(1 − c). R/I estimates the bias b of that class in that window, in logits.
+Precision depends on the answers of one predicted class, and recall on the answers of both classes in opposite
+directions. So biases that cancel in the accuracy change these metrics, but `corrected` estimates only one
+bias of all answers. Therefore this module also sums labelled rows by window and predicted class, where c is a
+row's confidence: the error R = Σ (right − c) and the information I = Σ c(1 − c). R/I estimates the bias b of
+that class in that window, in logits.
 
 **The model.** At first b varies as in the reference, with the variance D(n)
 (`monitor.stats.estimate.drift_spectrum`). From some window on, b = s + u: s is the same in all later windows,
-u differs in each. It is unknown whether and when this change began, and with which variances: each of the
-newest windows with each pair of `_VARIANCES` is a hypothesis, all equally likely, and together as likely as 1
-− `_STILL`. A window's R/I is normal with variance 1/I + D(n) + var u.
+and u differs in each. It is unknown whether and when this change began, and with which variances. So each of
+the newest windows, with each pair of `_VARIANCES`, is a hypothesis. All are equally likely, and their total
+probability is 1 − `_STILL`. A window's R/I is normal with variance 1/I + D(n) + var u.
 
-**The result** is the mean of b in the newest window and its mean square beyond D(n), over all hypotheses in
-which a change began. Their weight is the weight that labels have added to them, which is nothing as long as
-labels do not contradict the reference. The rest of the weight belongs to a mean of the newest windows, each
-of which counts 0.85 times as much as the next, shrunk by a variance of 0.1: a bias that is too small or too
-new for a proof. The value of a metric does not change. The square of the mean widens its interval like a
-variance, on the side to which the mean shifts the metric.
+**The result** is the mean of b in the newest window, and the part of its mean square beyond D(n). Both are
+averages over the hypotheses in which a change began, weighted by the probability that labels have added to
+them; it is 0 as long as labels do not contradict the reference. The rest of the weight belongs to an average
+of the newest windows, for a bias that is too small or too new to be proved. In it, each window counts 0.85
+times as much as the next one, and a prior of variance 0.1 shrinks the average. The value of a metric does not
+change. The square of the mean widens the metric's interval like a variance, on the side to which the mean
+shifts the metric.
 
 **Assumptions.** As in `monitor.stats.estimate.corrected`: given its confidence and its window, whether a row
 is labelled does not depend on whether it was right.
@@ -58,13 +60,13 @@ class ClassErrorsState(msgspec.Struct, frozen=True, omit_defaults=True):
     Parameters
     ----------
     since : int
-        The first window whose labels count.
+        Number of the first window whose labels count.
     windows : (w,) int64
-        The windows with labels, increasing.
+        Numbers of the windows with labels, increasing.
     sums : (w, classes, 2) int64
-        The errors R and the information I of the module, in whole 2⁻³⁰.
+        The errors R and the information I (see the module), as integer multiples of 2⁻³⁰.
     labels : (w,) int64
-        The number of labelled rows.
+        The number of labelled rows in each window.
     """
 
     since: int = 0
@@ -74,7 +76,7 @@ class ClassErrorsState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ClassErrors:
-    """The errors and the information of a series' labelled rows, summed by window and predicted class.
+    """The error R and the information I of one series' labelled rows, by window and predicted class.
 
     Parameters
     ----------
@@ -102,16 +104,15 @@ class ClassErrors:
         }
 
     def add(self, window: Ints, predicted: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Add rows with their first labels, in any order.
+        """Add rows that have received their first label, in any order.
 
-        The rows wait until the sums are read: with many models, each step brings only one or two rows for
-        each series.
+        The rows are buffered until the sums are read, because a call often brings only one or two rows.
 
         Parameters
         ----------
         window, predicted : (n,) int64
         confidence : (n,) float64
-            Rows with NaN are left out.
+            Calibrated confidence; rows with NaN are ignored.
         right : (n,) bool
         """
         if len(window):
@@ -149,12 +150,12 @@ class ClassErrors:
         self._kept = {one: sums for one, sums in self._kept.items() if one >= window}
 
     def shown(self, strata: Ints, window: int) -> ShownErrors | None:
-        """Return the biases that labels up to a window show; None without labels.
+        """Return the sums of the windows up to `window`, by stratum; None without labels.
 
         Parameters
         ----------
         strata : (K,) int64
-            The stratum of each predicted class.
+            The stratum of each predicted class (see `ShownErrors`).
         window : int
         """
         self._take_waiting()
@@ -170,7 +171,7 @@ class ClassErrors:
         return ShownErrors(sums[..., 0], information, labels, known[-1] == window)
 
     def snapshot(self) -> ClassErrorsState:
-        """Return the state for a restart."""
+        """Return the state, from which the constructor can resume."""
         self._take_waiting()
         if not self._kept:
             return ClassErrorsState(self._since)
@@ -208,7 +209,7 @@ class ShownErrors:
     Parameters
     ----------
     error, information : (strata, windows) float64
-        The errors R and the information I of the module.
+        The errors R and the information I (see the module).
     labels : int
         The number of labelled rows.
     own : bool
@@ -221,14 +222,14 @@ class ShownErrors:
     own: bool = False
 
     def moments(self, usual: Floats) -> tuple[Floats, Floats]:
-        """Return the mean and the mean square of each stratum's bias in the newest window.
+        """Return the mean and the excess mean square of each stratum's bias in the newest window.
 
-        The mean square is the part beyond the usual variance.
+        The excess is the part of the mean square beyond the usual variance.
 
         Parameters
         ----------
         usual : (strata,) float64
-            The variance of the bias according to the reference, in logits²: D(n) of the module.
+            The variance of the bias according to the reference, in logits²: D(n) in the module.
 
         Returns
         -------

@@ -31,26 +31,26 @@ _BATCH_ROWS = 1 << 14  # rows at a time: a column of them takes 128 KiB
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassificationEstimate:
-    """A metric's estimate with the data for pooling over windows and for charts.
+    """The estimate of a classification metric, with data for pooling windows and for charts.
 
     Parameters
     ----------
     result : Estimate or Unknown
     undefined : float
-        Probability that labels would leave the metric undefined, 0 to 1; exact with `counts`, 0 for less than
-        1e-6 with `cumulants`, a share of the draws with `draws`.
+        Probability that the metric is undefined for the unknown labels, 0 to 1. With `counts` it is exact,
+        with `cumulants` it is 0 (it is then below 1e-6), and with `draws` it is a share of the draws.
     row_sd : float or None
-        The estimate's standard error as rows change, times √n; None if unknown.
+        √n times the standard error of the estimate over random windows of n rows; None if unknown.
     counts : CountRatio or None
-        The exact distribution, if there is one.
+        The exact distribution of the metric, if there is one.
     cumulants : Cumulants or None
         The approximate distribution, if `counts` is None and the approximation is accurate enough.
     draws : (1000,) float64 or None
-        The values in the draws of labels, if `counts` and `cumulants` are None. Other draws replace undefined
-        values, so windows can be averaged draw by draw.
+        The values of the metric for random labels, if `counts` and `cumulants` are None. Other draws replace
+        undefined values, so windows can be pooled by averaging draw by draw.
     slope : (n,) float64 or None
-        First-order derivative of the estimate with respect to each row's confidence; None if unknown, and for
-        the accuracy (1/n each).
+        Derivative of the estimate with respect to each row's confidence. None if unknown, and for the
+        accuracy, where it is 1/n for every row.
     weight : float
         The window's weight in pooling: the expected denominator, or the number of rows.
     """
@@ -102,29 +102,30 @@ def classification_estimates(
     ranking: ArrayLike | None = None,
     seed: int = 0,
 ) -> dict[str, Result]:
-    """Estimate metrics of the predictions in one window, without labels, each with an interval.
+    """Estimate metrics of one window without labels, each with an interval.
 
-    The value is CBPE's: the metric of the expected confusion matrix, or the ratio of expectations for AUROC
-    and average precision. The interval is for the metric **of these very rows**, if they were labelled:
+    The value is CBPE's: the metric of the expected confusion matrix, or a ratio of expectations for AUROC and
+    average precision. The interval is for the metric **of these rows**, if they were labelled:
 
-    * accuracy, precision: central quantiles of a Poisson binomial over a denominator that is known;
-    * recall, specificity, F1: central quantiles of the exact distribution of a ratio of two independent
-      Poisson binomials (`CountRatio`), given that it is defined;
-    * AUROC, average precision, and macro averages of three classes or more: quantiles by the first three
-      cumulants (`label_cumulants`). If fewer than 15 positives (negatives, predicted) are expected, or single
-      labels change the metric by much, and for micro averages of both rankings: central quantiles over 1,000
-      seeded draws of labels, whose ends scatter by about a tenth of a standard deviation.
+    * accuracy, precision: central quantiles of a Poisson binomial, divided by a known number of rows;
+    * recall, specificity, F1: central quantiles of the exact distribution of a ratio of independent Poisson
+      binomials (`CountRatio`), given that the ratio is defined;
+    * AUROC, average precision, and macro averages of three classes or more: quantiles from the first three
+      cumulants (`label_cumulants`). Three cases use central quantiles over 1,000 seeded draws of labels
+      instead, with a random error of about a tenth of a standard deviation: fewer than 15 positives
+      (negatives, predicted) are expected, single labels change the metric by much, or the metric is a micro
+      average of AUROC or average precision.
 
-    The estimate misleads if the confidences are wrong: the intervals ignore the error from concept drift or
-    from calibration on little data. With a few expected positives the value and the centre of the interval
-    differ, because a ratio of expectations is no expected ratio; the interval is then widened to contain the
+    The estimate misleads if the confidences are wrong: the intervals ignore errors from concept drift or from
+    calibration on little data. With few expected positives, the value and the centre of the interval differ,
+    because a ratio of expectations is not an expected ratio. The interval is then widened to contain the
     value.
 
     Parameters
     ----------
     scores : (n, K) array of float
-        Calibrated class probabilities; rows should sum to 1. With K = 1, a confidence, only the accuracy is
-        known.
+        Calibrated class probabilities; rows should sum to 1. With K = 1, a confidence, only the accuracy can
+        be estimated.
     predicted : (n,) array of int
         Predicted classes, 0 to K − 1.
     metrics : sequence of str
@@ -132,23 +133,24 @@ def classification_estimates(
     level : float
         Level of the intervals, above 0 and below 1.
     positive : int, optional
-        The class that the metrics describe, against all others. By default the last of two classes; with
-        three or more classes, metrics are averaged.
+        The class that the metrics describe, against all others. By default it is the second of two classes;
+        with three or more classes, metrics are averaged as `average` says.
     average : {"macro", "micro", "class"}
-        For three classes or more without `positive`: the mean over the classes that define a metric; the
-        metric of all (row, class) pairs at once (precision, recall and F1 then equal the accuracy); or each
-        class separately, under ``recall[0]``, ``recall[1]``, ….
+        Used for three classes or more without `positive`. ``"macro"`` is the mean over the classes for which
+        the metric is defined. ``"micro"`` is the metric of all (row, class) pairs together; precision, recall
+        and F1 then equal the accuracy. ``"class"`` gives each class separately, under ``recall[0]``,
+        ``recall[1]``, ….
     ranking : (n, K) array of float, optional
-        The ranking for AUROC and average precision: the model's raw scores, if the calibration gives several
-        of them one value. By default the calibrated scores.
+        The scores that rank rows for AUROC and average precision; by default `scores`. Pass raw scores if the
+        calibration maps several of them to one value.
     seed : int
-        Seed of the draws; give pooled windows different seeds.
+        Seed of the draws. Windows that are pooled need different seeds.
 
     Returns
     -------
     dict of str to Estimate or Unknown
-        Each estimate is from 0 to 1. `Unknown` for no rows, and if the metric is undefined with a probability
-        above 0.5, because no row is positive, or no row is predicted as positive.
+        Each estimate is from 0 to 1. It is `Unknown` if there are no rows, or if the metric is undefined with
+        a probability above 0.5: no row is positive, or no row is predicted as positive.
 
     Raises
     ------
@@ -186,7 +188,7 @@ def classification_details(
     ranking: ArrayLike | None = None,
     seed: int = 0,
 ) -> dict[str, ClassificationEstimate]:
-    """Return `classification_estimates` with the distributions for pooling and the spread for charts.
+    """Return `classification_estimates` with data for pooling windows and for charts.
 
     Examples
     --------
@@ -219,14 +221,14 @@ def classification_details_many(
     rankings: Sequence[ArrayLike] | None = None,
     seeds: Sequence[int] | None = None,
 ) -> list[dict[str, ClassificationEstimate]]:
-    """Return `classification_details` of many windows.
+    """Return `classification_details` of each of many windows.
 
-    Windows of one size are computed together.
+    Windows of equal size are computed together.
 
     Parameters
     ----------
     scores, predicted, rankings, seeds : sequence
-        One entry for each window; by default a window's index is its seed.
+        One entry for each window. The default seed of a window is its index.
     metrics, level, positive, average
         As in `classification_estimates`.
 

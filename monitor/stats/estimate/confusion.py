@@ -1,4 +1,4 @@
-"""The expected confusion matrix of a window without labels, of a model and of a confidence threshold."""
+"""Expected confusion matrices without labels: of a model, and of a threshold on its confidence."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from monitor.stats.estimate.poisson_binomial import checked_level, checked_proba
 
 
 def checked_rows(scores: ArrayLike, predicted: ArrayLike, name: str = "scores") -> tuple[Floats, Ints]:
-    """Return class probabilities (n, K) and predicted classes (n,), checked against each other.
+    """Return class probabilities (n, K) and predicted classes (n,), after checking them.
 
-    Raises a ValueError that names the first shape, probability or class index out of range.
+    A wrong shape, probability or class index raises a ValueError that names the first one.
     """
     chances = checked_probabilities(scores, 2, name)
     n, width = chances.shape
@@ -32,10 +32,10 @@ def checked_rows(scores: ArrayLike, predicted: ArrayLike, name: str = "scores") 
 
 
 def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
-    """Return the expected number of rows of each true class, by predicted class, without labels.
+    """Return the expected confusion matrix of a window without labels.
 
-    Each row adds its class probabilities to the column of its predicted class. Expectations are right if the
-    probabilities are calibrated, whether or not the rows are independent. The result misleads under concept
+    Each row adds its class probabilities to the column of its predicted class. The expectations are right if
+    the probabilities are calibrated, even if rows depend on each other. The result misleads under concept
     drift.
 
     Parameters
@@ -48,7 +48,7 @@ def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
     Returns
     -------
     (K, K) float64
-        Counts: true class by predicted class. Their sum is n.
+        Expected numbers of rows: true class by predicted class. Their sum is n.
 
     Raises
     ------
@@ -80,18 +80,19 @@ def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
 def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 0.95) -> Floats:
     """Return the expected confusion matrix with an interval for each count, without labels.
 
-    Each row of a predicted class has its own probability of a true class, so the count is Poisson-binomial;
-    the interval is its exact central quantiles. The counts of a column sum to its rows, so the intervals of
-    one column are not independent.
+    Each row of a predicted class has a different probability of a true class, so a count is Poisson-binomial.
+    Its interval consists of the exact central quantiles. The counts of a column have a fixed sum, so the
+    intervals of one column are not independent.
 
-    The result misleads like that of `expected_confusion`; the intervals ignore errors of the calibration.
+    The result misleads in the same cases as `expected_confusion`. The intervals ignore errors of the
+    calibration.
 
     Parameters
     ----------
     scores, predicted
         As in `expected_confusion`.
     level : float
-        The level of each separate interval, above 0 and below 1.
+        The level of each interval, above 0 and below 1.
 
     Returns
     -------
@@ -124,11 +125,12 @@ def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 
 
 
 def failure_prediction(confidence: ArrayLike, threshold: float) -> Floats:
-    """Return the expected confusion matrix of a rule: answers of at least this confidence are right.
+    """Return the expected confusion matrix of a rule that accepts answers of at least this confidence.
 
-    The matrix describes this rule, not the model: the model's own accuracy is the share of the first row. For
-    intervals of the rule's precision or recall, give `classification_estimates` the scores ``[1 − confidence,
-    confidence]`` and the predicted class ``confidence >= threshold``.
+    The matrix describes the rule, which predicts whether an answer is right. The accuracy of the model is the
+    share of the first row. For intervals of the rule's precision or recall, pass to
+    `classification_estimates` the scores ``[1 − confidence, confidence]`` and the predicted class
+    ``confidence >= threshold``.
 
     Parameters
     ----------
@@ -140,8 +142,8 @@ def failure_prediction(confidence: ArrayLike, threshold: float) -> Floats:
     Returns
     -------
     (2, 2) float64
-        ``[[TP, FN], [FP, TN]]``, counts: truly correct and incorrect, by the rule's verdict, as in the
-        paper's table.
+        ``[[TP, FN], [FP, TN]]``, expected numbers of rows, as in the paper's table. The first row has the
+        right answers, the first column the accepted ones.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Ratios of two independent counts: the exact distribution of precision, recall, specificity and F1.
+"""Exact distributions of precision, recall, specificity and F1, as ratios of two independent counts.
 
-For a class with predicted positives and the rest, the true positives TP and the false negatives FN are
-Poisson binomials over disjoint rows, so they are independent. Every ratio of a confusion matrix can be
-written with two independent counts H and R, and three fixed numbers:
+The true positives TP and the false negatives FN are counted over disjoint rows: those predicted as positive,
+and the others. So TP and FN are independent Poisson binomials. Each metric below is a ratio of two
+independent counts H and R, with three fixed numbers:
 
     weight·H / (own·H + R + fixed)
 
@@ -14,8 +14,8 @@ written with two independent counts H and R, and three fixed numbers:
 | specificity | TN | FP | 1 | 1 | 0 |
 | F1 | TP | FN | 2 | 1 | predicted positives |
 
-The ratio rises with H for every R, so its CDF costs one look-up in the CDF of H for each count of R.
-Quantiles need no sorting of the joint grid: only of the cells between two close points.
+The ratio rises with H for every R, so its CDF needs only one look-up in the CDF of H for each value of R. To
+find a quantile, only the (H, R) pairs between two close ratios are sorted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def nothing() -> TrimmedPmf:
 
 
 def mirrored(count: TrimmedPmf) -> TrimmedPmf:
-    """Return the distribution of the number of failures, from that of the number of successes.
+    """Return the distribution of the number of failures, given that of the number of successes.
 
     Examples
     --------
@@ -66,9 +66,9 @@ def _variance(count: TrimmedPmf) -> float:
 class CountRatio:
     """The distribution of ``weight·H / (own·H + R + fixed)`` with independent random counts H and R.
 
-    Metrics such as precision and recall are such ratios: the module has a table. The distribution is exact,
-    up to the trimming of the counts' distributions (1e-15 of mass on each side). `convolve` pools independent
-    windows exactly: it gives the ratio of the pooled counts.
+    The module has a table of metrics that are such ratios, for example precision and recall. The distribution
+    is exact, except that 1e-15 of the probability is cut off at each end of the counts. `convolve` pools
+    independent windows exactly: it gives the ratio of the summed counts.
 
     The distribution misleads if rows share an error that the confidences ignore: the true distribution is
     then wider.
@@ -78,11 +78,11 @@ class CountRatio:
     hits, rest : TrimmedPmf
         Distributions of H and R.
     weight, own : int
-        1 or 2, and 0 or 1; weight at least own.
+        `weight` is 1 or 2, and `own` 0 or 1; `weight` is at least `own`.
     fixed : int
         The certain part of the denominator, 0 or more.
     rows : int
-        The number of rows in the window, for the report.
+        The number of rows in the window, which the report shows.
 
     Raises
     ------
@@ -123,14 +123,14 @@ class CountRatio:
 
     @cached_property
     def undefined(self) -> float:
-        """The probability that the denominator is 0, so that labels would leave the metric undefined."""
+        """The probability that the denominator is 0, which leaves the metric undefined."""
         if self.fixed or self.rest.offset or (self.own and self.hits.offset):
             return 0.0
         return min(float(self.rest.mass[0]) * (float(self.hits.mass[0]) if self.own else 1.0), 1.0)
 
     @cached_property
     def standard_error(self) -> float:
-        """The standard deviation of the ratio, to first order; 0 if it is undefined."""
+        """The standard deviation of the ratio, to first order; 0 if the ratio is undefined."""
         below = self.own * self.hits.mean + self.rest.mean + self.fixed
         if below <= 0:
             return 0.0
@@ -138,9 +138,9 @@ class CountRatio:
         return sqrt(by_hits**2 * _variance(self.hits) + by_rest**2 * _variance(self.rest))
 
     def convolve(self, other: CountRatio) -> CountRatio:
-        """Return the ratio of both windows' counts together, for independent windows.
+        """Return the distribution of the ratio for two independent windows together.
 
-        Raises a ValueError for another kind of ratio.
+        A different kind of ratio, with another `weight` or `own`, raises a ValueError.
         """
         if (self.weight, self.own) != (other.weight, other.own):
             raise ValueError(
@@ -157,14 +157,14 @@ class CountRatio:
         )
 
     def shifted(self, hits: int, fixed: int) -> CountRatio:
-        """Return the ratio with more certain hits, and with another fixed part of the denominator.
+        """Return the ratio with a constant added to H, and with another fixed part of the denominator.
 
         Parameters
         ----------
         hits : int
-            The number of certain hits to add to H.
+            The constant to add to H.
         fixed : int
-            The new certain part of the denominator, instead of the present one.
+            The new fixed part of the denominator.
 
         Examples
         --------
@@ -179,9 +179,10 @@ class CountRatio:
         """Return the central quantiles of the ratio, given that it is defined.
 
         Each quantile is the smallest ratio whose CDF reaches (1 − level)/2 or (1 + level)/2. Counts are
-        discrete, so the interval covers at least `level`, and mostly more: see `holds`.
+        discrete, so the coverage is at least `level`, and mostly more: see `holds`.
 
-        Raises a ValueError if the level is not between 0 and 1, or the ratio is certainly undefined.
+        A level that is not strictly between 0 and 1, or a ratio that is always undefined, raises a
+        ValueError.
         """
         [ends] = ratio_intervals([self], level)
         return ends
@@ -205,9 +206,10 @@ class CountRatio:
 
 
 def ratio_intervals(ratios: Sequence[CountRatio], level: float) -> list[tuple[float, float]]:
-    """Return `CountRatio.interval` of many ratios, of any kind, computed together.
+    """Return `CountRatio.interval` of each of many ratios, computed together.
 
-    Raises a ValueError if the level is not between 0 and 1, or a ratio is certainly undefined.
+    The ratios may be of different kinds. A level that is not strictly between 0 and 1, or a ratio that is
+    always undefined, raises a ValueError.
 
     Examples
     --------

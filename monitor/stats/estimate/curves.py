@@ -1,4 +1,4 @@
-"""The variation of a calibration's curve from one reference to another, by the bootstrap."""
+"""The sampling error of a calibration curve, from a bootstrap of its reference."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _LEFT_OUT = 1e-2  # of the curves' variance: ragged directions, which means over
 def bootstrap_curves(
     confidence: Floats, stratum: Ints, strata: int, rng: np.random.Generator
 ) -> tuple[tuple[Floats, ...], NDArray[np.float32]]:
-    """Return the variation of a calibration's curves between references, from resampled rows.
+    """Return the sampling covariance of a calibration's curves, from resampled rows.
 
-    Each draw resamples the rows, draws their answers by their confidences, and fits a rising curve.
+    Each draw resamples the rows, draws right and wrong answers with the rows' confidences as probabilities,
+    and fits a rising curve. Rows belong to strata, which have separate curves.
 
     Parameters
     ----------
     confidence : (n,) float64
         Calibrated, n at least 1.
     stratum : (n,) int64
-        Each stratum has its own curve.
+        The stratum of each row, 0 to `strata` − 1.
     strata : int
         The number of strata; a stratum without rows gets a single row that is right with the mean confidence.
     rng : numpy Generator
@@ -36,9 +37,10 @@ def bootstrap_curves(
     Returns
     -------
     edges : tuple of float64 arrays
-        For each stratum, the confidences between its bins of about equal count.
+        For each stratum, the confidences that separate its bins of about equal count.
     directions : (r, bins) float32
-        The covariance of two bins, of all strata in turn, is the sum over r of their products.
+        A factor of the covariance matrix of the curves' values: the covariance of bins i and j is Σ_r
+        directions[r, i]·directions[r, j]. The bins of all strata follow one another.
 
     Examples
     --------

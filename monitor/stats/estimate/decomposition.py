@@ -1,8 +1,8 @@
-"""The change of a mean between two sets of rows, split exactly by the parts that the rows are in.
+"""The change of a mean between two sets of rows, split into contributions of parts such as groups.
 
 The estimated accuracy is the mean of the confidences, so its change against the baseline is a sum over parts:
-groups, predicted classes, ranges of confidence. A part can contribute in two ways: the share of answers in
-the part changes (the mix changes), or the part's own mean changes.
+groups, predicted classes or ranges of confidence. A part contributes in two ways: its share of the answers
+changes (the mix), or its mean changes.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _ROUNDING = 1e-24  # the square of the rounding error of sums of millions of con
 
 
 class PartSums(msgspec.Struct, frozen=True, eq=False):
-    """The sums of a term over the rows of each part of a set of rows, such as each group.
+    """The sums of a value, such as the confidence, over the rows of each part, such as each group.
 
     Parameters
     ----------
     names : list of str
-        The parts, at most `MOST_PARTS` and `OTHER`.
+        The parts: at most `MOST_PARTS`, and `OTHER` for the remaining ones.
     table : (3, m) float64
-        For each of the m parts, the number of rows, the sum of the term, and the sum of its square.
+        For each of the m parts, the number of rows, the sum of the values, and the sum of their squares.
     folded : bool
-        Whether parts were joined into `OTHER`; then parts that are not named belong to it.
+        Whether small parts were joined into `OTHER`. Then every part that is not named belongs to `OTHER`.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def from_rows(cls, names: Sequence[str], codes: Ints, terms: Floats, most: int = MOST_PARTS) -> PartSums:
-        """Return the sums of n rows.
+        """Return the sums over n rows.
 
         Parameters
         ----------
@@ -67,7 +67,8 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
             The part of each row, an index into `names`; parts without rows are left out.
         terms : (n,) float64
         most : int
-            The largest number of parts; the parts with the most rows are kept.
+            The largest number of parts to name. The parts with the most rows are named, and the others joined
+            into `OTHER`.
         """
         size = len(names)
         table = np.empty((3, size))
@@ -86,13 +87,14 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def mean(self) -> float:
-        """The mean of the term over all rows."""
+        """The mean of the values of all rows."""
         return float(self.table[1].sum() / self.table[0].sum())
 
     def plus(self, more: PartSums, most: int = MOST_PARTS) -> PartSums:
-        """Return the sums with further rows added.
+        """Return the sums over the rows of both objects.
 
-        Once some parts are joined into `OTHER`, the names are final.
+        If parts of this object are already joined into `OTHER`, its names stay; otherwise at most `most`
+        parts are named.
         """
         if more.names == self.names:  # the usual case in a baseline
             return PartSums(self.names, self.table + more.table, self.folded or more.folded)
@@ -101,11 +103,14 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
         return joint if self.folded else joint._bounded(most)
 
     def joint_names(self, other: PartSums) -> list[str]:
-        """Return the names of the parts of both; only these parts if some are already joined into `OTHER`."""
+        """Return the parts of both objects, or only those of this one if it already has an `OTHER`."""
         return list(self.names) if self.folded else list(dict.fromkeys([*self.names, *other.names]))
 
     def along(self, names: Sequence[str]) -> Floats:
-        """Return the (3, m) table of these parts in order; `OTHER`, if named, includes all other parts."""
+        """Return the (3, m) table for these parts, in this order.
+
+        A part that is not named is added to `OTHER` if this is one of the names.
+        """
         place = {name: i for i, name in enumerate(names)}
         table = np.zeros((3, len(names)))
         for i, name in enumerate(self.names):
@@ -125,29 +130,30 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decomposition:
-    """The change of a mean by part, m parts.
+    """The change of a mean between window and baseline, split into the contributions of m parts.
 
-    With a and p the mean and the share of a part, A the whole mean, and 0 for the baseline.
+    In the descriptions, p is the share of a part, a its mean, and A the mean of all rows. The index 0 stands
+    for the baseline.
 
     Parameters
     ----------
     names : list of str
     share, share_before : (m,) float64
-        p and p0: shares of the rows, in the window and in the baseline.
+        p and p0: the part's share of the rows, in the window and in the baseline.
     mean, mean_before : (m,) float64
-        a and a0. For a part without rows in the baseline a0 is a; without rows in the window a is a0.
+        a and a0. If a part has no rows in the baseline, a0 is a; if it has none in the window, a is a0.
     mix : (m,) float64
-        (p − p0)·(a0 − level).
+        Contribution of the changed share: (p − p0)·(a0 − level).
     within : (m,) float64
-        p·(a − a0).
+        Contribution of the changed mean: p·(a − a0).
     change : float
         A − A0, the sum of `mix` and `within` over all parts.
     evidence : (m,) float64
-        z²: see `decomposed`.
+        Evidence z² that the part causes the change: see `decomposed`.
     outside : (m,) float64
         The change of the mean of the rows outside of the part.
     level : float
-        The value c that a part's mean is compared with if its share changed: see `decomposed`.
+        The value c with which a part's mean is compared if its share changes: see `decomposed`.
     """
 
     names: list[str]
@@ -164,7 +170,7 @@ class Decomposition:
 
     @property
     def changes(self) -> Floats:
-        """The (m,) contribution of each part to the change."""
+        """The (m,) contribution of each part to the change, `mix` + `within`."""
         return self.mix + self.within
 
 
@@ -175,29 +181,31 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
 
         A − A0 = Σ p_k·(a_k − a0_k) + Σ (p_k − p0_k)·(a0_k − c),
 
-    the parts' own means and the mix of the parts. This is the two-fold decomposition of Kitagawa, and of
-    Oaxaca and Blinder for means by category, with the means weighted by the window's shares and the mix by
-    the baseline's means: there is no third term. The contribution of a part that appears or disappears is all
-    mix.
+    the change of the parts' means, and the change of the mix. This is the two-fold decomposition of Kitagawa,
+    and of Oaxaca and Blinder for means by category. It weights means by the window's shares, and the mix by
+    the baseline's means, so there is no third term. The contribution of a part that appears or disappears
+    belongs entirely to the mix.
 
-    The sum is the same for every c, because the shares sum to 1, but the parts' contributions are not. c is
-    the baseline's mean of the rows outside of the leading part, so that this part gets the whole effect of
-    its share if the others' shares changed in proportion. With A0 for c, a large part that grows would leave
-    most of its effect to the parts that shrink. The leading part is the one whose share alone, against all
-    others together, changes the mean most: (p_k − p0_k)·(a0_k − a0_rest). If two parts have the same value,
-    the leading part is the one that grew.
+    The sum is the same for every c, because the shares sum to 1, but the contributions depend on c. c is the
+    baseline's mean of the rows outside of the leading part. So this part gets the whole effect of its share
+    if the shares of the others changed in proportion. With A0 for c, the effect of a large part that grows
+    would mostly be attributed to the parts that shrink. The leading part is the one whose share changes the
+    mean most, compared with all others together: (p_k − p0_k)·(a0_k − a0_rest). If two parts have the same
+    value, the leading part is the one that grew.
 
-    The evidence that part k causes the change compares it with the rows outside of it. If all parts changed
-    alike, these rows changed like the whole: Δ − Δ_outside = 0, with the variance
+    The evidence that part k causes the change is z². It compares the change Δ of all rows with the change
+    Δ_outside of the rows outside of the part. If all parts changed by the same amount, Δ − Δ_outside has the
+    mean 0 and the variance
 
         (1/n + 1/n0)·q·[σ²_k·(1 − q) + σ²_rest·q + (a0_k − a0_rest)²·(1 − q)²] / (1 − q)
 
-    for q, the mean of both shares of k, and variances within window and baseline; z² is the square over that.
-    If one part's mean fell or its share changed and nothing else, z² is largest for that part: a part of
-    another dimension whose rows have the correlation ρ with it has ρ² times as much.
+    where q is the mean of p_k and p0_k, and the variances σ² are within window and baseline. z² is (Δ −
+    Δ_outside)² divided by this variance. If only one part changed, in its mean or its share, z² is largest
+    for that part. A part of another dimension whose membership has the correlation ρ with it has ρ² times as
+    much evidence.
 
-    The result misleads if the baseline had other traffic: an hour of the day with another mix of groups
-    causes a lower mean without a fault of the model. The result shows where the change is, not why.
+    The result misleads if the baseline had other traffic: an hour of the day with another mix of groups can
+    lower the mean without a fault of the model. The result shows where the change is, not why it happened.
 
     Parameters
     ----------
@@ -280,19 +288,19 @@ def _pooled(one: Floats, other: Floats) -> Floats:
 
 
 def most_concentrated(splits: Mapping[str, Decomposition]) -> str | None:
-    """Return the dimension whose split concentrates the change most; None if no part stands out.
+    """Return the dimension with the part that explains the change best; None if no part stands out.
 
-    A part stands out if its evidence is beyond chance (`LEVEL`, by Bonferroni over all parts of all these
-    dimensions), and the rows outside of it changed by less than `REST_AT_MOST` of the whole change: with many
-    rows, differences that matter to nobody are beyond chance too. The result is the dimension of the part
-    with the largest evidence. A cause in one group also changes correlated classes, but never as much: see
-    `decomposed`.
+    A part stands out under two conditions. Its evidence is significant at `LEVEL`, after Bonferroni's
+    correction for all parts of all dimensions. And the rows outside of it changed by less than `REST_AT_MOST`
+    of the whole change, because with many rows even irrelevant differences are significant. The result is the
+    dimension of the part with the largest evidence. A cause in one group also changes correlated classes, but
+    with less evidence: see `decomposed`.
 
     Parameters
     ----------
     splits : mapping of str to Decomposition
-        By dimension, of the same rows. Leave out ranges of confidence: a lower confidence lies in a lower
-        range, whatever its cause.
+        Decompositions of the same rows, by dimension (such as ``"region"``). Leave out ranges of confidence:
+        a lower confidence is in a lower range, whatever its cause.
 
     Examples
     --------
@@ -320,7 +328,7 @@ def most_concentrated(splits: Mapping[str, Decomposition]) -> str | None:
 def count_columns(
     metric: str, scores: Floats, predicted: Ints, positive: int | None = None, micro: bool = False
 ) -> Floats:
-    """Return each row's part of the expected counts whose ratio is a metric of the confusion matrix.
+    """Return each row's contribution to the expected numerator and denominator of a metric.
 
     Parameters
     ----------
@@ -330,7 +338,7 @@ def count_columns(
         Calibrated, K at least 2.
     predicted : (n,) int64
     positive : int, optional
-        The metric's class; by default each class separately.
+        The class that the metric describes; by default each class separately.
     micro : bool
         Whether all classes are counted together, without `positive`.
 
@@ -365,11 +373,13 @@ def count_columns(
 
 
 def ratio_terms(columns: Floats, before: Floats) -> Floats:
-    """Return (n,) terms whose mean is the change of a mean of ratios.
+    """Return a value for each row; their mean is the change of a metric against the baseline, (n,).
 
-    With M0 = Σ a0 / Σ b0 of the baseline and b̄ the window's mean denominator, the mean of (a − M0·b) / b̄ is
-    exactly a/b − a0/b0; its split by parts is the split of the ratio to first order. For the baseline's own
-    rows the mean is 0. A class without a denominator in the window or in the baseline is left out.
+    So the change of a ratio, or of a mean of ratios, can be split by parts like the change of a mean. A row
+    has the numerator a and the denominator b. With M0 = Σ a0 / Σ b0 of the baseline and b̄ the window's mean
+    denominator, the row's value is (a − M0·b) / b̄. The mean of these values is exactly Σ a / Σ b − M0. The
+    split is right to first order. A class with the denominator 0 in the window or in the baseline is left
+    out.
 
     Parameters
     ----------

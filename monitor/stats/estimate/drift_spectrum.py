@@ -1,27 +1,29 @@
-"""The accuracy's drift, octave by octave: contrasts of neighbouring blocks of the reference.
+"""The drift of a model's accuracy by time scale, from differences of neighbouring blocks of its reference.
 
-Biases that are forgotten (`monitor.stats.estimate.variance_components`) are one kind of drift. Another is 1/f
-drift, with as much variance in every octave of time; a reference shows only as much of it as its own length.
-Differences need no long mean: for two neighbouring blocks of m rows, `R/I` estimates each one's bias in
-logits, and
+`monitor.stats.estimate.variance_components` estimates biases that last for a limited time. Another kind of
+drift is 1/f drift, which has the same variance in every octave of time; a reference shows only the octaves up
+to its length. Differences of blocks need no long-term mean. For two neighbouring blocks of m rows, `R/I`
+estimates the bias of each block in logits (R is the sum of right − c, and I the sum of c(1 − c), over
+confidences c), and
 
     S(m) = E (b₁ − b₂)² = E (R₁/I₁ − R₂/I₂)² − 1/I₁ − 1/I₂.
 
-A mean over 2m rows varies by S(m)/4 less than one over m (the Haar variance of an octave). So windows of n
-rows vary around the mean of a stretch of N rows, the reference's length, by the sum of S(m)/4 over the
-octaves from n to N. The mean of another such stretch differs from the reference's by S(N), which nothing
-shows; the average of the three longest octaves stands for it:
+The variance of a mean over 2m rows is S(m)/4 smaller than that of a mean over m rows (the Haar variance of an
+octave). So the variance of windows of n rows, around the mean of N rows in sequence, is the sum of S(m)/4
+over the octaves from n to N. Here N is the length of the reference. The mean of N later rows differs from the
+mean of the reference with variance S(N), which the reference cannot show. The average of the three longest
+octaves replaces S(N):
 
     D(n) = Σ S(n 2^k) / 4 over n 2^k < N, + S(longest).
 
-**Noise.** The estimate from p pairs of blocks has a standard error of about √(2/p) · 2/I, for a short
-reference as large as the drift itself. Octaves of fewer than eight pairs are left out. Each is averaged with
-its two neighbours by precision, set to 0 if negative, and shrunk by S² / (S² + 2 · error²): a clear value
-hardly changes, and an unclear value falls to 0 faster than in proportion. Below a reference of 10,000 rows
-that is not enough, and the predictive interval does not use it.
+**Noise.** The estimate from p pairs of blocks has a standard error of about √(2/p) · 2/I. For a short
+reference this is as large as the drift itself. Octaves of fewer than eight pairs are left out. Each octave is
+averaged with its two neighbours, weighted by precision, set to 0 if negative, and multiplied by S² / (S² + 2
+· error²). This hardly changes significant values, and moves others towards 0. For a reference of fewer than
+10,000 rows this is not enough, and the predictive interval does not use the result.
 
-The result misleads if drift begins after the reference; and the first half of a season shows nothing about
-the second half.
+The result misleads if drift begins after the reference. The first half of a season shows nothing about the
+second half.
 
 Source of the octaves: D. W. Allan, *Statistics of atomic frequency standards*, Proceedings of the IEEE 54
 (1966); D. B. Percival and A. T. Walden, *Wavelet Methods for Time Series Analysis* (2000), chapter 8. The
@@ -60,10 +62,10 @@ class Spectrum:
     Parameters
     ----------
     contrasts : tuple of (int, float)
-        The number m of rows of a block, rising, and S(m) of the module, the variance of the difference of two
-        neighbouring blocks' biases, in logits², 0 or more.
+        Pairs of the number m of rows in a block, increasing, and S(m) (see the module): the variance of the
+        difference between the biases of two neighbouring blocks, in logits², 0 or more.
     beyond : float
-        S for blocks as long as the reference, 0 or more.
+        S for blocks as long as the reference, in logits², 0 or more.
     rows : int
         Rows of the reference.
 
@@ -81,7 +83,7 @@ class Spectrum:
     def moving(self, n: int) -> float:
         """Return the variance of the mean bias of n rows around that of as many rows as the reference has.
 
-        The variance is in logits²; it is 0 if n is at least the reference's number of rows.
+        The variance is in logits². It is 0 if n is at least the number of rows of the reference.
         """
         if not self.contrasts:
             return 0.0
@@ -111,13 +113,13 @@ def drift_spectrum(
     where: NDArray[np.bool_] | None = None,
     among: Ints | None = None,
 ) -> Spectrum:
-    """Return the contrasts of a reference in order of time.
+    """Return the drift of a labelled reference in time order, by time scale.
 
     Parameters
     ----------
     confidence : (N,) float64
-        The confidences of all rows; each contiguous fold is calibrated by a fit on the other folds. Few folds
-        show more octaves.
+        The confidences of all rows. Each contiguous fold is calibrated by a fit on the other folds. With
+        fewer folds, the result has more octaves.
     right : (N,) bool
     folds : int
     where, among
@@ -156,7 +158,10 @@ def errors_in_folds(
     where: NDArray[np.bool_] | None = None,
     among: Ints | None = None,
 ) -> tuple[Floats, Floats, Ints]:
-    """Return each row's error and its variance by chance, and the edges of the folds.
+    """Return each row's error and its variance by chance, and the (folds + 1,) edges of the folds.
+
+    The error is 1 or 0 for a right or wrong answer, minus the confidence c; its variance is c(1 − c). For
+    `where` and `among` see `variance_components`.
 
     Examples
     --------

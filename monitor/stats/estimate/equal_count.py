@@ -1,4 +1,4 @@
-"""Bins of equal count of sorted rows, and the effect of label noise on their gaps."""
+"""Bins of equal count of sorted rows, and the bias of their absolute gaps from label noise."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _UNSHARED: Floats = np.zeros(1)
 
 @dataclass(frozen=True, slots=True)
 class EqualCountBins:
-    """Bins of equally many sorted rows, prepared to sum values over each bin.
+    """Bins of equally many sorted rows, prepared for sums of values over each bin.
 
-    The rows are cut into runs, so that bins are sums of runs and of shares of runs. The runs begin at
-    `starts`. Bin edge e lies `share[e]` of the way from cumulative sum `before[e]` to `after[e]`. The share
-    is 0 unless tied scores lie on both sides of the edge: each of them then belongs to both bins in part, so
-    their order does not matter.
+    The rows are cut into runs, which begin at `starts`. Bins consist of whole runs and of fractions of runs.
+    The cumulative sum at bin edge e is interpolated: it lies a fraction `share[e]` between the cumulative
+    sums at the runs `before[e]` and `after[e]`. The fraction is 0 unless tied scores lie on both sides of the
+    edge. Each tied row then belongs to both bins in part, so the order of tied rows does not matter.
     """
 
     values: Floats
@@ -32,7 +32,7 @@ class EqualCountBins:
     rows: Floats
 
     def sums(self, runs: Floats) -> Floats:
-        """Return bin sums (…, bins) of sums over runs (…, runs)."""
+        """Return the sums over each bin (…, bins), from sums over each run (…, runs)."""
         if self.share is _UNSHARED:
             return runs
         total = np.zeros((*runs.shape[:-1], runs.shape[-1] + 1))
@@ -43,13 +43,13 @@ class EqualCountBins:
         return sums
 
     def bin_sums(self, values: Floats) -> Floats:
-        """Return bin sums (bins,) of values in the sorted order."""
+        """Return the (bins,) sums of (n,) values over each bin; the values are in the sorted order."""
         return self.sums(np.add.reduceat(values, self.starts))
 
 
 @lru_cache(maxsize=64)  # windows of a task have one size
 def bin_edges(n: int, bins: int) -> Ints:
-    """Return the (bins + 1,) edges of bins of equal count of n sorted rows. Read-only."""
+    """Return the (bins + 1,) edges that divide n sorted rows into bins of equal count. Read-only."""
     edges: Ints = np.arange(bins + 1) * n // bins
     edges.flags.writeable = False
     return edges
@@ -57,21 +57,22 @@ def bin_edges(n: int, bins: int) -> Ints:
 
 @lru_cache(maxsize=64)
 def bin_rows(n: int, bins: int) -> Floats:
-    """Return the (bins,) number of rows in each bin. Read-only."""
+    """Return the (bins,) number of rows in each bin of equal count. Read-only."""
     rows: Floats = np.diff(bin_edges(n, bins)).astype(np.float64)
     rows.flags.writeable = False
     return rows
 
 
 def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCountBins, Ints]:
-    """Cut rows into bins of equal count by their raw score, and return the bins and the order of the rows.
+    """Return bins of equal count by raw score, and the (n,) order of the rows.
 
     Parameters
     ----------
     raw : (n,) float64
-        The sort key; n at least `bins`.
+        The scores to sort by; n at least `bins`.
     values : (n,) float64
-        The summed values; they order the ties of `raw`, so a resampling does not depend on the rows' order.
+        The values to sum. They order rows with tied scores, so a resampling does not depend on the order of
+        arrival.
     bins : int
 
     Examples
@@ -109,18 +110,18 @@ def _settle(order: Ints, tied: NDArray[np.bool_], raw: Floats, values: Floats) -
 
 
 def label_noise_bias(gaps: Floats, noise: Floats, weight: Floats) -> Floats:
-    """Return the (…) bias of the weighted sum of absolute gaps from label noise; 0 without noise.
+    """Return the (…) bias that label noise adds to the weighted sum of absolute gaps of bins.
 
     The derivation is in `labelled_calibration_error`.
 
     Parameters
     ----------
     gaps : (…, bins) float64
-        Mean score minus share of right answers.
+        Mean score minus share of right answers in each bin.
     noise : (bins,) float64
         Variance of each gap from label noise.
     weight : (bins,) float64
-        Share of the rows; the sum is 1.
+        Share of the rows in each bin; the sum is 1.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""The realised accuracy of labelled rows that were picked with unequal, known probabilities.
+"""The realised accuracy of labelled rows that were sampled with unequal, known probabilities.
 
-A row that was picked with probability q counts as 1/q rows. More generally, the result is a share of
+A row that was sampled with probability q counts as 1/q rows. More generally, the result is a share of
 successes; for the accuracy, a success is a row whose predicted class is its label.
 
-All sums are whole numbers, so they do not depend on the order of rows, additions and removals.
+All sums are integers, so rows may be added and removed in any order.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ONE = 1 << 24
 
 
 class Excess(NamedTuple):
-    """The sums that weights add to plain counts: the sums over rows of w − 1, (w − 1)y, w² − 1 and (w² − 1)y.
+    """The weighted sums minus the plain counts: Σ(w − 1), Σ(w − 1)y, Σ(w² − 1) and Σ(w² − 1)y over rows.
 
-    Here w is the weight of a row, and y is 1 for a success and 0 for a failure. All four are zero for rows of
-    weight 1, so only weighted rows cost anything. Weights are in units of 1 / `ONE`, squares in units of its
-    square.
+    Here w is the weight of a row, and y is 1 for a success and 0 for a failure. All four sums are zero for
+    rows of weight 1, so these rows need no computation. Sums of weights are integers in units of 1 / `ONE`,
+    sums of squares in units of 1 / `ONE`².
     """
 
     weight: int = 0
@@ -35,20 +35,20 @@ class Excess(NamedTuple):
     squared_successes: int = 0
 
     def plus(self, other: Excess, sign: int = 1) -> Excess:
-        """Return the sum of both, or their difference with the sign -1."""
+        """Return the sum of both objects, or their difference if `sign` is -1."""
         if not any(other):
             return self
         return Excess(*(mine + sign * theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 def excess(weight: float, rows: int, successes: int) -> Excess:
-    """Return the excess of a number of rows that share one weight.
+    """Return the sums for a number of rows that all have one weight.
 
     Parameters
     ----------
     weight : float
     rows, successes : int
-        The numbers to add; negative to remove rows.
+        The numbers of rows and of successes among them; negative to remove rows.
 
     Examples
     --------
@@ -63,14 +63,14 @@ def excess(weight: float, rows: int, successes: int) -> Excess:
 
 
 class WeightedCounts(NamedTuple):
-    """The number of rows and of successes, with what the weights above 1 add to the sums (`Excess`)."""
+    """The number of rows and of successes, and what weights add to these counts (`Excess`)."""
 
     n: int = 0
     successes: int = 0
     excess: Excess = Excess()
 
     def plus(self, other: WeightedCounts, sign: int = 1) -> WeightedCounts:
-        """Return the sum of both, or their difference with the sign -1."""
+        """Return the sum of both objects, or their difference if `sign` is -1."""
         return WeightedCounts(
             self.n + sign * other.n,
             self.successes + sign * other.successes,
@@ -79,13 +79,13 @@ class WeightedCounts(NamedTuple):
 
 
 def weighted_counts(success: NDArray[np.bool_], weight: Floats) -> WeightedCounts:
-    """Return the weighted sums of rows.
+    """Return the counts and weighted sums of n rows.
 
     Parameters
     ----------
     success : (n,) bool
     weight : (n,) float64
-        1 / the probability of picking the row: at least 1, finite. Rounded to 24 binary places.
+        1 / the probability that the row was sampled: at least 1, finite. It is rounded to 24 binary places.
 
     Raises
     ------
@@ -110,24 +110,24 @@ def weighted_counts(success: NDArray[np.bool_], weight: Floats) -> WeightedCount
 
 
 def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
-    """Estimate the share of successes among rows picked with unequal probabilities, with an interval.
+    """Estimate the share of successes among rows that were sampled with unequal probabilities.
 
     The estimate is Σwy / Σw, where y is 1 for a success and 0 for a failure, and the weight w of a row is 1 /
-    the probability of picking it. The interval is Wilson's at the effective number of rows: the number of
-    equally weighted rows with the same standard error. With equal weights it is exactly Wilson's.
+    its sampling probability. The interval is Wilson's for the effective number of rows: the number of equally
+    weighted rows with the same standard error. With equal weights it is exactly Wilson's.
 
     The effective number is Kish's, (Σw)² / Σw², divided by a factor for the relation of weight and success.
     The factor is the ratio of two variances of the share p: the linearised variance, Σw²(y - p)² / (Σw)², and
     the variance without such a relation, p(1 - p) Σw² / (Σw)².
 
-    The factor counts two more rows, one success and one failure, both of the mean weight of a weighted row,
-    Σw² / Σw. Without these two, a few failures with small weights make the interval far too narrow: if rows
-    that are often wrong are picked 25 times as often as others, it contains the truth 84 times in 100 at 230
-    rows, instead of 99 (``tests/fidelity/output/hajek.txt``).
+    The factor includes two more rows, one success and one failure, both of the weight Σw² / Σw. Without these
+    two, a few failures with small weights make the interval far too narrow: if rows that are often wrong are
+    sampled 25 times as often as others, it contains the truth 84 times in 100 at 230 rows, instead of 99
+    (``tests/fidelity/output/hajek.txt``).
 
-    The estimate misleads if one outcome is hardly ever picked: if rows that are often wrong are picked with 2
-    % and the others with 10 %, it contains the truth 85 times in 100 at 170 rows. No interval knows of
-    failures outside its rows. The estimate also misleads if the probabilities are wrong.
+    The estimate misleads if one outcome is hardly ever sampled: if rows that are often wrong are sampled with
+    2 % and the others with 10 %, the interval contains the truth 85 times in 100 at 170 rows. The rows cannot
+    show failures that were not sampled. The estimate also misleads if the probabilities are wrong.
 
     Parameters
     ----------

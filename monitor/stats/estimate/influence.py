@@ -22,21 +22,22 @@ def labelled_row_sd(
     positive: int | None = None,
     average: Average = "macro",
 ) -> float | None:
-    """Return the standard error of a realised metric over labelled rows, times √n: the share of one row.
+    """Return √n times the standard error of a realised metric over n labelled rows.
 
-    The standard error is of first order, from each row's influence: the change of the metric, times n, if the
-    row counted once more. With few rows of a class the standard error is too small.
+    So the standard error of another n rows is the result divided by √n. It is computed to first order, from
+    each row's influence: n times the change of the metric if the row were added once more. With few rows of a
+    class the standard error is too small.
 
     Parameters
     ----------
     labels, predicted : (n,) array of int
         True classes and predicted classes, 0 to K − 1.
     scores : (n, K) array of float
-        The ranking for AUROC and average precision, K at least 2.
+        The scores that rank rows for AUROC and average precision, K at least 2.
     metric : str
         One of `CLASSIFICATION_METRICS`.
     positive : int, optional
-        The class that the metric describes; by default the last of two classes. With three or more classes,
+        The class that the metric describes; by default the second of two classes. With three or more classes,
         the metric is averaged by default.
     average : {"macro", "micro"}
         For three classes or more without `positive`.
@@ -44,8 +45,8 @@ def labelled_row_sd(
     Returns
     -------
     float or None
-        0 or more. None if these rows leave the metric undefined: no rows, no row of the class or of any
-        other, or no prediction of it. An average leaves out such classes.
+        0 or more. None if the metric is undefined, because rows or predictions of the class, or rows of other
+        classes, are missing. An average leaves out classes without a defined metric.
 
     Raises
     ------

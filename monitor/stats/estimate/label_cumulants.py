@@ -1,4 +1,4 @@
-"""The distribution of a metric over the labels that its rows may have, by its first three cumulants.
+"""The distribution of a metric over the unknown labels of a window, by its first three cumulants.
 
 Row i has class k with probability p_ik, independently of other rows. A metric of class k is a ratio N/D of
 sums of products of at most two labels. Let f be the ratio of expectations, u = (N − f D)/E[D], and
@@ -9,11 +9,11 @@ to each probability, d that of log E[D], B_ij the second derivatives of u and s 
 * variance: Var u − 2 E[u²δ] + 3 Var u Var δ + 5 c², with Var u = Σ s a² + ½ Σ_{i≠j} B_ij² s_i s_j;
 * third cumulant: Σ s (1 − 2p) a³ + 3 (vᵀ B v − 2 (v·a)(v·d)), with v = s a.
 
-The first sums alone are the linearisation: at ten expected positives its standard deviation is 5 % too small.
-The mean of several classes is the same with the covariances of a row's labels; the second-order part of its
-variance is the sum of the classes' own. Quantiles are those of the Cornish-Fisher expansion, with the fourth
-cumulant of a gamma distribution of the same skewness. On a logit scale, skewness is larger, not smaller, with
-the sign turned: for an AUROC near 1, tails of 2.5 % held 4 to 7 %.
+The first sum of each line alone is the linearisation; at ten expected positives, its standard deviation is 5
+% too small. For the mean of several classes, the covariances of a row's labels replace s; the second-order
+part of the variance is the sum over classes. Quantiles are those of the Cornish-Fisher expansion, with the
+fourth cumulant of a gamma distribution of the same skewness. A logit scale would make the skewness larger,
+with the opposite sign: for an AUROC near 1, tails of nominally 2.5 % had a probability of 4 to 7 %.
 
 The cumulants of independent windows add, so pooling is exact to the same order.
 """
@@ -47,17 +47,16 @@ steps, and random draws of labels are used instead.
 
 @dataclass(frozen=True, slots=True)
 class Cumulants:
-    """The mean, variance and third cumulant of a metric's distribution in one or several windows.
+    """The mean, variance and third cumulant of a metric over the unknown labels of one or several windows.
 
-    The distribution is over the labels that the rows may have. Several windows are pooled. `interval`
-    approximates its quantiles.
+    Several windows are pooled (`joined`). `interval` approximates quantiles of the distribution.
 
     Parameters
     ----------
     value : float
         The estimate, from 0 to 1.
     mean, variance, third : float
-        Cumulants, in the unit of the value, its square and its cube; `variance` not below 0.
+        Cumulants, in the unit of the value, its square and its cube; `variance` is 0 or more.
     size : int
         Rows, 1 or more.
 
@@ -84,7 +83,7 @@ class Cumulants:
 
     @classmethod
     def from_draws(cls, value: float, draws: Floats, size: int) -> Cumulants:
-        """Return the sample cumulants of b values of the metric, drawn with random labels."""
+        """Return the sample cumulants of b values of the metric, each computed with random labels."""
         apart = draws - draws.mean()
         return cls(value, float(draws.mean()), float((apart**2).mean()), float((apart**3).mean()), size)
 
@@ -101,9 +100,9 @@ class Cumulants:
         )
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Return the central quantiles, within 0 and 1.
+        """Return the central quantiles of the metric, within 0 and 1.
 
-        Raises a ValueError if the level is not between 0 and 1.
+        A level that is not strictly between 0 and 1 raises a ValueError.
         """
         if self.variance <= 0.0:
             return self.mean, self.mean
@@ -120,16 +119,15 @@ def _normal_quantile(level: float) -> float:
 
 
 class Expansion:
-    """The second-order expansion of one class's metric around the expected counts, in m windows of n rows.
+    """The second-order expansion of one class's metric around its expected counts, in m windows of n rows.
 
-    The expansion consists of the value of the metric, and of its first and second derivatives with respect to
-    each row's probability of the class. Arrays have the shape (m, n), with the rows in the order of arrival,
-    or (m,).
+    It consists of the value of the metric, and of its first and second derivatives with respect to each row's
+    probability of the class. Arrays have the shape (m,), or (m, n) with rows in the order of arrival.
 
     Parameters
     ----------
     one : OneClass
-        The rows' probabilities of the class, and its predicted rows.
+        The probabilities and predictions of the class.
     metric : str
         ``"precision"``, ``"recall"``, ``"specificity"``, ``"f1"``, ``"auroc"`` or ``"average_precision"``.
     """
@@ -166,7 +164,7 @@ class Expansion:
         self.below = np.broadcast_to(change / _above_0(self.expected)[:, None], p.shape)
 
     def select(self, rows: Ints) -> Expansion:
-        """Return the expansion of some of the windows."""
+        """Return the expansion of the windows with the indices `rows`."""
         part = copy(self)
         for name in ("chance", "value", "slope", "below", "products", "curve", "expected"):
             setattr(part, name, getattr(self, name)[rows])
@@ -179,9 +177,8 @@ class Expansion:
     def form(self, x: Floats, y: Floats) -> Floats:
         """Return the (m,) sums Σ_{i≠j} x_i B_ij y_j over the pairs of rows of each window.
 
-        B_ij is the second derivative of the metric with respect to the probabilities of rows i and j. B_ij is
-        0 for a metric without products of two labels, that is, for all but the AUROC and the average
-        precision.
+        B_ij is the second derivative of the metric with respect to the probabilities of rows i and j. It is 0
+        except for AUROC and average precision, which contain products of two labels.
 
         Parameters
         ----------
@@ -200,7 +197,7 @@ class Expansion:
     def squares(self, s: Floats) -> Floats:
         """Return the (m,) sums Σ_{i≠j} B_ij² s_i s_j over the pairs of rows of each window.
 
-        Half of the sum is the variance that products of two labels contribute.
+        Half of the sum is the contribution of products of two labels to the variance.
 
         B_ij is the second derivative of the metric with respect to the probabilities of rows i and j, as in
         `form`.
@@ -224,7 +221,8 @@ class Expansion:
     def beyond(self) -> tuple[Floats, Floats]:
         """The second-order corrections to the mean and the variance of each window, both with shape (m,).
 
-        The first is c of the module, which is subtracted from the mean. The second is added to the variance.
+        The first is c (see the module), which is subtracted from the mean. The second is added to the
+        variance.
         """
         p, a, d = self.chance, self.slope, self.below
         s = p * (1.0 - p)
@@ -250,7 +248,7 @@ def _pairs(x: Floats, y: Floats) -> Floats:
 
 
 def label_cumulants(classes: Sequence[Expansion]) -> list[Cumulants | None]:
-    """Return the distribution of a metric, or of its mean over classes, in each of m windows of n rows.
+    """Return the distribution of a metric, or of its mean over classes, in each of m windows.
 
     The distribution misleads if rows share an error that the probabilities ignore: the true distribution is
     then wider.
@@ -258,13 +256,13 @@ def label_cumulants(classes: Sequence[Expansion]) -> list[Cumulants | None]:
     Parameters
     ----------
     classes : sequence of Expansion
-        Expansions in the same windows; two or more classes must have the same rows' probabilities.
+        One expansion for each class, for the same rows of the same windows.
 
     Returns
     -------
     list of Cumulants or None
-        None if theory is not accurate enough: a class's denominator counts fewer than `FEWEST_EXPECTED`
-        expected rows, or single labels change the metric by much (`ROUGHEST`).
+        One entry for each window. None if the expansion is not accurate enough: the expected denominator of a
+        class is below `FEWEST_EXPECTED` rows, or single labels change the metric by much (`ROUGHEST`).
 
     Examples
     --------

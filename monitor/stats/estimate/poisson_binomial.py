@@ -26,9 +26,10 @@ _DIRECT = 1 << 18  # multiplications; measured: up to here plain convolution is 
 
 
 def checked_probabilities(p: ArrayLike, dimensions: int, name: str = "p") -> Floats:
-    """Return probabilities as a float64 array, which must not be written to.
+    """Return probabilities as a read-only float64 array with this number of dimensions.
 
-    Raises a ValueError for another shape, or that names the first value that is not from 0 to 1.
+    Another shape, or a value outside 0 to 1, raises a ValueError, which names the argument and the first such
+    value.
     """
     array = np.asarray(p, dtype=np.float64)
     if array.ndim != dimensions:
@@ -45,14 +46,14 @@ def checked_probabilities(p: ArrayLike, dimensions: int, name: str = "p") -> Flo
 
 
 def checked_level(level: float) -> float:
-    """Return the level of an interval; raise ValueError if it is not strictly between 0 and 1."""
+    """Return the level of an interval, or raise a ValueError unless it is above 0 and below 1."""
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, both excluded (0.95 is usual), got {level}")
     return level
 
 
 def sorted_probabilities(p: ArrayLike, name: str = "p") -> Floats:
-    """Return a sorted copy of (n,) probabilities; raise ValueError like `checked_probabilities`."""
+    """Return a sorted copy of (n,) probabilities, checked by `checked_probabilities`."""
     array = np.array(p, dtype=np.float64)
     if array.ndim == 1:
         array.sort()  # its ends are then the only values to check: NaN comes last
@@ -68,16 +69,16 @@ def _first_reached(cdf: Floats, q: float) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrimmedPmf:
-    """The probabilities of the counts that are not negligible, for cheap pooling of windows.
+    """The probabilities of a count, without negligible ones at both ends, for cheap pooling of windows.
 
     Parameters
     ----------
     offset : int
-        The count of the first mass.
+        The count with the first probability in `mass`.
     mass : (width,) float64
         Probabilities of `offset`, `offset + 1`, …; they sum to 1. Do not write to it.
     n : int
-        Trials.
+        Number of trials.
 
     Examples
     --------
@@ -98,23 +99,23 @@ class TrimmedPmf:
         return self.offset + float(np.arange(len(self.mass)) @ self.mass)
 
     def convolve(self, other: TrimmedPmf) -> TrimmedPmf:
-        """Return the distribution of both windows' successes together, for independent windows."""
+        """Return the distribution of the successes of two independent windows together."""
         direct = len(self.mass) * len(other.mass) <= _DIRECT
         by = np.convolve if direct else convolve
         return trimmed(self.offset + other.offset, by(self.mass, other.mass), self.n + other.n)
 
     def quantile(self, q: float) -> int:
-        """Return the smallest of the kept counts whose CDF reaches q, 0 to 1."""
+        """Return the smallest count whose CDF reaches q, 0 to 1."""
         return self.offset + _first_reached(np.cumsum(self.mass), q)
 
     def interval(self, level: float) -> tuple[int, int]:
-        """Return the central quantiles, like `PoissonBinomial.interval`."""
+        """Return the central quantiles of the count, like `PoissonBinomial.interval`."""
         low, high = central(self.mass, level)
         return self.offset + low, self.offset + high
 
 
 def trimmed(offset: int, mass: Floats, n: int) -> TrimmedPmf:
-    """Return a distribution without negligible ends, normalised."""
+    """Return a distribution without negligible probabilities at its ends, with a sum of 1."""
     low = int(mass.cumsum().searchsorted(NEGLIGIBLE))
     high = len(mass) - int(mass[::-1].cumsum().searchsorted(NEGLIGIBLE))
     kept = np.maximum(mass[low:high], 0.0)
@@ -124,7 +125,7 @@ def trimmed(offset: int, mass: Floats, n: int) -> TrimmedPmf:
 
 
 def trim(pmf: ArrayLike) -> TrimmedPmf:
-    """Cut a PMF to the counts that hold all but 1e-15 of its mass on each side.
+    """Return the part of a PMF that contains all but 1e-15 of the probability on each side.
 
     Parameters
     ----------
@@ -144,7 +145,7 @@ def trim(pmf: ArrayLike) -> TrimmedPmf:
 
 
 def trimmed_pmf_many(p: ArrayLike) -> list[TrimmedPmf]:
-    """Return trimmed distributions of many windows, from their (windows, n) probabilities of success.
+    """Return each window's distribution of successes, from (windows, n) probabilities of success.
 
     Examples
     --------
@@ -157,9 +158,10 @@ def trimmed_pmf_many(p: ArrayLike) -> list[TrimmedPmf]:
 
 
 def pmf_many(p: ArrayLike) -> Floats:
-    """Return (windows, n + 1) whole distributions, from (windows, n) probabilities of success.
+    """Return the (windows, n + 1) probabilities of each number of successes.
 
-    The errors are below 1e-14; probabilities below 1e-16 are 0.
+    `p` has the (windows, n) probabilities of success. The errors are below 1e-14; probabilities below 1e-16
+    are 0.
 
     Examples
     --------
@@ -175,7 +177,7 @@ def pmf_many(p: ArrayLike) -> Floats:
 
 
 def central(mass: Floats, level: float) -> tuple[int, int]:
-    """Return the indices at which the CDF of a mass reaches the ends of its central interval."""
+    """Return the two indices at which the CDF of `mass` reaches (1 − level)/2 and (1 + level)/2."""
     tail = (1.0 - checked_level(level)) / 2.0
     low, high = mass.cumsum().searchsorted((tail - RESOLUTION, 1.0 - tail - RESOLUTION)).tolist()
     last = len(mass) - 1
@@ -183,7 +185,7 @@ def central(mass: Floats, level: float) -> tuple[int, int]:
 
 
 def interval_many(start: Ints, mass: Floats, level: float) -> Ints:
-    """Return the (windows, 2) central quantiles of the distributions from `fold_many`."""
+    """Return the (windows, 2) central quantiles of distributions that `fold_many` returned."""
     tail = (1.0 - checked_level(level)) / 2.0
     cdf = np.cumsum(mass, axis=1)
     last = mass.shape[1] - 1
@@ -195,17 +197,17 @@ def interval_many(start: Ints, mass: Floats, level: float) -> Ints:
 class PoissonBinomial:
     """The distribution of the number of successes in n independent trials, each with its own probability.
 
-    The distribution is exact for any n: divide and conquer and Fourier transforms multiply the polynomial
-    `∏(1 − p_i + p_i z)`. Every probability is right within 1e-14 (absolute; of more than 1,000 rows that are
-    nearly all certain, within 1e-17 a row); probabilities below about 1e-16 are 0, so do not use the far
-    tails for ratios such as likelihood ratios.
+    The distribution is exact for any n. Divide and conquer and Fourier transforms multiply the polynomial
+    `∏(1 − p_i + p_i z)`. The absolute error of every probability is below 1e-14. For more than 1,000 rows
+    that are nearly all certain, it is below 1e-17 times the number of rows. Probabilities below about 1e-16
+    are 0, so do not use the far tails for ratios such as likelihood ratios.
 
     The distribution misleads if the trials are not independent: the true distribution is then wider.
 
     Parameters
     ----------
     p : (n,) array of float
-        Probabilities of success, each from 0 to 1, both allowed; n may be 0. Copied.
+        Probabilities of success, each from 0 to 1 inclusive; n may be 0. The array is copied.
 
     Raises
     ------
@@ -274,8 +276,8 @@ class PoissonBinomial:
     def quantile(self, q: float) -> int:
         """Return the smallest count k with P(K ≤ k) ≥ q, exact down to probabilities of 1e-13.
 
-        At q = 1 the result is the number of trials with a probability above 0. Raises a ValueError if q is
-        not from 0 to 1.
+        At q = 1 the result is the number of trials with a probability above 0. A q outside 0 to 1 raises a
+        ValueError.
         """
         if not 0.0 <= q <= 1.0:
             raise ValueError(f"q must be a probability from 0 to 1, got {q}")
@@ -284,13 +286,13 @@ class PoissonBinomial:
         return _first_reached(self.cdf, q)
 
     def interval(self, level: float) -> tuple[int, int]:
-        """Return central quantiles: at most (1 − level)/2 of the mass is beyond either end.
+        """Return central quantiles: at most (1 − level)/2 of the probability lies beyond either end.
 
-        Both ends are included. Counts are discrete, so the interval covers at least `level`, and mostly more:
-        about 97.0 % instead of 95 % on windows of 100, 96.0 % on windows of 500 of the paper's simulated
-        data.
+        Both ends are included. Counts are discrete, so the coverage is at least `level`, and mostly more. On
+        the paper's simulated data it is about 97.0 % instead of 95 % for windows of 100 rows, and 96.0 % for
+        windows of 500.
 
-        Raises a ValueError if `level` is not between 0 and 1.
+        A level that is not strictly between 0 and 1 raises a ValueError.
         """
         start, mass = self._folded
         low, high = central(mass, level)

@@ -1,35 +1,35 @@
-"""The predictive interval: chance, the calibration's error, and the variation between windows.
+"""Predictive intervals, which include chance, the calibration's error and variation between windows.
 
-The exact Poisson-binomial interval assumes right confidences. On a reference of 1,000 rows their error is
-larger than the chance variation of a window of 5,000 rows; and on real streams the accuracy moves between
-windows for reasons that no confidence shows. Therefore two variances are added, in counts of right answers of
-n rows:
+The exact Poisson-binomial interval assumes that the confidences are right. But after a reference of 1,000
+rows, their error is larger than the chance variation of a window of 5,000 rows. And on real streams the
+accuracy varies between windows for reasons that confidences do not show. Therefore two variances are added,
+for the number of right answers of n rows:
 
-* **calibration:** the reference is resampled 200 times (its rows with replacement, each answer right
-  with its confidence). A rising curve is fitted to each draw over bins of equal count, separately for each
-  predicted class. `v_cal` is the variance of the window's mean confidence under these curves, of which only
-  the main directions are kept;
-* **between windows:** `I² · D(n)`, the larger of `monitor.stats.estimate.variance_components` and
-  `monitor.stats.estimate.drift_spectrum`.
+* **calibration:** the reference is resampled 200 times (its rows with replacement, each answer right with its
+  confidence). A rising curve is fitted to each draw over bins of equal count, separately for each predicted
+  class. `v_cal` is the variance of the window's mean confidence under these curves; only their main principal
+  components are kept;
+* **between windows:** `I² · D(n)`, where I is the sum of c(1 − c) over the confidences c, and D(n) the
+  variance of the bias in logits²: the larger one of the estimates by
+  `monitor.stats.estimate.variance_components` and by `monitor.stats.estimate.drift_spectrum`.
 
 The exact distribution is convolved with a normal of variance `a = I² · D(n) + n² · v_cal` (its transform is
-multiplied by exp(−a ω² / 2)) and cut at 0 and n. The limits are its mid-p quantiles, which cover just the
-level if a window has more than a few uncertain answers.
+multiplied by exp(−a ω² / 2)) and cut at 0 and n. The limits are its mid-p quantiles, whose coverage is close
+to the level if a window has more than a few uncertain answers.
 
-Any other metric is widened by the variance of its linearisation. Such a metric may depend on the answers of
-one predicted class only (precision), or on the answers of both classes in opposite directions. So the
-variation between windows is estimated for the answers of each predicted class, and for all together; the
-difference between the total and its independent parts is their correlation (the same for all pairs of
-classes).
+The interval of any other metric is widened by the variance of its linearisation. Such a metric may depend on
+the answers of one predicted class only (precision), or on the answers of both classes in opposite directions.
+So the variation between windows is estimated for the answers of each predicted class, and for all answers
+together. The difference between the total variance and the sum over classes gives the correlation of the
+classes, the same for all pairs.
 
-Biases of the predicted classes that cancel in the accuracy may occur in any window, for instance if the share
-of positives changes, and a reference without them does not rule them out. So the bias of each predicted class
-has a variance of at least 0.04 (a standard deviation of 0.2 logits), and their correlation is such that the
-variance of the accuracy does not change.
+Biases of the predicted classes may cancel in the accuracy, for instance if the share of positives changes. A
+reference without such biases does not rule them out. So the bias of each predicted class has a variance of at
+least 0.04 (a standard deviation of 0.2 logits). The correlation of the classes is chosen so that the variance
+of the accuracy does not change.
 
 The interval misleads on drift that the reference did not show (`tests/fidelity/output/predictive.txt` has the
-coverage). The interval does not correct a lasting bias; the test of trust (`monitor.engine.labels.trust`)
-reports it.
+coverage). The interval is not corrected for a lasting bias; `monitor.engine.labels.trust` tests for one.
 """
 
 from __future__ import annotations
@@ -66,13 +66,14 @@ def _one_stratum() -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """The rows of a window, assigned to the strata and bins of a calibration's curves.
+    """The rows of a window, with the stratum and the bin of each in a calibration's curves.
 
     Parameters
     ----------
     confidence : (n,) float64
     stratum, bins : (n,) int64
-        The stratum and bin of each row; bins are numbered through all strata.
+        A stratum is a predicted class, or several that share a curve. Bins are numbered consecutively through
+        all strata.
     spread : (n,) float64
         c(1 − c) of each confidence c.
     """
@@ -85,25 +86,28 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictive:
-    """The error of later windows, estimated from a calibration's reference by `fit_predictive`.
+    """A model of the errors of later windows, from the reference of a calibration (`fit_predictive`).
 
     Parameters
     ----------
     edges : tuple of float64 arrays
-        For each stratum (the answers of a predicted class), the confidences between its bins, increasing.
+        For each stratum (the answers of one predicted class, or of several), the confidences that separate
+        its bins, increasing.
     directions : (r, bins) array of float
-        Variation of the curves: the covariance of two bins is the sum over r of their products.
+        Factor of the covariance of the calibration curves: for bins i and j it is Σ_r directions[r,
+        i]·directions[r, j].
     components : Components or None
-        None if the reference is too short: the interval then covers only the calibration's error and chance.
+        The variation between windows. None if the reference is too short: the interval then includes only
+        chance and the calibration's error.
     strata : (K,) int64
         The stratum of each predicted class.
     by_stratum : tuple of Components or None
-        `components` for the answers of each stratum; for an entry that is None or absent, `components` of all
-        answers is used.
+        The variation between windows of each stratum's answers. For a None or missing entry, `components` is
+        used.
     rows : int
         The number of rows of the reference.
     number : int
-        A number that distinguishes the calibration from other calibrations of the series.
+        A number that identifies the calibration among those of the series.
     """
 
     edges: tuple[Floats, ...]
@@ -122,17 +126,17 @@ class Predictive:
     def variance(
         self, confidence: Floats, weights: Floats | None = None, predicted: Ints | None = None
     ) -> float:
-        """Return the variance of `Σ w·probability` of the rows beyond chance, for any weights.
+        """Return the variance of Σ w·probability over the rows, without the variance of chance.
 
-        A metric that is a ratio of such sums is widened by the variance of its linearisation: precision, for
-        example, with w = 1 / (predicted positive) for the predicted positives.
+        Use this to widen the interval of a metric by the variance of its linearisation. For precision, for
+        example, w is 1 / (number of predicted positives) for these rows, and 0 for others.
 
         Parameters
         ----------
         confidence : (n,) float64
             Calibrated.
         weights : (n,) float64, optional
-            By default 1/n: the accuracy.
+            w of each row; by default 1/n, for the accuracy.
         predicted : (n,) int64, optional
             Predicted class, by default 0.
         """
@@ -142,7 +146,7 @@ class Predictive:
         return self.error_of([self.exposure(self.place(confidence, classes), weights)]).variance
 
     def place(self, confidence: Floats, predicted: Ints) -> Placed:
-        """Return the bins of n ≥ 1 rows in the curves, computed once for all metrics of a window."""
+        """Return the strata and bins of n ≥ 1 rows, which all metrics of a window use."""
         spread: Floats = confidence * (1 - confidence)
         if len(self.edges) == 1:
             alone = np.zeros(len(confidence), dtype=np.int64)
@@ -154,18 +158,18 @@ class Predictive:
     def exposure(
         self, rows: Placed, slope: Floats | None = None, weight: float = 1.0, lean: float = 0.0
     ) -> Exposure:
-        """Return the response of a metric of n rows to an error that the rows share.
+        """Return how a metric of n rows responds to errors that the rows share.
 
         Parameters
         ----------
         rows : Placed
-            From `place`.
+            The result of `place`.
         slope : (n,) float64, optional
             Derivative of the metric with respect to each row's confidence; by default 1/n, for the accuracy.
         weight : float
-            The window's weight among others.
+            The window's weight when windows are pooled.
         lean : float
-            As in `Exposure`.
+            See `Exposure`.
         """
         n, bins = len(rows.confidence), self.directions.shape[1]
         if slope is None:
@@ -181,7 +185,7 @@ class Predictive:
         return Exposure(self.number, weight, n, along, weight * moved, information, lean)
 
     def exposures(self, rows: Placed, slopes: Floats, weights: Sequence[float]) -> list[Exposure]:
-        """Return `exposure` of several metrics of the same rows, from (metrics, n) slopes."""
+        """Return `exposure` of several metrics of the same rows, from their (metrics, n) slopes."""
         (metrics, n), bins, strata = slopes.shape, self.directions.shape[1], len(self.edges)
         places = rows.bins + bins * np.arange(metrics)[:, None]
         shares = np.bincount(places.ravel(), slopes.ravel(), metrics * bins).reshape(metrics, bins)
@@ -196,9 +200,10 @@ class Predictive:
         ]
 
     def curve_variances(self, rows: Placed, slope: Floats, place: Ints, places: int) -> Floats:
-        """Return the (places,) variances of `Σ slope·confidence` over each place's rows.
+        """Return the (places,) variances of Σ slope·confidence over the rows of each place.
 
-        The variances include only the calibration's own error.
+        `place` assigns the rows to subsets 0 to `places` − 1. The variances include only the error of the
+        calibration.
         """
         many = self.directions.shape[1]
         shares = np.bincount(place * many + rows.bins, slope, minlength=places * many).reshape(places, many)
@@ -207,7 +212,7 @@ class Predictive:
         return variances
 
     def errors_of(self, exposures: Sequence[Exposure]) -> list[SharedError]:
-        """Return the shared error of each of several metrics of one window; see `error_of`."""
+        """Return the shared error of each of several metrics of one window, as `error_of` does for one."""
         laws: dict[int, _Biases] = {}
         errors = []
         for one in exposures:
@@ -221,11 +226,11 @@ class Predictive:
         return errors
 
     def error_of(self, exposures: Sequence[Exposure]) -> SharedError:
-        """Return the error of a metric of several windows together.
+        """Return the shared error of one metric, pooled over several windows.
 
-        Windows of one calibration share its error; different calibrations have independent errors. The
-        variation between windows is that of one window as long as all windows together. Windows with other
-        strata than the present strata are ignored.
+        Windows with the same calibration have its error in common; different calibrations have independent
+        errors. The variation between windows is that of one window with the rows of all. Windows whose strata
+        differ from those of the last window are ignored.
         """
         exposures = [one for one in exposures if len(one.moved) == len(exposures[-1].moved)]
         weight = sum(one.weight for one in exposures)
@@ -265,7 +270,7 @@ class Predictive:
         return [0.0 if part is None else part.of_bias(n, own) for part, own in known]
 
     def refitted_on(self, confidence: Floats, predicted: Ints, number: int, seed: int = 0) -> Predictive:
-        """Return the model for a calibration fitted on other rows: its own error, the reference's variation.
+        """Return the model for a calibration fitted on other rows; the variation between windows stays.
 
         Parameters
         ----------
@@ -282,14 +287,14 @@ class Predictive:
         return replace(self, edges=edges, directions=directions, number=number)
 
     def informed(self, shown: ShownErrors) -> Predictive:
-        """Return the model with the biases by stratum that labels show."""
+        """Return the model with the biases by predicted class that labels show."""
         own: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Predictive)}
         return InformedPredictive(**own, shown=shown)
 
     def with_curves_of(self, other: Predictive) -> Predictive:
-        """Return a copy with the calibration error of another model, and this model's window variation.
+        """Return a copy with the calibration error of another model; the variation between windows stays.
 
-        Return this model itself if the two models have different strata.
+        If the two models have different strata, the result is this model.
         """
         if not np.array_equal(self.strata, other.strata):
             return self
@@ -314,12 +319,12 @@ def _larger(one: Floats, other: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InformedPredictive(Predictive):
-    """A model with the biases that labels show, which widen metrics that depend on the predicted class.
+    """A model of errors that includes biases by predicted class, estimated from labels.
 
     Parameters
     ----------
     shown : ShownErrors
-        The errors of labelled rows, by stratum.
+        The sums over labelled rows from which the biases are estimated, by stratum.
     """
 
     shown: ShownErrors = field(kw_only=True)
@@ -371,7 +376,7 @@ def predictive_windows(
     level: float = 0.95,
     predicted: Sequence[Ints] | None = None,
 ) -> list[tuple[Result, TrimmedPmf | None]]:
-    """Return the accuracy of many windows with predictive intervals, and their distributions.
+    """Return the accuracy of each of many windows with a predictive interval, and its distribution.
 
     Parameters
     ----------
@@ -385,8 +390,8 @@ def predictive_windows(
     Returns
     -------
     list of (Estimate or Unknown, TrimmedPmf or None)
-        Do not convolve the distributions of several windows as if they were independent: they share the
-        calibration's error. Pooled rows are one longer window.
+        Do not convolve the distributions of several windows: they are not independent, because they share the
+        calibration's error. To pool windows, pass their rows as one window.
 
     Raises
     ------
@@ -413,11 +418,11 @@ def predictive_windows(
 
 
 def mid_p_estimate(value: float, wide: TrimmedPmf, level: float) -> Estimate:
-    """Return an accuracy with the mid-p limits of its widened distribution, extended to contain the value."""
+    """Return an accuracy with the mid-p limits of its widened distribution, which include the value."""
     low, high = mid_p_interval(wide, level)
     return Estimate(value, min(low / wide.n, value), max(high / wide.n, value), level, wide.n)
 
 
 def predictive_interval(confidence: ArrayLike, model: Predictive, level: float = 0.95) -> Result:
-    """Return the Estimate of `predictive_windows` for one window."""
+    """Return the accuracy of one window with a predictive interval; see `predictive_windows`."""
     return predictive_windows([np.asarray(confidence, dtype=np.float64)], model, level)[0][0]

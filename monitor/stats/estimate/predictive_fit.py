@@ -1,4 +1,4 @@
-"""Fits the error of later windows on a labelled reference in order of time: see `predictive`."""
+"""The fit of `Predictive`, a model of the errors of later windows, on a labelled reference in time order."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _FEWEST_IN_STRATUM = 50  # of a predicted class; rarer ones share a curve and th
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folded:
-    """A labelled reference in order of time, each row of which is calibrated by a fit on other rows.
+    """A labelled reference in time order, with confidences from calibrations that were fitted on other rows.
 
     Parameters
     ----------
     confidence : (N,) float64
-        The confidences by the calibration fitted on all rows.
+        The confidences from the calibration that was fitted on all rows.
     predicted : (N,) int64
     right : (N,) bool
     folds : mapping of int to (N,) float64
-        By number of contiguous folds, the confidences of each fold by the calibration fitted on the other
-        folds.
+        For each number of contiguous folds, the confidences of all rows, where each fold is calibrated by a
+        fit on the other folds.
     calibrated : bool
-        False for the method `none`, which has no error of a fit, and whose bias may last.
+        False for the method `none`: there is no error of a fit, but a bias may last for ever.
     """
 
     confidence: Floats
@@ -50,7 +50,7 @@ class Folded:
 
     @classmethod
     def fit(cls, calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> Folded:
-        """Fit on all rows, and on all rows outside each fold; raise the errors of `Calibrator.fit`."""
+        """Fit on all rows, and on the rows outside each fold; raise the errors of `Calibrator.fit`."""
         fitted = calibrator.fit(scores, predicted, labels)
         right = labels == 0 if scores.shape[1] == 1 else labels == predicted
         classes = np.zeros_like(predicted) if scores.shape[1] == 1 else predicted
@@ -67,16 +67,17 @@ class Folded:
         return cls(confidence, classes, right, folded, fitted.method != "none")
 
     def predictive(self, width: int, seed: int = 0, among: Ints | None = None, number: int = 0) -> Predictive:
-        """Return the model of later windows' errors, by the calibration's error and by window variation.
+        """Return the model of the errors of later windows.
 
         Parameters
         ----------
         width : int
-            The number of classes, 1 for a confidence.
+            The number of classes, or 1 for a confidence.
         seed : int
         among : (m,) int64, optional
-            The rows of a group, increasing, from which the variation of the group's windows is estimated. The
-            calibration was not fitted on these rows alone, so its error for the group may last.
+            The indices of a group's rows, increasing; the variation between windows is then estimated from
+            these rows. The calibration was not fitted on these rows alone, so a bias for the group may last
+            for ever.
         number : int
         """
         strata = _strata(self.predicted, width)
@@ -100,10 +101,10 @@ class Folded:
 
 
 def two_folds_vary(calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> bool:
-    """Return whether a reference that is cut into two folds shows variation between windows.
+    """Return whether two folds of a reference suffice to estimate the variation between windows.
 
-    True means that `Folded.predictive` returns a model with `components`. The result is False if a half of
-    the reference cannot calibrate the other half, or if all answers are certain; more than two folds may then
+    If so, `Folded.predictive` returns a model with `components`. The result is False if one half of the
+    reference cannot calibrate the other half, or if all answers are certain. More than two folds may then
     still suffice. The reference must have at least `FEWEST_ROWS` rows.
     """
     try:
@@ -129,7 +130,7 @@ def _strata(predicted: Ints, width: int) -> Ints:
 def fit_predictive(
     calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints, seed: int = 0
 ) -> Predictive:
-    """Return the model of later windows' errors, from a labelled reference in order of time.
+    """Return the model of the errors of later windows, fitted on a labelled reference in time order.
 
     Parameters
     ----------
@@ -163,7 +164,7 @@ def fit_predictive(
 
 
 def short_sentence(rows: int) -> str:
-    """Return a sentence on the variation that intervals leave out because the reference is short.
+    """Return the sentence for a report whose interval is incomplete because the reference is short.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A share of counted successes with its interval: realised accuracy."""
+"""Wilson's interval for a share of successes, such as the realised accuracy."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from monitor.stats.estimate.poisson_binomial import checked_level
 def wilson(successes: int, n: int, level: float = 0.95) -> Result:
     """Return a share of successes with Wilson's score interval, without continuity correction.
 
-    The interval is for the **probability** of a success in independent trials. The interval covers `level` on
-    average over that probability, not for every value of it (near 0 and 1 the interval can cover less). If
-    the trials are correlated, the interval covers too little.
+    The interval is for the **probability** of a success in independent trials. Its coverage is about `level`
+    on average over this probability; for probabilities near 0 and 1 it can be less. If the trials are
+    correlated, the coverage is too small.
 
     Parameters
     ----------
     successes : int
         0 to n.
     n : int
-        Trials; for realised accuracy the labelled rows.
+        Number of trials; for the realised accuracy, the labelled rows.
     level : float
         Level of the interval, above 0 and below 1.
 
@@ -62,12 +62,10 @@ def wilson(successes: int, n: int, level: float = 0.95) -> Result:
 
 
 def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's score interval of a share of n > 0 trials.
+    """Return Wilson's score interval for a share of n > 0 trials, where n need not be an integer.
 
-    The number n need not be whole.
-
-    At the shares 0 and 1 that end of the interval is the share itself. Raises a ValueError if the level is
-    not between 0 and 1.
+    For the shares 0 and 1, one end of the interval is the share itself. A level that is not strictly between
+    0 and 1 raises a ValueError.
 
     Examples
     --------

@@ -1,14 +1,13 @@
 """AUROC and average precision of rows with probabilities instead of labels.
 
 Row i is positive with probability p_i, independently of the others, and ranked by its score s_i. The value is
-the ratio of expectations, without the products of a row with itself; it differs from the expected ratio by
-O(1/n):
+the ratio of expectations, where no row is paired with itself. It differs from the expected ratio by O(1/n):
 
 * AUROC: Σ_{i≠j} p_i (1 − p_j) ([s_i > s_j] + ½ [s_i = s_j]), over Σ_{i≠j} p_i (1 − p_j);
 * average precision: Σ_i p_i (1 + Σ_{j≠i, s_j ≥ s_i} p_j) / #{j: s_j ≥ s_i}, over Σ_i p_i.
 
-With probabilities of 0 and 1 they are scikit-learn's values. All arrays may have leading dimensions: windows
-of one size are computed together.
+With probabilities of 0 and 1 the values equal scikit-learn's. All arrays may have leading dimensions, to
+compute windows of equal size together.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Ranking:
     order : (…, n) int64
         Rows from the highest score to the lowest; tied rows in order of arrival.
     first, last : (…, n) int64
-        For each place in that order, the places of the first and of the last tied row.
+        For each position in that order, the positions of the first and of the last row with the same score.
     """
 
     order: Ints
@@ -41,7 +40,7 @@ class Ranking:
 
     @classmethod
     def from_scores(cls, score: Floats) -> Ranking:
-        """Rank rows by a score (…, n), n at least 1.
+        """Return the ranking of rows by a score (…, n), n at least 1.
 
         Examples
         --------
@@ -61,34 +60,34 @@ class Ranking:
 
     @property
     def midrank(self) -> Floats:
-        """The number of lower rows plus half of the other tied rows, (…, n), rows in order of arrival."""
+        """The (…, n) number of lower rows, plus half of the other tied rows; in order of arrival."""
         return self.back(self.order.shape[-1] - 1 - (self.first + self.last) / 2)
 
     @property
     def rows(self) -> Ints:
-        """The number of rows with an equal or higher score, (…, n), for each row in order of the scores."""
+        """The (…, n) number of rows with an equal or higher score; in the order of the scores."""
         rows: Ints = self.last + 1
         return rows
 
     def sorted(self, values: Floats) -> Floats:
-        """Return (…, n) values in the order of the scores."""
+        """Return (…, n) values, given in order of arrival, in the order of the scores."""
         return np.take_along_axis(values, self.order, axis=-1)
 
     def back(self, values: Floats) -> Floats:
-        """Return (…, n) values in the order of arrival, from values in the order of the scores."""
+        """Return (…, n) values, given in the order of the scores, in order of arrival."""
         out = np.empty(self.order.shape)
         np.put_along_axis(out, self.order, values, axis=-1)
         return out
 
     def reached(self, values: Floats) -> Floats:
-        """Return (…, n) sums over all rows with an equal or higher score, for each row.
+        """Return, for each row, the sum of the values of all rows with an equal or higher score, (…, n).
 
-        The values and the sums are in the order of the scores.
+        Values and sums are in the order of the scores.
         """
         return np.take_along_axis(np.cumsum(values, axis=-1), self.last, axis=-1)
 
     def reached_and_tied(self, values: Floats) -> tuple[Floats, Floats]:
-        """Return `reached`, and the (…, n) sums over each row's group of tied rows."""
+        """Return `reached`, and for each row the sum over all rows with the same score, (…, n)."""
         sums = np.cumsum(values, axis=-1)
         reached = np.take_along_axis(sums, self.last, axis=-1)
         above = np.take_along_axis(sums, np.maximum(self.first - 1, 0), axis=-1)
@@ -97,9 +96,9 @@ class Ranking:
     def auroc(self, chance: Floats) -> tuple[Floats, Floats]:
         """Return the AUROC (…), 0 to 1, and each row's influence, from (…, n) probabilities.
 
-        The AUROC is 0.5 if one class has no probability. The (…, n) influence is the first-order change,
-        times n, if a row counted once more: its standard deviation over √n is the standard error for rows
-        drawn at random.
+        The AUROC is 0.5 if one class has the probability 0 in all rows. The (…, n) influence of a row is n
+        times the change of the AUROC, to first order, if the row were added once more. The standard deviation
+        of the influences, divided by √n, is the standard error over random rows.
         """
         p = self.sorted(chance)
         parts = _Pairs(self, p)
@@ -111,7 +110,7 @@ class Ranking:
         return parts.value, self.back(influence)
 
     def average_precision(self, chance: Floats) -> tuple[Floats, Floats]:
-        """Return the average precision and each row's influence, like `auroc`; 0 without positives."""
+        """Return the average precision (…) and each row's influence (…, n); 0 without positives."""
         p = self.sorted(chance)
         positives = p.sum(axis=-1)[..., None]
         rows, n = self.rows, p.shape[-1]
@@ -125,7 +124,7 @@ class Ranking:
         return value[..., 0], self.back(influence)
 
     def auroc_slope(self, chance: Floats) -> Floats:
-        """Return the (…, n) derivative of the AUROC with respect to each row's probability, or 0.
+        """Return the (…, n) derivative of the AUROC with respect to each row's probability.
 
         The derivative is 0 if the AUROC is undefined.
         """
@@ -142,7 +141,7 @@ class Ranking:
         return self.back(self.sorted_precision_slope(p)[1])
 
     def sorted_precision_slope(self, p: Floats) -> tuple[Floats, Floats]:
-        """Return the average precision and its slope; both arrays are in the order of the scores."""
+        """Return the average precision (…) and its derivative (…, n), rows in the order of the scores."""
         positives, rows = p.sum(axis=-1)[..., None], self.rows
         total = np.maximum(positives, _TINY)
         share, reached = p / rows, self.reached(p)
@@ -152,7 +151,7 @@ class Ranking:
         return np.clip(value[..., 0], 0.0, 1.0), slope
 
     def sorted_auroc_slope(self, p: Floats) -> tuple[Floats, Floats]:
-        """Return the AUROC and its slope; both arrays are in the order of the scores."""
+        """Return the AUROC (…) and its derivative (…, n), rows in the order of the scores."""
         parts = _Pairs(self, p)
         return parts.value, parts.slope(p)
 
@@ -163,9 +162,10 @@ class Ranking:
         return passing
 
     def drawn_auroc(self, positive: Bools) -> Floats:
-        """Return the (draws,) AUROC of drawn labels (draws, n) of one window, in the order of the scores.
+        """Return the (draws,) AUROCs of one window for random labels.
 
-        The AUROC is NaN for a draw with only one class.
+        `positive` has the shape (draws, n), with the rows in the order of the scores. The AUROC is NaN for a
+        draw with only one class.
         """
         rows = positive.shape[1]
         midrank = rows - 1 - (self.first + self.last) / 2
@@ -177,7 +177,7 @@ class Ranking:
         return values
 
     def drawn_average_precision(self, positive: Bools) -> Floats:
-        """Return the (draws,) average precision of drawn labels; NaN for a draw without a positive."""
+        """Return the (draws,) average precisions for random labels; NaN for draws without positives."""
         draws, rows = positive.shape
         count = np.count_nonzero(positive, axis=1)
         if int(count.sum()) > _FEW_POSITIVES * positive.size:

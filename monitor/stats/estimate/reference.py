@@ -1,4 +1,4 @@
-"""The base class of estimators that are fitted on labelled confidences, with their checks and interval."""
+"""The base class of accuracy estimators that are fitted on a labelled reference, and their common checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from monitor.stats.estimate.poisson_binomial import checked_level, checked_proba
 class ReferenceEstimator(ABC):
     """An estimator of the accuracy that is fitted on the confidences of a labelled reference.
 
-    A subclass is a frozen dataclass of the numbers that the fit gives, of which a store keeps a copy.
+    A subclass is a frozen dataclass. Its fields are the fitted numbers, which the stored state contains.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class ReferenceEstimator(ABC):
     @classmethod
     @abstractmethod
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> Self:
-        """Fit the numbers on confidences (n,) and the correctness (n,) of each prediction.
+        """Return the estimator, fitted on confidences (n,) and on whether each prediction was right (n,).
 
         Raises
         ------
@@ -58,7 +58,7 @@ class ReferenceEstimator(ABC):
 
 
 def checked_reference(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
-    """Return confidences and outcomes (1.0 if right) of the same rows, at least one, or raise ValueError."""
+    """Return confidences and outcomes (1.0 if right) of n ≥ 1 rows, or raise a ValueError."""
     confidences = checked_probabilities(confidence, 1, "confidence")
     outcomes = np.asarray(correct)
     if outcomes.shape != confidences.shape:
@@ -73,10 +73,10 @@ def checked_reference(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats
 
 
 def binomial_estimate(value: float, n: int, level: float) -> Result:
-    """Return an accuracy with the central quantiles of n trials that all have this probability.
+    """Return an accuracy with the central quantiles of a binomial distribution of n trials.
 
-    Trials with unequal probabilities vary less around the same mean (Hoeffding), so the interval is wide
-    enough if the value is the mean probability.
+    `value` is the probability of each trial. Trials with unequal probabilities and this mean vary less
+    (Hoeffding), so the interval is wide enough for them too.
     """
     checked_level(level)
     if n == 0:

@@ -1,4 +1,4 @@
-"""The response of a window's metric to errors that all its rows, or several windows, share."""
+"""The response of a window's metric to errors that all its rows, or the rows of several windows, share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from monitor.base.records import Floats, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exposure:
-    """The first-order response of a metric to errors that the rows of one or several windows share.
+    """The first-order response of a metric to errors that the rows of one or several windows have in common.
 
-    All fields but `model` add up over windows. A metric of several windows together is, to first order, the
-    mean of the windows' metrics weighted by `weight`.
+    To pool windows, all fields except `model` are summed: to first order, the pooled metric is the mean of
+    the windows' metrics, weighted by `weight`.
 
     Parameters
     ----------
@@ -25,14 +25,15 @@ class Exposure:
         The window's weight: rows, or the expected denominator of a ratio.
     rows : int
     along : (r,) float64
-        `weight` times the change along each direction of the calibration's error.
+        `weight` times the change of the metric along each of the r directions of the calibration's error
+        (`Predictive.directions`).
     moved, information : (strata,) float64
-        For the rows of each predicted class, `weight` times the change of the metric by a bias of one logit,
-        and the information, which is the sum of c(1 − c) over the confidences c. A single entry means a
-        common bias of all rows, as for the accuracy.
+        For the rows of each stratum (predicted class): `weight` times the change of the metric by a bias of
+        one logit, and the information, the sum of c(1 − c) over the confidences c. A single entry means one
+        bias for all rows, as for the accuracy.
     lean : float
-        `weight` times the metric's excess from the calibration's error alone: an `ece` is a mean of absolute
-        values, which errors of either sign raise.
+        `weight` times the bias of the metric from the calibration's error. An `ece` has such a bias: it is a
+        mean of absolute values, which errors of either sign increase.
     """
 
     model: int
@@ -45,13 +46,13 @@ class Exposure:
 
 
 class SharedError(NamedTuple):
-    """The variance and the mean of the error of a metric that its rows share, in the metric's unit.
+    """The variance and the mean of a metric's error that its rows have in common, in the metric's unit.
 
     Parameters
     ----------
     variance : float
     shift : float
-        The mean of the error according to labels; 0 without labels. The interval is wider on the side of its
+        The mean of the error according to labels; 0 without labels. It widens the interval on the side of its
         sign.
     """
 
@@ -60,9 +61,10 @@ class SharedError(NamedTuple):
 
 
 def by_confidence(scores: Floats, predicted: Ints, column: int | Ints) -> Floats:
-    """Return the (…, n) derivative of each row's class probability with respect to its confidence.
+    """Return the (…, n) derivative of a class's probability with respect to each row's confidence.
 
-    A larger confidence makes all other classes less probable, each in proportion to its probability.
+    The confidence is the probability of the predicted class. If it rises, the probabilities of all other
+    classes fall in proportion.
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ def by_confidence(scores: Floats, predicted: Ints, column: int | Ints) -> Floats
 
 
 def of_class(scores: Floats, column: int | Ints) -> Floats:
-    """Return each row's probability of a class, (…, n)."""
+    """Return the (…, n) probabilities of a class, or of a class for each row, from (…, n, K) scores."""
     if isinstance(column, int):
         return scores[..., column]
     return np.take_along_axis(scores, column[..., None], axis=-1)[..., 0]

@@ -1,9 +1,9 @@
-"""The variance of a model's accuracy between windows beyond chance, from its reference in time order.
+"""The variance of a model's accuracy between windows beyond chance, from a reference in time order.
 
-Let c be the calibrated confidences of n rows. If the model is calibrated and nothing else moves, the number
-of right rows has the mean `Σ c` and the standard deviation `√I`, with the information `I = Σ c(1 − c)`. Let
-`R = Σ (right − c)` over a block of neighbouring rows of the reference. Other movement shows in R: a bias of b
-logits common to a block adds `I·b` to it. So, for blocks of m rows,
+Let c be the calibrated confidences of n rows. If the confidences are right, the number of right answers has
+the mean `Σ c` and the standard deviation `√I`, with the information `I = Σ c(1 − c)`. Let `R = Σ (right − c)`
+over a block of neighbouring rows of the reference. A bias of b logits that the rows of a block have in common
+adds `I·b` to R. So, for blocks of m rows,
 
     E[R² / I] = 1 + I / I_rest + x₀ + I · Σ t_l [ρ_m(l) + ρ_rest(l)]
 
@@ -11,21 +11,21 @@ where the `rest` are the rows on which the block's confidences were calibrated. 
 
 * 1 is chance.
 * I / I_rest is the error of that calibration.
-* x₀ is an over-dispersion of all blocks of any length: neighbours are right or wrong together.
-* t_l is the variance of biases that last for about l rows, as they act in the block and in the `rest`. Their
-  correlation falls exponentially over l rows, and the mean over n rows keeps the share
-  ρ_n(l) = 2 (x − 1 + e⁻ˣ) / x² of their variance, with x = n / l.
+* x₀ is an over-dispersion, the same for blocks of any length: neighbouring rows are right or wrong together.
+* t_l is the variance of biases that last for about l rows, in the block and in the `rest`. Their
+  autocorrelation falls exponentially over l rows. The mean over n rows retains the fraction ρ_n(l) = 2 (x − 1
+  + e⁻ˣ) / x² of their variance, with x = n / l.
 
 The left side is measured for blocks of 25, 50, 100 … rows. The blocks lie inside contiguous folds, and each
-fold is calibrated by a fit on the other folds. Non-negative least squares give x₀ and the t_l, where each
-length of block has the weight of its number of blocks.
+fold is calibrated by a fit on the other folds. Non-negative least squares, weighted by the number of blocks
+of each length, give x₀ and the t_l.
 
-Biases slower than a quarter of the reference are hardly distinct from its mean, so this underestimates 1/f
-drift. The contrasts of neighbouring blocks (`monitor.stats.estimate.drift_spectrum`) show more of it. From a
-reference of 10,000 rows on, the larger of both variances counts.
+Biases that last longer than a quarter of the reference can hardly be distinguished from its mean, so this
+method underestimates 1/f drift. Differences of neighbouring blocks (`monitor.stats.estimate.drift_spectrum`)
+show more of it. For references of 10,000 rows or more, the larger one of the two variances is used.
 
-The result misleads if the reference does not show the future: a trend that begins later is in no reference.
-Sampling noise gives some variance even without any: intervals of stable streams are a little too wide.
+The result misleads if drift begins after the reference. Because of sampling noise, the variance is above 0
+even for stable streams, so their intervals are a little too wide.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ FEWEST_BLOCKS = 4
 
 @lru_cache(maxsize=4096)
 def remembered(n: float, length: float) -> float:
-    """Return the share of a bias's variance that the mean over n rows keeps.
+    """Return the fraction of a bias's variance that remains in the mean over n rows.
 
-    The bias changes over about `length` rows: the share is near 1 for n far below `length`, and falls as n
+    The bias lasts for about `length` rows. The fraction is near 1 for n far below `length`, and falls as n
     grows.
 
     Examples
@@ -86,13 +86,14 @@ class Components:
     Parameters
     ----------
     dispersion : float
-        The over-dispersion x₀ of the module, 0 or more, without a unit.
+        The over-dispersion x₀ (see the module), 0 or more, without a unit.
     variances : tuple of (float, float)
-        The number of rows over which a bias lasts, and the variance of such biases, 0 or more.
+        Pairs of a number of rows for which a bias lasts, and the variance of such biases in logits², 0 or
+        more.
     rows : int
         Rows of the reference.
     spectrum : Spectrum or None
-        A second estimate of the variance, from contrasts of neighbouring blocks; None if it is not used.
+        A second estimate of the variance, from differences of neighbouring blocks; None if it is not used.
 
     Examples
     --------
@@ -108,31 +109,31 @@ class Components:
     def of_bias(self, n: int, information: float) -> float:
         """Return the variance of the mean bias of a later window, in logits².
 
-        If there are two estimates, by components and by contrasts of neighbouring blocks, the result is the
-        larger estimate.
+        The result is the larger one of two estimates if there is a `spectrum`.
 
         Parameters
         ----------
         n : int
             Rows of the window.
         information : float
-            I of the window, the sum of c(1 − c) over its confidences c. At 0, the dispersion does not count.
+            I of the window, the sum of c(1 − c) over its confidences c. If it is 0, the over-dispersion is
+            ignored.
         """
         variance = self._moving(n, information) + self._lasting()
         contrasts = self.spectrum
         return variance if contrasts is None else max(variance, contrasts.moving(n) + contrasts.beyond)
 
     def moving(self, n: int, information: float) -> float:
-        """Return the part of `of_bias` that differs between windows.
+        """Return the part of `of_bias` that differs between windows, in logits².
 
-        Labels of other windows do not reduce it. The parameters are those of `of_bias`.
+        Labels of other windows cannot reduce this part. The parameters are those of `of_bias`.
         """
         variance = self._moving(n, information)
         return variance if self.spectrum is None else max(variance, self.spectrum.moving(n))
 
     @property
     def lasting(self) -> float:
-        """The part of `of_bias` that all later windows share: the error of the reference's own mean."""
+        """The part of `of_bias` that all later windows share, in logits²: the error of the reference mean."""
         return self._lasting() if self.spectrum is None else max(self._lasting(), self.spectrum.beyond)
 
     def _moving(self, n: int, information: float) -> float:
@@ -150,26 +151,28 @@ def variance_components(
     among: Ints | None = None,
     lasting: bool = False,
 ) -> Components | None:
-    """Return the variance components fitted to a reference in order of time.
+    """Return the variance components of a labelled reference in time order.
 
     Parameters
     ----------
     folded : mapping of int to (N,) float64
-        By number of folds, the confidences of all rows, each contiguous fold calibrated by the others:
-        `monitor.stats.calibration.base.cross_fit_in_time`.
+        For each number of folds, the confidences of all rows, where each contiguous fold is calibrated by a
+        fit on the others (`monitor.stats.calibration.base.cross_fit_in_time`).
     right : (N,) bool
     where : (N,) bool, optional
-        Rows whose errors count; the others (of another predicted class) only take up time. By default all.
+        Rows whose errors count; by default all. Other rows, such as those of other predicted classes, keep
+        their place in time but count as 0.
     among : (m,) int64, optional
-        The rows of a group, rising: blocks consist of them, and the result is for windows of the group.
+        The indices of a group's rows, increasing. Blocks then consist of these rows, and the result is for
+        windows of the group.
     lasting : bool
-        Whether a bias may last for ever: without a calibration, or with one that was not fitted on the rows
-        of this group. The square of such a bias counts as a variance.
+        Whether a bias may last for ever: set it without a calibration, or for a group with the calibration of
+        the whole model. The square of such a bias counts as a variance.
 
     Returns
     -------
     Components or None
-        None if no length has enough blocks.
+        None if the reference has too few blocks of every length.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Distributions and intervals widened by an added normal variance."""
+"""Distributions and intervals, widened by a normal error of a given variance."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _DEVIATIONS = 8.0  # of the normal that are computed: 1e-15 of its mass is beyon
 
 
 def widened(pmf: TrimmedPmf, variance: float) -> TrimmedPmf:
-    """Return the distribution of a count convolved with a normal of mean 0 and `variance` ≥ 0 (counts²).
+    """Return the distribution of a count plus a normal error with mean 0 and this variance (counts²).
 
-    Mass beyond 0 or n moves to that end.
+    Probability below 0 moves to 0, and probability above n moves to n.
 
     Examples
     --------
@@ -59,11 +59,11 @@ def _half_squares(size: int) -> Floats:
 
 
 def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
-    """Return the mid-p limits of a count: the lowest and the highest count in the central interval.
+    """Return the mid-p limits of a count: the lowest and highest count in the central interval.
 
-    A count is in the interval if its mid-p value, P(lower count) + P(this count) / 2, lies in the central
-    part of this level. Exact limits cover at least the level. Mid-p limits cover about the level, because
-    only half of the mass of the count at either end is counted as covered.
+    A count is in the interval if its mid-p value, P(lower count) + P(this count) / 2, lies from (1 − level)/2
+    to (1 + level)/2. The coverage of exact limits is at least the level. The coverage of mid-p limits is
+    about the level.
 
     Examples
     --------
@@ -82,14 +82,13 @@ def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
 def widened_interval(
     value: float, lower: float, upper: float, variance: float, level: float, shift: float = 0.0
 ) -> tuple[float, float]:
-    """Return the ends of an interval with an added normal variance.
+    """Return the ends of an interval after a normal error of this variance is added.
 
-    On each side the half-width becomes √(half-width² + z² variance), which is exact for a normal distribution
-    and keeps the skew of any other. On the side of the sign of `shift`, the square of `shift` is added to the
-    variance. Each end stays between 0 and 1, on its side of the value.
+    On each side the half-width becomes √(half-width² + z² variance). This is exact for a normal distribution,
+    and keeps the skew of any other. On the side of the sign of `shift`, its square is added to the variance.
+    Each end stays within 0 and 1, on its side of the value.
 
-    All arguments are from 0 to 1, except `variance` ≥ 0 and `shift`, which has a sign; `level` is the level
-    of the interval.
+    `value`, `lower`, `upper` and `level` are from 0 to 1; `variance` is 0 or more, and `shift` has a sign.
 
     Examples
     --------
