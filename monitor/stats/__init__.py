@@ -1,1 +1,1 @@
-"""Pure algorithms from arrays to estimates, independent of the configuration and of the agent."""
+"""Statistical algorithms on arrays, independent of the configuration and of the agent."""

@@ -34,7 +34,7 @@ _NOTHING = (0.0,) * len(BIN_NAMES)
 
 
 def bins_of(confidence: Floats) -> NDArray[np.intp]:
-    """Return the index in `BIN_NAMES` of each confidence's bin; confidences (n,) from 0 to 1.
+    """Return the index in `BIN_NAMES` of the bin of each confidence, from (n,) confidences of 0 to 1.
 
     Examples
     --------
@@ -47,12 +47,12 @@ def bins_of(confidence: Floats) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceHistogram:
-    """A histogram of answers by confidence, with the sum of all confidences.
+    """The number of answers in each bin of confidence, and the sum of all confidences.
 
     Parameters
     ----------
     counts : tuple of int
-        Answers in each bin of `BIN_NAMES`; not cumulative.
+        Number of answers in each bin of `BIN_NAMES`; not cumulative.
     total : float
         Sum of the confidences.
 
@@ -67,25 +67,26 @@ class ConfidenceHistogram:
     total: float = 0.0
 
     def plus(self, confidence: Floats) -> ConfidenceHistogram:
-        """Return the histogram with further answers' confidences, (n,) float64."""
+        """Return the histogram after adding (n,) confidences of further answers."""
         more = np.bincount(bins_of(confidence), minlength=len(BIN_NAMES))
         return ConfidenceHistogram(_sums(self.counts, more), self.total + float(confidence.sum()))
 
     def cumulative(self) -> tuple[int, ...]:
-        """Return the number of confidences up to each bin's end; the last number counts all confidences."""
+        """Return the number of answers up to the end of each bin, and last the number of all answers."""
         return tuple(accumulate(self.counts))
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCurve:
-    """Labelled answers by confidence: the numbers of a reliability diagram.
+    """The counts of a reliability diagram: labelled and correct answers by bin of confidence.
 
-    If the confidences are right, the share of correct answers in a bin is the bin's mean confidence, up to
-    chance: with n labelled answers its standard error is √(p (1 − p) / n), 4 points at p = 0.8 and n = 100.
+    If the confidences are right, the share of correct answers in a bin equals the bin's mean confidence, up
+    to chance. With n labelled answers its standard error is √(p (1 − p) / n): 4 percentage points at p = 0.8
+    and n = 100.
 
-    The curve misleads if rows are chosen for labelling because their answer was wrong (labels from
-    complaints): then every bin looks worse than it is. A choice by the score alone does no harm, as bins are
-    compared with their own confidences.
+    The curve misleads if answers are labelled because they were wrong (labels from complaints): then every
+    bin looks worse than it is. A choice by the score alone does no harm, because each bin is compared with
+    its mean confidence.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ class CalibrationCurve:
     confidence: tuple[float, ...] = _NOTHING
 
     def plus(self, confidence: Floats, right: NDArray[np.bool_]) -> CalibrationCurve:
-        """Return the curve with further labelled answers: confidences, (n,) float64, and outcomes."""
+        """Return the curve after adding labelled answers: (n,) confidences, and whether each was right."""
         bins, most = bins_of(confidence), len(BIN_NAMES)
         rounded = np.rint(confidence / _SUM_STEP) * _SUM_STEP
         return CalibrationCurve(
@@ -121,14 +122,14 @@ class CalibrationCurve:
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
-        """One point for each bin that has a labelled answer."""
+        """The bins that have a labelled answer, one point each."""
         columns = zip(BIN_NAMES, self.labelled, self.correct, self.confidence, strict=True)
         return tuple(CurvePoint(name, n, k, total / n) for name, n, k, total in columns if n)
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One bin of a calibration curve: its name in `BIN_NAMES`, its counts, its mean confidence."""
+    """One bin of a calibration curve: its name in `BIN_NAMES`, its counts and its mean confidence."""
 
     name: str
     labelled: int
@@ -143,16 +144,16 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Distributions:
-    """The distributions of one model's confidences.
+    """The distributions of one model's confidences, and its calibration curves.
 
     Parameters
     ----------
     confidence : ConfidenceHistogram
-        The distribution over answers in closed windows, since the start.
+        The histogram over all answers in closed windows.
     curve : CalibrationCurve
-        The curve over labelled answers, since the start.
+        The curve over all labelled answers.
     current : CalibrationCurve
-        The curve over labelled answers of the present version, under the present calibration.
+        The curve over labelled answers of the current model version, with the current calibration.
     """
 
     confidence: ConfidenceHistogram = field(default_factory=ConfidenceHistogram)

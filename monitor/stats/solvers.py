@@ -1,7 +1,7 @@
-"""Functions of `scipy.optimize`, `scipy.fft` and `scipy.signal` that each start needs, without their imports.
+"""Copies of functions of `scipy.optimize`, `scipy.fft` and `scipy.signal`, to avoid slow imports.
 
-The import of `scipy.optimize` took a sixth of the time to start. The import of `scipy.signal`, at the first
-window, took as long as the whole start.
+The import of `scipy.optimize` took a sixth of the agent's time to start. The import of `scipy.signal`, at the
+first window, took as long as the whole start.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MOST_STEPS = 100
 def brentq(f: Callable[[float], float], start: float, end: float, xtol: float = 2e-12) -> float:
     """Return a zero of a continuous function with different signs at both ends, by Brent's method.
 
-    The steps are those of `scipy.optimize.brentq`. The zero is exact to `xtol`, apart from rounding. Raises a
-    ValueError if the signs are the same.
+    The steps are those of `scipy.optimize.brentq`. The error is at most `xtol`, apart from rounding. If both
+    ends have the same sign, a ValueError is raised.
 
     References
     ----------
@@ -74,9 +74,9 @@ def _interpolated(before: tuple[float, float], at: tuple[float, float], other: t
 
 
 def non_negative_least_squares(a: Floats, b: Floats) -> Floats:
-    """Return the (n,) x ≥ 0 with the least ``‖a x − b‖`` for an (m, n) `a`.
+    """Return the (n,) vector x ≥ 0 that minimises ``‖a x − b‖`` for an (m, n) matrix `a`.
 
-    The method is Lawson and Hanson's active sets.
+    The method is Lawson and Hanson's active-set algorithm.
 
     References
     ----------
@@ -114,7 +114,7 @@ def _least_squares(a: Floats, b: Floats, free: NDArray[np.bool_]) -> Floats:
 def fast_length(least: int) -> int:
     """Return the smallest product of powers of 2, 3 and 5 that is at least `least`.
 
-    Transforms of that length are fast. The result equals `scipy.fft.next_fast_len(least, real=True)`.
+    Fourier transforms of that length are fast. The result equals `scipy.fft.next_fast_len(least, real=True)`.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def fast_length(least: int) -> int:
 
 
 def convolve(a: Floats, b: Floats) -> Floats:
-    """Return the whole convolution of two vectors by transforms, like `scipy.signal.fftconvolve`.
+    """Return the full convolution of two vectors by Fourier transforms, like `scipy.signal.fftconvolve`.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Features of the answers: their counts, health and drift, and the split of a change over them."""
+"""Features of the answers: counts of their values, health, drift, and their contributions to a change."""

@@ -1,10 +1,10 @@
-"""The distance between the distributions of a feature in the reference and in a window, from counts.
+"""Distances between the distributions of a feature in the reference and in a window, from counts.
 
-All statistics come from two arrays of counts over the same cells, such as bins of a number, categories of a
-text, and the missing values. A fixed threshold of a distance, such as 0.1 for the population stability index
-(PSI), does not suit all windows: without drift, the PSI of 10 equal bins exceeds 0.1 in a third of windows
-of 100 rows, and windows of 1,000 rows exceed 0.033 once in a thousand. So each distance has the threshold
-that belongs to the numbers of rows and cells.
+All statistics are computed from two arrays of counts over the same cells: bins of a number, categories of a
+text, and missing values. A fixed threshold of a distance, such as 0.1 for the population stability index
+(PSI), does not suit all windows. Without drift, the PSI of 10 equal bins exceeds 0.1 in a third of windows of
+100 rows, but exceeds 0.033 in only one of a thousand windows of 1,000 rows. So the threshold of each distance
+depends on the numbers of rows and cells.
 
 Without drift, with N rows of the reference, n rows of the window and B cells, X a χ² variable with B − 1
 degrees of freedom,
@@ -13,13 +13,13 @@ degrees of freedom,
 * the PSI has that of (1/n + 1/N)·X,
 * the Jensen–Shannon divergence in bits has that of (1/n + 1/N)·X / (8 ln 2).
 
-The law holds for large counts. So cells with fewer than `FEWEST_EXPECTED` expected rows are joined,
-Williams's factor corrects G, and the shares in both distances are those of the counts plus a half, without
-which the PSI would be infinite where one side has no rows.
+These distributions hold for large counts. So cells with fewer than `FEWEST_EXPECTED` expected rows are
+joined, and Williams's factor corrects G. In both distances, one half is added to each count; otherwise the
+PSI would be infinite if one side has no rows in a cell.
 
-A small p-value says that the distribution differs, not that the difference matters: with many rows each
-feature differs. The distances say how large a difference is; `monitor.stats.features.split` says how much of
-a change of the estimate it carries.
+A small p-value shows that the distribution differs, not that the difference matters: with many rows, every
+feature differs. The distances show how large a difference is. `monitor.stats.features.split` computes how
+much of a change of the estimate it explains.
 
 References
 ----------
@@ -60,18 +60,18 @@ FALSE_DISCOVERIES = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The distances between two samples of a feature.
+    """The distances between two samples of a feature, with their thresholds.
 
     Parameters
     ----------
     p_value : float
-        Probability of a larger G without drift; 1 where the rows are too few for two cells.
+        Probability of a larger G without drift; 1 if there are too few rows for two cells.
     psi : float
         Population stability index in nats.
     psi_threshold : float
-        The value that the index exceeds with the probability of the level without drift.
+        Without drift, `psi` exceeds this value with the probability `level` of the function `drift`.
     distance : float
-        Jensen–Shannon distance, the root of the divergence in bits, 0 to 1.
+        Jensen–Shannon distance: the square root of the divergence in bits, 0 to 1.
     distance_threshold : float
     """
 
@@ -90,7 +90,7 @@ def drift(before: Ints, now: Ints, level: float = LEVEL) -> Drift:
     before, now : (B,) int64
         Rows in each cell, in the reference and in the window.
     level : float
-        The probability that one distance exceeds its threshold without drift, above 0 and below 1.
+        The probability with which each distance exceeds its threshold without drift, above 0 and below 1.
 
     Raises
     ------
@@ -131,10 +131,10 @@ def drift(before: Ints, now: Ints, level: float = LEVEL) -> Drift:
 
 
 def discoveries(p_values: Floats, level: float = FALSE_DISCOVERIES) -> NDArray[np.bool_]:
-    """Return which of the features of a window have drifted, by the procedure of Benjamini and Hochberg.
+    """Return a mask (F,) of the features that have drifted, by the procedure of Benjamini and Hochberg.
 
-    The share of false discoveries among all is at most `level` on average if the p-values are independent or
-    positively dependent.
+    The expected share of false discoveries among all discoveries is at most `level` if the p-values are
+    independent or positively dependent.
 
     Parameters
     ----------
@@ -158,10 +158,10 @@ def discoveries(p_values: Floats, level: float = FALSE_DISCOVERIES) -> NDArray[n
 
 
 def median_shift(edges: Floats, before: Ints, now: Ints) -> float | None:
-    """Return the shift of a number's median in interquartile ranges of the reference.
+    """Return the shift of a number's median, in interquartile ranges of the reference.
 
-    Quantiles are interpolated within a bin. A median beyond the outermost edges counts as at the edge, so
-    that the shift is then a lower bound.
+    Quantiles are interpolated within a bin. A median beyond the outermost edges is set to the edge, so the
+    true shift may then be larger.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def median_shift(edges: Floats, before: Ints, now: Ints) -> float | None:
     Returns
     -------
     float or None
-        None if a side has no rows, or if the interquartile range of the reference is 0.
+        None if the reference or the window has no rows, or if the interquartile range of the reference is 0.
 
     Examples
     --------

@@ -1,31 +1,32 @@
-"""Tests whether a feature is broken: far more often missing or beyond the reference, or constant.
+"""Tests for broken features: often missing, often beyond the reference, or constant.
 
-A feature that is lost changes the answers of a model without a trace in its confidences. The share of rows
-that lack it shows the loss in the first window, before any label.
+If a feature is lost, a model's answers change, but its confidences may not show this. The share of rows
+without the feature shows the loss in the first window, before any label.
 
-**Rates.** The rate of missing values is compared with that of the reference. The rate of values beyond the
-reference is compared with the rate at which values of the reference's later half lie beyond its earlier half,
-in order of time: it allows for rare values and slow trends. A feature is broken if a rate
+**Rates.** The rate of missing values is compared with that of the reference. A value is beyond the reference
+if it is outside its range or a new category. The rate of such values is compared with the rate in the
+reference itself: the share of values in its later half that lie beyond its earlier half. So rare values and
+slow trends are normal. A feature is broken if a rate
 
-* is higher by an exact test of two rates (Fisher's, conditional on their sum), at the `level`,
+* is significantly higher by Fisher's exact test at the `level`,
 * is higher by `LEAST_RISE`, and
-* is higher than in any stretch of the reference of a window's length, because rates vary more over time than
-  independent rows do.
+* is higher than in every part of the reference of a window's length, because rates vary more over time than
+  those of independent rows.
 
-It is normal again once the rise is less than half of that, or the rate no higher than in a stretch of the
-reference.
+The feature is no longer broken if the rate rises by less than half of `LEAST_RISE`, or is no higher than in
+such a part of the reference.
 
-**A constant.** A feature is broken if all of a window's rows have the same value, if independent rows would
-have it with a probability of at most the `level`, and if the window is more than `_RUNS` times longer than
-the longest run of equal values in the reference.
+**A constant.** A feature is broken if three conditions hold. All of a window's rows have the same value. For
+independent rows, this has a probability of at most the `level`. The window is more than `_RUNS` times longer
+than the longest run of equal values in the reference.
 
-**Drift.** A number that always rises or falls (a date, an id) leaves the range of any reference. Therefore
-only missing values break a number whose rank correlation with time is 0.9 or more. A feature with
-more than half of the later values beyond the earlier ones (such as an id as a text) is not tested for values
-beyond the reference either.
+**Drift.** A number that always rises or falls (a date, an id) leaves the range of any reference. So for a
+number whose rank correlation with time is 0.9 or more, only missing values are tested. Values beyond the
+reference are not tested either if more than half of the reference's later values lie beyond its earlier half
+(such as an id as a text).
 
-The tests mislead if a new category or a wider range is what the world has become: the feature counts as
-broken until the model has another reference.
+The tests mislead if a new category or a wider range is correct: the feature counts as broken until the model
+has another reference.
 
 References
 ----------
@@ -66,9 +67,9 @@ _MOST_OUTSIDE = 0.5
 
 
 class Fault(NamedTuple):
-    """A way in which a feature is broken in a window.
+    """A fault of a feature in a window.
 
-    `ratio` is the share of rows concerned, and `expected` is that share according to the reference.
+    `ratio` is the share of rows with the fault, and `expected` is that share in the reference.
     """
 
     kind: FaultKind
@@ -77,9 +78,10 @@ class Fault(NamedTuple):
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """A rate in the reference: `count` of `rows`.
+    """The rate of an event in the reference, such as a missing value: `count` of `rows`.
 
-    `worst` is the largest share in any stretch of a window's length.
+    The reference is cut into parts of a window's length; `worst` is the largest share of the event in one
+    part.
     """
 
     count: int
@@ -88,19 +90,22 @@ class Rate(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """The share of the rows."""
+        """The share of rows with the event."""
         return self.count / self.rows if self.rows else 0.0
 
     @classmethod
     def from_rows(cls, concerned: NDArray[np.bool_], length: int) -> Rate:
-        """Return the rate of the rows concerned, in order of time, with stretches of this length."""
+        """Return the rate of an event from a mask of rows in time order; parts have `length` rows."""
         count, rows = int(concerned.sum()), len(concerned)
         stretches = rows // length
         worst = concerned[: stretches * length].reshape(stretches, length).mean(axis=1).max(initial=0.0)
         return cls(count, rows, float(worst))
 
     def exceeded(self, count: int, rows: int, level: float, broken: bool) -> bool:
-        """Return whether `count` of `rows` is too many; less is too many while the feature is `broken`."""
+        """Return whether `count` of `rows` is significantly too many.
+
+        While the feature is already `broken`, a smaller excess suffices, and no test is made.
+        """
         ratio = count / rows
         rise = LEAST_RISE / 2 if broken else LEAST_RISE
         if ratio < self.ratio + rise or ratio <= self.worst:
@@ -109,16 +114,17 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 def rate_p_value(count: int, rows: int, count_before: int, rows_before: int) -> float:
-    """Return the p-value of Fisher's exact test that a rate is higher than an earlier one.
+    """Return the p-value of Fisher's exact test that a rate is higher than an earlier rate.
 
-    The p-value is the probability that, of `rows` rows drawn from all, at least `count` are concerned.
+    The p-value is the probability that `rows` rows, drawn at random from all rows, contain the event at least
+    `count` times.
 
     Parameters
     ----------
     count, rows : int
-        The number of rows concerned, of how many.
+        The number of rows with the event, and of all rows.
     count_before, rows_before : int
-        The same of the earlier rate.
+        The same numbers for the earlier rate.
 
     Examples
     --------
@@ -143,15 +149,16 @@ def _log_choices(n: float, k: Floats) -> Floats:
 
 
 class FeatureNorm(msgspec.Struct, frozen=True):
-    """The reference's rates of one feature, with which windows are compared.
+    """The rates of one feature in the reference, with which windows are compared.
 
     Parameters
     ----------
     kind : {"number", "text"}
     missing : Rate
-        The rate of rows without the feature.
+        The rate of missing values.
     outside : Rate or None
-        The rate of values of the later half beyond the earlier half; None for a feature that drifts.
+        The rate at which values of the reference's later half lie beyond its earlier half. None if this is
+        not tested: see the module.
     longest_run : int
         The largest number of equal values in a row.
     largest_share : float
@@ -172,7 +179,7 @@ class FeatureNorm(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_values(cls, kind: FeatureKind, values: Floats, window_rows: int, step: int = 1) -> FeatureNorm:
-        """Return the rates of a feature.
+        """Return the rates of a feature from its values in the reference.
 
         Parameters
         ----------
@@ -182,7 +189,7 @@ class FeatureNorm(msgspec.Struct, frozen=True):
         window_rows : int
             The number of rows of a full window.
         step : int
-            The number of rows of the stream for each of these rows, if these are every `step`-th.
+            If `values` has only every `step`-th row of the stream, this step.
         """
         length = max(window_rows // step, 1)
         known = np.isfinite(values)
@@ -202,12 +209,12 @@ class FeatureNorm(msgspec.Struct, frozen=True):
     def faults(
         self, counts: Ints, constant: bool, level: float, broken: Collection[FaultKind] = ()
     ) -> tuple[Fault, ...]:
-        """Return the ways in which the feature is broken in a window.
+        """Return the faults of the feature in a window; empty if it is not broken.
 
         Parameters
         ----------
         counts : (WIDTH,) int64
-            The window's counts in the reference's table.
+            The window's counts: a result of `FeatureTable.count`.
         constant : bool
             Whether all values of the window that are not missing are equal.
         level : float
@@ -273,14 +280,14 @@ def _longest_run(values: Floats) -> int:
 
 
 def health_level(features: int, windows_per_day: float) -> float:
-    """Return the level of each test with which chance breaks less than one feature of a task in a year.
+    """Return the level for each test with which chance breaks less than one feature of a task in a year.
 
     Parameters
     ----------
     features : int
         The number of the task's features.
     windows_per_day : float
-        The number of windows of all the task's models.
+        The number of windows of all models of the task in a day.
 
     Examples
     --------
@@ -291,7 +298,7 @@ def health_level(features: int, windows_per_day: float) -> float:
 
 
 def constant_features(features: Floats) -> NDArray[np.bool_]:
-    """Return which features have one value in all rows of (n, F) that have them, (F,) bool.
+    """Return a mask (F,) of the features whose values are equal in all rows of (n, F) that have them.
 
     Examples
     --------
@@ -309,7 +316,7 @@ def window_faults(
     level: float,
     broken: Sequence[Collection[FaultKind]],
 ) -> list[tuple[Fault, ...]]:
-    """Return the faults of each of a window's features; the parameters are those of `FeatureNorm.faults`."""
+    """Return the faults of each feature of a window; the parameters are those of `FeatureNorm.faults`."""
     return [
         norm.faults(own, bool(same), level, before)
         for norm, own, same, before in zip(norms, counts, constant, broken, strict=True)

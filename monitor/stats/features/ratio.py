@@ -1,15 +1,15 @@
-"""The ratio of the densities of a window and the reference, from their features.
+"""The ratio of the densities of features in a window and in the reference.
 
-The ratio comes from a classifier that separates the N rows of the reference from the n rows of the window. A
-row that the classifier assigns to the window with probability p has the ratio (N/n) · p / (1 − p). The
-classifier is a logistic regression with a parameter for each bin of a number (20 quantiles, and finer tails)
-and for each category, fitted by Newton's method. A normal prior keeps the parameters of neighbouring bins
-close to each other, and the parameters of categories close to 0. So with few rows, or without a shift, the
-ratio stays near 1.
+A classifier predicts whether a row belongs to the N rows of the reference or to the n rows of the window. A
+row that belongs to the window with probability p has the ratio (N/n) · p / (1 − p). The classifier is a
+logistic regression with a parameter for each bin of a number (20 quantiles, and finer tails) and for each
+category, fitted by Newton's method. A normal prior keeps the parameters of neighbouring bins close to each
+other, and the parameters of categories close to 0. So with few rows, or without a shift, the ratio stays near
+1.
 
 A model that is additive in the features misses joint shifts of two features: a change of their correlation,
-or of the numbers of one segment. So for each pair, a test compares the window's counts in a table of coarse
-bins with those of the weighted reference. The pairs that differ most (at most `_MOST_PAIRS`) get additional
+or a shift within one segment. So for each pair, a test compares the window's counts in a table of coarse bins
+with those of the weighted reference. The pairs that differ most (at most `_MOST_PAIRS`) get additional
 parameters, and the regression is fitted again.
 
 References
@@ -67,7 +67,7 @@ _CLOSE = 1e-4  # predicted gain of a step in nats; Newton's next step would gain
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureBins:
-    """The bins of one feature.
+    """The bins or categories of one feature, which have a parameter each in the regression.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class FeatureBins:
     values : float64 array
         The edges between the bins of a number, or the categories of a text, in ascending order.
     column : int64 array
-        The parameter of each bin or category.
+        The index of the parameter of each bin or category.
     coarse : int64 array
         The coarse bin of each parameter.
     low, high : float
@@ -91,7 +91,7 @@ class FeatureBins:
 
     @classmethod
     def from_values(cls, kind: FeatureKind, values: Floats) -> FeatureBins:
-        """Return the bins of a feature with these finite values in the reference."""
+        """Return the bins of a feature that has these finite values in the reference."""
         return cls._from_numbers(values) if kind == "number" else cls._from_texts(values)
 
     @classmethod
@@ -119,7 +119,7 @@ class FeatureBins:
         return len(self.coarse)
 
     def unseen(self, values: Floats) -> NDArray[np.bool_]:
-        """Return whether each of the (n,) finite values is beyond the reference."""
+        """Return a mask of the (n,) finite values that are out of range, or a new category."""
         outside: NDArray[np.bool_]
         if self.kind == "number":
             outside = (values < self.low) | (values > self.high)
@@ -143,18 +143,18 @@ class FeatureBins:
 
 
 class ParameterGroup(NamedTuple):
-    """A group of parameters of one feature or of a pair.
+    """The parameters of one feature, or of a pair of features, in the regression.
 
     Parameters
     ----------
     features : tuple of int
-        The one or two features.
+        The indices of the one or two features.
     place : (rows,) int64
-        The parameter of each row.
+        The index of the parameter of each row, within this group.
     size : int
         The number of parameters.
     prior : (size, size) float64
-        Their prior precision.
+        The prior precision matrix of the parameters.
     """
 
     features: tuple[int, ...]
@@ -163,33 +163,33 @@ class ParameterGroup(NamedTuple):
     prior: Floats
 
     def select(self, rows: Ints) -> ParameterGroup:
-        """Return the block with some of the rows."""
+        """Return the group with the rows of these indices only."""
         return self._replace(place=self.place[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratio:
-    """The fitted ratio at the N rows of the reference.
+    """The fitted ratio of densities, at the N rows of the reference.
 
     Parameters
     ----------
     blocks : tuple of ParameterGroup
-        The parameters of the features and pairs, with the places of the reference's rows.
+        The groups of parameters of features and pairs; their rows are those of the reference.
     at : (1 + P,) float64
         The intercept, and the parameters of all blocks in order.
     curvature : (1 + P, 1 + P) float64
-        Upper triangle of the second derivatives of the negative log-posterior density; the inverse is the
-        covariance of `at`.
+        Upper triangle of the second derivatives of the negative log-posterior density. The inverse of the
+        full matrix is the covariance of `at`.
     weights : (N,) float64
-        The ratio, with mean 1, truncated at √N.
+        The ratio at each row, truncated at √N and scaled to the mean 1.
     apart : float
-        The largest standardised difference of a number's mean in window and weighted reference. The unit is
-        the standard deviation pooled over window and unweighted reference.
+        The largest difference between a number's means in the window and in the weighted reference, in
+        standard deviations, pooled over window and unweighted reference.
     rows : int
         The number of the window's rows in the fit.
     moved : (F,) float64
-        The χ² distance of each feature's own distribution in the window from that in the reference, in
-        standard errors of chance, at least 0.
+        For each feature alone, the χ² distance between its distributions in the window and in the reference,
+        in standard errors of chance, at least 0.
     """
 
     blocks: tuple[ParameterGroup, ...]
@@ -201,9 +201,10 @@ class Ratio:
     moved: Floats
 
     def share(self, feature: int, block: ParameterGroup) -> float:
-        """Return the share of a block's log-ratio that belongs to one of its features.
+        """Return the share of a group's log-ratio that is attributed to one of its features.
 
-        A pair belongs to the feature whose own distribution moved more; where none moved, half to each.
+        A pair is divided between its features in proportion to how far the distribution of each moved
+        (`moved`). If neither moved, each has one half.
         """
         if len(block.features) == 1:
             return 1.0
@@ -212,25 +213,25 @@ class Ratio:
 
     @property
     def effective(self) -> float:
-        """The effective size of the weighted reference, Kish's number of equally weighted rows."""
+        """The effective size of the weighted reference: Kish's number of equally weighted rows."""
         return float(self.weights.sum() ** 2 / (self.weights @ self.weights))
 
     @property
     def overlaps(self) -> bool:
-        """True if the weighted reference resembles the window."""
+        """True if the weighted reference resembles the window, so that the ratio can be used."""
         return self.apart <= max(MOST_APART, 3 / math.sqrt(self.rows)) and self.effective >= FEWEST_EFFECTIVE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioReference:
-    """The features of a reference, prepared once for all windows.
+    """The features of a reference, prepared once to fit the ratios of many windows.
 
     Parameters
     ----------
     bins : tuple of FeatureBins
     values : (F, N) float64
     places : (F, N) int64
-        The parameter of each value.
+        The index of the parameter of each value.
     """
 
     bins: tuple[FeatureBins, ...]
@@ -239,7 +240,7 @@ class RatioReference:
 
     @classmethod
     def from_rows(cls, features: Floats, kinds: Sequence[FeatureKind]) -> RatioReference:
-        """Prepare rows that have all features.
+        """Return the reference with these rows, which have all features.
 
         Parameters
         ----------
@@ -253,7 +254,7 @@ class RatioReference:
         return cls(every, values, places)
 
     def unseen(self, features: Floats) -> NDArray[np.bool_]:
-        """Return whether each of the (n, F) values is finite and beyond the reference."""
+        """Return a mask (n, F) of the values that are finite and beyond the reference."""
         beyond = np.zeros(features.shape, dtype=np.bool_)
         for k, bins in enumerate(self.bins):
             there = np.isfinite(features[:, k])
@@ -261,10 +262,11 @@ class RatioReference:
         return beyond
 
     def crowded(self, features: Floats) -> tuple[Floats, Floats]:
-        """Return how crowded each value of the reference, (N, F), and of a window, (n, F), is.
+        """Return how much more frequent each value is in a window than in the reference: (N, F) and (n, F).
 
-        The value is the frequency of its bin or category in the window over that in the reference, and 0
-        where that is at most `CROWDED`, or where the value is missing or beyond the reference.
+        The first array is for the values of the reference, and the second for those of the window. An entry
+        is the frequency of the value's bin or category in the window, divided by that in the reference. It is
+        0 if this quotient is at most `CROWDED`, or if the value is missing or beyond the reference.
         """
         before, now = np.zeros(self.values.T.shape), np.zeros(features.shape)
         unseen = self.unseen(features)
@@ -280,12 +282,12 @@ class RatioReference:
         return before, now
 
     def fit(self, features: Floats) -> Ratio:
-        """Fit the ratio of a window to the reference.
+        """Return the ratio of a window to the reference.
 
         Parameters
         ----------
         features : (n, F) float64
-            Rows that have all features, none beyond the reference; at least one.
+            At least one row. All values are finite and not beyond the reference.
 
         Examples
         --------
@@ -356,7 +358,7 @@ def _as_weights(ratio: Floats) -> Floats:
 
 
 def evenly(n: int, most: int) -> Ints:
-    """Return the indices of at most `most` of n rows, evenly spaced."""
+    """Return the indices of `most` evenly spaced rows of n rows, or of all if there are fewer."""
     many = min(n, most)
     rows: Ints = np.arange(many) * n // many
     return rows

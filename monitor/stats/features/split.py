@@ -1,50 +1,52 @@
-"""The change of a mean between the reference and a window, split by feature, without labels.
+"""The contribution of each feature to the change of a mean from reference to window, without labels.
 
-The estimated accuracy is the mean of the confidences c. Its change is the sum of a part for each feature and
+The estimated accuracy is the mean of the confidences c. Its change is split into a part for each feature and
 a remainder.
 
 **Rows that have all features.** The ratio of the densities of window and reference is w(x) = exp(Σ_j g_j(x))
-up to a constant, where g_j has the parameters of feature j and a share of those of its pairs
-(`monitor.stats.features.ratio`): a pair belongs to the feature whose own distribution moved, or half to each
-where none did. With the weights w_t ∝ exp(t·Σ_j g_j) on the reference's rows and A(t) the weighted mean of c,
-A(0) is the reference's mean, A(1) the mean that the reference predicts for the window's features, and
+up to a constant. Here g_j is the sum of the parameters of feature j and a share of those of its pairs
+(`monitor.stats.features.ratio`). A pair is attributed mainly to the feature whose distribution moved, or half
+to each if neither moved. Let A(t) be the mean of c over the reference's rows with the weights w_t ∝ exp(t·Σ_j
+g_j). Then A(0) is the mean of the reference, A(1) is the mean that the reference predicts for the window's
+features, and
 
     Δ_j = ∫₀¹ Cov_t(c, g_j) dt,    Σ_j Δ_j = A(1) − A(0),
 
-because dA/dt = Σ_j Cov_t(c, g_j). This is the cost sharing of Aumann and Shapley along the log-ratio. A
-feature that is only correlated with the cause has the ratio 1 given the cause, so g_j is 0, and so is its
-part. The integral is computed at 8 Gauss–Legendre nodes, and at more where these do not suffice.
+because dA/dt = Σ_j Cov_t(c, g_j). This is the cost sharing of Aumann and Shapley along the log-ratio. If a
+feature is only correlated with the cause of the change, its distribution given the cause is unchanged, so g_j
+and its part are 0. The integral is computed at 8 Gauss–Legendre nodes, or at more if these do not suffice.
 
 **Rows that lack a feature, or have a value beyond the reference.** The reference has no or few such rows to
-weight, so each is compared with the mean of the rows that have all features. A row with several such features
-counts for each in equal shares. Rows of the reference that lack a feature are compared likewise, and the
-difference of window and reference is added to the feature's part.
+weight. So the confidence of each such row is compared with the mean of the rows that have all features, and
+the difference is attributed to the feature. If a row has several such features, each gets an equal share. The
+same is done for rows of the reference that lack a feature, and the difference between window and reference is
+added to the feature's part.
 
-**A window unlike the reference** (`Ratio.overlaps`) has no ratio. Then the rows whose values are more than
-three times as frequent in the window as in the reference are compared like those of a missing feature, each
-for the feature where the factor is largest. Features whose own distribution moved less than half as far as
-the one that moved most are left out: they may only be correlated with it. The other rows are not split.
+**A window unlike the reference** (not `Ratio.overlaps`) has no ratio. Then rows with a value that is more
+than three times as frequent in the window as in the reference are treated like rows that lack this feature;
+the feature with the largest factor counts. Features whose distribution moved less than half as far as the one
+that moved most are left out, because they may only be correlated with it. The other rows are not split.
 
-**The remainder** is the change that the features do not explain: the same features have other scores. A
-release of the model, a pipeline that fails after the features are logged, or a feature that is not
-configured causes it.
+**The remainder** is the change that the features do not explain: equal features have other scores. Its cause
+may be a release of the model, a pipeline that fails after the features are logged, or a feature that is not
+configured.
 
 The standard error of Δ_j has two parts: the covariance of the parameters of the ratio, by the delta method,
-and the scatter of the reference's rows, both with the weights of the middle of the path. The standard error
-of the remainder treats the window's mean and A(1) as independent, which errs on the side of caution.
+and the variation of the reference's rows. Both are computed with the weights at t = ½. The standard error of
+the remainder treats the window's mean and A(1) as independent, so it is rather too large.
 
-Any other metric that is nearly a mean over rows can be split to first order: give each row's influence value
-in place of the confidence.
+Any other metric that is nearly a mean over rows can be split to first order: pass the influence of each row
+instead of its confidence.
 
 The split misleads
 
-* if rows lack a feature where other features are unusual: the comparison then counts the effect of these for
-  the missing one;
-* if the shift depends on a feature that is not configured, but that configured ones are correlated with: the
-  change then counts for those;
-* if the window is unlike the reference: a feature that has a correlation of 0.9 with the cause is named too
-  in one of seven windows where the cause moved by three standard deviations;
-* within a bin, and for three features together: the ratio has no parameters for these.
+* if rows lack a feature where other features are unusual: the effect of these is then attributed to the
+  missing one;
+* if the shift depends on a feature that is not configured, but is correlated with configured ones: the change
+  is then attributed to those;
+* if the window is unlike the reference: when the cause moved by three standard deviations, a feature with a
+  correlation of 0.9 with the cause is named too in one of seven windows;
+* if the shift is within a bin, or concerns three features jointly: the ratio has no parameters for these.
 
 References
 ----------
@@ -97,22 +99,24 @@ _ERROR_ROWS = 2500  # rows of the reference for standard errors
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureSplit:
-    """The change of a mean from the reference to a window, by feature.
+    """The change of a mean from the reference to a window, split by feature.
 
     Parameters
     ----------
     change : float
-        The window's mean less the reference's: the sum of all parts and the remainder.
+        The mean of the window minus that of the reference: the sum of all parts and the remainder.
     parts : (F,) float64
     errors : (F,) float64
         Standard errors of the parts.
     remainder : float
-        The change at the same features.
+        The change that the features do not explain.
     remainder_error : float
     missing, unseen : (F,) float64
-        The shares of the window's rows that lack the feature, and that have a value beyond the reference.
+        For each feature, the share of the window's rows that lack it, and the share with a value beyond the
+        reference.
     reason : Reason or None
-        The reason why the rows that have all features are not split; their change is in the remainder.
+        The reason why the change of rows that have all features is not split; it is then part of the
+        remainder.
     """
 
     change: float
@@ -126,10 +130,10 @@ class FeatureSplit:
 
     @property
     def named(self) -> list[int]:
-        """The features whose parts are beyond their noise, the largest share of the change first.
+        """The indices of the features with large and significant parts, by their share of the change.
 
-        The number F stands for the remainder, which is named only if all rows are split. Parts against the
-        direction of the change come last.
+        The largest share is first; parts against the direction of the change come last. The index F stands
+        for the remainder, which is named only if all rows are split.
         """
         parts, errors = np.append(self.parts, self.remainder), np.append(self.errors, self.remainder_error)
         if self.reason is not None:
@@ -143,13 +147,13 @@ class FeatureSplit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitReference:
-    """The features of a reference, prepared once for the splits of all windows.
+    """The features of a reference, prepared once to split the changes of many windows.
 
     Parameters
     ----------
     names : tuple of str
     rows : (M,) int64
-        The rows of the reference in use.
+        The indices of the reference's rows that are used.
     """
 
     names: tuple[str, ...]
@@ -161,17 +165,17 @@ class SplitReference:
     def from_rows(
         cls, features: Floats, kinds: Sequence[FeatureKind], names: Sequence[str], most_rows: int = MOST_ROWS
     ) -> SplitReference:
-        """Prepare a reference.
+        """Return the reference with these rows.
 
         Parameters
         ----------
         features : (N, F) float64
-            A text is encoded as a number; equal texts have equal numbers. NaN and infinite numbers are
-            missing.
+            Texts are encoded as numbers, equal texts as equal numbers. NaN and infinite numbers are missing
+            values.
         kinds : sequence of {"number", "text"}
         names : sequence of str
         most_rows : int
-            The largest number of rows in use, which bounds the cost of a split.
+            The largest number of rows to use, which bounds the cost of a split.
 
         Raises
         ------
@@ -197,7 +201,7 @@ class SplitReference:
         return cls(tuple(names), rows, lacking, RatioReference.from_rows(features[whole], kinds))
 
     def fit(self, features: Floats) -> WindowSplit:
-        """Fit the ratio of a window; the result splits the change of one metric after the other.
+        """Return the fitted ratio of a window, which can split the changes of several metrics.
 
         Parameters
         ----------
@@ -253,13 +257,14 @@ class WindowSplit:
     Parameters
     ----------
     rows : (M,) int64
-        The rows of the reference in use.
+        The indices of the reference's rows that are used.
     before : (M, F) bool
-        Whether these rows lack the feature.
+        Whether each of these rows lacks the feature.
     now : (n, F) bool
-        Whether the rows of the window lack the feature, or have a value beyond the reference or too frequent.
+        Whether each row of the window lacks the feature, or has a value that is beyond the reference or far
+        too frequent.
     ratio : Ratio or None
-        None if there is none.
+        None if no ratio could be fitted.
     missing, unseen, reason
         See `FeatureSplit`.
     """
@@ -273,19 +278,19 @@ class WindowSplit:
     reason: Reason | None
 
     def split(self, before: Floats, now: Floats) -> FeatureSplit:
-        """Split the change of a mean.
+        """Return the change of a mean from reference to window, split by feature.
 
         Parameters
         ----------
         before : (N,) float64
-            The confidence of each row of the reference, or another term whose mean is the metric.
+            The confidence of each row of the reference, or another value whose mean is the metric.
         now : (n,) float64
-            The same for each row of the window.
+            The same value for each row of the window.
 
         Raises
         ------
         ValueError
-            There are not as many terms as rows.
+            The number of values differs from the number of rows.
 
         Examples
         --------

@@ -1,7 +1,7 @@
-"""Counts of a feature's values in bins that the reference sets.
+"""Counts of a feature's values, in bins that are chosen on the reference.
 
-Windows with the same bins are compared by their counts alone, so no value need be kept. The counts of parts
-of a window add up to the counts of the window.
+Windows are compared by their counts in the same bins, so values need not be kept. The counts of parts of a
+window add up to the counts of the window.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class FeatureBin(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FeatureTable:
-    """The bins of one feature, and the counts of the reference in them.
+    """The bins of one feature, and the reference's counts in them.
 
-    A number has bins between its deciles, and bins of their own for the lowest and highest hundredth. A text
-    has a bin for each of its 31 most frequent values, and one for the other known values. Each row counts in
-    one bin, or as beyond the reference (`OUTSIDE`), or as missing (`MISSING`).
+    A number has bins between its deciles, and separate bins for the lowest and the highest hundredth. A text
+    has a bin for each of its 31 most frequent values, and one for all other known values. Each row is counted
+    in one bin, or as beyond the reference (`OUTSIDE`), or as missing (`MISSING`).
 
     Parameters
     ----------
     kind : {"number", "text"}
     values : float64 array
-        The edges of a number's bins in ascending order; the first and last edge are the ends of the range.
-        The codes of a text's known values, the most frequent first.
+        For a number, the edges of the bins in ascending order; the first and last edge are the ends of the
+        range. For a text, the codes of its known values, the most frequent first.
     counts : (WIDTH,) int64
         The counts of the reference.
 
@@ -77,9 +77,9 @@ class FeatureTable:
 
     @classmethod
     def from_values(cls, kind: FeatureKind, values: Floats) -> FeatureTable:
-        """Return the table of a feature with these values in the reference, (N,) float64, NaN if missing.
+        """Return the table of a feature from its values in the reference, (N,) float64, with NaN if missing.
 
-        Equal texts have equal codes, which are whole numbers from 0 to 2⁵² (`text_codes`).
+        Texts are encoded as integers from 0 to 2⁵², equal texts as equal integers (`text_codes`).
         """
         usable = values[np.isfinite(values)]
         bins = _edges(usable) if kind == "number" else _by_frequency(usable)
@@ -87,13 +87,13 @@ class FeatureTable:
         return cls(kind, bins, empty.count(values))
 
     def places(self, values: Floats) -> Ints:
-        """Return the column of each value, (n,) int64."""
+        """Return the index of the bin, or of `OUTSIDE` or `MISSING`, of each value, (n,) int64."""
         edges, columns = self._lookup
         places: Ints = columns[edges.searchsorted(values)]
         return places
 
     def count(self, values: Floats) -> Ints:
-        """Return the counts of values, (WIDTH,) int64."""
+        """Return the number of values in each bin and in `OUTSIDE` and `MISSING`, (WIDTH,) int64."""
         return np.bincount(self.places(values), minlength=WIDTH)
 
     def bins(self) -> list[FeatureBin]:
@@ -162,7 +162,7 @@ def _by_frequency(codes: Floats) -> Floats:
 
 
 def count_features(tables: Sequence[FeatureTable], features: Floats) -> Ints:
-    """Return the counts of several features in the same rows.
+    """Return the counts of several features over the same rows.
 
     Parameters
     ----------

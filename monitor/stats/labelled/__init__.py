@@ -1,4 +1,4 @@
-"""Estimators of model quality that use labels; `monitor.base.registry` lists them, one a module."""
+"""Estimators of model quality that use labels; `monitor.base.registry` lists those of the product."""
 
 from __future__ import annotations
 

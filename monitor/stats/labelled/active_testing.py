@@ -1,4 +1,4 @@
-"""Active testing: labels of the most informative rows, weighted so that the estimate stays unbiased."""
+"""Active testing: the most informative rows are labelled, and weights keep the estimate unbiased."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from monitor.stats.labelled.inputs import Bools, LabelledScores, mean_of_models
 
 
 def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | None = None) -> Floats:
-    """Return weights v of labelled rows with which Σvφ/M is unbiased for the mean of φ over the pool.
+    """Return weights v of M labelled rows, with which Σvφ/M estimates the mean of φ over all N rows.
 
-    The weights are those of the levelled unbiased risk estimator (LURE): v_m = 1 + (N − M)/(N − m) · (1/((N −
-    m + 1) q_m) − 1). All weights are 1 for uniform draws.
+    The estimate is unbiased. The weights are those of the levelled unbiased risk estimator (LURE): v_m = 1 +
+    (N − M)/(N − m) · (1/((N − m + 1) q_m) − 1). All weights are 1 for uniform draws.
 
     Parameters
     ----------
     draw_probabilities : (M,) array of float
-        q_m, the probability at draw m of the row that was drawn, among the remaining rows: above 0, up to 1.
-        Every row of the pool must have had a probability above 0.
+        q_m, the probability with which draw m selected its row among the remaining rows: above 0, up to 1.
+        Every row must have had a probability above 0.
     rows : int
-        N, the number of rows of the pool before the first draw, at least M.
+        N, the number of rows before the first draw, at least M.
     numbers : (M,) array of int, optional
-        The number m of each draw, ascending; 1 to M by default. With gaps, M is the largest number, and the
-        result has the weights of the listed draws only.
+        The number m of each draw, ascending; 1 to M by default. If numbers are missing, M is the largest one,
+        and the result has the weights of the listed draws only.
 
     Raises
     ------
@@ -62,17 +62,18 @@ def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | 
 
 
 def expected_error(posterior: ArrayLike, predicted: ArrayLike, *, uniform: float = 0.1) -> Floats:
-    """Return the (n,) probabilities of the next draw, proportional to a surrogate's expected errors.
+    """Return the (n,) probabilities with which the next draw should select each row.
 
     Parameters
     ----------
     posterior : (n, K) array of float
-        The surrogate's class probabilities.
+        Class probabilities by a surrogate, another model of the labels. The result is proportional to the
+        probability that the prediction is wrong according to the surrogate.
     predicted : (n,) array of int
         The model's class.
     uniform : float
-        Share of the probability that is spread evenly over the rows, so that rows of which the surrogate is
-        certain can be drawn too.
+        Share of the probability that is divided evenly among the rows. It allows draws of rows of which the
+        surrogate is certain.
 
     References
     ----------
@@ -98,26 +99,25 @@ def _mixed(score: Floats, uniform: float) -> Floats:
 
 
 class ActiveTesting(LabelEstimator):
-    """Accuracy from labels that were drawn one after another with known probabilities (LURE).
+    """The accuracy from labels of rows that were drawn one after another with known probabilities (LURE).
 
-    The fit needs `acquisition`, the number of each draw, and `weights`, the inverse of the row's probability
-    among the remaining rows at its draw. The estimate assumes that these probabilities are right and above 0:
-    then it is unbiased. As in the paper, the accuracy is 1 minus the weighted mean error: draws prefer rows
-    with expected errors, so the mean error has far less variance than a mean over right rows.
+    The fit needs `acquisition`, the number of each row's draw, and `weights`, the inverse of the probability
+    with which the draw selected the row among the remaining rows. If these probabilities are right and above
+    0, the estimate is unbiased. As in the paper, the accuracy is 1 minus the weighted mean error. Draws
+    prefer rows with expected errors, so the mean error has far less variance than the mean of right answers.
 
-    The accuracy of a subgroup is the ratio of its weighted sums. So is the accuracy of all rows if some
-    earlier draws have no label; it is then the accuracy of the labelled part, which is the accuracy of all as
-    long as the arrival of a label does not depend on whether the answer is right. The interval is Wilson's at
-    the effective number of labels, from the variance of vφ; it misleads if a few draws have most of the
-    weight.
+    The accuracy of a subgroup is the ratio of its weighted sums. The same ratio is used for all rows if some
+    earlier draws have no label. It then assumes that the arrival of a label does not depend on whether the
+    answer is right. The interval is Wilson's for the effective number of labels, from the variance of vφ. It
+    misleads if a few draws have most of the weight.
 
     Parameters
     ----------
     seed, positive
         See `LabelEstimator`; this estimator is not random.
     pool : int, optional
-        N, the number of rows before the first draw; by default the rows of the fit. With `pool`, a fit on the
-        drawn rows alone is possible.
+        N, the number of rows before the first draw; by default the number of rows of the fit. If it is set,
+        the fit may have the drawn rows only.
 
     References
     ----------

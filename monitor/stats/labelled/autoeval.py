@@ -1,4 +1,4 @@
-"""AutoEval: the models annotate the unlabelled rows, and the labels correct the annotation."""
+"""AutoEval: model scores replace missing labels, and the known labels correct the result."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ Annotator = Literal["self", "mean"]
 
 
 class AutoEval(LabelEstimator):
-    """Accuracy by PPI++ (Boyeau et al.), where the model or another annotator predicts the missing labels.
+    """The accuracy by PPI++ (Boyeau et al.), with the scores of an annotator in place of missing labels.
 
-    The estimate is unbiased with any annotator, as long as the labelled rows are a random sample, or
-    `weights` have the inverse of each row's probability of being labelled. A good annotator narrows the
-    interval; a bad one leaves it as wide as the labels alone would make it. The paper defines means of a
-    φ(prediction, label); accuracy is the only metric here of this form. For other φ see
-    `monitor.stats.labelled.ppi`.
+    The annotator may be the model itself or another one. The estimator assumes that the labelled rows are a
+    random sample, or that `weights` have the inverse probability with which each row was labelled. It is then
+    unbiased with any annotator. A good annotator narrows the interval; with a bad one, it is as wide as with
+    labels alone. The paper estimates means of a function φ(prediction, label). Of the metrics here, only
+    accuracy has this form. For other φ see `monitor.stats.labelled.ppi`.
 
-    The interval is Wilson's at the effective number of labels (`powered_share`); the paper's normal interval
-    covers too little with few labels. With a few dozen labels, mostly of uncertain rows, Wilson's interval
-    covers too little as well (90.5 % instead of 95 % with 40): a confident error is rarely labelled, and has
-    a large weight if it is.
+    The interval is Wilson's for the effective number of labels (`powered_share`), because the coverage of the
+    paper's normal interval is too small with few labels. With a few dozen labels, mostly of uncertain rows,
+    the coverage of Wilson's interval is too small as well (90.5 % instead of 95 % with 40). The reason is
+    that a confident error is rarely labelled, and then has a large weight.
 
     Parameters
     ----------
     annotator : {"self", "mean"}, int or (n, K) array of float
-        The class probabilities that replace labels: each model's own, the models' mean, the probabilities of
-        the model in one column, or an array with a row for each row of the scores.
+        The class probabilities that replace labels. ``"self"``: the scores of the model that is evaluated.
+        ``"mean"``: the mean over the models. An int: the scores of the model in this column. An array: these
+        probabilities of each row.
     lam : float, optional
         Weight of the annotator, from 0 to 1; 1 is plain PPI. By default it is tuned for the least variance.
 

@@ -2,9 +2,10 @@
 
 There are two kinds of estimators:
 
-* a subclass of `LabelEstimator` estimates each metric of some rows directly (labels alone, rectifiers);
-* a subclass of `monitor.stats.labelled.posterior.PosteriorEstimator` returns class probabilities of every
-  row, and draws of them, from which every metric and its interval follow.
+* a subclass of `LabelEstimator` estimates each metric of some rows directly, from labels alone or with
+  corrections by labels;
+* a subclass of `monitor.stats.labelled.posterior.PosteriorEstimator` estimates class probabilities of every
+  row, and random draws of them. Every metric and its interval are computed from these.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from monitor.stats.labelled.metrics import METRICS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """The result of a fit, with rows in the order of `LabelledScores`.
+    """The result of a fit. Rows are in the order of `LabelledScores`.
 
     Parameters
     ----------
     posterior : (n, K) float64
-        Class probabilities of every row; 1 for the class of a labelled row.
+        Class probabilities of every row. A labelled row has the probability 1 for its class.
     converged : bool
-        True also for a method without iterations.
+        Whether the iterations converged; True for a method without iterations.
     iterations : int
-        0 for a method without iterations.
+        The number of iterations; 0 for a method without iterations.
     refused : str or None
         The reason why the fit is unusable; every estimate is then `Unknown` with this reason.
     flags : tuple of str
         Warnings about a usable fit, such as "no labels".
     details : mapping of str to float
-        Parameters of the method, such as a bandwidth.
+        Fitted parameters of the method, such as a bandwidth.
     """
 
     posterior: Floats
@@ -61,31 +62,32 @@ class Fitted:
 class LabelEstimator(ABC):
     """An estimator of model quality from many scores and few labels.
 
-    A subclass defines `tag`, `_fit`, `_estimate`, `_predict`, and `metrics` if it supports only some. Its
-    methods get rows and models in the order of `LabelledScores`, never in the caller's order.
+    A subclass defines `tag`, `_fit`, `_estimate`, `_predict`, and `metrics` if it supports only some metrics.
+    In its methods, rows and models are in the order of `LabelledScores`, not in the caller's order.
 
     Parameters
     ----------
     seed : int
-        Seed of all random numbers: the same input and seed give the same results, in any order of the rows
-        and of the models.
+        Seed of all random numbers. Equal inputs and seeds give equal results, in any order of rows and
+        models.
     positive : int, optional
-        The positive class for precision, recall, F1, specificity, AUROC, average precision and `class_ece`
-        with two classes; by default the last. With more classes these metrics are means over the classes.
+        The positive class for precision, recall, F1, specificity, AUROC, average precision and `class_ece`,
+        by default the second of two classes. With more classes these metrics are means over the classes.
 
     Attributes
     ----------
     tag : str
         The estimator's name in `ESTIMATORS`, in the configuration and in Prometheus.
     metrics : frozenset of str
-        The supported metrics; the others are `Unknown`.
+        The supported metrics; `estimate` returns `Unknown` for others.
     two_classes_only : bool
-        True if the paper defines the estimator for two classes only; a fit to more is refused as `not
-        defined`.
+        True if the paper defines the estimator for two classes only. With more classes, a fit is unusable
+        with the reason `not defined`.
     needs : frozenset of str
-        Required keywords of `fit`.
+        The optional arguments of `fit` that this estimator requires.
     expected : sequence of str
-        The metrics that will be estimated: a hint for estimators that compute several from the same draws.
+        The metrics that the caller will estimate. Estimators that compute several metrics from the same draws
+        use this to save time.
     """
 
     tag: ClassVar[str]
@@ -111,9 +113,7 @@ class LabelEstimator(ABC):
         weights: ArrayLike | None = None,
         acquisition: ArrayLike | None = None,
     ) -> Self:
-        """Fit the estimator on all rows, and return it.
-
-        An earlier fit is replaced.
+        """Fit the estimator on all rows, in place of an earlier fit, and return it.
 
         The arrays are copied and never modified.
 
@@ -126,7 +126,8 @@ class LabelEstimator(ABC):
         predicted : (n, M) array of int, optional
             The models' classes; by default the argmax of the scores.
         weights : (n,) array of float, optional
-            Inverse probabilities of labelling the rows, if they differ; ignored on unlabelled rows.
+            Inverse of the probability with which each row was labelled, if these probabilities differ;
+            ignored on unlabelled rows.
         acquisition : (n,) array of int, optional
             Number of the draw that labelled the row; −1 for an unlabelled row.
 
@@ -157,15 +158,15 @@ class LabelEstimator(ABC):
         model : int
             Column of the scores, from 0.
         where : (n,) array of bool, optional
-            The rows of a subgroup. The fit is still on all rows.
+            A mask of the rows of a subgroup, to which the metric is restricted; the fit stays the same.
         level : float
             Level of the interval, above 0 and below 1.
 
         Returns
         -------
         Estimate or Unknown
-            A value from 0 to 1, or the reason why it is unknown: the estimator or these rows do not define
-            the metric, or the fit is unusable.
+            A value from 0 to 1, or the reason why it is unknown: the estimator does not support the metric,
+            the rows leave it undefined, or the fit is unusable.
 
         Raises
         ------
@@ -179,9 +180,9 @@ class LabelEstimator(ABC):
         return resolved if isinstance(resolved, Unknown) else self._estimate(metric, *resolved, level)
 
     def contradicted(self, model: int = 0) -> bool:
-        """Return whether labels contradict the assumptions of the fit about a model.
+        """Return whether labels contradict what the fit assumes about a model.
 
-        The agent's refits then publish `Unknown`. Only `spe` checks its assumptions; for the others the
+        If so, the agent publishes `Unknown`. Only `spe` checks its assumptions; for other estimators the
         result is False.
 
         Parameters
@@ -200,11 +201,11 @@ class LabelEstimator(ABC):
         return False
 
     def covariance(self, metric: str) -> Floats | None:
-        """Return the (M, M) covariance of the errors of all models' estimates of a metric over all rows.
+        """Return the (M, M) covariance of the M models' estimates of a metric over all rows.
 
-        Rows and columns of a model whose metric is unknown are NaN. The result is None if the estimator
-        cannot compute the covariance: only `autoeval`, `rectified` and `labelled` can, for accuracy, because
-        their errors come from the labels.
+        Rows and columns of a model whose metric is unknown are NaN. Only `autoeval`, `rectified` and
+        `labelled` can compute the covariance, and only for accuracy, because their errors come from the
+        labels alone. Otherwise the result is None.
 
         Raises
         ------
@@ -222,7 +223,7 @@ class LabelEstimator(ABC):
         return covariance[np.ix_(place, place)]
 
     def predict(self, scores: ArrayLike) -> Floats:
-        """Return the (m, K) class probabilities of new rows under the fit; each row sums to 1.
+        """Return the (m, K) class probabilities of new rows, each with the sum 1, according to the fit.
 
         Parameters
         ----------
@@ -273,12 +274,12 @@ class LabelEstimator(ABC):
 
     @property
     def details(self) -> Mapping[str, float]:
-        """Parameters of the fitted method, such as a bandwidth."""
+        """Fitted parameters of the method, such as a bandwidth."""
         return self._done()[1].details
 
     @property
     def prevalence(self) -> Floats:
-        """The (K,) share of each class, which is the mean posterior over the rows."""
+        """The (K,) share of each class: the mean class probabilities over the rows."""
         posterior = self._done()[1].posterior
         shares: Floats = posterior.mean(axis=0) if len(posterior) else np.full(posterior.shape[1], np.nan)
         return shares

@@ -1,6 +1,6 @@
-"""An estimator that uses the mean of the classifiers as class probabilities, mainly for comparison.
+"""The mean of the classifiers as an estimator, mainly for comparison.
 
-Other fits start from this mean.
+The fits of other estimators start from this mean.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from monitor.stats.labelled.posterior import PosteriorEstimator
 
 
 class Ensemble(PosteriorEstimator):
-    """Metrics under the mean score of the models that answered; labelled rows keep their label.
+    """Metrics with the mean score of the models in place of missing labels.
 
-    A label affects its own row only. The estimator assumes that the mean of the classifiers is calibrated;
-    the calibration error of that mean remains with any number of labels. The interval contains the sampling
-    of the rows only, not that error.
+    A label affects only the row that it belongs to. The estimator assumes that the mean of the classifiers is
+    calibrated. Labels do not correct a calibration error of that mean, and the interval does not include it;
+    it includes only the sampling of the rows.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 16
     %, class_ece 15 %, auroc 0 %, average_precision 1 %.

@@ -1,7 +1,7 @@
-"""Checks and sorting of the input of every estimator that uses labels.
+"""The input of every estimator that uses labels: checks and sorting.
 
-Rows and models are sorted by their content before a fit, so their order does not change the result: a seeded
-random number belongs to a row's values, not to its place in the array.
+Rows and models are sorted by their content before a fit, so their order does not change the result. Otherwise
+seeded random numbers would depend on a row's position in the array.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class LabelledScores:
     Parameters
     ----------
     scores : (n, M, K) float64
-        Class probabilities; each row sums to 1, or is NaN for a missing model.
+        Class probabilities with the sum 1; NaN for all classes if a model has no answer.
     labels : (n,) int64
         True class; −1 if unknown.
     predicted : (n, M) int64
-        The model's class, by default the argmax of the scores; −1 if the model is missing.
+        The model's class, by default the argmax of the scores; −1 if the model has no answer.
     present : (n, M) bool
         True where a model has an answer.
     weights : (n,) float64 or None
-        Inverse probability of labelling the row; meaningless on unlabelled rows.
+        Inverse of the probability with which the row was labelled; not used on unlabelled rows.
     acquisition : (n,) int64 or None
         Number of the draw that labelled the row; −1 for an unlabelled row.
     row_order : (n,) int64
@@ -84,14 +84,14 @@ class LabelledScores:
         return known
 
     def clamp(self, posterior: Floats) -> Floats:
-        """Return a copy of a (…, n, K) posterior with the probability 1 for the label of a labelled row."""
+        """Return a copy of (…, n, K) class probabilities with 1 for the class of each labelled row."""
         clamped = posterior.copy()
         known = self.labelled
         clamped[..., known, :] = np.eye(self.classes)[self.labels[known]]
         return clamped
 
     def mean_of_models(self) -> Floats:
-        """Return the (n, K) mean score over the models that answered: see the function `mean_of_models`."""
+        """Return the (n, K) mean score over the models that answered; see the function `mean_of_models`."""
         return mean_of_models(self.scores)
 
     def to_sorted(self, rows: ArrayLike) -> NDArray[np.generic]:
@@ -106,9 +106,9 @@ class LabelledScores:
 
 
 def effective_weights(data: LabelledScores, rows: Ints) -> Floats:
-    """Return (l,) weights of labelled `rows`, scaled to sum to the effective number of labels.
+    """Return weights of the l labelled `rows`, scaled so that their sum is the effective number of labels.
 
-    The effective number is L. Kish's (Σw)² / Σw². The weights are all 1 if `data` has none.
+    The effective number is L. Kish's (Σw)² / Σw². If `data` has no weights, all are 1.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def effective_weights(data: LabelledScores, rows: Ints) -> Floats:
 
 
 def effective_number(weight: Floats) -> float:
-    """Return the effective number of rows, (Σw)² / Σw² (L. Kish); 0 for no rows.
+    """Return the effective number of weighted rows, (Σw)² / Σw² (L. Kish); 0 for no rows.
 
     Examples
     --------
@@ -135,9 +135,9 @@ def effective_number(weight: Floats) -> float:
 
 
 def votes(scores: Floats) -> Ints:
-    """Return the (n, M) most probable class of each model, from (n, M, K) scores.
+    """Return the (n, M) most probable class of each model for each row, from (n, M, K) scores.
 
-    A tie gives the first class, a missing answer −1.
+    In a tie, the result is the first class; for a missing answer, −1.
 
     Examples
     --------
@@ -149,9 +149,9 @@ def votes(scores: Floats) -> Ints:
 
 
 def mean_of_models(scores: Floats) -> Floats:
-    """Return the (n, K) mean over the models that answered, from (n, M, K) scores.
+    """Return the (n, K) mean scores over the models that answered, from (n, M, K) scores.
 
-    Rows without any answer get the mean of the other rows, or 1/K if there are none.
+    A row without any answer gets the mean of the other rows, or 1/K if there are none.
     """
     present = ~np.isnan(scores[:, :, :1])
     answers = present.sum(axis=1)
@@ -207,7 +207,7 @@ def checked_input(
 
 
 def checked_scores(scores: ArrayLike, models: int | None = None, classes: int | None = None) -> Floats:
-    """Return a float64 copy of (n, M, K) scores whose rows sum to 1, all NaN for a missing model.
+    """Return a checked float64 copy of (n, M, K) class probabilities.
 
     Parameters
     ----------
@@ -218,8 +218,8 @@ def checked_scores(scores: ArrayLike, models: int | None = None, classes: int | 
     Raises
     ------
     ValueError
-        The shape is wrong, a value is no probability, or a row is NaN for some classes only or does not sum
-        to 1 within `SUM_TOLERANCE`.
+        The shape is wrong, a value is not a probability, a model's scores of a row are NaN for some classes
+        only, or their sum is not 1 within `SUM_TOLERANCE`.
     """
     table = np.array(scores, dtype=np.float64)
     wanted = f"(n, {'M' if models is None else models}, {'K' if classes is None else classes})"

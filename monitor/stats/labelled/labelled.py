@@ -1,4 +1,4 @@
-"""Metrics from the labelled rows alone, which need many labels."""
+"""Metrics from the labelled rows alone; they need many labels."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ RESAMPLINGS = 400
 
 
 class Labelled(LabelEstimator):
-    """Metrics over the labelled rows; a subgroup without labels gets the metrics of all labelled rows.
+    """Metrics over the labelled rows.
 
-    This fallback is the paper's; `Estimate.n` then counts the rows outside the subgroup. The estimator
-    assumes that labelled rows were sampled at random, or that `weights` have the inverse probabilities. The
-    estimates mislead, with any number of labels, if wrong answers are labelled more often. With `weights`
-    they are Hájek's estimator of a mean, and n in the intervals is the effective number of labels.
+    A subgroup without labels gets the metrics of all labelled rows, as in the paper; `Estimate.n` then counts
+    rows outside the subgroup. The estimator assumes that labelled rows were sampled at random, or that
+    `weights` have the inverse sampling probabilities. If wrong answers are labelled more often, the estimates
+    are biased for any number of labels. With `weights` they are Hájek's estimator of a mean, and the
+    intervals use the effective number of labels.
 
-    The intervals are for the population from which the labels are a sample:
+    The intervals are for the population from which the labelled rows are a sample:
 
     * accuracy, precision, recall and specificity have Wilson's interval for their counts;
-    * F1 = 2J / (1 + J) has Wilson's interval for J, the share of right rows among all rows that belong to the
-      class or are predicted as it;
+    * F1 = 2J / (1 + J) has Wilson's interval for J, the share of right answers among the rows that belong to
+      the class or are predicted as it;
     * AUROC has Newcombe's score interval, which keeps a positive width at an AUROC of 1;
     * average precision has Wilson's interval with the number of positive rows as trials;
-    * calibration errors, and all means over more than two classes, have a Bayesian bootstrap of the rows,
-      centred on the value. The bootstrap's interval is too narrow with fewer than about 50 labels.
+    * calibration errors, and all means over more than two classes, have the interval of a Bayesian bootstrap
+      of the rows, centred on the value. It is too narrow with fewer than about 50 labels.
 
     The calibration errors are corrected for the bias from label noise
     (`monitor.stats.estimate.labelled_calibration_error`); with fewer than about 10 rows per bin they are
@@ -74,7 +75,7 @@ class Labelled(LabelEstimator):
 
     @property
     def prevalence(self) -> Floats:
-        """The (K,) share of each class among the labelled rows, or equal shares without labels."""
+        """The (K,) share of each class among the labelled rows; equal shares if there are none."""
         data, fitted = self._done()
         if not data.labelled.any():
             return np.full(data.classes, 1.0 / data.classes)
@@ -154,11 +155,11 @@ def _effective(weight: Floats) -> float:
 
 
 def newcombe_ends(auroc: float, positives: float, negatives: float, level: float) -> tuple[float, float]:
-    """Return the score interval of an AUROC (0 to 1) from the numbers of positive and negative rows.
+    """Return the ends of a score interval for an AUROC (0 to 1) from positive and negative rows.
 
-    The ends are the values θ from which the observed AUROC is z standard errors away, with the variance of
-    Hanley and McNeil under θ: θ(1 − θ) [1 + N ((1 − θ)/(2 − θ) + θ/(1 + θ))] / (positives · negatives) and N
-    = (positives + negatives)/2 − 1.
+    The ends are the values θ from which the observed AUROC differs by z standard errors. The variance is that
+    of Hanley and McNeil for an AUROC of θ: θ(1 − θ) [1 + N ((1 − θ)/(2 − θ) + θ/(1 + θ))] / (positives ·
+    negatives), with N = (positives + negatives)/2 − 1. `positives` and `negatives` are numbers of rows.
 
     Examples
     --------

@@ -1,18 +1,19 @@
 """Expected metrics of a model, in closed form, from class probabilities instead of true classes.
 
-Row i has the class probabilities p_i under a posterior, independent of the other rows given the fit; a
-labelled row has p_i = 1 for its class. Counts (a confusion matrix) have exact expectations. A ratio of random
-counts is replaced by the ratio of expectations, which differs from the expectation of the ratio by O(1/n);
-products over pairs treat a row paired with itself exactly:
+Row i has the class probabilities p_i, its posterior, and given the fit it is independent of the other rows. A
+labelled row has p_i = 1 for its class. Counts (a confusion matrix) have exact expectations. The expectation
+of a ratio of counts is replaced by the ratio of expectations; the difference is O(1/n). In sums over pairs of
+rows, a row paired with itself is treated exactly:
 
 * AUROC: Σ_{i≠j} p_i (1 − p_j) [s_i > s_j] + ½ [s_i = s_j], over Σ_{i≠j} p_i (1 − p_j);
 * average precision: Σ_i p_i (1 + Σ_{j≠i, s_j ≥ s_i} p_j) / #{j: s_j ≥ s_i}, over Σ_i p_i;
-* calibration errors: Σ_b |Σ_{i in b} (s_i − p_i)| / n over bins of equal count. Posteriors have no label
-  noise, so only the noise of the labelled rows is subtracted: with all rows labelled the result is the
-  corrected value of `monitor.stats.estimate.labelled_calibration_error`.
+* calibration errors: Σ_b |Σ_{i in b} (s_i − p_i)| / n over bins of equal count. Probabilities have no label
+  noise, so only the bias from noise of the labelled rows is subtracted. If all rows are labelled, the result
+  is the corrected value of `monitor.stats.estimate.labelled_calibration_error`.
 
-With hard labels the other metrics have scikit-learn's values. Shanmugam et al., appendix E.2, average over
-500 draws of labels instead, which adds noise, and some points of bias to a calibration error at n = 1,000.
+If all rows are labelled, the other metrics have scikit-learn's values. Shanmugam et al., appendix E.2,
+average over 500 draws of labels instead. This adds noise, and a bias of some percentage points to a
+calibration error at n = 1,000.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _TINY = 1e-9
 
 
 def undefined(metric: str, rows: int) -> Reason:
-    """Return the reason why a metric is NaN for a number of rows, at least 1.
+    """Return the reason why a metric is NaN on this number of rows, at least 1.
 
     Examples
     --------
@@ -201,25 +202,25 @@ class _OneModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelRows:
-    """The rows of some models in a subgroup, prepared for fast metrics of many posteriors.
+    """The rows of some models in a subgroup, prepared to compute metrics of many posteriors fast.
 
-    One product with a sparse matrix gives everything that is linear in the posterior (confusion matrices and
-    gaps of bins), for all models and draws.
+    A posterior has class probabilities for each row. Confusion matrices and the gaps of calibration bins are
+    linear in it, so one product with a sparse matrix gives them for all models and posteriors.
 
     Parameters
     ----------
     metrics : tuple of str
     classes : tuple of int
-        The classes over which a metric is a mean.
+        The classes over which metrics are averaged.
     width : int
         The number of classes, K.
     models : tuple
         The rankings and bins of each model.
     inside : (n, M) float64
-        1 for the rows of a model, else 0.
+        1 if the row is in the subgroup and the model has answered it, else 0.
     sums : (lines, (K + 1) · n) sparse array
-        The sparse matrix, applied to the masses of all classes and the weights. Its first lines are the cells
-        of all confusion matrices.
+        The sparse matrix. It is multiplied by the weighted probabilities of all classes, followed by the
+        weights. Its first lines give the cells of all confusion matrices.
     """
 
     metrics: tuple[str, ...]
@@ -238,9 +239,9 @@ class ModelRows:
         positive: int,
         metrics: Sequence[str] = METRICS,
     ) -> ModelRows:
-        """Prepare the rows of a mask (n,) that each of the models has answered.
+        """Return the rows in the mask `where` (n,), for each model those that it has answered.
 
-        With two classes, metrics are for the class `positive`. Fewer `metrics` take less time.
+        With two classes, metrics describe the class `positive`. Computing fewer `metrics` takes less time.
         """
         two, width = data.classes == 2, data.classes
         classes = (positive,) if two else tuple(range(width))
@@ -271,10 +272,10 @@ class ModelRows:
         return cls(tuple(metrics), classes, width, tuple(prepared), inside.astype(np.float64), sums)
 
     def values(self, posterior: Floats, weights: Floats | None = None) -> Floats:
-        """Return the (M, metrics, draws) metrics of all draws; NaN if undefined.
+        """Return the (M, metrics, draws) metrics for each model and each posterior; NaN if undefined.
 
-        With more than two classes AUROC, average precision, precision, recall, F1 and specificity are means
-        over the classes that define them.
+        With more than two classes, AUROC, average precision, precision, recall, F1 and specificity are means
+        over the classes for which they are defined.
 
         Parameters
         ----------
@@ -304,10 +305,10 @@ class ModelRows:
         return np.stack([results[metric] for metric in self.metrics], axis=1)
 
     def confusion(self, posterior: Floats, weights: Floats | None = None) -> Floats:
-        """Return the (M, draws, K, K) expected confusion matrices, true class by predicted class.
+        """Return the (M, draws, K, K) expected confusion matrices: true class by predicted class.
 
-        The cells are shares of all rows. The parameters are those of `values`; `metrics` must include a
-        metric that a confusion matrix gives, such as the accuracy.
+        The cells are shares of all rows. The parameters are those of `values`. The object's `metrics` must
+        include one that is computed from a confusion matrix, such as accuracy.
         """
         return self._confusion(self._summed(_masses(posterior, weights)))
 
@@ -351,11 +352,12 @@ def _confusion_entries(data: LabelledScores, rows: Ints, predicted: Ints, first:
 
 
 def counted_metrics(confusion: Floats, classes: tuple[int, ...]) -> Floats:
-    """Return the (5, draws) accuracy, precision, recall, F1 and specificity of confusion matrices.
+    """Return the (5, draws) accuracy, precision, recall, F1 and specificity from confusion matrices.
 
-    The cells may have any unit. All metrics but the accuracy are means over the `classes` that define them. A
-    class does not define precision if no row is predicted as it, recall and F1 if no row belongs to it, and
-    specificity if every row does. A metric that no class defines is NaN.
+    The cells may be counts or shares. All metrics but the accuracy are means over those of the `classes` for
+    which they are defined. Precision is undefined for a class that is never predicted, recall and F1 for a
+    class without rows, and specificity for a class with all rows. A metric that is undefined for every class
+    is NaN.
 
     Examples
     --------

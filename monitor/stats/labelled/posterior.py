@@ -1,4 +1,4 @@
-"""The base class of estimators that give every row class probabilities, from which all metrics follow."""
+"""The base class of estimators that compute all metrics from class probabilities of every row."""
 
 from __future__ import annotations
 
@@ -49,32 +49,33 @@ class ConfusionEstimate:
 
 
 class PosteriorEstimator(LabelEstimator):
-    """An estimator whose fit is a distribution of class probabilities (n, K) for the rows.
+    """An estimator that fits a distribution over the (n, K) class probabilities of the rows.
 
-    Each metric is computed for each draw in closed form (expectation over labels, no Bernoulli noise). The
-    value is the median over the draws. The interval is the central part of
+    For each random draw of class probabilities, a metric is its expectation over the labels, in closed form.
+    The value is the median over the draws. The interval is the central part of
 
         metric(draw, resampled rows) + bias · N(0, 1).
 
-    So it contains the uncertainty of labels and fit (the draws), the sampling of the rows (weights of the
-    Bayesian bootstrap, centred so that resampling does not shift the mean) and, if the subclass defines it,
-    the error from the shape of the fit. The interval is for the population of the rows, not for these rows.
+    So it includes the uncertainty of labels and fit (from the draws), the sampling of the rows (from weights
+    of the Bayesian bootstrap, centred so that they do not shift the mean) and, if the subclass defines
+    `_bias`, the error from a wrong shape of the model. The interval is for the population from which the rows
+    come, not for these rows.
 
     A subclass defines
 
     * `tag`;
-    * `_fit(data) -> Fitted`, which fits, and returns the posterior with labelled rows on their labels
-      (`data.clamp`). `self.rng()` has the random numbers;
-    * `_draw_posteriors(rng)`, which yields `self.draws` posteriors (n, K) with labelled rows on their labels.
-      The default is the fitted posterior, once (`draws = 1`); the interval then contains only the sampling of
-      the rows;
+    * `_fit(data) -> Fitted`, which returns class probabilities, with 1 for the class of labelled rows
+      (`data.clamp`). It takes random numbers from `self.rng()`;
+    * `_draw_posteriors(rng)`, which yields `self.draws` draws of (n, K) class probabilities, also with 1 for
+      the class of labelled rows. By default it yields the fitted probabilities once (`draws = 1`), and the
+      interval includes only the sampling of the rows;
     * `_predict(scores)`;
-    * `_bias(metric, model, where)`, if the error from the shape of the fit is known: a standard deviation in
-      the unit of the metric, 0 by default;
+    * `_bias(metric, model, where)`, the standard deviation of the error from a wrong shape of the model, in
+      the unit of the metric; 0 by default;
     * `center`, "median" or "mean" over draws.
 
-    Rows and models have the order of `LabelledScores` everywhere. The memory is bounded by a block of draws,
-    not by their number: each new subgroup computes the draws again with the same seed.
+    Rows and models have the order of `LabelledScores` everywhere. To bound the memory, the class keeps only a
+    block of draws. So for each new subgroup it computes the draws again, with the same seed.
     """
 
     draws: ClassVar[int] = 1
@@ -85,22 +86,22 @@ class PosteriorEstimator(LabelEstimator):
         self._tables: OrderedDict[tuple[bytes, bool], dict[str, Floats]] = OrderedDict()
 
     def rng(self, stream: int = _FIRST_FREE_STREAM) -> np.random.Generator:
-        """Return a random generator that depends only on the seed and the number of the stream, from 10."""
+        """Return a random generator that depends only on the seed and on `stream`, a number from 10."""
         return np.random.default_rng([self.seed, stream])
 
     def point(self, metric: str, model: int = 0, where: ArrayLike | None = None) -> float | Unknown:
-        """Return the value of `estimate` without its interval, several times faster."""
+        """Return the value of `estimate` without an interval, several times faster."""
         resolved = self._resolve(metric, model, where)
         return resolved if isinstance(resolved, Unknown) else self._value(metric, *resolved)
 
     def confusion(
         self, model: int = 0, where: ArrayLike | None = None, level: float = 0.95
     ) -> ConfusionEstimate | Unknown:
-        """Return the expected confusion matrix of one model, with the arguments of `estimate`.
+        """Return the expected confusion matrix of one model; the arguments are those of `estimate`.
 
-        The value is the mean over the draws, so its cells add up to 1. Each cell has an interval, which
-        contains the uncertainty of labels and fit and the sampling of the rows, but not the error from the
-        shape of the fit.
+        The value is the mean over the draws, so its cells add up to 1. The interval of each cell includes the
+        uncertainty of labels and fit and the sampling of the rows, but not the error from a wrong shape of
+        the model.
 
         Examples
         --------

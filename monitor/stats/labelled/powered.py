@@ -1,4 +1,4 @@
-"""Accuracy by PPI++ with Wilson's interval at the effective number of labels, which suits few labels."""
+"""The accuracy by PPI++, with Wilson's interval for an effective number of labels, which suits few labels."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def powered_share(
     lam: float | None,
     level: float,
 ) -> Estimate:
-    """Return the share of right rows by PPI++, from 0 to 1.
+    """Return the share of right answers by PPI++, 0 to 1, with an interval.
 
     PPI++ combines labels with the probabilities of an annotator, a model of the labels that covers all rows.
-    The interval is Wilson's at the effective number of labels: the number that would give the same variance
-    without an annotator. That variance counts two more rows, one right and one wrong, both with the
-    annotator's mean probability (as in `monitor.stats.estimate.hajek`). Without these rows the effective
-    number would be infinite if all labels are equal.
+    The interval is Wilson's for the effective number of labels: the number that would give the same variance
+    without an annotator. The variance includes two more rows, one right and one wrong, both with the
+    annotator's mean probability (as in `monitor.stats.estimate.hajek`). Without these rows, the effective
+    number would be infinite if all answers are right or all are wrong.
 
     Parameters
     ----------
@@ -37,11 +37,11 @@ def powered_share(
     expected : (n,) float64
         The annotator's probability that the labelled row is right.
     population : (N,) float64
-        The same probability on the rows that represent the population.
+        The annotator's probabilities for the rows that represent the population.
     weights : (n,) float64 or None
         Weights of the labelled rows.
     lam : float or None
-        Weight of the annotator; None for the tuned one.
+        Weight of the annotator, 0 to 1; None to tune it for the least variance.
     level : float
         The level of the interval.
 
@@ -61,9 +61,9 @@ def powered_share(
 
 
 def effective_trials(right: Floats, expected: Floats, population: Floats, w: Floats, lam: float) -> float:
-    """Return the number of equally weighted labels that would give the same variance without an annotator.
+    """Return how many equally weighted labels would give the same variance without an annotator.
 
-    The number is above 0. With a good annotator it is larger than the number of labels. `powered_share`
+    The number is above 0, and larger than the number of labels if the annotator is good. `powered_share`
     explains the two rows that the computation adds.
 
     Parameters
@@ -73,7 +73,7 @@ def effective_trials(right: Floats, expected: Floats, population: Floats, w: Flo
     expected : (n,) float64
         The annotator's probability that the labelled row is right.
     population : (N,) float64
-        The same probability on the rows that represent the population.
+        The annotator's probabilities for the rows that represent the population.
     w : (n,) float64
         Weights of the labelled rows.
     lam : float
@@ -92,7 +92,7 @@ def effective_trials(right: Floats, expected: Floats, population: Floats, w: Flo
 def accuracy_of(
     data: LabelledScores, rows: Ints, model: int, chance: Floats, lam: float | None, level: float
 ) -> Result:
-    """Return the accuracy of a model on some rows, from their labels and an annotator.
+    """Return the accuracy of a model on some rows by PPI++, from their labels and an annotator.
 
     Without weights the unlabelled rows represent the population, as in the paper. With weights all rows
     represent it, because the unlabelled rows are not a random sample.
@@ -105,9 +105,9 @@ def accuracy_of(
     model : int
         The index of the model.
     chance : (n, K) float64
-        The annotator's class probabilities of all rows.
+        The annotator's class probabilities for all rows.
     lam : float or None
-        Weight of the annotator; None for the tuned one.
+        Weight of the annotator, 0 to 1; None to tune it for the least variance.
     level : float
         The level of the interval.
     """
@@ -118,23 +118,24 @@ def accuracy_of(
 
 
 def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: float | None) -> Floats:
-    """Return the (M, M) covariance of the errors of all models' accuracies by `accuracy_of`.
+    """Return the (M, M) covariance of the errors of the M models' accuracies by `accuracy_of`.
 
-    A model without a labelled row has NaN. The covariance sums products of each row's contributions to the
-    errors. A labelled row of weight w contributes w (δ − mean δ) / Σw with δ = right − λ·expected, where λ is
-    the weight of the annotator. A row of the population contributes λ (expected − mean) / N.
+    Rows and columns of a model without a labelled row are NaN. Each row contributes to the error of each
+    model, and the covariance of two models is the sum over rows of the products of their contributions. A
+    labelled row of weight w contributes w (δ − mean δ) / Σw with δ = right − λ·expected, where λ is the
+    weight of the annotator. A row of the population contributes λ (expected − mean) / N.
 
-    Like `effective_trials` it counts two more rows, in which each model is right with probability one half,
-    independently of the others. Without them the difference of two models, one of which is right on all of a
-    few labelled rows, would seem to have no error.
+    As in `effective_trials`, there are two more rows, in which each model is right with probability one half,
+    independently of the others. Without these rows, the difference of two models would seem to have no error
+    if one of them is right on all of a few labelled rows.
 
     Parameters
     ----------
     data : LabelledScores
     chances : sequence of (n, K) float64
-        The annotator's class probabilities of all rows, by model.
+        For each model, the annotator's class probabilities for all rows.
     lam : float or None
-        λ, the weight of the annotator; None for the tuned one.
+        λ, the weight of the annotator, 0 to 1; None to tune it for the least variance.
 
     References
     ----------

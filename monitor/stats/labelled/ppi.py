@@ -17,18 +17,18 @@ Tuning = Literal["each", "together"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictionPowered:
-    """The prediction-powered means of a function φ of prediction and label, for M models.
+    """Prediction-powered means of a function φ of prediction and label, for M models.
 
     Parameters
     ----------
     value : (M,) float64
-        The estimates μ̂ of the means, in the unit of φ; they may lie outside the range of φ.
+        The estimated means μ̂, in the unit of φ; they may lie outside the range of φ.
     covariance : (M, M) float64
         Covariance of `value`, the paper's V/n.
     classical : (M,) float64
         Variance of the mean over labelled rows alone, for comparison.
     lam : (M,) float64
-        Weight of the annotator: 0 means that the annotator is ignored, 1 is plain PPI.
+        Weight of the annotator: with 0 the annotator is ignored, and 1 is plain PPI.
     n, unlabelled : int
         Numbers of labelled and unlabelled rows.
     """
@@ -47,7 +47,7 @@ class PredictionPowered:
 
     @property
     def effective_labels(self) -> Floats:
-        """The (M,) numbers of labels with which the plain mean has the same variance.
+        """The (M,) numbers of labels with which the mean of labels alone has the same variance.
 
         A number is infinite for a variance of 0.
         """
@@ -60,7 +60,7 @@ class PredictionPowered:
         """Return the (M, 2) ends of a normal interval for each mean.
 
         The level, above 0 and below 1, holds for each interval separately. The paper's equation (5) lacks the
-        square root of V/n. With few labels, or if all labels are equal, the normal approximation is too
+        square root of V/n. With few labels, or if φ is the same on all labelled rows, the interval is too
         narrow.
         """
         half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * self.error
@@ -76,37 +76,38 @@ def prediction_powered(
     tune: Tuning = "each",
     weights: ArrayLike | None = None,
 ) -> PredictionPowered:
-    """Estimate the mean of any φ(f(x), y) by PPI++, PPI or the classical mean.
+    """Estimate the mean of a function φ of prediction and label by PPI++, PPI or the classical mean.
 
-    PPI++ tunes λ, which is the default; PPI has `lam=1`, the classical mean `lam=0`. The estimate is μ̂ = λ/N
-    Σ Êᵤ + Σ w(φ − λÊ) / Σw, where Ê is the annotator's expectation of φ. The tuned λ, from 0 to 1, gives the
-    least variance; any fixed λ leaves the mean unbiased, with any annotator.
+    By default, PPI++ tunes λ; PPI has `lam=1`, and the classical mean `lam=0`. The estimate is μ̂ = λ/N Σ Êᵤ
+    + Σ w(φ − λÊ) / Σw, where Ê is the annotator's expectation of φ, and the first sum is over unlabelled
+    rows. The tuned λ, from 0 to 1, gives the least variance. With any fixed λ and any annotator, the mean is
+    unbiased.
 
     The labelled rows must be a random sample of the population of the unlabelled rows. Otherwise pass
     `weights` w = dP/dQ, the density of the rows of interest over the density of the labelled rows, up to a
-    factor. The weight multiplies both terms; in the paper's (7) and (8) it multiplies only φ, which is
-    biased.
+    factor. The weight multiplies φ and λÊ; in the paper's (7) and (8) it multiplies only φ, which gives a
+    biased estimate.
 
     Parameters
     ----------
     phi : (n,) or (n, M) array of float
         φ on the labelled rows, from their labels; n ≥ 1.
     expected : same shape
-        The annotator's expectation of φ on the same rows, independent of their labels.
+        The annotator's expectation of φ on the same rows; it must not depend on their labels.
     expected_unlabelled : (N,) or (N, M) array of float
         The expectation on the unlabelled rows; without unlabelled rows, λ is 0.
     lam : float, optional
         λ, from 0 to 1; tuned by default.
     tune : {"each", "together"}
-        Tune one λ for each model, or one for all that minimises the sum of variances.
+        Tune a λ for each model, or one λ for all models, which minimises the sum of variances.
     weights : (n,) array of float, optional
         Positive.
 
     Returns
     -------
     PredictionPowered
-        Variances divide by n and N, not n − 1, as in `ppi-python`. With weights they are linearised
-        around the weighted mean.
+        As in `ppi-python`, variances have the denominators n and N, not n − 1. With weights they are
+        linearised around the weighted mean.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""PPI++ with SSME as a cross-fitted annotator, whose validity depends on the labels alone."""
+"""Metrics by PPI++ with SSME as annotator; they are valid even if SSME's assumptions fail."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _FOLD_STREAM, _GROUP_STREAM, _ROW_STREAM = range(20, 23)
 
 
 class Rectified(LabelEstimator):
-    """Metrics under the posterior of SSME, minus its error on labelled rows.
+    """Metrics from SSME's class probabilities, corrected by their error on labelled rows.
 
-    SSME is fitted `FOLDS` times, each time without the labels of one fold, so the posterior q of a labelled
-    row does not depend on its label y. Accuracy is then PPI++ as in `autoeval`. For the other metrics, the
-    errors y − q on labelled rows are added to the posterior with the weight of the rows that they represent:
-    every count is then a plain PPI mean (λ = 1), and every metric a function of such counts or of pairs of
-    them. The interval contains the variance of the corrections (Student's t over groups of labelled rows) and
-    the sampling of the rows (Bayesian bootstrap).
+    SSME is fitted `FOLDS` times, each time without the labels of one fold. So the class probabilities q of a
+    labelled row do not depend on its label y. Accuracy is then estimated by PPI++ as in `autoeval`. For the
+    other metrics, the errors y − q of labelled rows are added to the class probabilities, weighted by the
+    number of rows that each labelled row represents. Every count is then a plain PPI mean (λ = 1), and every
+    metric is a function of such counts or of pairs of rows. The interval includes the variance of the
+    corrections (Student's t over groups of labelled rows) and the sampling of the rows (Bayesian bootstrap).
 
-    The estimate remains valid if SSME's assumptions fail, as long as the labels are a random sample or
-    `weights` correct for the sampling; if SSME's assumptions hold, `ssme` has narrower intervals. A value
-    outside 0 to 1 is clipped, and its interval is then too narrow. Calibration errors are not supported: no
-    such correction makes sums of absolute values unbiased. Intervals of the other metrics cover too little
-    with a few dozen labels (about 85 % for the AUROC with 60); with fewer than `FEWEST_LABELS` labels only
-    accuracy is known.
+    The estimate remains valid if SSME's assumptions fail, as long as the labelled rows are a random sample or
+    `weights` correct for the sampling. If SSME's assumptions hold, `ssme` has narrower intervals. A value
+    outside 0 to 1 is clipped, and its interval is then too narrow. Calibration errors are not supported,
+    because no such correction makes sums of absolute values unbiased. With a few dozen labels, the coverage
+    of the other metrics' intervals is too small (about 85 % for the AUROC with 60). With fewer than
+    `FEWEST_LABELS` labels only accuracy is known.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): auroc 76 %,
     average_precision 81 %.

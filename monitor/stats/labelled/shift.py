@@ -1,4 +1,4 @@
-"""Computes weights for labelled rows that are not a random sample of all rows."""
+"""Weights for labelled rows that are not a random sample of all rows."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _RIDGE = 1.0  # a normal prior of variance 1 on the slopes of standardised colum
 
 
 def chance_weights(scores: ArrayLike, labels: ArrayLike) -> Floats:
-    """Return (n,) weights of labelled rows: inverse probabilities of a label, estimated from the scores.
+    """Return (n,) weights of the rows: inverse probabilities of being labelled, estimated from the scores.
 
-    A labelled row represents itself and the unlabelled rows with similar scores, so its weight is 1 + N/n
-    times a density ratio by logistic regression, for n labelled and N other rows. The columns of the
-    regression are the ranks of each model's scores, their squares, and whether the model answered. If they
-    are more than a third of the number of labels, the columns are the ranks and squares of the models' mean
-    score. The weights are 1 on rows without a label, and on all rows if none or all have labels.
+    A labelled row represents itself and the unlabelled rows with similar scores. So its weight is 1 + N/n
+    times a density ratio from a logistic regression, for n labelled and N other rows. The regressors are the
+    ranks of each model's scores, their squares, and whether the model answered. If there are more regressors
+    than a third of the labels, they are the ranks and squares of the models' mean score instead. The weights
+    are 1 on rows without a label, and on all rows if none or all have labels.
 
-    The weights are right if labels are missing at random given the scores: the choice of rows depended on the
-    scores, or on nothing else that is related to the answer. If rows are labelled because an answer was wrong
-    (complaints), the estimate stays wrong. Intervals that treat the weights as known are too wide rather than
-    too narrow (Hirano, Imbens, Ridder), because an estimated probability also balances random differences of
-    the labelled rows.
+    The weights are right if labels are missing at random given the scores: apart from the scores, the choice
+    of rows depended on nothing that is related to the answer. If rows are labelled because an answer was
+    wrong (complaints), weighted estimates are still biased. Intervals that treat the weights as known are too
+    wide rather than too narrow (Hirano, Imbens, Ridder), because estimated probabilities also balance random
+    differences of the labelled rows.
 
     Parameters
     ----------
@@ -67,10 +67,10 @@ def chance_weights(scores: ArrayLike, labels: ArrayLike) -> Floats:
 
 
 def imbalance(scores: ArrayLike, labels: ArrayLike, weight: ArrayLike) -> float:
-    """Return the distance of the weighted labelled rows from all rows, in standard deviations of all rows.
+    """Return the distance between the mean scores of the weighted labelled rows and of all rows.
 
-    The distance is between means of the models' mean score, and the largest over the classes. The result is 0
-    if all scores are equal.
+    The score of a row is the mean over the models. The result is the largest distance over the classes, in
+    standard deviations over all rows; it is 0 if all scores are equal.
 
     Parameters
     ----------
@@ -109,9 +109,9 @@ def _by_rank(columns: Floats) -> Floats:
 
 
 def ratio(own: Floats, fresh: Floats) -> Floats:
-    """Return the density of the `fresh` rows over that of the `own` rows, at each of the n own rows.
+    """Return the density of the `fresh` rows divided by that of the `own` rows, at each of the n own rows.
 
-    The ratio comes from a logistic regression, and has mean 1.
+    The ratio is estimated by a logistic regression, and scaled to the mean 1.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""SSME: semi-supervised estimates of metrics from many scores of several models and few labels."""
+"""SSME: semi-supervised estimates of metrics, from the scores of several models and few labels."""
 
 from __future__ import annotations
 
@@ -91,40 +91,40 @@ class _Fit:
 
 
 class SSME(PosteriorEstimator):
-    """Semi-supervised estimates for several models, from the labels and all models' scores together.
+    """Semi-supervised estimates of metrics, from the labels and all models' scores together.
 
-    The paper fits densities of the scores, which in more than a few dimensions remain at their start. SSME
-    fits the conditional distribution of the label given the scores instead. The fit is Bayesian, with priors
-    from the classifiers' confidences:
+    The paper fits densities of the scores; in more than a few dimensions, that fit stays at its starting
+    point. This class fits the conditional distribution of the label given the scores instead. The fit is
+    Bayesian, with priors from the classifiers' confidences:
 
-    1. *Evidence.* The models' centred log-probabilities are averaged with weights from their agreement
+    1. *Evidence.* The models' centred log-probabilities are averaged with weights from the models' agreement
        (`agreement_weights`): copies of a model share its weight, and a model that agrees with no other has
-       the weight 0.
-    2. *Hypotheses.* The mean of the classifiers is right; each classifier is calibrated on its own; only a
-       softmax of the pooled evidence with free scale and class shares is right; or only its order is right
-       (normal distributions on the scale of ranks, for two classes). Their prior weights come from sets of
-       trained classifiers, and depend on two numbers that need no label (`hypotheses`): whether the models
-       agree about the classes' shares, and whether they claim fewer errors than they can have. Each
-       hypothesis is a set of particles, weighted by the likelihood of the labelled rows (Bayesian model
-       averaging).
+       the weight 0. The result is the pooled evidence.
+    2. *Hypotheses.* The mean of the classifiers is right; or each classifier is calibrated; or a softmax of
+       the pooled evidence with unknown scale and class shares is right; or only the order of the pooled
+       evidence is right (normal distributions on the scale of ranks, for two classes). The prior weights of
+       the hypotheses were chosen on sets of trained classifiers. They depend on two numbers that need no
+       label (`hypotheses`): whether the models agree about the shares of the classes, and whether they claim
+       fewer errors than they can have. Each hypothesis is a set of particles, weighted by the likelihood of
+       the labelled rows (Bayesian model averaging).
     3. *Corrections.* A Bayesian logistic regression on the labelled rows, with the logits as offset and
-       shrunk towards no correction (`Corrections`), corrects all hypotheses but the first: it bends the
-       curve, and rectifies each model's number of right answers. With few labels it widens the intervals by
+       shrunk towards no correction (`Corrections`), corrects all hypotheses but the first. It bends the
+       curve, and corrects each model's number of right answers. With few labels it widens the intervals by
        the usual error of the curve's shape; with many labels the fit follows the labels.
-    4. *Value.* Each hypothesis has the median of its draws, 100 in all; the value is the mean of these
-       medians, weighted by their numbers of draws. With one model, it is the median of all draws. `details`
-       has the weight of each hypothesis.
+    4. *Value.* 100 draws are divided among the hypotheses. The value is the mean of the hypotheses' medians,
+       weighted by their numbers of draws. With one model, it is the median of all draws. `details` has the
+       weight of each hypothesis.
     5. *Interval.* With several models: the value ± z·√(B + f²·s^1.5·d^0.5·h + (u·t·h)²), clipped to 0 and 1.
        B is the variance over resampled rows, s is √(π/2) times the mean distance of the draws from the value,
        d the models' `disagreement`, u the share of rows without a label, h = (labels + 50)^−0.6 (1 in the
        second term of the AUROC), and f and t are `SPREAD`. Errors grow with disagreement. With one model: see
        `PosteriorEstimator`.
 
-    SSME assumes that the labelled rows were picked at random given the scores; otherwise pass `weights`. It
+    SSME assumes that the labelled rows were chosen at random given the scores; otherwise pass `weights`. It
     misleads if most models are wrong together and no labels show it. Without labels it uses the models'
-    confidences and their usual exaggeration in the development suites, and has the flag `no labels`.
+    confidences and their typical overconfidence in the development suites, and sets the flag `no labels`.
 
-    The metrics use `predicted`; the fit does not.
+    Only the metrics use `predicted`; the fit does not.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class SSME(PosteriorEstimator):
     _kept: Sequence[Floats] = ()
 
     def calibration(self, model: int = 0) -> IsotonicCalibration:
-        """Return the fit as a calibration of one model: see `distil`.
+        """Return a calibration of one model's scores that reproduces the fit: see `distil`.
 
         Parameters
         ----------

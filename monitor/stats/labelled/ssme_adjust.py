@@ -1,4 +1,4 @@
-"""Corrects the pooled evidence by labels: a Bayesian logistic regression on shape and single models."""
+"""Corrections of the pooled evidence by labels: a Bayesian logistic regression."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ _SMALL_STEP = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Corrections:
-    """The features φ(i, k, j) of the correction, whose weighted sum is added to the logit of row i, class k.
+    """The features of the regression, whose weighted sum over j is added to the logit of row i and class k.
 
-    Let m be the centred mean logits of a family over its particles, and v the share of models that vote for a
-    class. The features are:
+    Let m be the centred logits of a family of curves, averaged over its particles, and v the share of models
+    that predict a class. The features are:
 
     * share: one constant for each class;
     * slope: m; bend: m times the row's extremeness, h/(1 + |h|) with h the logit of the rank of |m|;
       class_slope (more than two classes): m of one class alone;
-    * vote: v; model_vote, one for each model: its vote minus v. Without a prior, their coefficients would
-      make the fitted number of right answers of each model on the labelled rows equal the observed number:
-      the correction is prediction-powered inference, shrunk towards 0 with few labels;
-    * model, one for each model: its evidence minus the pooled evidence, both of unit size, on the scale of m.
-      This feature detects a model that is more informative than the others, or uninformative.
+    * vote: v; model_vote, one for each model: 1 for its predicted class, minus v. Without a prior, their
+      coefficients would make the fitted number of right answers of each model on the labelled rows equal to
+      the observed number. So this correction is prediction-powered inference, shrunk towards 0 with few
+      labels;
+    * model, one for each model: its evidence minus the pooled evidence, both scaled to the size of m. This
+      feature detects a model that is more informative than the others, or uninformative.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ class Corrections:
     model_size : (M,) float64
         Root mean square of each model's evidence.
     reach : (n,) float64
-        Ascending lengths of m on the rows of the fit.
+        The Euclidean lengths of m on the rows of the fit, ascending.
     classes : int
     """
 
@@ -68,7 +69,7 @@ class Corrections:
 
     @classmethod
     def from_rows(cls, evidence: Evidence, mean_logits: Floats, model_size: Floats) -> Self:
-        """Compute the scales of the features on the rows of the fit."""
+        """Return the features, with scales computed on the rows of the fit."""
         size = max(float(np.sqrt(np.mean(mean_logits**2))), 1e-3)
         pooled = max(float(np.sqrt(np.mean(evidence.pooled**2))), 1e-3)
         return cls(size, pooled, model_size, np.sort(_length(mean_logits)), evidence.classes)
@@ -90,7 +91,7 @@ class Corrections:
         return np.concatenate([np.full(count, SCALES[name]) for name, count in counts.items()])
 
     def features(self, evidence: Evidence, mean_logits: Floats) -> Floats:
-        """Return the (n, K, p) features, each centred over the classes, of rows with `mean_logits` (n, K)."""
+        """Return the (n, K, p) features, centred over the classes, of rows with (n, K) `mean_logits`."""
         rows, classes = mean_logits.shape
         ranks = mid_ranks(self.reach, _length(mean_logits))
         far = np.log(ranks / (1.0 - ranks))
@@ -127,7 +128,7 @@ def _length(logits: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CorrectionRows:
-    """The l labelled rows from which corrections are fitted, with p features for each of K classes.
+    """The l labelled rows of the regression, with p features for each of K classes.
 
     The fields are the (l, K, p) `features`, the (l,) `labels` and the (l,) `weights`.
     """
@@ -147,12 +148,12 @@ class CorrectionRows:
         return gradient, chance
 
     def log_likelihood(self, chance: Floats) -> float:
-        """Return the weighted log-likelihood of the labels under class probabilities (l, K)."""
+        """Return the weighted log-likelihood of the labels, given their class probabilities (l, K)."""
         likely = np.maximum(chance[np.arange(len(self.labels)), self.labels], 1e-300)
         return float(self.weights @ np.log(likely))
 
     def curvature(self, chance: Floats, precision: Floats) -> Floats:
-        """Return the (p, p) negative Hessian of the log posterior."""
+        """Return the (p, p) negative Hessian of the log posterior, given class probabilities (l, K)."""
         p = len(precision)
         weighted = self.features * (chance * self.weights[:, None])[:, :, None]
         mean = (chance[:, None] @ self.features)[:, 0]
@@ -192,10 +193,11 @@ def _mode(rows: CorrectionRows, logits: Floats, prior_scales: Floats, start: Flo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjustment:
-    """The posterior of the corrections' coefficients for each factor of the prior scales.
+    """The posterior of the regression's coefficients, for each of several scales of their prior.
 
-    The size of the corrections is inferred too: each of `FACTORS` has a probability from its prior weight and
-    the evidence of the labelled rows (Laplace's approximation).
+    `FACTORS` multiply the prior standard deviations. Each factor has a probability, from its prior weight and
+    the evidence of the labelled rows (Laplace's approximation). So the data determine the size of the
+    corrections.
 
     Parameters
     ----------
@@ -214,9 +216,9 @@ class Adjustment:
     def fit(
         cls, rows: CorrectionRows, logits: Floats, prior_scales: Floats, factors: Sequence[float]
     ) -> Self:
-        """Fit the coefficients for every factor.
+        """Return the coefficients fitted for every factor.
 
-        Each fit starts from the coefficients of the previous fit.
+        Each fit starts from the coefficients for the previous factor.
 
         Parameters
         ----------
@@ -236,12 +238,12 @@ class Adjustment:
         return cls(rows, tuple(modes), np.log(factors) + gains)
 
     def draw(self, factors: Ints, logits: Floats, rng: np.random.Generator) -> Floats:
-        """Return (draws, p) draws of the coefficients, one for each draw of the logits (draws, l, K).
+        """Return (draws, p) random coefficients, one set for each draw of the logits (draws, l, K).
 
-        A draw is the mode for its own logits, by Newton steps with the curvature at the mode for the mean
-        logits, plus normal noise with the inverse of that curvature as covariance. Every second draw has the
-        negative noise of the previous draw, which makes medians over few draws more stable. `factors` are
-        indices into `FACTORS`.
+        A draw of coefficients is the mode of the posterior for its logits, plus normal noise. Newton steps
+        with the curvature at the mode for the mean logits find the mode, and the inverse of that curvature is
+        the covariance of the noise. Every second draw has the negative noise of the previous draw, which
+        makes medians over few draws more stable. `factors` are indices into `FACTORS`.
         """
         noise = rng.standard_normal((len(logits), self.rows.features.shape[2]))
         noise[1::2] = -noise[0 : len(noise) - 1 : 2]

@@ -1,4 +1,4 @@
-"""A calibration curve for each model from an SSME fit, fast enough for every window."""
+"""A calibration curve of one model from an SSME fit, fast enough for every window."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from monitor.stats.calibration.isotonic import IsotonicCalibration, fit_curve
 
 
 def distil(scores: Floats, posterior: Floats) -> IsotonicCalibration:
-    """Fit an isotonic regression of a fit's class probabilities on one model's scores.
+    """Return an isotonic curve from one model's scores to the class probabilities of a fit.
 
-    For two classes the regression is of the second class on its score; for more classes, of each class
-    against the rest. `IsotonicCalibrator` does the same with labels; with every row labelled the results are
-    equal. For two classes the mean calibrated probability over the rows equals the mean of the fit, so the
-    mean confidence gives the accuracy of the fit, up to the information that is not in the model's ranking.
+    For two classes, one isotonic regression predicts the second class from its score; for more classes, there
+    is one for each class against the rest. `IsotonicCalibrator` does the same with labels; if every row is
+    labelled, the results are equal. For two classes, the mean calibrated probability over the rows equals the
+    mean of the fit. So the mean confidence is the accuracy of the fit, except for information that is not in
+    the model's ranking of the rows.
 
-    The curve averages over the other models' scores. The curve is right for later rows as long as the joint
+    The curve averages over the other models' scores. It is right for later rows as long as the joint
     distribution of classes and all models' scores stays the same.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The pooled evidence of several classifiers on a row, which `SSME` turns into probabilities."""
+"""The evidence of several classifiers on the class of a row, from which `SSME` computes probabilities."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ excludes a broken model among good ones. Chosen, not tuned."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """The evidence on the class of n rows: the scores of M models, as centred logarithms and pooled.
+    """The scores of M models on n rows as centred logarithms, of each model and pooled.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Evidence:
     each : (n, M, K) float64
         Centred log-probabilities of each model; 0 if missing.
     present : (n, M) bool
-        Whether a model has an answer.
+        Whether a model has answered a row.
     votes : (n, M) int64
         Each model's most probable class; 0 if missing.
     mean : (n, K) float64
@@ -60,7 +60,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pooling:
-    """The weights and scales that pool the models' scores, computed from scores alone.
+    """The weights and scales with which the models' scores are pooled; no labels are needed.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Pooling:
 
     @classmethod
     def from_scores(cls, scores: Floats) -> Self:
-        """Compute weights and scales from scores (n, M, K), with NaN for a missing model."""
+        """Return weights and scales for scores (n, M, K), which are NaN for a missing answer."""
         present = ~np.isnan(scores[:, :, 0])
         each = centred_logs(scores)
         square = (each**2).sum(axis=(0, 2)) / np.maximum(present.sum(axis=0) * scores.shape[2], 1)
@@ -97,7 +97,7 @@ class Pooling:
 
 
 def centred_logs(scores: Floats) -> Floats:
-    """Return log-probabilities of (n, M, K) scores minus their mean over classes; 0 for a missing model.
+    """Return the logarithms of (n, M, K) scores minus their mean over the classes; 0 for a missing answer.
 
     Examples
     --------
@@ -110,13 +110,14 @@ def centred_logs(scores: Floats) -> Floats:
 
 
 def agreement_weights(each: Floats, present: Bools) -> Floats:
-    """Return (M,) weights of the models from their agreement, without labels.
+    """Return the (M,) weights of the models for pooling, from their agreement alone.
 
     The weights are at least 0, with the sum 1, and equal for one or two models. R is the correlation matrix
-    of the models' normal scores, which come from the ranks of the centred log-probabilities. Models that do
-    not load on R's first principal component have the weight 0. For the others, w₀ = (R + 0.3·I)⁻¹1 lets
-    copies of a model share its weight, λ = R·w₀ is each model's agreement with the rest, and the weights are
-    (R + 0.3·I)⁻¹λ, clipped at 0. These weights give the best linear estimate of the common component.
+    of the models' normal scores, which are computed from the ranks of the centred log-probabilities. Models
+    with a small loading on R's first principal component have the weight 0. For the others, w₀ = (R +
+    0.3·I)⁻¹1 divides the weight of a model among its copies, and λ = R·w₀ is each model's agreement with the
+    rest. The weights are (R + 0.3·I)⁻¹λ, clipped at 0. They give the best linear estimate of the common
+    component.
 
     The weights mislead if most models are wrong in the same way: they then exclude the good models.
 

@@ -1,8 +1,8 @@
-"""Families of curves from pooled evidence to class probabilities, to which `SSME` gives weights.
+"""Families of curves from pooled evidence to class probabilities, which `SSME` weights by labels.
 
-The evidence of a row is what all classifiers' scores together say about its class. Each family of curves is
-represented by particles: sampled values of the curve's parameters from a prior, which uses the classifiers'
-confidences. The likelihood of the labelled rows gives the particles of all families their weights.
+The pooled evidence of a row is an average of all classifiers' log-probabilities. A family of curves is
+represented by particles: samples of the curve's parameters from a prior, which uses the classifiers'
+confidences. The likelihood of the labelled rows determines the weight of each particle.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ParticleFamily(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The key of the family in the details of a fit."""
+        """The name of the family in the details of a fit."""
 
     @property
     @abstractmethod
@@ -64,14 +64,14 @@ class ParticleFamily(ABC):
 
     @abstractmethod
     def points(self, evidence: Evidence) -> Floats:
-        """Return the inputs of the curves, which all particles share.
+        """Return the inputs of the curves, which are the same for all particles.
 
         The last axis has one entry for each row.
         """
 
     @abstractmethod
     def at(self, points: Floats, particles: Ints) -> Floats:
-        """Return the (p, K, n) class logits at n inputs under p particles, up to a constant for each row.
+        """Return the (p, K, n) class logits at n inputs for p particles, up to a constant for each row.
 
         Parameters
         ----------
@@ -82,7 +82,7 @@ class ParticleFamily(ABC):
         """
 
     def logits(self, evidence: Evidence, particles: Ints) -> Floats:
-        """Return the (p, n, K) class logits of n rows under p particles, up to a constant for each row.
+        """Return the (p, n, K) class logits of n rows for p particles, up to a constant for each row.
 
         Parameters
         ----------
@@ -94,9 +94,9 @@ class ParticleFamily(ABC):
         return self.at(self.points(evidence), particles).swapaxes(1, 2)
 
     def blocks(self, evidence: Evidence, particles: Ints) -> Iterator[Floats]:
-        """Yield the array that `logits` returns in blocks along its first axis, so that memory stays bounded.
+        """Yield the result of `logits` in blocks of particles, to bound the memory.
 
-        Each block has the shape (b, n, K), for the next b of the particles.
+        Each block has the shape (b, n, K), for the next b particles.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class ParticleFamily(ABC):
             yield self.at(points, particles[first : first + together]).swapaxes(1, 2)
 
     def mean_logits(self, evidence: Evidence, particles: Ints) -> Floats:
-        """Return the (n, K) logits averaged over some particles, minus their mean over the classes."""
+        """Return the (n, K) logits averaged over these particles, minus their mean over the classes."""
         total = np.zeros((evidence.rows, evidence.classes))
         for block in self.blocks(evidence, particles):
             # Add one by one, so that the sum of a row depends neither on other rows nor on the blocks.
@@ -149,11 +149,11 @@ def centred(logits: Floats) -> Floats:
 
 
 def claimed_shares(scores: Floats, heard: Floats) -> tuple[Floats, Floats]:
-    """Return the K class shares that the models' scores claim, as centred logs, and their K errors.
+    """Return the shares of the K classes according to the models' scores, as centred logs, and their errors.
 
-    The shares are the medians of the models' mean scores. Their error has the scale
-    √(0.15² + max(0.25, 1.85·MAD)²/M) on the logit scale, where MAD is the median absolute deviation of the M
-    models' shares.
+    A share is the median over models of the mean score. Its error on the logit scale is √(0.15² + max(0.25,
+    1.85·MAD)²/M), where MAD is the median absolute deviation of the M models' shares. Both results have the
+    shape (K,).
 
     Parameters
     ----------
@@ -196,22 +196,22 @@ def _sampled_shares(centre: Floats, scale: Floats, uniform: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankBinormal(ParticleFamily):
-    """The binormal family for two classes, which uses only the order of the evidence.
+    """The binormal family of curves for two classes, which uses only the order of the evidence.
 
-    Let u be the mid-rank of a row's pooled evidence over n, and π the prevalence of class 1. On a hidden
-    scale, class 0 is distributed as N(0, 1) and class 1 as N(d, σ²). The mixture has the distribution
+    Let u be the mid-rank of a row's pooled evidence, divided by n, and π the prevalence of class 1. On a
+    latent scale, class 0 has the distribution N(0, 1) and class 1 N(d, σ²). The mixture has the distribution
     function G(t) = (1 − π)Φ(t) + πΦ((t − d)/σ), and the row lies at t = G⁻¹(u). Its log-odds are logit π −
-    ((t − d)/σ)²/2 − log σ + t²/2, constant beyond the point where they would fall again (σ ≠ 1). The log-odds
-    do not depend on distortions of the scores that keep their order.
+    ((t − d)/σ)²/2 − log σ + t²/2; if σ ≠ 1, they are constant beyond the point where they would fall again.
+    They do not depend on distortions of the scores that keep the order.
 
     The priors are:
 
     * logit π around the claimed prevalence (`claimed_shares`);
-    * d ~ 0.7 + 0.43·d_claim + 0.35·t₃, where d_claim = √2·Φ⁻¹(AUC of the evidence against its own soft
-      labels), because classifiers exaggerate;
+    * d ~ 0.7 + 0.43·d_claim + 0.35·t₃, where d_claim = √2·Φ⁻¹(AUC of the evidence for labels with the claimed
+      probabilities); d is smaller than a large d_claim, because classifiers are overconfident;
     * log σ ~ N(0, 0.15).
 
-    The numbers in the second and third prior come from simulated suites.
+    The numbers in the second and third prior were chosen on simulated suites.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ class RankBinormal(ParticleFamily):
 
     @classmethod
     def from_prior(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
-        """Sample the particles from the priors."""
+        """Return a family with particles sampled from the priors."""
         odds = evidence.pooled[:, 1] - evidence.pooled[:, 0]
         centre, scale = claimed_shares(scores, heard)
         uniform = _uniforms(3, seed)
@@ -252,11 +252,11 @@ class RankBinormal(ParticleFamily):
         return len(self.prevalence)
 
     def points(self, evidence: Evidence) -> Floats:
-        """Return the mid-ranks of the rows' pooled log-odds."""
+        """Return the (n,) mid-ranks of the rows' pooled log-odds, 0 to 1."""
         return mid_ranks(self.reference, evidence.pooled[:, 1] - evidence.pooled[:, 0])
 
     def at(self, points: Floats, particles: Ints) -> Floats:
-        """Return the (p, 2, n) logits at n mid-ranks."""
+        """Return the (p, 2, n) class logits at n mid-ranks for p particles."""
         parameters = (self.prevalence, self.separation, self.spread)
         share, apart, spread = (values[particles][:, None] for values in parameters)
         mixture = (1.0 - share) * _BELOW + share * scipy.special.ndtr((_AXIS - apart) / spread)
@@ -281,9 +281,9 @@ _SPREAD_SCALE = 0.15
 
 
 def mid_ranks(reference: Floats, values: Floats) -> Floats:
-    """Return mid-ranks of values among ascending reference values, divided by their number.
+    """Return the mid-ranks of values among ascending reference values, divided by the number of references.
 
-    The ranks are clipped away from 0 and 1.
+    The results are clipped, so they are never 0 or 1.
 
     Examples
     --------
@@ -310,9 +310,9 @@ def _claimed_separation(odds: Floats) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledSoftmax(ParticleFamily):
-    """The family softmax(a + b·x) of the evidence x, with a slope b and one offset a for each class.
+    """The family of curves softmax(a + b·x) of the evidence x, with a slope b and an offset a for each class.
 
-    The offsets make the mean probabilities over the rows equal to class shares.
+    The offsets are chosen so that the mean probabilities over the rows equal given class shares.
 
     Parameters
     ----------
@@ -333,11 +333,11 @@ class ScaledSoftmax(ParticleFamily):
 
     @classmethod
     def from_prior(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
-        """Sample particles whose slope b is free: log b ~ N(min(0.15 − 0.75·log rms(x), 0.3), 0.5).
+        """Return a family whose particles have slopes with log b ~ N(min(0.15 − 0.75·log rms(x), 0.3), 0.5).
 
         Here rms(x) is the root mean square of the pooled evidence. The class shares are those of
-        `claimed_shares`. The slope of −0.75 comes from simulated suites, in which larger evidence is
-        exaggerated more.
+        `claimed_shares`. The factor −0.75 was chosen on simulated suites, in which models with larger
+        evidence are more overconfident.
         """
         centre, scale = claimed_shares(scores, heard)
         uniform = _uniforms(1 + len(centre), seed)
@@ -349,30 +349,30 @@ class ScaledSoftmax(ParticleFamily):
 
     @classmethod
     def near(cls, evidence: Evidence, slope: float, shares: Floats, seed: int) -> Self:
-        """Sample particles near a slope and class shares.
+        """Return a family with particles near this slope and these class shares.
 
-        The logarithms of the slopes and the logits of the shares deviate by about 0.1.
+        The logarithms of the slopes and the logits of the shares have a random deviation of about 0.1.
         """
         slopes, sampled = _nearby(np.log(slope), shares, seed)
         return cls("each", slopes, offsets(evidence.pooled, slopes, sampled))
 
     @classmethod
     def from_claims(cls, evidence: Evidence, seed: int) -> Self:
-        """Sample particles near the classifiers' mean.
+        """Return a family with particles near the mean of the classifiers.
 
-        The logarithms of the slopes and the logits of the shares deviate from it by about 0.1.
+        The logarithms of the slopes and the logits of the shares have a random deviation of about 0.1.
         """
         slopes, sampled = _nearby(0.0, evidence.mean.mean(axis=0), seed)
         return cls("claims", slopes, offsets(centred_mean(evidence), slopes, sampled), of_mean=True)
 
     @classmethod
     def unchanged_mean(cls, classes: int) -> Self:
-        """Return a family of one particle, which gives the classifiers' mean unchanged."""
+        """Return a family with one particle, which returns the mean of the classifiers unchanged."""
         return cls("mean", np.ones(1), np.zeros((1, classes)), of_mean=True)
 
     @property
     def name(self) -> str:
-        """The key of the family, which is its kind."""
+        """The name of the family: its `kind`."""
         return self.kind
 
     @property
@@ -391,7 +391,7 @@ class ScaledSoftmax(ParticleFamily):
         return logits
 
     def mean_logits(self, evidence: Evidence, particles: Ints) -> Floats:
-        """Return the centred logits with the mean a and b of the particles."""
+        """Return the (n, K) centred logits for the mean a and the mean b of these particles."""
         offset, slope = self.offset[particles].mean(axis=0), float(self.slope[particles].mean())
         return centred(offset + slope * self._evidence(evidence))
 
@@ -414,15 +414,15 @@ _OFFSET_STEPS = 12
 
 
 def centred_mean(evidence: Evidence) -> Floats:
-    """Return (n, K) centred logarithms of the mean of the classifiers."""
+    """Return the (n, K) logarithms of the classifiers' mean scores minus their mean over the classes."""
     return centred(np.log(np.maximum(evidence.mean, 1e-6)))
 
 
 def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
-    """Return (particles, K) offsets with which the mean posterior over the rows equals the shares.
+    """Return the (particles, K) offsets with which the mean probabilities over the rows equal the shares.
 
-    The computation uses 256 evenly spaced rows, which are far more precise than the shares. The exponentials
-    are computed once; each step then costs two matrix products.
+    The computation uses 256 evenly spaced rows. Their error is far smaller than that of the shares.
+    Exponentials are computed once, and each step costs two matrix products.
 
     Parameters
     ----------
@@ -445,7 +445,7 @@ def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
 
 
 def log_likelihoods(family: ParticleFamily, evidence: Evidence, labels: Ints, weights: Floats) -> Floats:
-    """Return the (particles,) log-likelihoods of the labelled rows."""
+    """Return the (particles,) weighted log-likelihoods of the labelled rows."""
     rows = np.arange(evidence.rows)
     every = family.blocks(evidence, np.arange(family.size))
     return np.concatenate([log_softmax(logits)[:, rows, labels] @ weights for logits in every])

@@ -1,4 +1,4 @@
-"""The families of curves that `SSME` compares, and their prior weights."""
+"""The hypotheses that `SSME` compares, and their prior weights."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _SOLVED_ROWS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hypothesis:
-    """A hypothesis about how evidence gives class probabilities: a family of curves with its prior weight.
+    """A hypothesis about how evidence determines class probabilities: a family of curves and a prior weight.
 
     Parameters
     ----------
@@ -104,8 +104,8 @@ class Hypothesis:
     log_prior : float
         Logarithm of the prior weight, up to a common constant.
     factors : tuple of float or None
-        Prior weights of the corrections' factors; None for the unchanged mean of the classifiers, which is
-        the hypothesis that no correction is needed.
+        Prior weights of the factors that scale the corrections (`Adjustment`). None for the unchanged mean of
+        the classifiers, the hypothesis that needs no correction.
     """
 
     family: ParticleFamily
@@ -114,20 +114,20 @@ class Hypothesis:
 
 
 def hypotheses(evidence: Evidence, scores: Floats, heard: Floats, differ: float) -> tuple[Hypothesis, ...]:
-    """Return the hypotheses that apply to the number of models and classes.
+    """Return the hypotheses that apply to this number of models and classes.
 
     * mean: the mean of the classifiers is right; with one model, its scores.
-    * claims: the mean is right up to 10 % of scale and shares.
-    * each (several models): every model is calibrated on its own. Their mean is then underconfident, and
-      the pooled evidence is sharper: class shares are the models' mean shares, and the scale of the pooled
-      evidence makes the models' confidences right (`claimed_slope`).
-    * softmax: the scale is free, see `ScaledSoftmax.from_prior`.
+    * claims: the mean is right, except for errors of about 10 % in scale and class shares.
+    * each (several models): every model is calibrated. Their mean is then underconfident, so the pooled
+      evidence is used. The class shares are the models' mean shares, and the scale is the one with which the
+      models' confidences are right (`claimed_slope`).
+    * softmax: the scale is unknown, see `ScaledSoftmax.from_prior`.
     * binormal (two classes): only the order is right, see `RankBinormal`.
 
     The prior weights depend on two numbers that need no label. Calibrated models agree about the shares of
-    the classes: if they do not, `each` loses weight (`shares_agree`); their mean may still be right. Models
-    that claim fewer errors than their disagreement allows are overconfident, and so is their mean: `softmax`
-    and `binormal` then gain weight (`claimed_error_ratio`).
+    the classes. If models disagree about them, `each` has less weight (`shares_agree`); their mean may still
+    be right. Models that claim fewer errors than their disagreement allows are overconfident, and so is their
+    mean. Then `softmax` and `binormal` have more weight (`claimed_error_ratio`).
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def hypotheses(evidence: Evidence, scores: Floats, heard: Floats, differ: float)
     scores : (n, M, K) float64
         The scores of the same rows.
     heard : (M,) float64
-        The models' weights in the pooled evidence.
+        The weights of the models in the pooled evidence.
     differ : float
         The `disagreement` of the models with a weight above 0; not used if there is only one such model.
 
@@ -172,14 +172,13 @@ def _family(name: str, evidence: Evidence, scores: Floats, heard: Floats) -> Par
 
 
 def shares_agree(scores: Floats) -> float:
-    """Return the likelihood ratio of the models' class shares for calibrated against other models.
+    """Return the likelihood ratio of calibrated to uncalibrated models, given their class shares.
 
-    The ratio is above 0 and at most 3. Calibrated models have the same mean scores up to noise. Let s be the
+    The ratio is above 0 and at most 3. Calibrated models have equal mean scores up to noise. Let s be the
     standard deviation between models of the logits of their mean scores (root mean square over the classes).
-    The result is the ratio of the half-normal densities of s with scales 0.1 and 0.3. The ratio uses one
-    number for any number of models, because models trained on the same rows make similar errors. The ratio
-    misleads if all models have the same error, as after a change of the classes' shares, which only labels
-    can show.
+    The result is the ratio of the half-normal densities of s with scales 0.1 and 0.3. It depends on s alone
+    and not on the number of models, because models trained on the same rows make similar errors. It misleads
+    if all models have the same error, as after a change of the class shares; only labels can show that.
 
     Parameters
     ----------
@@ -204,9 +203,9 @@ def shares_agree(scores: Floats) -> float:
 
 
 def disagreement(votes: Ints, present: Bools) -> float:
-    """Return the mean over pairs of models of the share of rows on which their predicted classes differ.
+    """Return the share of rows on which two models predict different classes, averaged over pairs of models.
 
-    A row counts for the pairs of which both models answered; the result is 0 if there is none.
+    A row counts for a pair if both models answered it. The result is 0 if there is no such row.
 
     Parameters
     ----------
@@ -228,13 +227,13 @@ def disagreement(votes: Ints, present: Bools) -> float:
 
 
 def claimed_error_ratio(scores: Floats, differ: float) -> float:
-    """Return the share of errors that the models claim, divided by the share of rows on which they differ.
+    """Return the error rate that the models claim, divided by the share of rows on which they differ.
 
-    A model claims an error rate of 1 minus its mean largest score. Where two models differ, at least one is
-    wrong, so the mean error rate of a pair is at least half of the share of rows on which they differ. A
-    ratio below 0.5 is therefore impossible for calibrated models: these models and their mean are
-    overconfident. The true error rate of trained classifiers is 0.9 to 1.4 times that share. The ratio
-    misleads if models are wrong in the same way, because they then do not differ.
+    The error rate that a model claims is 1 minus its mean largest score. Where two models differ, at least
+    one is wrong. So the mean error rate of a pair is at least half of the share of rows on which they differ,
+    and a ratio below 0.5 shows that the models and their mean are overconfident. The true error rate of
+    trained classifiers is 0.9 to 1.4 times that share. The ratio misleads if models are wrong in the same
+    way, because they then do not differ.
 
     Parameters
     ----------
@@ -254,7 +253,7 @@ def claimed_error_ratio(scores: Floats, differ: float) -> float:
 
 
 def claimed_slope(evidence: Evidence, scores: Floats, heard: Floats) -> float:
-    """Return the scale of the pooled evidence with which the models' confidences are right on average.
+    """Return the scale of the pooled evidence for which the models' confidences are right on average.
 
     The scale is between e⁻² and e².
     """

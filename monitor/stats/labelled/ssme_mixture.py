@@ -1,4 +1,4 @@
-"""Draws from the posterior of `SSME`, over hypotheses that labelled rows weight."""
+"""Draws from the posterior of `SSME`: hypotheses, weighted by the labelled rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CENTRE = 24
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureData:
-    """The input for the fit of a mixture.
+    """The input of `PosteriorMixture.fit`.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class _Weighted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HypothesisDraws:
-    """Draws from the posterior under one hypothesis, each a particle with its corrections.
+    """Posterior draws under one hypothesis: a particle and the coefficients of its correction for each draw.
 
     Parameters
     ----------
@@ -92,11 +92,11 @@ class HypothesisDraws:
     particles : (draws,) int64
         The index of each draw's particle.
     centre : (24,) int64
-        The particles whose mean the corrections refer to.
+        The particles over which logits are averaged for the features of the corrections.
     corrections : Corrections or None
         None if no draw has corrections.
     coefficients : (draws, p) float64
-        The coefficients of each draw's corrections.
+        The coefficients of the corrections in each draw; 0 for no correction.
     """
 
     family: ParticleFamily
@@ -106,7 +106,7 @@ class HypothesisDraws:
     coefficients: Floats
 
     def logits(self, evidence: Evidence) -> Iterator[Floats]:
-        """Yield logits (d, n, K) of rows, a block of draws at a time."""
+        """Yield the class logits of n rows for each draw, in blocks (d, n, K) of d draws."""
         every = self.family.blocks(evidence, self.particles)
         if self.corrections is None:
             yield from every
@@ -124,12 +124,12 @@ class HypothesisDraws:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PosteriorMixture:
-    """Draws from the posterior over hypotheses, their particles and their corrections.
+    """Posterior draws under all hypotheses, with the posterior weights of the hypotheses.
 
     Parameters
     ----------
     parts : tuple of HypothesisDraws
-        The draws of each hypothesis that has any.
+        The draws of each hypothesis that has at least one.
     shares : mapping of str to float
         Posterior weight of every hypothesis, with the sum 1.
     """
@@ -141,7 +141,7 @@ class PosteriorMixture:
     def fit(
         cls, hypotheses: Sequence[Hypothesis], data: MixtureData, draws: int, rng: np.random.Generator
     ) -> Self:
-        """Weight the hypotheses by the labelled rows, and sample draws."""
+        """Return posterior draws, divided among the hypotheses by the likelihood of the labelled rows."""
         weighted = [_Weighted.fit(hypothesis, data) for hypothesis in hypotheses]
         logs = np.stack([one.log_weights for one in weighted])
         weight = np.exp(logs - logs.max())
@@ -158,20 +158,20 @@ class PosteriorMixture:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """For each part, the number of draws up to its end."""
+        """For each of `parts`, the number of draws of the parts up to and including it."""
         return tuple(accumulate(len(part.particles) for part in self.parts))
 
     def logits(self, evidence: Evidence) -> Iterator[Floats]:
-        """Yield logits (d, n, K) of rows, a block of draws at a time, part by part."""
+        """Yield the class logits of n rows for all draws, in blocks (d, n, K), part by part."""
         for part in self.parts:
             yield from part.logits(evidence)
 
 
 def systematic(chance: Floats, draws: int, start: float) -> Ints:
-    """Return the indices of a systematic sample.
+    """Return (draws,) indices, sampled systematically with these probabilities.
 
-    The number of draws of each index differs from its probability times `draws` by less than one. `start` in
-    [0, 1) is the offset.
+    How often an index occurs differs from its probability times `draws` by less than one. `start`, at least 0
+    and below 1, is the offset of the first sample.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Bradley-Terry coefficients and ranks of models that are compared in pairs, with intervals."""
+"""Bradley-Terry coefficients and ranks, with intervals, of models that are compared in pairs."""

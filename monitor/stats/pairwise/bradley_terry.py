@@ -1,4 +1,4 @@
-"""Bradley-Terry coefficients of models by PPI++, from a judge's and some humans' comparisons in pairs."""
+"""Bradley-Terry coefficients by PPI++, from pairwise comparisons by a judging model and by humans."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHARE = {"a": 0.0, "tie": 0.5, "b": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A comparison of two models' answers to one prompt.
+    """A comparison of the answers of two models to one prompt.
 
     Parameters
     ----------
@@ -80,11 +80,11 @@ def _share(verdict: Winner | float | None) -> float:
 
 
 def corrected_by(human: Floats, judge: Floats) -> Bools:
-    """Return a mask (n,) of the comparisons whose human verdicts a fit uses.
+    """Return a mask (n,) of the comparisons whose human verdicts are used in a fit.
 
-    If the judge decided at least half of the humans' comparisons, and some others, the fit uses the human
-    verdicts on comparisons that the judge decided too; otherwise it uses all human verdicts. Verdicts are
-    (n,), with NaN if missing.
+    Suppose that the judge decided at least half of the comparisons that humans decided, and at least one
+    other. Then the human verdicts are used on the comparisons that have both verdicts. Otherwise all human
+    verdicts are used. `human` and `judge` are (n,), with NaN for a missing verdict.
 
     Examples
     --------
@@ -98,19 +98,19 @@ def corrected_by(human: Floats, judge: Floats) -> Bools:
 
 
 class BradleyTerry:
-    """Bradley-Terry model P(b wins over a) = 1 / (1 + exp(ζ_a − ζ_b)), fitted by PPI++.
+    """The Bradley-Terry model P(b wins over a) = 1 / (1 + exp(ζ_a − ζ_b)), fitted by PPI++.
 
     The coefficient ζ of the reference model is 0. Comparisons with verdicts of both a human and the judge
     correct the judge; comparisons by the judge alone increase the sample. If the judge decided at least half
-    of the humans' comparisons, comparisons by a human alone are left out; otherwise only human verdicts
-    count. So let the judge decide the humans' comparisons too. A tie counts as half a win for each model. The
-    judge may have any bias: its weight depends on its agreement with the humans. `weights` multiply both
-    terms of the loss.
+    of the comparisons that humans decided, comparisons by a human alone are left out. Otherwise only human
+    verdicts count. So let the judge decide all comparisons that humans decide. A tie counts as half a win for
+    each model. The judge may have any bias: its weight depends on its agreement with the humans. `weights`
+    multiply both the human's and the judge's term of the loss.
 
-    Intervals are normal with the sandwich covariance: right for many comparisons, too narrow with only a few
-    dozen for each model. If the Bradley-Terry model is wrong, they are intervals for the coefficients with
-    the smallest expected loss. The intervals assume independent comparisons, which many verdicts of one
-    person are not.
+    Intervals are normal, with the sandwich covariance. They are right for many comparisons, and too narrow
+    with only a few dozen for each model. If the Bradley-Terry model is wrong, they are intervals for the
+    coefficients with the smallest expected loss. They assume independent comparisons; many verdicts of one
+    person are not independent.
 
     Parameters
     ----------
@@ -150,13 +150,14 @@ class BradleyTerry:
         """The number of human comparisons that would give the same sum of variances without a judge."""
 
     def fit(self, comparisons: Sequence[Comparison], *, weights: Sequence[float] | None = None) -> Self:
-        """Fit the model, and return it; an earlier fit is replaced.
+        """Fit the model in place of an earlier fit, and return it.
 
         Parameters
         ----------
         comparisons : sequence of Comparison
         weights : sequence of float, optional
-            A positive weight for each comparison, up to a common factor; used if it has a human verdict.
+            A positive weight for each comparison, up to a common factor. Only weights of comparisons with a
+            human verdict are used.
 
         Raises
         ------
@@ -187,22 +188,22 @@ class BradleyTerry:
         weights: ArrayLike | None = None,
         population: Bools | None = None,
     ) -> Self:
-        """Fit the model to comparisons in columns; see `fit` for the errors.
+        """Fit the model to comparisons in columns, and return it; `fit` describes the errors.
 
         Parameters
         ----------
         models : tuple of str
-            M names; each model has a comparison.
+            M names; each model has at least one comparison.
         a, b : (n,) int64
             Indices into `models`.
         human, judge : (n,) float64
-            The share of b in the win, 0 to 1; NaN without a verdict.
+            1 if b won, 0 if a won, 0.5 for a tie, or the probability that b won; NaN without a verdict.
         weights : (n,) array of float, optional
             See `fit`.
         population : (n,) bool, optional
             The comparisons over which the judge's verdicts are averaged, by default all without a human
-            verdict. Pass all comparisons if humans did not decide a random sample, for which `weights`
-            correct.
+            verdict. If humans did not decide a random sample, and `weights` correct for this, pass all
+            comparisons.
         """
         if self._reference is not None and self._reference not in models:
             raise ValueError(f"reference must be a model with a comparison, got {self._reference!r}")
@@ -221,16 +222,16 @@ class BradleyTerry:
         return self
 
     def interval(self, level: float = 0.95) -> Floats:
-        """Return the (M, 2) ends of each coefficient's own interval; both are 0 for the reference."""
+        """Return the (M, 2) ends of an interval for each coefficient; both are 0 for the reference."""
         half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * np.sqrt(
             np.maximum(np.diagonal(self.covariance), 0.0)
         )
         return np.stack([self.coefficients - half, self.coefficients + half], axis=1)
 
     def ranks(self, level: float = 0.9, method: Method = "bonferroni") -> tuple[RankInterval, ...]:
-        """Return the rank interval of each model; all are right together with probability `level`.
+        """Return the rank interval of each model; all are right together with the probability `level`.
 
-        The coefficients are centred at their mean, so the reference has an error too. See
+        The coefficients are first centred at their mean, so the reference has an error too. See
         `simultaneous_ranks` for the arguments.
         """
         m = len(self.models)

@@ -1,9 +1,9 @@
-"""Best and worst possible ranks of models with uncertain means or coefficients.
+"""Best and worst possible ranks of models whose means or coefficients are uncertain.
 
-Two methods, both from section 2.2 of AutoEval, control the joint level of all ranks: intervals at
-Bonferroni's level, and the joint ellipsoid of all values, which uses the correlation of their errors. The
-ellipsoid gives narrower ranks for few models, or for models that answered the same requests and make similar
-errors; the intervals give narrower ranks for many models with independent errors.
+Two methods from section 2.2 of AutoEval control the joint level of all ranks. One uses an interval for each
+model at Bonferroni's level. The other uses the joint ellipsoid of all values, which includes the correlation
+of their errors. The ellipsoid gives narrower ranks for few models, or for models that answered the same
+requests and make similar errors. The intervals give narrower ranks for many models with independent errors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RankInterval:
 def simultaneous_intervals(
     value: ArrayLike, covariance: ArrayLike, level: float = 0.9, method: Method = "bonferroni"
 ) -> Floats:
-    """Return intervals that contain all of M values together with the stated probability.
+    """Return intervals that contain all M values at the same time with the probability `level`.
 
     Parameters
     ----------
@@ -52,8 +52,9 @@ def simultaneous_intervals(
         The joint level; the paper uses 0.9 for ranks.
     method : {"bonferroni", "chi_square"}
         "bonferroni" gives each interval the level 1 − (1 − level)/M. "chi_square" projects the ellipsoid (μ̂
-        − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M degrees of freedom on each axis, which gives wider intervals for M above
-        1. For ranks the ellipsoid is more precise than its projections: see `simultaneous_ranks`.
+        − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M degrees of freedom on each axis. These intervals are wider if M is above
+        one. For ranks, `simultaneous_ranks` uses the ellipsoid itself, which is more precise than its
+        projections.
 
     Returns
     -------
@@ -86,11 +87,11 @@ def simultaneous_intervals(
 
 
 def rank_intervals(intervals: ArrayLike) -> tuple[RankInterval, ...]:
-    """Return the possible ranks of M models from simultaneous intervals.
+    """Return the possible ranks of M models, given simultaneous intervals of their values.
 
-    The order of two models is certain if their intervals do not overlap. The ranks have the joint level of
-    the intervals. `best` is 1 plus the number of models that are certainly above; `worst` is M minus the
-    number of models that are certainly below.
+    The order of two models is certain if their intervals do not overlap. `best` is 1 plus the number of
+    models that are certainly above this one; `worst` is M minus the number of models that are certainly below
+    it. The ranks have the joint level of the intervals.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def rank_intervals(intervals: ArrayLike) -> tuple[RankInterval, ...]:
 def simultaneous_ranks(
     value: ArrayLike, covariance: ArrayLike, level: float = 0.9, method: Method = "bonferroni"
 ) -> tuple[RankInterval, ...]:
-    """Return ranks of M models that are right together with at least the stated probability.
+    """Return rank intervals of M models that are all right with at least the probability `level`.
 
     Parameters
     ----------
@@ -120,8 +121,9 @@ def simultaneous_ranks(
     level : float
     method : {"bonferroni", "chi_square"}
         "bonferroni" compares intervals: see `simultaneous_intervals` and `rank_intervals`. "chi_square" uses
-        the ellipsoid (μ̂ − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M degrees of freedom: a model is above another if it is
-        above it in the whole ellipsoid, μ̂ᵢ − μ̂ⱼ > √(χ² · var(μ̂ᵢ − μ̂ⱼ)), as in H. Scheffé's comparisons.
+        the ellipsoid (μ̂ − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M degrees of freedom. Model i is certainly above model j
+        if this holds in the whole ellipsoid: μ̂ᵢ − μ̂ⱼ > √(χ² · var(μ̂ᵢ − μ̂ⱼ)), as in H. Scheffé's
+        comparisons.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The standing of the models of an arena: Bradley-Terry coefficients with intervals, and ranks."""
+"""The results of an arena: Bradley-Terry coefficients of its models with intervals, and ranks."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparisons(ColumnarRows):
-    """The columns of n comparisons.
+    """The comparisons of an arena as columns of n entries.
 
     Parameters
     ----------
     a, b : (n,) int64
         Indices of the models.
     human, judge : (n,) float64
-        The share of b in the win, 0 to 1; NaN without a verdict.
+        1 if b won, 0 if a won, 0.5 for a tie, or the probability that b won; NaN without a verdict.
     weight : (n,) float64
-        Inverse probability of asking a human; used for comparisons with a human verdict.
+        Inverse of the probability with which a human was asked; used for comparisons with a human verdict.
     """
 
     a: Ints
@@ -48,7 +48,7 @@ class Comparisons(ColumnarRows):
     weight: Floats
 
     def used(self) -> Comparisons:
-        """Return the comparisons with only the verdicts that a fit uses: see `corrected_by`."""
+        """Return the comparisons without the verdicts that a fit ignores: see `corrected_by`."""
         own = corrected_by(self.human, self.judge)
         judged = not np.isnan(self.judge[own]).any()
         return Comparisons(
@@ -68,13 +68,14 @@ class Comparisons(ColumnarRows):
 
 @dataclass(frozen=True, slots=True)
 class ModelStanding:
-    """The standing of one model.
+    """The coefficient and the rank of one model.
 
     Parameters
     ----------
     model : str
     coefficient : Estimate or Unknown
-        ζ, with e^ζ the odds of winning against the reference; 0 for the reference. `n` counts human verdicts.
+        ζ; the odds of winning against the reference are e^ζ. It is 0 for the reference. Its `n` is the number
+        of human verdicts.
     rank, rank_chi_square : RankInterval or None
         The rank by Bonferroni's intervals, and by the χ² ellipsoid; None if the coefficient is unknown.
     """
@@ -87,20 +88,20 @@ class ModelStanding:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The standing of all models of an arena.
+    """The coefficients and ranks of all models of an arena.
 
     Parameters
     ----------
     models : tuple of ModelStanding
-        The models in the order of their arrival.
+        The models, in the order of their first comparison.
     reference : str
-        The model with the coefficient 0; ``""`` without any model.
+        The model with the coefficient 0; ``""`` if there is no model.
     comparisons : mapping of str to int
         The number of comparisons for each of `VERDICTS`.
     judge_weight : float
         The weight λ of the judge, from 0 to 1.
     effective_comparisons : float
-        The number of human verdicts with the same information; 0 without an estimate.
+        The number of human verdicts with the same information as all verdicts; 0 without an estimate.
     rank_level : float
         Joint level of the ranks.
     """
@@ -114,12 +115,12 @@ class Standing:
 
 
 def standing(names: tuple[str, ...], rows: Comparisons, reference: str | None, level: float) -> Standing:
-    """Return coefficients by PPI++ and rank intervals of the models.
+    """Return the coefficients by PPI++ and the rank intervals of the models.
 
-    A model has a coefficient if humans decided at least `FEWEST` of its comparisons, and no set of models
-    that contains it won, or lost, all comparisons against the other models (no estimate would be finite).
-    The other models have a reason instead, and their comparisons are left out. Ranks are among the models
-    with a coefficient. Only verdicts that a fit uses (`corrected_by`) count.
+    A model has a coefficient if humans decided at least `FEWEST` of its comparisons, and if a finite estimate
+    exists. None exists if a set of models with this model won, or lost, all comparisons against the other
+    models. Models without a coefficient have a reason instead, and their comparisons are left out. Ranks are
+    among the models with a coefficient. Only verdicts that a fit uses (`corrected_by`) count.
 
     Parameters
     ----------
@@ -129,7 +130,7 @@ def standing(names: tuple[str, ...], rows: Comparisons, reference: str | None, l
     reference : str, optional
         The model with the coefficient 0, by default the first of `names`.
     level : float
-        Level of each coefficient's own interval.
+        Level of the interval of each coefficient.
 
     Examples
     --------

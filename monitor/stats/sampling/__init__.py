@@ -1,1 +1,1 @@
-"""Sampling: draws of the answers to label, and stratified samples of requests for a fit."""
+"""Random selection of answers to label, and stratified samples of requests for a fit."""

@@ -1,7 +1,7 @@
-"""Random draws of answers to label, which prefer answers that are more informative about the accuracy.
+"""Random selection of answers to label, which prefers answers that are informative about the accuracy.
 
-The probability of every answer is recorded. So estimates that are weighted by its inverse are valid for all
-answers, even if the confidences are wrong.
+The probability with which each answer was selected is recorded. Estimates that weight answers by its inverse
+are valid for all answers, even if the confidences are wrong.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _FEWEST_FAILURES = 0.5  # expected wrong answers of the pool: 0 would give the a
 
 
 def inclusion_probabilities(confidence: ArrayLike, n: int, *, uniform: float = UNIFORM) -> Floats:
-    """Return the (N,) probabilities with which answers are among the n to label; the sum is min(n, N).
+    """Return the (N,) probabilities with which to select each answer for labelling; the sum is min(n, N).
 
-    The probabilities mix an even share with a share that is proportional to sqrt(c(1 − c) + (c − p)²), the
-    root mean square distance of the outcome (1 or 0) from the accuracy p = mean(c). The second share
-    minimises the variance of the weighted share (`monitor.stats.estimate.hajek`). Probabilities above 1
-    become 1, and the other answers share the rest.
+    A probability is the sum of two parts. One part is equal for all answers. The other is proportional to
+    sqrt(c(1 − c) + (c − p)²), the root mean square distance of the outcome (1 or 0) from the accuracy p =
+    mean(c); it minimises the variance of the weighted accuracy (`monitor.stats.estimate.hajek`).
+    Probabilities above 1 are lowered to 1, and the excess is divided among the other answers.
 
-    Such draws help if the confidences rank the answers: otherwise the estimate stays unbiased, but its
-    interval can be wider than with an even draw.
+    Such a selection narrows the interval if the confidences rank the answers. Otherwise the estimate is still
+    unbiased, but its interval can be wider than with equal probabilities.
 
     Parameters
     ----------
     confidence : (N,) array of float
         Calibrated probability that each answer is right, 0 to 1.
     n : int
-        Number of labels, at least 1. With N or more, every answer is drawn.
+        Number of labels, at least 1. With N or more, every answer is selected.
     uniform : float
-        Share of the labels that is spread evenly, above 0 and at most 1.
+        Share of the labels in the equal part, above 0 and at most 1.
 
     Raises
     ------
@@ -72,10 +72,10 @@ def inclusion_probabilities(confidence: ArrayLike, n: int, *, uniform: float = U
 
 
 def draw(probability: ArrayLike, rng: np.random.Generator) -> Ints:
-    """Draw rows with the (N,) `inclusion_probabilities`; return their indices in ascending order.
+    """Select rows with these (N,) inclusion probabilities, and return their indices in ascending order.
 
-    The draw is systematic, from a random order of the rows. If the sum of the probabilities is a whole
-    number, it is the number of drawn rows.
+    The selection is systematic, from a random order of the rows. If the sum of the probabilities is an
+    integer, exactly as many rows are selected.
 
     References
     ----------
@@ -98,14 +98,14 @@ def draw(probability: ArrayLike, rng: np.random.Generator) -> Ints:
 
 
 class Turns(NamedTuple):
-    """A sample of n of N rows that are drawn one after another, without replacement.
+    """A sample of n of N rows, drawn one after another without replacement.
 
     Parameters
     ----------
     row : (n,) int64
         The rows in the order of the draws.
     probability : (n,) float64
-        The probability of each row among the remaining rows at its draw: q_m of
+        The probability with which each draw selected its row among the remaining rows: q_m of
         `monitor.stats.labelled.active_testing.lure_weights`.
     """
 
@@ -114,17 +114,18 @@ class Turns(NamedTuple):
 
 
 def draw_in_turn(chance: ArrayLike, n: int, rng: np.random.Generator) -> Turns:
-    """Draw n rows one after another, each with its probability among the remaining rows.
+    """Draw n rows one after another without replacement.
 
-    One vectorised step suffices: the order of independent exponential waiting times with these rates has the
-    distribution of such draws. A larger n with the same generator begins with the same rows.
+    The probability of a row is its `chance` divided by the sum over the remaining rows. The function sorts
+    independent exponential waiting times with these rates, whose order has the distribution of such draws. A
+    larger n with the same generator state gives the same first rows.
 
     Parameters
     ----------
     chance : (N,) array of float
         Proportional to the probability that a row is drawn first; 0 excludes a row.
     n : int
-        Number of draws, at least 1. If fewer rows have a chance above 0, the result is shorter.
+        Number of draws, at least 1. If fewer rows have a chance above 0, the result has only these rows.
     rng : numpy.random.Generator
 
     Raises
@@ -157,17 +158,17 @@ def draw_in_turn(chance: ArrayLike, n: int, rng: np.random.Generator) -> Turns:
 
 
 def as_if_at_once(probability: ArrayLike, rows: int) -> Floats:
-    """Convert the probabilities of draws in turn to inclusion probabilities.
+    """Convert the probabilities of successive draws to inclusion probabilities.
 
-    Some estimators weight a label by the inverse of its `probability`, and ignore the order of the draws. The
-    result n / (N v) makes their weights proportional to the weights v of `lure_weights`. The estimates are
-    then as accurate as with other unequal probabilities, but not exactly unbiased, because a result above 1
-    becomes 1.
+    The result is for estimators that weight a label by the inverse of its inclusion probability and ignore
+    the order of the draws. It is n / (N v), with the weights v of `lure_weights`, so the inverse is
+    proportional to v. The estimates are then as accurate as with other unequal probabilities. They are not
+    exactly unbiased, because a result above 1 becomes 1.
 
     Parameters
     ----------
     probability : (n,) array of float
-        Probabilities of a result of `draw_in_turn`.
+        `Turns.probability` of a sample by `draw_in_turn`.
     rows : int
         The number N of rows before the first draw.
 
@@ -181,14 +182,14 @@ def as_if_at_once(probability: ArrayLike, rows: int) -> Floats:
 
 
 class Widths(NamedTuple):
-    """Expected widths, 0 to 1, of the interval of the realised accuracy.
+    """Expected widths, 0 to 1, of the interval of the realised accuracy for two ways to select labels.
 
     Parameters
     ----------
     chosen : float
-        The width if the labels are drawn with the chosen probabilities.
+        The width if rows are selected with the chosen probabilities.
     even : float
-        The width if as many labels are drawn evenly.
+        The width if as many rows are selected with equal probabilities.
     """
 
     chosen: float
@@ -196,11 +197,12 @@ class Widths(NamedTuple):
 
 
 def expected_widths(confidence: ArrayLike, probability: ArrayLike, level: float = 0.95) -> Widths:
-    """Return the expected widths of the realised accuracy's interval, if the confidences are right.
+    """Return the expected interval widths of the realised accuracy if the confidences are right.
 
-    The interval is Wilson's at the effective number of labels, with the linearised variance Σ E(y − p)²/π /
-    N² in place of the sample variance of the labels. The interval of `monitor.stats.estimate.hajek` is a few
-    percent wider with fewer than 100 labels, because it counts one more right and one more wrong answer.
+    The interval is Wilson's for the effective number of labels, with the linearised variance Σ E(y − p)²/π /
+    N² instead of the sample variance of the labels; π is the probability of each answer. With fewer than 100
+    labels, the interval of `monitor.stats.estimate.hajek` is a few percent wider, because it includes one
+    more right and one more wrong answer.
 
     Parameters
     ----------
@@ -230,12 +232,12 @@ def expected_widths(confidence: ArrayLike, probability: ArrayLike, level: float 
 
 
 def expected_turn_widths(error: ArrayLike, chance: ArrayLike, n: int, level: float = 0.95) -> Widths:
-    """Return the expected widths of the interval by `active_testing`, if the expected errors are right.
+    """Return the expected interval widths of `active_testing` if the expected errors are right.
 
     The interval is for the accuracy. The variance of the weighted mean error of n draws is (Σ e/q / N² − R²)
-    / n, with e the expected errors, R their mean and q the probabilities of a first draw; the interval is
-    Wilson's at the effective number of labels. The formula is for draws with replacement; the interval of
-    many draws is narrower.
+    / n, with the expected errors e, their mean R, and the probabilities q of the first draw. The interval is
+    Wilson's for the effective number of labels. The formula is for draws with replacement; without
+    replacement, the interval of many draws is narrower.
 
     Parameters
     ----------

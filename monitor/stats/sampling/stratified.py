@@ -1,9 +1,10 @@
-"""Samples of a large pool of requests for a fit, stratified by class and confidence.
+"""Samples of the recent requests for a fit, stratified by class and confidence.
 
-A sample contains every labelled request. The other requests are sampled so that the strata have the same
-shares in the sample as in the pool. A stratum is a class, the one with the largest mean score of the models,
-and a decile of that score. So labels that were picked at uncertain requests do not make such requests too
-frequent, and the sample represents the pool without weights.
+The pool is the set of requests that a fit could use, and may be too large. A sample contains every labelled
+request of the pool. The other requests are sampled so that each stratum has the same share in the sample as
+in the pool. A stratum is a class and a decile: the class with the largest mean score of the models, and the
+decile of that score. So if labels were requested for uncertain answers, these do not become too frequent, and
+the sample represents the pool without weights.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def strata(scores: Floats, labelled: NDArray[np.bool_]) -> Ints:
     scores : (n, M, K) array of float
         NaN for models that did not answer; at least one answered each row.
     labelled : (n,) bool
-        The labelled rows, which do not count in the deciles.
+        The labelled rows; deciles are computed without them.
 
     Returns
     -------
@@ -54,23 +55,24 @@ def strata(scores: Floats, labelled: NDArray[np.bool_]) -> Ints:
 
 
 def sample(stratum: Ints, labelled: NDArray[np.bool_], keys: Keys, many: int, unlabelled: int) -> Ints:
-    """Return every labelled row and `many` of the others, so that strata have the same shares as in the pool.
+    """Return every labelled row and `many` of the others, with the strata's shares as in the pool.
 
     Parameters
     ----------
     stratum : (n,) int64
     labelled : (n,) bool
     keys : (n,) uint64
-        Keys of the requests, which alone decide the sampled rows of a stratum.
+        Keys of the requests. Within a stratum, the selection depends only on the keys.
     many : int
         Number of unlabelled rows to sample.
     unlabelled : int
-        Number of unlabelled rows of the pool, of which the unlabelled rows here are an even sample.
+        Number of unlabelled rows in the pool. The unlabelled rows of the arguments are a uniform sample of
+        these.
 
     Returns
     -------
     (rows,) int64
-        Ascending indices.
+        Indices of the rows, ascending.
 
     Examples
     --------
@@ -115,12 +117,12 @@ def _shares(pool: Floats, own: Floats, there: Ints, many: int) -> Ints:
 
 
 def sampling_variance(stratum: Ints, labelled: NDArray[np.bool_], chance: Floats, pool: int) -> float:
-    """Return the variance of the mean of a column that the sampling of unlabelled rows causes.
+    """Return the variance of a column's mean that comes from the sampling of unlabelled rows.
 
-    Every sample contains the labelled rows, and m of the M unlabelled rows of a stratum in the pool. The mean
-    of the m rows has the variance s² / m · (1 − m / M), with s² the variance within the stratum, so the mean
-    over all n rows of the sample has the variance Σ m s² (1 − m / M) / n² (Cochran, Sampling Techniques, 3rd
-    edition 1977, theorem 5.3). The result does not include the variation of the fit between samples.
+    Every sample contains the labelled rows, and m of the M unlabelled rows of each stratum of the pool. The
+    mean of the m rows has the variance s² / m · (1 − m / M), with s² the variance within the stratum. So the
+    mean over all n rows of the sample has the variance Σ m s² (1 − m / M) / n² (Cochran, Sampling Techniques,
+    3rd edition 1977, theorem 5.3). The result does not include the variation of the fit between samples.
 
     Parameters
     ----------
@@ -128,14 +130,15 @@ def sampling_variance(stratum: Ints, labelled: NDArray[np.bool_], chance: Floats
         The result of `strata` for the rows of the sample.
     labelled : (n,) bool
     chance : (n,) float64
-        The column.
+        The values whose mean is computed, such as the probability that an answer is right.
     pool : int
-        Number of rows of the pool, labelled rows included; its strata have the same shares as the sample's.
+        Number of rows of the pool, including labelled rows.
 
     Returns
     -------
     float
-        0 if the sample is the whole pool. A stratum with one row has the variance s² of all unlabelled rows.
+        0 if the sample is the whole pool. For a stratum with one row, s² is the variance of all unlabelled
+        rows.
 
     Examples
     --------
@@ -161,30 +164,30 @@ def sampling_variance(stratum: Ints, labelled: NDArray[np.bool_], chance: Floats
 
 
 def widening(sampling: float, rows: int, pool: int, chance: Floats, half_width: float, z: float) -> float:
-    """Return the relative excess of an accuracy interval's width over that of a fit on the whole pool.
+    """Return how much wider an accuracy interval is than that of a fit on the whole pool, as a fraction.
 
-    A result of 0.1 means an interval that is 10 % wider. The interval's variance is (half width / z)². Its
-    part `var(chance) / rows` comes from the choice of rows, treated as random; with the whole pool this part
-    would be `rows / pool` times as large, which leaves the variance W. A stratified sample adds its variance
-    S to W, so the excess is √((W + S) / W) − 1. The published interval is even wider, because it ignores the
-    strata.
+    A result of 0.1 means 10 % wider. The interval's variance is (half width / z)². A part of it, `var(chance)
+    / rows`, comes from the selection of rows if this is treated as random. With the whole pool, this part
+    would be `rows / pool` times as large; let W be the interval's variance in that case. A stratified sample
+    adds its variance S to W, so the result is √((W + S) / W) − 1. The published interval is even wider,
+    because it ignores the strata.
 
-    Measurements (`tests/fidelity/sampling.py`): with a thousand rows, values from several samples of a pool
-    differ as S predicts, half as much as with even samples. With ten thousand rows, the noise of a fit, 0.2
-    points of accuracy, exceeds S.
+    Measurements (`tests/fidelity/sampling.py`): with a thousand rows, estimates from several samples of a
+    pool differ as S predicts, which is half as much as with simple random samples. With ten thousand rows,
+    the noise of a fit, 0.2 percentage points of accuracy, exceeds S.
 
     Parameters
     ----------
     sampling : float
         S, the result of `sampling_variance`.
     rows, pool : int
-        Number of rows of the fit, and of the pool that they represent.
+        Number of rows of the fit, and of the pool from which they were sampled.
     chance : (n,) float64
         Probability that each answer is right.
     half_width : float
         Half width of the interval.
     z : float
-        The half width in standard deviations.
+        The half width in standard deviations, such as 1.96.
 
     Examples
     --------
