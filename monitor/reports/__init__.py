@@ -1,1 +1,1 @@
-"""Reports of closed windows and views of the running agent, with the reader of written reports."""
+"""Reports of closed windows, a reader of written reports, and views of the running agent."""

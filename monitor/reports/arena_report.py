@@ -1,4 +1,4 @@
-"""The report of a closed window of an arena, and its line of JSON."""
+"""The report of a closed window of an arena, and its JSON line."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NO_CALIBRATION = CalibrationView("none", 0, False, None)
 
 @dataclass(frozen=True, slots=True)
 class ArenaView(TaskView):
-    """An arena as of its last closed window.
+    """The state of an arena after its last closed window.
 
     Parameters
     ----------
     comparisons : int
-        The comparisons in closed windows since the start.
+        Number of comparisons in closed windows since the start.
     standing : Standing or None
         None until the first window has closed.
     """
@@ -42,21 +42,21 @@ class ArenaView(TaskView):
 
     @property
     def models(self) -> Sequence[str]:
-        """The names of the models in the standing."""
+        """The names of the models in `standing`."""
         return [one.model for one in self.standing.models] if self.standing else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaReport(WindowReport):
-    """The report of a closed window of comparisons; `model` is empty, and there are no estimates.
+    """The report of a closed window of comparisons; its `model` is empty, and it has no estimates.
 
     Parameters
     ----------
     standing : Standing
-        The standing of the models, computed from the comparisons of this window and of the earlier windows
-        that are pooled with it.
+        The coefficients and ranks of the models, computed from this window and the earlier windows that are
+        pooled with it.
     pooled : int
-        Number of comparisons from which the standing is computed, including the comparisons of this window.
+        Number of comparisons from which `standing` is computed, including those of this window.
     """
 
     standing: Standing
@@ -84,7 +84,7 @@ class ArenaReport(WindowReport):
         positions: Mapping[str, tuple[int, ...]],
         standing: Standing,
     ) -> ArenaReport:
-        """Return a report that already holds its encoded line."""
+        """Return a report with its encoded JSON line."""
         report = cls(
             task=task,
             model="",
@@ -106,7 +106,7 @@ class ArenaReport(WindowReport):
 
 
 class ArenaLine(msgspec.Struct, frozen=True, kw_only=True):
-    """The line of an arena's window; the order of the fields is the order in the line."""
+    """The JSON line of an arena's window; the fields are written in this order."""
 
     task: str
     kind: str = "arena"
@@ -148,7 +148,7 @@ class ArenaLine(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def read(self) -> ArenaReport:
-        """Return the report that the line describes, with its numbers rounded as in the line."""
+        """Return the report that the line describes, with the line's rounded numbers."""
         models = (ModelStanding(e.model or "", e.result, e.rank, e.rank_chi_square) for e in self.models)
         weights = self.judge_weight, self.effective_comparisons, self.rank_level
         return ArenaReport.from_standing(

@@ -1,4 +1,4 @@
-"""Broken features and the rates of features, in the form that reports and exporters use."""
+"""Broken features and the rates of features, as reports and exporters use them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from monitor.stats.features.tables import MISSING, OUTSIDE, FeatureBin, FeatureT
 
 
 class BrokenFeature(msgspec.Struct, frozen=True):
-    """A fault of a feature in a window, as an entry of the window's line.
+    """A fault of a feature in a window, as it is written in the window's JSON line.
 
     Parameters
     ----------
     feature : str
     fault : {"missing", "unseen", "out_of_range", "constant"}
-        Rows lack the feature; have a text that the reference lacks, or a number beyond its range; or all rows
-        have the same value.
+        ``"missing"``: rows lack the feature. ``"unseen"``: texts do not occur in the reference.
+        ``"out_of_range"``: numbers are beyond the reference's range. ``"constant"``: all rows have the same
+        value.
     ratio : float
-        The share of the window's rows concerned, 0 to 1.
+        The share of the window's rows with the fault, 0 to 1.
     expected : float
-        That share according to the reference; for a constant, the share of the most frequent value.
+        The share of such rows in the reference; for a constant, the share of the most frequent value.
     """
 
     feature: str
@@ -39,19 +40,20 @@ class BrokenFeature(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FeatureRates:
-    """The rates of a feature in the last closed window, and its distance from the reference.
+    """The rates of a feature in the last closed window, and the distance of its values from the reference.
 
     Parameters
     ----------
     missing : float
         The share of rows without the feature, 0 to 1.
     unseen : float or None
-        The share of texts that the reference lacks or of numbers beyond its range, 0 to 1; None while nothing
-        is known of the reference.
+        The share of rows with a text that the reference lacks, or a number beyond its range, 0 to 1. None
+        without data of the reference.
     drift : Drift or None
-        The distance from the distribution in the reference; None while nothing is known of it.
+        The distance from the distribution in the reference. None without data of the reference.
     drifted : bool
-        Whether the distance exceeds its threshold, and the feature is among the window's `discoveries`.
+        Whether the distance exceeds its threshold, and the difference is significant after the correction for
+        several features (`monitor.stats.features.drift.discoveries`).
     """
 
     missing: float
@@ -136,7 +138,7 @@ _FAULTS = {
 
 
 def sentence(broken: Sequence[BrokenFeature]) -> str:
-    """Describe the faults of features in words.
+    """Return a phrase that describes the faults of features.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The reader of lines in reports files."""
+"""The reader of the lines of reports files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from monitor.reports.window_report import WindowReport
 def from_json(line: bytes) -> WindowReport:
     """Return the report that a line of `to_json` describes.
 
-    The result has the rounded numbers of the line, and lacks what the line does not hold, such as the time of
-    the calibration. `to_json` of the result gives the same bytes.
+    The result has the rounded numbers of the line. Values that the line does not contain, such as the time of
+    the calibration, are missing. `to_json` of the result gives the same bytes.
 
     Parameters
     ----------
     line : bytes
-        A line that `to_json` wrote; other lines are not reliably recognised.
+        A line that `to_json` wrote. Other lines do not always raise an error.
 
     Returns
     -------

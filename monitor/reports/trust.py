@@ -1,4 +1,4 @@
-"""The trust in an estimate (whether labels contradict it), in the form that reports and exporters use."""
+"""The result of the test whether labels contradict an estimate, as reports and exporters use it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Bias:
     Parameters
     ----------
     value, lower, upper : float
-        Accuracy of the rows minus the accuracy estimated for them, -1 to 1, with its interval. A negative
+        Accuracy of the rows minus their estimated accuracy, -1 to 1, with the ends of an interval. A negative
         value means that the estimate is too high.
     level : float
         Level of the interval.
@@ -39,20 +39,20 @@ class Trust:
     Parameters
     ----------
     trusted : bool
-        False after the test has rejected the estimate, until a later test confirms it; True otherwise.
+        False from the time when the test rejects the estimate until a later test confirms it; True otherwise.
     evidence : float
         E-value of the test, which is 1 before the first label. The test rejects the estimate at 20.
     labels : int
-        Number of labelled rows that the present test has used.
+        Number of labelled rows that the current test has used.
     bias : Bias or None
-        Bias in the newest rows since the estimated change point. None while the estimate is trusted, and
-        after the start of a new test until the test has used a row.
+        Bias in the labelled rows since the estimated change point. None while the estimate is trusted, and
+        after the start of a new test until it has used a row.
     on_probation : bool
-        True if the estimate is not trusted and a new test decides whether it is trusted again. The new test
-        begins after a recalibration or a new prediction, or when the model's version changes.
+        Whether a new test runs that decides if a rejected estimate is trusted again. The new test begins
+        after a recalibration or a new prediction, or when the model's version changes.
     confidences : Bias or None
-        Bias of the confidences, while labels contradict them by more than the calibration's own error; None
-        otherwise. The accuracy that labels correct may be right nevertheless.
+        Bias of the confidences, while it is significantly larger than the calibration's error; None
+        otherwise. The accuracy that is corrected by labels may be right nevertheless.
     """
 
     trusted: bool
@@ -64,7 +64,9 @@ class Trust:
 
 
 class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An estimate that labels contradict, as an entry of a window's line; an unknown bias is left out.
+    """An estimate that labels contradict, as an entry of a window's JSON line.
+
+    An unknown bias is left out.
 
     Examples
     --------
@@ -85,7 +87,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_trust(cls, metric: str, trust: Trust) -> TrustLine:
-        """Return the entry for a metric whose estimate labels contradict."""
+        """Return the entry for a metric, from a test that rejected its estimate."""
         head = metric, round(trust.evidence, _DECIMALS), trust.labels, trust.on_probation
         bias = trust.bias
         if bias is None:
@@ -95,7 +97,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(*head, value, lower, upper, level, bias.rows)
 
     def read(self) -> Trust:
-        """Return the test's result that the entry describes; an `evidence` of null becomes infinite."""
+        """Return the test result that the entry describes; an `evidence` of null becomes infinite."""
         bias = None
         if self.rows is not None:
             ends = self.bias, self.lower, self.upper, self.level
@@ -106,7 +108,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def sentence(trust: Trust) -> str:
-    """Describe in a sentence how labels contradict an estimate, in points of accuracy.
+    """Return a sentence on how labels contradict an estimate, in percentage points of accuracy.
 
     Examples
     --------
@@ -126,7 +128,7 @@ def sentence(trust: Trust) -> str:
 
 
 def bias_sentence(bias: Bias) -> str:
-    """Describe in a sentence how labels contradict the confidences, in points of accuracy.
+    """Return a sentence on how labels contradict the confidences, in percentage points of accuracy.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The union of the views of several engines, such as the shards of an agent."""
+"""The view of several engines together, such as those of the partitions of one agent."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ One = TypeVar("One")
 
 
 def union(views: Sequence[EngineView]) -> EngineView:
-    """Return one view of several engines: all their series, and the sums of their counts.
+    """Return one view of several engines, with all their series and the sums of their counts.
 
-    If several engines have the same series (see `twice`), the one that closed the most windows is shown. For
-    each task the newest refit is shown, and the longest median lag of its labels.
+    If several engines have the same series (see `twice`), the result has the one with the most closed
+    windows. For each task it has the newest refit, and the longest median lag of labels.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def union(views: Sequence[EngineView]) -> EngineView:
 
 
 def since(view: EngineView, before: EngineView) -> EngineView:
-    """Return the view with the counts of an earlier view subtracted from its counts.
+    """Return the view with counts since an earlier view.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def since(view: EngineView, before: EngineView) -> EngineView:
 
 
 def twice(views: Sequence[EngineView]) -> list[tuple[str, str, str]]:
-    """Return the task, model and group of each series that several of the engines have."""
+    """Return the (task, model, group) of each series that more than one engine has."""
     counts = Counter(_series(one) for view in views for one in view.series)
     return [series for series, count in counts.items() if count > 1]
 

@@ -1,7 +1,7 @@
-"""Immutable views of the engine and of the agent around it, for exporters.
+"""Immutable views of the engine and of the agent, for exporters.
 
-The engine makes a new `EngineView` after each step; exporters read the newest one. A view holds no reference
-to the engine's state, so a scrape never waits for the engine and never sees a half-finished step.
+The engine makes a new `EngineView` after each step, and exporters read the newest one. A view has no
+reference to the engine's state, so a scrape never waits for the engine and never sees a half-finished step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from monitor.stats.histograms import Distributions
 
 @dataclass(frozen=True, slots=True)
 class TaskView(ABC):
-    """A task whose models have their windows in common, as of its last closed window.
+    """The state of a task whose models have common windows, after its last closed window.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class TaskView(ABC):
     @property
     @abstractmethod
     def models(self) -> Sequence[str]:
-        """The names of the models in the last closed window's results."""
+        """The names of the models in the results of the last closed window."""
 
 
 __all__ = [
@@ -109,20 +109,19 @@ class LabelOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecalibrationsView:
-    """The state of one model's recalibrations on labels: see `monitor.engine.refit.due`.
+    """The state of the recalibrations of one model by labels: see `monitor.engine.refit.due`.
 
     Parameters
     ----------
     outcomes : mapping of str to int
         Number of recalibrations by outcome, with every key of `monitor.engine.refit.due.OUTCOMES`.
     refused : str or None
-        A sentence that says why the newest recalibration that was due fitted no calibration; None if it
-        fitted a calibration.
+        The reason why the last due recalibration fitted no calibration, as a sentence; None if it fitted one.
     under_way : bool
-        Whether a recalibration has begun and not ended.
+        Whether a recalibration runs now.
     held : bool
-        Whether the newest recalibration that was due did not begin because too many labels replaced an
-        earlier label of another class.
+        Whether the last due recalibration did not begin because too many labels replaced earlier labels with
+        another class.
     """
 
     outcomes: Mapping[str, int]
@@ -133,13 +132,13 @@ class RecalibrationsView:
 
 @dataclass(frozen=True, slots=True)
 class SeriesView:
-    """One model of a task, or one group of its answers, as of its last closed window.
+    """The state of one model of a task, or of one group of its answers, after its last closed window.
 
     Parameters
     ----------
     task, model, version : str
     group : str
-        ``""`` for the whole model, else such as ``region=eu``.
+        ``""`` for the whole model, otherwise a group such as ``region=eu``.
     state : SeriesState
     window_size : int
         Configured size.
@@ -153,38 +152,39 @@ class SeriesView:
     estimates, charts, objectives : tuple
         The results of the last closed window; empty before the first window has closed.
     violations : mapping of (metric, rule) to int
-        Number of windows since the start that broke the rule. Every metric and rule is present; the number is
-        0 if no window broke the rule.
+        Number of windows since the start that broke the rule; it includes every metric and rule, with 0 if no
+        window broke it.
     labelled, correct : int
-        Answers whose label has arrived since the start, and how many of them were right.
+        Number of answers whose label has arrived since the start, and number of right answers among them.
     coverage : Coverage or None
-        Measured coverage of the accuracy's intervals, on the newest labelled rows; None for fewer than 30
+        Measured coverage of the accuracy's intervals on the newest labelled rows. None for fewer than 30
         rows, and for groups.
     trust : Trust or None
-        The result of the test whether labels contradict the accuracy; None before the first label, and for
+        The result of the test whether labels contradict the accuracy. None before the first label, and for
         groups.
     alarmed_since : mapping of str to float or None
-        For each metric with a latched alarm, the end of the window that raised the alarm, seconds since the
-        epoch; None if the state comes from an older version, which stored no time.
+        For each metric whose alarm is on, the end of the window that raised the alarm, seconds since the
+        epoch. None if the state comes from an older version, which stored no time.
     classes : tuple of ClassEstimate
         The estimates by class in the last closed window, for metrics that are estimated by class.
     recalibrations : RecalibrationsView or None
-        None for groups, and for a calibration that is never fitted again automatically.
+        None for groups, and for a calibration that is not refitted automatically.
     distributions : Distributions or None
         Distributions of the confidences; None for groups.
     rows_unusable : mapping of (feature, {"missing", "unseen"}) to int
         Number of answers in closed windows since the start that lack the feature (`missing`), or have a text
-        that the reference lacks (`unseen`). Every feature is present.
+        that the reference lacks (`unseen`). It includes every feature.
     features : FeatureCounts or None
         The counts of the features in the last closed window. None for groups, and for tasks without features.
     broken_features : tuple of BrokenFeature
         The faults of features in the last closed window.
     attributions : tuple of Attribution
-        For each metric with a latched alarm or improvement, the split of its change into parts, in the newest
-        window that broke a rule.
+        For each metric whose chart shows an alarm or an improvement, the split of its change into parts, from
+        the newest window that broke a rule.
     certain : int
-        Number of answers since the start of the agent if every answer has a score of exactly 1 or a
-        confidence of exactly 0 or 1; otherwise 0. Also 0 for fewer than 200 answers, and for groups.
+        Used to warn of a model that sends classes instead of probabilities. Number of answers since the start
+        of the agent if every one has a score of exactly 1, or a confidence of exactly 0 or 1; otherwise 0.
+        Also 0 for fewer than 200 answers, and for groups.
     """
 
     task: str
@@ -229,27 +229,27 @@ class SeriesView:
 
 @dataclass(frozen=True, slots=True)
 class RefitView:
-    """The state of the refits of a task's estimators that use labels.
+    """The state of a task's refits, which fit its estimators that use labels.
 
     The fields from `rows` to `iterations` describe the last published fit.
 
     Parameters
     ----------
     number : int
-        Refits begun since the start.
+        Number of refits that began since the start.
     under_way : bool
-        Whether a refit has begun and not ended.
+        Whether a refit runs now.
     success_time : float or None
         When a fit was last published, seconds since the epoch; None before the first.
     rows, labelled : int
-        Rows that the fit used, and how many of them have labels.
+        Number of rows that the fit used, and of labelled rows among them.
     pool_rows : int
-        Rows that the used rows represent; larger than `rows` if the fit used a sample.
+        Number of rows that could be used; larger than `rows` if the fit used a sample.
     widening : float
-        Relative widening of the interval of a model's accuracy that is due to sampling, for the model with
-        the largest widening; 0.1 means wider by a tenth.
+        How much wider the interval of a model's accuracy is because the fit used a sample, for the model with
+        the largest effect; 0.1 means 10 % wider.
     effective_labels : float
-        Size of a simple random sample of labels with the same information.
+        Number of labels of a simple random sample with the same information.
     prevalence : mapping of class to float
         Estimated share of each class.
     converged : bool
@@ -258,18 +258,19 @@ class RefitView:
     failures : int
         Refused refits since the start.
     refused : str or None
-        Why the newest refit was refused, or why a due refit does not begin; None if the newest refit was
+        Why the last refit was refused, or why a due refit does not begin; None if the last refit was
         published.
     held : bool
-        Whether a refit is due and does not begin because too many labels replaced an earlier label of another
+        Whether a refit is due but does not begin because too many labels replaced earlier labels with another
         class.
     without_id : int
-        Answers of the refitted models that no fit uses because they have no id, since the start.
+        Number of answers since the start that no fit uses because they have no id.
     labelled_draws : int or None
-        Labelled rows that `active_testing` uses: consecutive draws of one round, and no other labelled rows.
-        None if `active_testing` is not configured.
+        Number of labelled rows that `active_testing` uses: those of one round of draws. None if
+        `active_testing` is not configured.
     missing_draws : int or None
-        Earlier draws of that round whose labels have not arrived; None if `active_testing` is not configured.
+        Number of earlier draws of that round whose labels have not arrived. None if `active_testing` is not
+        configured.
     """
 
     number: int = 0
@@ -293,39 +294,38 @@ class RefitView:
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """The engine after a step.
+    """The state of the engine after a step.
 
     Parameters
     ----------
     series : tuple of SeriesView
         In order of first appearance.
     labels : mapping of (task, LabelOutcome) to int
-        Labels since the start, by outcome.
+        Number of labels since the start, by outcome.
     labels_waiting : mapping of task to int
-        Labels whose prediction has not arrived yet.
+        Number of labels whose answer has not arrived yet.
     label_lag_seconds : mapping of task to float
-        Median time from prediction to label over the newest matched labels.
+        Median time from an answer to its label, over the newest matched labels.
     received, shed : mapping of source to int
-        Answers received, and answers that were refused because the source was full.
+        Number of answers received, and of answers refused because the source was full.
     labels_received : mapping of source to int
-        Labels received, whether they were used or not: labels in separate records, and labels in the record
-        of a usable prediction.
+        Number of labels received, used or not: in separate records, and in records of usable answers.
     rejected : mapping of (source, reason) to int
-        Answers rejected, by source and reason. Rejected labels are counted in `labels`.
+        Number of rejected answers. Rejected labels are counted in `labels`.
     series_dropped : int
-        Models and groups beyond the cap, each counted once.
+        Number of models and groups that are not monitored because of the cap on their number.
     labels_unrevised : mapping of task to int
-        Labelled rows whose label arrived too late for any further revision of their window.
+        Number of rows whose label arrived too late to revise the report of their window.
     refits : mapping of task to RefitView
         The refits of each task that has refits.
     answers_forgotten : mapping of task to int
-        Unlabelled answers that were dropped from memory while a label could still arrive.
+        Number of unlabelled answers that were dropped from memory although a label could still arrive.
     tasks : tuple of TaskView
-        The tasks whose models have their windows in common.
+        The tasks whose models have common windows.
     ignored : mapping of source to int
-        Events that were ignored because they hold no answer.
+        Number of events that were ignored because they contain no answer.
     rows_left : mapping of source to int
-        Rows that a mapping did not read, in records that hold several rows.
+        Number of rows that were not read, in records that contain several rows.
     """
 
     series: tuple[SeriesView, ...] = ()
@@ -347,7 +347,7 @@ class EngineView:
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """The health of a source.
+    """The state of a source.
 
     Parameters
     ----------
@@ -355,17 +355,18 @@ class SourceView:
     up : bool
         Whether the source is connected and can be read.
     lag : int or None
-        Number of records that wait in the source or have been read but not used yet; None if the source does
-        not report how many records wait.
+        Number of records that the agent has not used yet: those that wait in the source, and those that have
+        been read. None if the source does not report how many wait.
     refused : mapping of str to int
-        Requests that the source answered with an error, by HTTP status code, with every possible code; empty
-        if no records are posted to the source.
+        Number of requests that the source answered with an error, by HTTP status code; it includes every
+        possible code. Empty if no records are posted to the source.
     reads_events : bool
-        Whether the source reads events, some of which may hold no answer.
+        Whether the source reads events, which may contain no answer.
     counts : SourceCounts or None
-        Lost and overlapping records; None if the source does not count such records.
+        Numbers of lost and of overlapping records; None if the source does not count them.
     labels_by_token : mapping of str to int
-        Labels posted since the start, by the name of the sender's token; empty if no token is required.
+        Number of labels posted since the start, by the name of the sender's token; empty if no token is
+        required.
     """
 
     name: str
@@ -387,11 +388,11 @@ class SinkView:
         `reports_file`, `reports_topic`, `rejects_file`, `rejects_topic`; or `metrics`, whose items are
         answers to requests.
     waiting : int
-        Windows or records that have not been delivered yet; for `metrics`, open requests.
+        Number of windows or records that have not been delivered yet; for `metrics`, of open requests.
     delivered, lost : int
         Counts since the start. Lost items were dropped by the sink's documented policy.
     trouble : str or None
-        Why nothing can be delivered at present: a sentence without its full stop. None if delivery works.
+        Why nothing can be delivered now, as a sentence without a full stop. None if delivery works.
     failing_since : float or None
         When the trouble began, seconds since the epoch.
     """
@@ -406,7 +407,7 @@ class SinkView:
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """The whole agent, for exporters and health checks.
+    """The state of the whole agent, for exporters and health checks.
 
     Parameters
     ----------
@@ -423,11 +424,12 @@ class AgentView:
     reload_time : float
         When the configuration was last loaded with success, seconds since the epoch.
     reports_lost : int
-        Closed windows that are missing in a reports sink, or were lost while the store could not be written.
+        Number of closed windows that are missing in a reports sink, or that were lost while the store could
+        not be written.
     store_failing : str or None
-        Why the state cannot be saved at present; None if it can be saved, or if there is no store.
+        Why the state cannot be saved now; None if it can be saved, or if there is no store.
     store_failures : int
-        Failed attempts to save a checkpoint; each is tried again.
+        Number of failed attempts to save a checkpoint; each is tried again.
     checkpoint_time : float or None
         When the last checkpoint was saved, seconds since the epoch; None without a store.
     sinks : tuple of SinkView
@@ -435,7 +437,8 @@ class AgentView:
     refit_durations : mapping of task to RefitDurations
         Durations of the refits since the start.
     decoder_failures : int
-        Decoder processes that ended unexpectedly since the start; the agent itself decoded their records.
+        Number of decoder processes that ended unexpectedly since the start; the agent decoded their records
+        itself.
     external_url : str
         Public address of the agent's page; ``""`` if none is configured.
     """

@@ -1,7 +1,7 @@
-"""The report of a closed window, and its line of JSON: the same window always gives the same bytes.
+"""The report of a closed window, and its JSON line; the same window always gives the same bytes.
 
-The line is the contract with everyone who reads the reports file. `WindowLine` and the structs in it define
-the names of the fields, their order, the rounding of numbers, and the way back to a report.
+The line is the public format of reports files. `WindowLine` and the structs in it define the names and the
+order of the fields, the rounding of numbers, and how a line is read.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ _encode = msgspec.json.Encoder(enc_hook=_from_numpy).encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReport:
-    """The report of one closed window, with all fields of its line.
+    """The report of one closed window, with all fields of its JSON line.
 
     Parameters
     ----------
     task, model : str
     group : str
-        ``""`` for the whole model, else such as ``region=eu``.
+        ``""`` for the whole model, otherwise a group such as ``region=eu``.
     version : str
         The model's version; ``""`` if the records name none.
     window : int
         Number of the window, from 0, counted for each task, model and group.
     revision : int
-        0 for the line written when the window closed. Each later revision holds everything again, with the
-        realised accuracy known by then; the highest revision of a window is the valid one.
+        0 for the line that is written when the window closes. Each later revision is complete, and has the
+        realised accuracy from all labels up to then. The highest revision of a window is the valid one.
     size : int
         Rows in the window.
     closed_by : {"size", "age", "version", "end"}
@@ -81,11 +81,12 @@ class WindowReport:
         The results of this window, as in `SeriesView`.
     positions : mapping of str to tuple of int
         For each source partition, the first and the last position that the window used. If another agent used
-        records in between, the first and the last position of each stretch, one stretch after another.
+        records in between, the tuple has the first and the last position of each contiguous range.
     rebaselined : tuple of Rebaselined
-        New baselines requested since the previous window; each is made from this window and later windows.
+        Requests for new baselines since the previous window. Each baseline is computed from this window and
+        later windows.
     trust : Trust or None
-        The result of the test if labels contradicted the accuracy when the window closed; otherwise None.
+        The test result if labels contradicted the accuracy when the window closed; otherwise None.
     classes : tuple of ClassEstimate
         The estimates by class, for metrics that are estimated by class.
     attributions : tuple of Attribution
@@ -96,8 +97,8 @@ class WindowReport:
     Attributes
     ----------
     line : bytes
-        The result of `to_json`, or ``b""`` before the first call. Every sink and the store write this same
-        line. `dataclasses.replace` does not copy it.
+        The result of `to_json`, or ``b""`` before its first call. All sinks and the store write this line.
+        `dataclasses.replace` does not copy it.
     """
 
     task: str
@@ -123,7 +124,7 @@ class WindowReport:
     line: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     def task_view(self, before: TaskView | None) -> TaskView | None:
-        """Return the view of the task after this window, or None if each model has windows of its own.
+        """Return the view of the task after this window; None if its models have separate windows.
 
         Parameters
         ----------
@@ -136,8 +137,8 @@ class WindowReport:
 def finite(result: Result) -> Result:
     """Return the result, or `Unknown` if any of its numbers is NaN or infinite.
 
-    Every result that leaves the agent passes through this function, because readers of JSON and of Prometheus
-    would take a NaN for a value.
+    Every result that leaves the agent passes through this function, because readers of JSON and Prometheus
+    could mistake a NaN for a value.
 
     Examples
     --------
@@ -153,19 +154,19 @@ def finite(result: Result) -> Result:
 def rfc3339(seconds: float) -> str:
     """Format seconds since the epoch as RFC 3339 in UTC, rounded to milliseconds.
 
-    The function never raises an error, because a single invalid time must not stop the agent.
+    The function never raises an error, because one invalid time must not stop the agent.
 
     Parameters
     ----------
     seconds : float
-        The time. A time before the year 1 or after the year 9999, which the format cannot represent, is
-        replaced by the nearest time that the format can represent; NaN is replaced by the first time of the
-        year 1. Such a result is misleading but rare, because the decoder rejects records with such times.
+        The time. The format has only the years 1 to 9999: an earlier or later time is replaced by the nearest
+        possible one, and NaN by the start of the year 1. Such results mislead but are rare, because the
+        decoder rejects records with such times.
 
     Returns
     -------
     str
-        24 characters, which sort in the order of time.
+        24 characters. Sorted texts are in the order of time.
 
     Examples
     --------
@@ -179,22 +180,22 @@ def rfc3339(seconds: float) -> str:
 
 
 def seconds_of(time: str) -> float:
-    """Return the seconds since the epoch of a time that `rfc3339` wrote.
+    """Return a time that `rfc3339` wrote as seconds since the epoch.
 
-    The result is computed from whole milliseconds, so that `rfc3339` of the result gives the same text.
+    It is computed from whole milliseconds, so `rfc3339` of the result gives the same text.
     """
     since = datetime.fromisoformat(time) - _EPOCH.replace(tzinfo=UTC)
     return since // timedelta(milliseconds=1) / 1000
 
 
 def rounded(x: float) -> float:
-    """Round a number as lines do: to six decimals, and without a negative zero."""
+    """Return a number rounded as in JSON lines: to six decimals, and without a negative zero."""
     # + 0.0 turns -0.0 into 0.0. NaN and infinities stay, and the encoder writes them as null.
     return round(x, _DECIMALS) + 0.0
 
 
 class AtClose(msgspec.Struct, frozen=True):
-    """An estimate as it was when its window closed."""
+    """An estimate at the time when its window closed, as it is written in a JSON line."""
 
     value: float
     lower: float
@@ -202,14 +203,14 @@ class AtClose(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_estimate(cls, estimate: Estimate, number: Callable[[float], float] = float) -> AtClose:
-        """Return the written form of an estimate; `number` converts its numbers."""
+        """Return the estimate in its written form; `number` converts each number."""
         return cls(number(estimate.value), number(estimate.lower), number(estimate.upper))
 
 
 class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An estimate in lines and messages: a value with its interval, or the reason why there is none.
+    """An estimate in JSON lines and messages: a value with its interval, or the reason why there is none.
 
-    `model` is set only if the line is about several models, and `of_class` only for an estimate of one class.
+    `model` is set only in lines about several models, and `of_class` only for an estimate of one class.
     """
 
     model: str | None = None
@@ -235,7 +236,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @classmethod
     def from_estimate(cls, e: MetricEstimate, number: Callable[[float], float] = float) -> WrittenEstimate:
-        """Return the written form of an estimate; `number` converts its numbers."""
+        """Return the estimate in its written form; `number` converts each number."""
         result = finite(e.result)
         if isinstance(result, Unknown):
             size = result.n if isinstance(result, TooFew) else None
@@ -262,7 +263,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         return Estimate(self.value, self.lower, self.upper, self.level, self.size or 0)
 
     def read(self) -> MetricEstimate:
-        """Return the estimate that was written."""
+        """Return the estimate that the entry describes."""
         ranks = self.rank, self.rank_chi_square
         closed, before = self.at_close, None
         if closed is not None:
@@ -271,7 +272,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The calibration of a window, as an entry of its line."""
+    """The calibration of a window, as an entry of its JSON line."""
 
     method: str
     version: int
@@ -283,7 +284,7 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, view: CalibrationView) -> CalibrationLine:
-        """Return the entry for a calibration; features with no missing or unseen values are left out."""
+        """Return the entry for a calibration; features without missing or unseen values are left out."""
         interval = None if view.interval == EXACT else view.interval
         line = cls(view.method, view.version, bool(view.foreign), interval)
         if (own := view.covariates) is None:
@@ -293,7 +294,7 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(line, effective_rows=effective, missing=missing, unseen=unseen)
 
     def read(self) -> CalibrationView:
-        """Return the calibration, without the time of its fit."""
+        """Return the calibration that the entry describes, which lacks the time of its fit."""
         own = None
         if self.effective_rows is not None:
             own = CovariatesView(self.effective_rows, self.missing, self.unseen)
@@ -302,7 +303,7 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The corrected accuracy that decides on an alarm, as an entry of a window's line.
+    """The corrected accuracy that decides about an alarm, as an entry of a window's JSON line.
 
     `confidences_moved` is left out if it is false.
     """
@@ -315,7 +316,7 @@ class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, alarm: AlarmByLabels) -> AlarmByLabelsLine:
-        """Return the entry for an alarm that labels decide on."""
+        """Return the entry for an alarm about which labels decide."""
         numbers = rounded(alarm.value), rounded(alarm.lower), rounded(alarm.upper)
         return cls(*numbers, alarm.labels, alarm.confidences_moved)
 
@@ -327,9 +328,10 @@ class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The control chart of a metric, as an entry of a window's line; a limit that is not a number is None.
+    """The control chart of a metric, as an entry of a window's JSON line.
 
-    `improved` is left out if it is false, and `by_labels` if the estimates decide on the alarm.
+    A limit that is not a number is written as None. `improved` is left out if it is false, and `by_labels` if
+    the estimates decide about the alarm.
     """
 
     metric: str
@@ -359,7 +361,7 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The objective of a metric, as an entry of a window's line."""
+    """The objective of a metric, as an entry of a window's JSON line."""
 
     metric: str
     floor: float | None = None
@@ -374,7 +376,7 @@ class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(objective.metric, floor, ceiling, objective.state)
 
     def read(self) -> ObjectiveView:
-        """Return the objective that the entry describes, without the interval that was judged."""
+        """Return the objective that the entry describes, which lacks its pooled interval."""
         bound = self.ceiling if self.floor is None else self.floor
         if bound is None:
             raise ValueError(f"the objective of {self.metric} has neither floor nor ceiling")
@@ -382,7 +384,7 @@ class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The line of a model's window; the order of the fields is the order in the line."""
+    """The JSON line of a model's window; the fields are written in this order."""
 
     task: str
     model: str
@@ -437,15 +439,15 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.task, self.model, self.group
 
     def stretches(self, partition: str) -> list[tuple[int, int]]:
-        """Return the first and last position of each stretch of a partition that the window used.
+        """Return the (first, last) positions of each contiguous range of a partition that the window used.
 
-        There is more than one stretch if another member of a consumer group read the records in between.
+        There is more than one range if another member of a consumer group read the records in between.
         """
         ends = self.positions[partition]
         return list(zip(ends[::2], ends[1::2], strict=True))
 
     def read(self) -> WindowReport:
-        """Return the report that the line describes, with its numbers rounded as in the line."""
+        """Return the report that the line describes, with the line's rounded numbers."""
         return WindowReport(
             task=self.task,
             model=self.model,
@@ -478,17 +480,17 @@ def _of_class(e: ClassEstimate) -> WrittenEstimate:
 
 
 class RestoreMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that marks the restoration of a series' state from a backup.
+    """A line which marks that a series' state was restored from a backup.
 
     Parameters
     ----------
     task, model, group : str
     window : int
-        Windows from this number on may have been reported before; they are reported again, perhaps with other
-        rows.
+        Windows from this number on may have been reported before the restoration. They are reported again,
+        perhaps with other rows.
     revision : int
-        A number below the revision of any window, so that a reader who keeps the highest revision keeps the
-        window's line.
+        A number below the revision of any window. So a reader who keeps the highest revision of a window
+        keeps the window's line, not this one.
     backup_time : str
         When the backup was made, RFC 3339.
     """
@@ -503,20 +505,21 @@ class RestoreMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_json(report: WindowReport) -> bytes:
-    """Encode one window as one line of JSON, without the newline.
+    """Return one window as one line of JSON, without the newline.
 
-    The same report always gives the same bytes: the order of the fields is fixed, numbers are rounded to six
-    decimals, and times to milliseconds in UTC. A limit that is not a number is written as null, and an estimate
-    that is not a number as unknown. A field that does not apply is left out:
+    The same report always gives the same bytes. The order of the fields is fixed, numbers are rounded to six
+    decimals, and times are in UTC, rounded to milliseconds. A limit that is not a number is written as null,
+    and an estimate that is not a number as unknown. These fields are left out if they do not apply:
 
     - `state` of an objective that cannot be judged;
-    - `labels` of an estimate whose interval no label changed, and `rank` if models are not ranked;
-    - `foreign` if the calibration is the model's own, and `interval` if its intervals are exact;
+    - `labels` of an estimate that used no labels, and `rank` if models are not ranked;
+    - `foreign` if the calibration was fitted on answers of this version of the model, and `interval` if its
+      intervals are exact;
     - `classes` if no metric is estimated by class;
     - `rebaselined` if nobody requested a new baseline;
-    - `untrusted` if labels contradict nothing, and `broken_features` if no feature is broken;
+    - `untrusted` if labels contradict no estimate, and `broken_features` if no feature is broken;
     - `attributions` if no chart broke a rule;
-    - `improved` if a chart shows no change for the better, and `by_labels` if labels do not decide on its alarm.
+    - `improved` if a chart shows no improvement, and `by_labels` if labels do not decide about its alarm.
 
     Parameters
     ----------
@@ -525,7 +528,7 @@ def to_json(report: WindowReport) -> bytes:
     Returns
     -------
     bytes
-        UTF-8; characters that it cannot encode (lone surrogates) are written as question marks.
+        UTF-8; characters that UTF-8 cannot encode (lone surrogates) are written as question marks.
 
     Examples
     --------
@@ -543,7 +546,7 @@ def to_json(report: WindowReport) -> bytes:
 
 
 def encoded(value: Any) -> bytes:
-    """Encode the fields of a line as JSON, with question marks for text that is not valid in UTF-8."""
+    """Return a value as JSON; text that UTF-8 cannot encode has question marks."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -553,23 +556,22 @@ def encoded(value: Any) -> bytes:
 def revised(
     report: WindowReport, line: bytes, estimator: str, result: Result, corrected: MetricEstimate | None = None
 ) -> WindowReport | None:
-    """Return the next revision of a window, in which one estimator has another result.
+    """Return the next revision of a window with a new result of one estimator.
 
-    The new line is made from the previous line; only the changed fields are encoded again.
+    The new line is a copy of the previous line in which only the changed fields are encoded again.
 
     Parameters
     ----------
     report : WindowReport
     line : bytes
-        The line that `to_json` made of the report.
+        The result of `to_json` for the report.
     estimator : str
-        Each estimate of this estimator gets the result.
+        The estimator whose estimates get the result.
     result : Result
     corrected : MetricEstimate, optional
-        The new corrected estimate, which is ignored if the report's first estimate of the same metric is
-        unknown. It replaces the report's estimate by the same estimator, and keeps the first result of that
-        estimate in `at_close`. If the report has no such estimate, the new estimate is inserted after the
-        first estimate.
+        The new corrected estimate. It replaces the report's estimate by the same estimator, whose first
+        result it keeps in `at_close`. If the report has no such estimate, it is inserted after the first
+        estimate. It is ignored if the report's first estimate of the same metric is unknown.
 
     Returns
     -------

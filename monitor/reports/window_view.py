@@ -1,4 +1,4 @@
-"""The parts of a window's view: estimates, charts, objectives, the calibration, the state of its series."""
+"""Parts of views and reports: estimates, charts, objectives, calibrations, and states of series."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SeriesState(StrEnum):
 
 
 class ObjectiveState(StrEnum):
-    """The state of an objective: the position of its pooled interval and estimate relative to the bound."""
+    """The state of an objective: its pooled interval and estimate compared with its bound."""
 
     MET = "met"
     NOT_PROVEN = "not_proven"
@@ -40,15 +40,15 @@ class MetricEstimate:
     metric, estimator : str
     result : Estimate or Unknown
     labels : int
-        Labelled rows that a `corrected` accuracy uses besides the confidences, or that widen the interval of
-        another metric; 0 if there are none.
+        Number of labelled rows that a `corrected` accuracy uses besides the confidences, or that widen the
+        interval of another metric; 0 if there are none.
     rank : RankInterval or None
-        The possible ranks of the model among the models of its refit, by Bonferroni's intervals; None if the
-        models are not ranked.
+        The possible ranks of the model among the models of its refit, from Bonferroni's intervals; None if
+        the models are not ranked.
     rank_chi_square : RankInterval or None
-        The possible ranks by the χ² set; None if the dependence between the models' errors is unknown.
+        The possible ranks from the χ² ellipsoid; None if the covariance of the models' errors is unknown.
     at_close : Estimate or None
-        The `corrected` accuracy at the close of the window, if later labels have revised it.
+        The `corrected` accuracy when the window closed, if later labels have revised it; otherwise None.
     """
 
     metric: str
@@ -63,7 +63,7 @@ class MetricEstimate:
 def leading_estimate(
     estimates: Iterable[MetricEstimate], metric: str, judged: str = AVERAGE_CONFIDENCE
 ) -> MetricEstimate | None:
-    """Return the estimate of a metric that is shown first: the estimate corrected by labels, if it exists.
+    """Return the estimate of a metric to show first: the one corrected by labels, if it exists.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def leading_estimate(
         The estimates of a window.
     metric : str
     judged : str
-        The estimator that the chart judges, which is shown if there is no corrected estimate.
+        The estimator whose values the chart judges. Its estimate is returned if there is no corrected one.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def leading_estimate(
 
 @dataclass(frozen=True, slots=True)
 class ClassEstimate:
-    """The result of one estimator for one class, for a metric that is otherwise a mean over classes."""
+    """The result of one estimator for one class; the metric is otherwise a mean over classes."""
 
     metric: str
     estimator: str
@@ -99,9 +99,9 @@ class ClassEstimate:
 
 @dataclass(frozen=True, slots=True)
 class AlarmByLabels:
-    """The corrected accuracy, if labels decide on the alarm of the accuracy instead of the chart.
+    """The corrected accuracy that decides about the accuracy's alarm, when there are enough labels.
 
-    See `monitor.engine.label_alarm`.
+    Without enough labels, the chart of the estimates decides: see `monitor.engine.label_alarm`.
 
     Parameters
     ----------
@@ -110,9 +110,9 @@ class AlarmByLabels:
     lower, upper : float
         The range of accuracies that count as unchanged.
     labels : int
-        Labelled rows of these windows.
+        Number of labelled rows in these windows.
     confidences_moved : bool
-        Whether the chart of the confidences shows a change, which raises no alarm while labels decide.
+        Whether the chart of the confidences shows a change. It raises no alarm while labels decide.
     """
 
     value: float
@@ -137,12 +137,12 @@ class ChartView:
     ----------
     metric : str
     verdict : Verdict
-        The chart's centre, limits and broken rules. The alarm and the improvement come from labels if
-        `by_labels` is not None, otherwise from the estimates.
+        The chart's centre, limits and broken rules. Its alarm and improvement come from labels if `by_labels`
+        is not None, otherwise from the estimates.
     estimator : str
         The estimator whose values the chart judges.
     by_labels : AlarmByLabels or None
-        None if the estimates decide on the alarm.
+        The corrected accuracy if labels decide about the alarm; None if the estimates decide.
     """
 
     metric: str
@@ -152,13 +152,13 @@ class ChartView:
 
     @property
     def confidences_moved(self) -> bool:
-        """True if the confidences show a change that raises no alarm because labels decide on the alarm."""
+        """True if the confidences show a change that raises no alarm because labels decide about it."""
         return self.by_labels is not None and self.by_labels.confidences_moved
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveView:
-    """The objective of one metric: its bound, its state, and the judged pooled interval (None if unknown)."""
+    """The objective of one metric: its bound, its state, and the pooled interval (None if unknown)."""
 
     metric: str
     bound: float
@@ -169,7 +169,7 @@ class ObjectiveView:
 
 @dataclass(frozen=True, slots=True)
 class Rebaselined:
-    """An operator's request for a new baseline of one metric, with the reason."""
+    """An operator's request to compute a new baseline for one metric, with the reason."""
 
     metric: str
     reason: str
@@ -183,7 +183,7 @@ variation between windows.
 
 @dataclass(frozen=True, slots=True)
 class CovariatesView:
-    """The data behind a window's own calibration: see `monitor.stats.calibration.covariates`.
+    """The data behind a calibration for one window: see `monitor.stats.calibration.covariates`.
 
     Parameters
     ----------
@@ -191,8 +191,8 @@ class CovariatesView:
         Number of equally weighted reference rows with the same information as the weighted rows of the fit; 0
         if nothing was fitted.
     missing, unseen : mapping of str to int
-        For each feature, the number of rows of the window that lack the feature, and the number of rows with
-        a text that no reference row has.
+        For each feature, the number of rows of the window that lack it, and the number of rows with a text
+        that no reference row has.
     """
 
     effective_rows: float
@@ -202,12 +202,12 @@ class CovariatesView:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationView:
-    """The calibration that windows of a series use.
+    """The calibration that the windows of a series use.
 
     Parameters
     ----------
     method : str
-        Key in `monitor.stats.calibration.CALIBRATIONS`; the chosen method if `auto` is configured.
+        Key in `monitor.stats.calibration.CALIBRATIONS`. If `auto` is configured, the method that it selected.
     version : int
         Number of the fit, from 1; 0 if nothing was fitted.
     foreign : bool
@@ -217,10 +217,10 @@ class CalibrationView:
     interval : {"poisson_binomial", "predictive"}
         The kind of the intervals around the calibrated estimates.
     short_reference : int or None
-        Rows of a reference that is too short to learn the variation between windows; None if it is long
-        enough.
+        Number of rows of the reference if it is too short to estimate the variation between windows;
+        otherwise None.
     covariates : CovariatesView or None
-        The data behind the newest window's calibration, if each window has its own.
+        The data behind the newest window's calibration, if a calibration is fitted for each window.
     """
 
     method: str
@@ -234,7 +234,7 @@ class CalibrationView:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The measured coverage of intervals on batches of labelled rows: see `monitor.engine.labels.audit`.
+    """The measured coverage of intervals, on batches of labelled rows: see `monitor.engine.labels.audit`.
 
     Parameters
     ----------
