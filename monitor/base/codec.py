@@ -1,6 +1,6 @@
-"""Encoding of state as bytes: plain values and numpy arrays, in MessagePack.
+"""Encoding of state as bytes: plain values and numpy arrays in MessagePack.
 
-Equal states have equal bytes. Each state has a checksum, because SQLite has none, and a flipped bit in an
+Equal states have equal bytes. The bytes contain a checksum, because SQLite has none, and a flipped bit in an
 array would make counts wrong without an error. States of old versions, which have no checksum, can still be
 read.
 """
@@ -68,12 +68,12 @@ _decoder = msgspec.msgpack.Decoder(ext_hook=_unpack_array)
 
 
 def pack(state: Any) -> bytes:
-    """Encode structs, dictionaries, lists, text, numbers, None and numpy arrays of numbers as bytes.
+    """Encode structs, dictionaries, lists, text, numbers, None and numeric numpy arrays as bytes.
 
     Raises
     ------
     TypeError
-        The state holds another type.
+        The state contains a value of another type.
 
     Examples
     --------
@@ -102,10 +102,10 @@ def unpack(data: bytes) -> Any:
 
 
 def restored(state: Any, kind: type[S]) -> S:
-    """Convert the plain values that `unpack` returns to a state of this type.
+    """Convert the plain values that `unpack` returns to a state of the type `kind`.
 
-    A missing field takes its default, so that states of older versions can be read; an unknown field is
-    ignored. Values that already have the type are returned unchanged.
+    A missing field gets its default, so states of older versions can be read. An unknown field is ignored. A
+    state that already has the type is returned unchanged.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def restored(state: Any, kind: type[S]) -> S:
 
 
 def plain(state: Any) -> Any:
-    """Convert a state to lists, dictionaries, text and numbers; arrays become lists.
+    """Convert a state to dictionaries, lists, text and numbers; arrays become lists.
 
     Examples
     --------
@@ -141,16 +141,16 @@ def plain(state: Any) -> Any:
 def concatenate_columns(
     pieces: Sequence[Mapping[str, NDArray[Any]]], lengths: Sequence[int]
 ) -> dict[str, NDArray[Any]]:
-    """Concatenate the columns of several pieces of a table.
+    """Concatenate the columns of several tables, whose rows follow each other.
 
-    The pieces may have different columns, because the columns depend on the configuration. In the rows of a
-    piece without a column, the value of the column is 0.
+    The tables may have different columns, because the columns depend on the configuration. If a table lacks a
+    column, the column is 0 in its rows.
 
     Parameters
     ----------
     pieces : sequence of mapping of str to array
     lengths : sequence of int
-        The number of rows of each piece.
+        The number of rows of each table.
 
     Examples
     --------

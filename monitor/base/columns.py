@@ -1,4 +1,4 @@
-"""The base class of data classes whose fields are columns: arrays with the same number of rows."""
+"""The base class of data classes whose fields are columns: arrays with equal numbers of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class ColumnarRows:
-    """The base class of data classes whose fields are all columns.
+    """Rows stored as columns: the base class of data classes whose fields are all columns.
 
     Examples
     --------
@@ -26,11 +26,11 @@ class ColumnarRows:
     """
 
     def take(self, index: NDArray[Any] | slice) -> Self:
-        """Return the rows at these indices, or those that a mask selects."""
+        """Return the rows that an array of indices, a mask or a slice selects."""
         return type(self)(*(getattr(self, column.name)[index] for column in fields(self)))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """Return the rows of all parts, at least one, one after another."""
+        """Return the rows of all parts in order; there must be at least one part."""
         names = [column.name for column in fields(cls)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

@@ -13,16 +13,15 @@
     ├── ClusterError       Spark or a worker process could not start, or failed          (exit code 1)
     └── RequestError       a request to the agent was refused, or not answered           (exit code 1)
 
-The code that calls a foreign library converts the library's errors to one of these exceptions and keeps the
-cause. The message is one sentence with the problem and the remedy; the command line prints it without a
-traceback.
+Code that calls another library converts the library's errors to one of these exceptions and keeps the cause.
+The message is one sentence with the problem and the remedy. Commands print it without a traceback.
 """
 
 from __future__ import annotations
 
 
 class BlindsightError(Exception):
-    """Base class of all errors that a user can correct; commands print its text unchanged."""
+    """The base class of all errors that a user can correct; commands print the message unchanged."""
 
 
 class ConfigError(BlindsightError):
@@ -69,9 +68,9 @@ class StoreAwayError(StoreError):
 
 
 class CommitUnknownError(StoreAwayError):
-    """The connection broke during the commit of a checkpoint, which may or may not have succeeded.
+    """The connection broke while a checkpoint was committed; the commit may or may not have succeeded.
 
-    Committing the same checkpoint again is safe: it writes only if the first commit failed.
+    Committing the checkpoint again is safe: the second commit writes nothing if the first one succeeded.
     """
 
 
@@ -82,7 +81,7 @@ class LeaseLostError(StoreError):
 class InUseError(SourceError, SinkError, StoreError):
     """Another process uses the port or the folder that the configuration names.
 
-    A later start may succeed without a change of the configuration. systemd therefore starts the agent again
+    A later start may succeed without a change of the configuration. Therefore systemd restarts the agent
     after exit code 1.
     """
 

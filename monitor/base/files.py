@@ -1,4 +1,4 @@
-"""Atomic writes of files, and reads of files that hold a secret."""
+"""Atomic writes of files, and reads of files that contain a secret."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MOST_SECRET_BYTES = 16 << 10
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write or replace a file atomically; only its owner may read the file.
+    """Write or replace a file atomically; only its owner can read it.
 
-    The data is first written to a temporary file with a fixed name in the same folder. Two processes must
-    therefore not write the same file at the same time.
+    The data is first written to a temporary file in the same folder, which always has the same name. So two
+    processes must not write one file at the same time.
 
     Raises
     ------
@@ -43,13 +43,13 @@ def put(path: Path, data: bytes) -> None:
 
 
 def place(aside: Path, path: Path) -> None:
-    """Rename a synced file to `path`, which is in the same folder, and sync the folder."""
+    """Rename a synced file to `path`, which must be in the same folder, and sync the folder."""
     aside.replace(path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the entries of a folder are written to the disk."""
+    """Wait until changes to the entries of a folder are written to the disk (fsync)."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -58,18 +58,18 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_secret(key: str, path: str) -> str:
-    """Return the single line of text in a file, such as a password, without its newline.
+    """Return the text of a file with a single line, such as a password, without the newline.
 
     Parameters
     ----------
     key : str
-        The key of the configuration that names the file, for the message.
+        The key of the configuration that names the file; error messages name it.
     path : str
 
     Raises
     ------
     SourceError
-        The file cannot be read, or does not hold exactly one line of text.
+        The file cannot be read, or does not contain exactly one line of text.
     """
     problem = f"{key}: {path} cannot be used"
     try:

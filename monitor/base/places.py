@@ -1,4 +1,4 @@
-"""Grouping of the rows of a batch by an integer code, such as the number of a model or a series."""
+"""Grouping of the rows of a batch by an integer code, such as the index of a model or of a series."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FEW = (1 << 15) - 1
 
 
 def by_first_row(codes: Ints) -> list[int]:
-    """Return the distinct codes, in the order of their first row.
+    """Return the distinct codes in the order in which they first occur.
 
     Parameters
     ----------
@@ -38,14 +38,14 @@ def by_first_row(codes: Ints) -> list[int]:
 
 
 def sorted_by_code(codes: Ints, rows: Ints) -> tuple[Ints, list[tuple[int, slice]]]:
-    """Return rows sorted stably by code, and each code with the slice of its rows in the sorted rows.
+    """Return rows sorted by code, and for each code the slice of its rows in the result.
 
     Parameters
     ----------
     codes : (n,) int64
-        The code of every row; a row with a negative code is left out.
+        The code of each row; rows with a negative code are left out.
     rows : (m,) int64
-        Indices of the rows to sort.
+        Indices of the rows to sort. Rows with equal codes stay in this order.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Records as columns, in the form in which a decoder passes them to the engine.
+"""Records as columns: the form in which a decoder passes them to the engine.
 
-A `Chunk` holds the records of one read of one source: for each task a `Batch` of answers and a `LabelBatch`
-of labels, and the rejected records. The column `order` has the place of each row in the chunk. The engine
-uses it to process a chunk as if the records had arrived one by one, so that results do not depend on the
-sizes of reads.
+A `Chunk` contains the records of one read of one source: for each task a `Batch` of answers and a
+`LabelBatch` of labels, and the rejected records. The column `order` gives the position of each row in the
+chunk. With it, the engine processes a chunk as if the records had arrived one by one, so results do not
+depend on the sizes of reads.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ This is the range of times in RFC 3339.
 
 
 class RejectReason(StrEnum):
-    """The reason why a record was not used; one of a small set, because it is a Prometheus label."""
+    """The reason why a record was not used; there are few, because it is a Prometheus label."""
 
     MALFORMED = "malformed"
     ENCODING = "encoding"
@@ -69,7 +69,7 @@ class RejectReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that was not used, or several records that were not used for the same reason.
+    """A record that was not used, or several such records with the same reason.
 
     Parameters
     ----------
@@ -81,17 +81,17 @@ class Reject:
     partition : str
         The partition of the source, such as the path of a file or ``topic-3``.
     position : int
-        The place in the partition, such as the byte of a file or the offset of a message.
+        The position in the partition, such as the byte offset in a file or the offset of a message.
     answers : int
-        The number of answers that the reject counts as: 1 for an unreadable record, the number of models for
-        a record with several models, 0 for a label.
+        The number of rejected answers: 1 for an unreadable record, the number of models for a record with
+        several models, 0 for a label.
     task : str
-        The task, or empty if it is not known.
+        The task; empty if it is not known.
     along : bool
-        Whether only the label of the record was rejected, and its answers are used.
+        Whether only the label of the record was rejected, while its answers are used.
     records : int
-        The number of rejected records that the reject counts as. The number is more than 1 if a read had too
-        many rejects to keep all of them; the other fields then describe the first of these records.
+        The number of rejected records. It is above 1 if a read had too many rejected records to keep all of
+        them; the other fields then describe the first of these.
     """
 
     reason: RejectReason
@@ -113,24 +113,24 @@ class TaskLayout:
     ----------
     name : str
     classes : tuple of str
-        Classes in the order of the scores. Empty for a task whose models only give a confidence: its
-        scores have one column, and its two labels are 0 (correct) and 1 (wrong).
+        Classes in the order of the scores. Empty for a task whose models give only a confidence: the scores
+        then have one column, and the labels are 0 (correct) and 1 (wrong).
     positive : int
         Index of the positive class of a task with two classes.
     models : tuple of str
         Models that the configuration maps to this task, for records that name no task.
     groups : tuple of str
-        Names of the record's `groups` that have separate windows.
+        The keys of the record's `groups` whose values have separate windows.
     kind : str
         The kind of the task, a tag in `monitor.base.registry.TASK_KINDS`.
     long_names : frozenset of str
         Names of models, groups and versions that are longer than the limit but accepted, because the state of
         an older version contains them.
     numbered : bool
-        Whether a source numbers the rows of its requests, so that a label may have the id of the request
-        only.
+        Whether a source adds row numbers to the ids of requests; a label may then have only the id of the
+        request.
     features : tuple of (str, {"number", "text"})
-        Names of the record's `features` that a calibration uses, each with its type.
+        The keys of the record's `features` that a calibration uses, each with its type.
     """
 
     name: str
@@ -160,7 +160,8 @@ class Batch:
         Uncalibrated class probabilities from the models, 0 to 1; each row sums to 1 within 1e-3.
         (n, 1) for a confidence.
     predicted : (n,) int64
-        Predicted class: the record's `prediction` if it has one, else the argmax; 0 for a confidence.
+        Predicted class: the record's `prediction` if it has one, otherwise the argmax of the scores; 0 for a
+        confidence.
     model, version : (n,) int64
         Indices into `models` and `versions`.
     models, versions : tuple of str
@@ -169,32 +170,33 @@ class Batch:
         Seconds since the epoch, in the years 1 to 9999. NaN for a record without a time; the engine then uses
         the time of arrival.
     key : (n,) uint64
-        `id_keys` of the record's id; `NO_ID` without one.
+        Hash of the record's id by `id_keys`; `NO_ID` without an id.
     label : (n,) int64
-        True class if the record holds a label, else -1. If a record holds a label and answers of several
-        models, the label is on the first answer that is used, and the join by id passes it to the others;
-        without an id the label is on each of these answers.
+        True class if the record contains a label, otherwise -1. If a record contains a label and answers of
+        several models, only the first used answer has the label, and the join by id gives it to the others.
+        Without an id, each of these answers has the label.
     groups : mapping of str to (tuple of str, (n,) int64)
-        The values of each configured group, and the index of each row's value, -1 if it has none.
+        For each configured group, its values, and the index of each row's value; -1 if the row has none.
     order : (n,) int64
-        Increasing place of the row among all answers and labels of the chunk.
+        Position of the row among all answers and labels of the chunk, increasing.
     partition, position : (n,) int64
-        Index into the chunk's `partitions`, and the place in that partition.
+        Index into the chunk's `partitions`, and the position in that partition.
     probability : (n,) float64, optional
-        Probability with which the row was sampled for labelling, above 0 and at most 1; NaN if it is not
-        known or there is no label. NaN in every row by default.
+        Probability with which the row was sampled for labelling, above 0 and at most 1; NaN if it is unknown
+        or there is no label. By default NaN in every row.
     other : (n,) int64
-        Index of model_b, if the rows are comparisons; -1 in every row by default. In a comparison `model` is
-        model_a, `scores` (n, 1) is the judge's score of b, 0 to 1 or NaN without a judgement, and
-        `label` is the human's verdict: 0 for a, 1 for a tie, 2 for b.
+        Index of model_b, if the rows are comparisons; by default -1 in every row. In a comparison, `model` is
+        model_a. `scores` (n, 1) is the judge's score of b, 0 to 1, or NaN without a judgement. `label` is the
+        human's verdict: 0 for a, 1 for a tie, 2 for b.
     request : (n,) uint64, optional
-        `id_keys` of the request's id, in the first row of a request with numbered rows, whose ids are the
-        request's id, a colon and the row's number from 0; `NO_ID` in other rows.
+        Only for requests with numbered rows, whose row ids are the request's id, a colon and the row's number
+        from 0. The first row of such a request has the hash of the request's id by `id_keys`; all other rows
+        have `NO_ID`.
     alone : (n,) bool, optional
         Whether the row's request had only one row.
     features : (n, F) float64, optional
-        The features in the order of the layout: a number as received, a text as its `text_codes`; NaN if the
-        record lacks it. F is 0 by default.
+        The features in the order of the layout: a number as received, a text as its code by `text_codes`, NaN
+        for a missing value. F is 0 by default.
 
     Examples
     --------
@@ -248,11 +250,11 @@ class LabelBatch:
     ----------
     task : str
     key : (n,) uint64
-        `id_keys` of the id; never `NO_ID`.
+        Hash of the id by `id_keys`; never `NO_ID`.
     label : (n,) int64
         True class; in a task without classes 0 is correct and 1 is wrong.
     model : (n,) int64
-        Index into `models` of the model whose answer is labelled; -1 if the label is for all models.
+        Index into `models` of the labelled model; -1 if the label is for all models.
     models : tuple of str
     time : (n,) float64
         Seconds since the epoch, in the years 1 to 9999. NaN for a record without a time; the engine then uses
@@ -260,11 +262,11 @@ class LabelBatch:
     probability : (n,) float64
         Probability with which the row was sampled for labelling, above 0 and at most 1; NaN if not known.
     order : (n,) int64
-        Increasing place of the label among all answers and labels of the chunk.
+        Position of the label among all answers and labels of the chunk, increasing.
     draw : (n,) DRAW, optional
-        How each row was sampled for labelling; by default no row was sampled by draws.
+        The draw with which each row was sampled for labelling; by default no row was sampled by draws.
     first_row : (n,) uint64, optional
-        `id_keys` of the id that the first row of a request has if the label's id is the id of that request;
+        Hash by `id_keys` of the id of the first row of a request, if the label's id is the id of a request.
         `NO_ID` if no source numbers rows.
     """
 
@@ -291,17 +293,18 @@ class LabelBatch:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """The places of a chunk's records in the whole stream, for a chunk that is only a part of the stream.
+    """The positions in the whole stream of a chunk's records, if the chunk is only a part of the stream.
 
     Other workers process the other records of the stream.
 
     Parameters
     ----------
     sequence : (n,) int64
-        The increasing place of each answer and label in the whole stream, indexed by the chunk's `order`.
+        The position of each answer and label in the whole stream, increasing; `order` of the chunk is the
+        index into this array.
     clock : (n,) float64
-        The time of the whole stream at each of these places, in seconds since the epoch; it never decreases.
-        See `monitor.engine.clock.EventClock`.
+        The time of the whole stream at each of these positions, in seconds since the epoch; it never
+        decreases. See `monitor.engine.clock.EventClock`.
     """
 
     sequence: Ints
@@ -312,16 +315,16 @@ class Within:
 
 
 class SampleIds(NamedTuple):
-    """The id of one answer and of one label, as text.
+    """The ids of one answer and of one label of a chunk, for messages.
 
-    An id is "" if the record has no id, and None if the chunk holds no answer, or no label.
+    An id is "" if the record has none, and None if the chunk has no answer, or no label.
     """
 
     answer: str | None = None
     label: str | None = None
 
     def or_else(self, other: SampleIds) -> SampleIds:
-        """Return a copy in which an id that is None is replaced by the other's."""
+        """Return a copy in which ids that are None are replaced by those of another object."""
         return SampleIds(
             *(theirs if ours is None else ours for ours, theirs in zip(self, other, strict=True))
         )
@@ -334,34 +337,35 @@ class Chunk:
     Parameters
     ----------
     source : str
-        The source's name, a label in Prometheus.
+        The source's name, which is a Prometheus label.
     batches, labels : tuple
         For each task, at most one batch of answers and one batch of labels.
     rejects : tuple of Reject
     partitions : tuple of str
-        The names that the batches' `partition` columns index.
+        The partitions; the `partition` columns of the batches are indices into this tuple.
     positions : mapping of str to object
-        The position at which reading continues after this chunk, for each of its partitions. Only the source
-        interprets a position.
+        For each partition, the position at which reading continues after this chunk. Only the source
+        interprets positions.
     answers : int
-        Answers received, used or not: the sum of the batches' rows and of the rejects' `answers`.
+        Number of answers received, used or not: the rows of the batches and the `answers` of the rejects.
     labels_received : int
-        Records received that are only labels, used or not. A label in a record with answers does not count
-        here, whether it is used (`Batch.label`) or rejected (`Reject.along`).
+        Number of records received that contain only a label, used or not. Labels in records with answers
+        (`Batch.label`, `Reject.along`) are not counted.
     after_others : tuple of str
-        Partitions in which another agent used records since the previous chunk of this agent.
+        Partitions of which another agent used records since the previous chunk of this agent.
     within : Within, optional
-        The places of the records in the whole stream, for a part of a stream. By default the chunk follows
-        the previous one.
+        The positions of the records in the whole stream, if the chunk is from a part of a stream. By default
+        the chunk follows the previous one.
     ignored : int
-        The number of events that are valid but hold no answer.
+        The number of valid events without an answer.
     shed : int
-        Answers that the source refused since the previous chunk because it was full; not part of `answers`.
+        Number of answers that the source refused since the previous chunk because it was full; not included
+        in `answers`.
     labels_shed : mapping of str to int
-        Labels that the source refused because it was full, by task.
+        Number of labels that the source refused because it was full, by task.
     rows_left : mapping of str to int
-        The number of rows that a mapping did not read, because it reads only one row of a record, by the path
-        of that row.
+        The number of rows that were not read, because the mapping reads only one row of a record; by the path
+        of the row that is read.
     ids : mapping of str to SampleIds
         The ids of the first answer and of the first label of each task, for messages.
     """
@@ -384,7 +388,7 @@ class Chunk:
 
     @property
     def rejected(self) -> int:
-        """The number of records, or of labels in records, that were rejected."""
+        """The number of rejected records, including records of which only the label was rejected."""
         return sum(reject.records for reject in self.rejects)
 
 
@@ -399,10 +403,10 @@ Hashing a batch takes one step over all ids for each eight bytes of the longest 
 
 
 def certain_rows(scores: Floats) -> NDArray[np.bool_]:
-    """Return an (n,) mask of rows with a largest score of exactly 1, or a confidence of exactly 0 or 1.
+    """Return an (n,) mask of the rows with a largest score of exactly 1, or a confidence of exactly 0 or 1.
 
-    A score of exactly 0 among three or more classes does not count: a forest gives many of them, whatever the
-    largest score is.
+    With three or more classes, a score of exactly 0 does not matter, because a random forest gives many such
+    scores.
 
     Examples
     --------
@@ -416,7 +420,7 @@ def certain_rows(scores: Floats) -> NDArray[np.bool_]:
 
 
 def mix(x: Keys) -> Keys:
-    """Map 64-bit integers one to one to 64-bit integers, so that close integers become far apart.
+    """Map 64-bit integers one to one to 64-bit integers that look random: close values become far apart.
 
     This is the finaliser of splitmix64 (Steele, Lea, Flood 2014).
 
@@ -433,12 +437,13 @@ def mix(x: Keys) -> Keys:
 
 
 def id_keys(ids: Sequence[str]) -> Keys:
-    """Return 64-bit hashes of record ids, which are the same in every process and batch.
+    """Return 64-bit hashes of record ids, which are equal in every process and batch.
 
-    The hash starts with the length of the id. Each eight bytes of the UTF-8 text are combined with the hash
-    by exclusive or, and `mix` is applied to the result. Ids of equal length up to eight bytes never share a
-    key. Among ten million longer ids, the probability that any two share a key is about 3 in a million; the
-    agent would treat these two as one record. The hash is not safe against ids that are chosen to collide.
+    The hash starts with the length of the id. Each group of eight bytes of the UTF-8 text is combined with
+    the hash by exclusive or, and `mix` is applied to the result. Different ids of equal length up to eight
+    bytes never have the same hash. Among ten million longer ids, the probability that any two have the same
+    hash is about 3 in a million; the agent would treat these two as one record. The hash is not safe against
+    ids that are chosen to collide.
 
     Parameters
     ----------
@@ -479,7 +484,7 @@ def _digest(text: str) -> str:
 
 
 def text_codes(texts: Sequence[str]) -> Floats:
-    """Return a code for each text, (n,) whole numbers below 2⁵²: the upper bits of its `id_keys`.
+    """Return (n,) codes of texts, integers below 2⁵²: the upper bits of their hashes by `id_keys`.
 
     Examples
     --------
@@ -496,16 +501,16 @@ _NO_GROUPS = np.lib.stride_tricks.as_strided(np.zeros((1, 0), dtype=np.int64), (
 
 
 def no_features(rows: int) -> Floats:
-    """Return the features of the rows of a task without features, with shape (rows, 0).
+    """Return the features of a task without features: an array with the shape (rows, 0).
 
-    The array is a view that takes no memory; numpy allocates an array without columns as if it had one
-    column.
+    The array is a view that takes no memory, because numpy allocates an array without columns as if it had
+    one.
     """
     return _NO_FEATURES[:rows]
 
 
 def no_groups(rows: int) -> Ints:
-    """Return the groups of the rows of a task without groups, with shape (rows, 0), a view without memory."""
+    """Return the groups of a task without groups: a view without memory, with the shape (rows, 0)."""
     return _NO_GROUPS[:rows]
 
 
@@ -537,7 +542,7 @@ _LONGEST_SHOWN = 24
 
 
 def id_shape(id_: str) -> str:
-    """Return the pattern of an id: `9` for digits, `a` for letters, `hex` or `UUID`, with its separators.
+    """Return the pattern of an id: `9` for digits, `a` for letters, `hex` or `UUID`, and separators.
 
     Examples
     --------
@@ -553,7 +558,7 @@ def id_shape(id_: str) -> str:
 
 
 def id_look(id_: str) -> str:
-    """Return an id for a message: shortened, with its pattern (`id_shape`).
+    """Return an id for a message: shortened, and with its pattern (`id_shape`).
 
     Examples
     --------

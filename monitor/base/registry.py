@@ -1,9 +1,9 @@
-"""The tables of kinds of tasks, estimators, calibrations, charts, sources and formats, with a line for each.
+"""The tables of task kinds, estimators, calibrations, charts, sources and formats, with a line for each.
 
 A line has the tag that configurations, reports and metrics use, the import path of the code, and a
-description. The code is imported at its first use, so that reading a configuration imports none of the code.
-The choices in the schema, the messages, the pages in `docs` and the contract tests are made from these
-tables. The families of metrics have a separate table, `monitor.export.prometheus.families`.
+description. The code is imported when it is first used, so reading a configuration imports none of it. The
+choices in the schema, the messages, the pages in `docs` and the contract tests are made from these tables.
+Metric families have a separate table, `monitor.export.prometheus.families`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 def load(path: str) -> Any:
-    """Import and return the object of a path, ``package.module:name``.
+    """Import the object with the path ``package.module:name``, and return it.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class Extra:
     ----------
     name : str
     packages : tuple of str
-        The import names of the packages of the extra that Blindsight uses.
+        The import names of the extra's packages.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Extra:
     packages: tuple[str, ...]
 
     def require(self, what: str) -> None:
-        """Raise MissingExtraError if a package of the extra is not installed; no package is imported.
+        """Raise MissingExtraError if a package of the extra is not installed, without importing one.
 
         Parameters
         ----------
@@ -72,14 +72,14 @@ class Extra:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of a table.
+    """A line of one of the tables.
 
     Parameters
     ----------
     path : str
         The import path of the code: ``package.module:name``.
     text : str
-        A description as a clause, for the JSON Schema and `docs/kinds.md`.
+        A description for the JSON Schema and `docs/kinds.md`, as a clause without a full stop.
     """
 
     path: str
@@ -87,7 +87,7 @@ class Entry:
 
 
 class TablePart(Mapping[str, _E]):
-    """A live view of the lines of a table that satisfy a condition."""
+    """A live view of the lines of a table for which a condition is true."""
 
     def __init__(self, table: Mapping[str, _E], holds: Callable[[_E], bool]) -> None:
         self._table, self._holds = table, holds
@@ -105,14 +105,14 @@ class TablePart(Mapping[str, _E]):
 
 
 class Classes(Mapping[str, _T]):
-    """A mapping from the tags of a table to their code, which is imported at the first look-up.
+    """A mapping from the tags of a table to the code, which is imported when it is first looked up.
 
     Parameters
     ----------
     table : mapping of str to Entry
-        The table, which is read at every look-up, so that lines may be added later.
+        The table. It is read at every look-up, so lines may be added later.
     convert : callable, optional
-        Applied to the code before it is returned.
+        A function of the imported object; its result is the value of the mapping.
 
     Examples
     --------
@@ -142,7 +142,7 @@ class Classes(Mapping[str, _T]):
 
 @dataclass(frozen=True, slots=True)
 class TaskKind(Entry):
-    """The line of a kind of task, a value of `tasks.*.kind`.
+    """The line of a kind of task, which is a value of `tasks.*.kind` in the configuration.
 
     Parameters
     ----------
@@ -151,22 +151,22 @@ class TaskKind(Entry):
     section : str
         The import path of the task's section of the configuration, a `monitor.config.task.TaskSection`.
     answers, labels : str
-        The import paths of the functions that make a `Batch` of answers, and a `LabelBatch`, from the columns
-        of records.
+        The import paths of the functions that convert columns of records to a `Batch` of answers, and to a
+        `LabelBatch`.
     line : str
-        The import path of the JSON line of a closed window.
+        The import path of the class of a closed window's JSON line.
     fields : tuple of str
-        The fields of records that only this kind has; ignored if no task of the kind is configured.
+        The fields that only records of this kind have. They are ignored if no task of the kind is configured.
     marks : tuple of str
         The fields by which a record that names no task is recognised as a record of this kind.
     piece : str
-        The first part of the name of the saved piece with a task's state; with an s it is the name of the
-        field of `EngineState`.
+        The prefix of the name under which the state of a task is saved (``task`` in ``task/toxicity``). With
+        an s it is the name of the field of `EngineState`.
     rings : (str, str)
-        The first parts of the names in the store of the rings with answers and with labels.
+        The prefixes of the names of the rings (`monitor.base.state_changes`) with answers and with labels.
     page, rows : str
-        The import paths of the functions that yield the HTML and the metric rows of a task's `TaskView`;
-        empty if each model has its own windows, which `SeriesView` describes.
+        The import paths of the functions that yield the HTML and the metric rows of a task's `TaskView`.
+        Empty if each model has separate windows, which `SeriesView` describes.
     """
 
     section: str
@@ -188,10 +188,11 @@ class EstimatorEntry(Entry):
     Parameters
     ----------
     needs : {"confidences", "reference", "labels", "refit"}
-        The input of the estimator: the confidences of a window; the confidences and a fit on the labelled
-        reference; the labels of the window; or a refit on the scores of several models and the labels so far.
+        The input of the estimator. ``"confidences"``: the confidences of a window. ``"reference"``: the
+        confidences, and a fit on the labelled reference. ``"labels"``: the labels of the window. ``"refit"``:
+        a refit on the scores of several models and all labels so far.
     by_labels : bool
-        Whether the error of the estimates comes from the labels alone. Such an estimator can rank models, and
+        Whether the error of the estimates comes only from the labels. Such an estimator can rank models, and
         uses the weights of labels.
     brings : tuple of str
         The tags of estimators that are always reported together with this one.
@@ -228,11 +229,11 @@ class CalibrationEntry(Entry):
     Parameters
     ----------
     refitted : bool
-        Whether only refits fit the calibration; `path` is then the path of the fitted calibration, otherwise
-        the path of the fitter.
+        Whether only refits fit the calibration. If so, `path` is the path of the fitted calibration,
+        otherwise that of its `Calibrator`.
     chooses : bool
-        Whether the method chooses one of the other methods; the fitted calibration has the name of the chosen
-        method.
+        Whether the method selects one of the other methods. The fitted calibration has the name of the
+        selected method.
     """
 
     refitted: bool = False
@@ -260,21 +261,21 @@ class SourceEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class FormatEntry(Entry):
-    """The line of a wire format, a value of `mapping.format`.
+    """The line of a wire format, which is a value of `mapping.format` in the configuration.
 
     Parameters
     ----------
     path : str
-        The import path of a `connectors.formats.wires.wire.Wire`, which is made from the mapping.
+        The import path of a subclass of `connectors.formats.wires.wire.Wire`, whose argument is the mapping.
     paths : bool
-        Whether the mapping gives the path of each field; otherwise the format defines the paths.
+        Whether the mapping gives the paths of the fields; otherwise the format defines them.
     numbers_rows : bool
         Whether the id of an answer is the id of its request, a colon and the row's number from 0.
     ids : tuple of str
         Words that `mapping.id` accepts although the mapping has no paths, to choose one of several ids.
     marks : tuple of tuple of str
-        Sets of fields by which the format is recognised without a mapping: a record of the format has all
-        fields of one of these sets, and no field that marks a record of our own format.
+        Sets of fields by which the format is recognised without a mapping. A record of the format has all
+        fields of one of these sets, and no field that marks a record of Blindsight's own format.
     holds_records : bool
         Whether each event wraps a record, which may have another format.
     columns : tuple of str
@@ -290,7 +291,7 @@ class FormatEntry(Entry):
 
     @property
     def needs_no_mapping(self) -> bool:
-        """True if the name of the format is enough to read its records."""
+        """True if the name of the format suffices to read its records."""
         return not self.paths or self.holds_records
 
 
@@ -301,10 +302,10 @@ class MetricEntry:
     Parameters
     ----------
     better : {1, -1, 0}
-        Whether larger (1) or smaller (-1) values are better. The value is 0 if neither is better, as for a
-        prevalence; then a change in either direction raises an alarm.
+        1 if larger values are better, -1 if smaller values are better. 0 if neither is better, as for a
+        prevalence; a change in either direction then raises an alarm.
     min_change : float
-        The default of the smallest change that raises an alarm.
+        The default for the smallest change that raises an alarm, in the unit of the metric.
     pages : bool
         Whether an alarm of the metric's chart also raises an alert.
     """
@@ -460,14 +461,14 @@ BY_LABELS = TablePart(ESTIMATORS, lambda entry: entry.by_labels)
 
 
 def estimators_by_input(tags: Iterable[str], needs: str) -> tuple[str, ...]:
-    """Return the estimators with one kind of input, among `tags` and the estimators in their `brings`.
+    """Return those of the estimators `tags`, and of the estimators in their `brings`, that have this input.
 
     Parameters
     ----------
     tags : iterable of str
         Tags of estimators; an unknown tag is ignored.
     needs : str
-        The kind of input; see `EstimatorEntry`.
+        The input: see `EstimatorEntry`.
 
     Examples
     --------

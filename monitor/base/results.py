@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """The reason why an estimate is unknown; one of a small set, because it is a Prometheus label."""
+    """The reason why an estimate is unknown; there are few, because it is a Prometheus label."""
 
     NO_ROWS = "no rows"
     TOO_FEW_ROWS = "too few rows"
@@ -38,7 +38,7 @@ class Estimate:
     Parameters
     ----------
     value, lower, upper : float
-        The estimate and the ends of its interval, in the metric's own unit (0 to 1 for every ratio).
+        The estimate and the ends of its interval, in the unit of the metric (0 to 1 for ratios).
     level : float
         The nominal coverage of the interval, 0 to 1: the share of intervals that contain the true value if
         the assumptions of the estimator hold.
@@ -60,13 +60,12 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A missing estimate, with the reason. A missing estimate is never exported as 0 or NaN.
+    """A missing estimate, with the reason. It is never exported as 0 or NaN.
 
     Parameters
     ----------
     reason : str
-        The reason, a `Reason` for the estimators of the agent; a user's estimator may give another short
-        text.
+        The reason. The agent's estimators use a `Reason`; a user's estimator may use another short text.
 
     Examples
     --------
@@ -79,7 +78,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class TooFew(Unknown):
-    """A missing estimate because there are fewer rows than the estimator needs.
+    """A missing estimate, because there are fewer rows than the estimator needs.
 
     Parameters
     ----------
@@ -103,7 +102,7 @@ Result = Estimate | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an operator's request: whether it was done or refused, and an explanatory sentence."""
+    """The outcome of an operator's request: whether it was carried out or refused, with an explanation."""
 
     done: bool
     text: str

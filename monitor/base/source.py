@@ -1,15 +1,16 @@
-"""The interface of a source, which is the adapter of a feed of records, and the raw data that it reads.
+"""The interface of a source, the adapter of a feed of records, and the raw data that it reads.
 
 A source reads raw bytes and their positions; it does not decode them. The agent passes it the positions to
-start from (`open`), calls `read`, and reports which positions have been used and saved (`acknowledge`).
+start from (`open`), calls `read`, and reports the positions up to which all records are used and saved
+(`acknowledge`).
 
-A **position** says where reading of one partition continues. Only the source interprets it: it is a number,
-a text, or a mapping of plain values that a store can hold. The engine keeps the newest position of each
-partition, the store saves it, and the source receives it after a restart. A position points *after* the last
-record read, so that a source that continues at the position neither repeats nor skips a record.
+A **position** is where the reading of one partition continues. It is a number, a text, or a mapping of plain
+values, which only the source interprets. The engine keeps the newest position of each partition, the store
+saves it, and the source receives it after a restart. A position points *after* the last record read, so a
+source that continues there neither repeats nor skips a record.
 
-The **place** of a record (`Reject.position`, the ranges of a window) is a whole number that identifies the
-record within its partition: a byte, a row, an offset, an id.
+The **place** of a record (`Reject.position`, the ranges of a window) is an integer that identifies the record
+within its partition: a byte, a row, an offset, an id.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Position = TypeVar("Position")
 
 @dataclass(frozen=True, slots=True)
 class RawBlock:
-    """Whole lines of a file.
+    """Whole lines of a file, as bytes.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ class RawBlock:
 
 @dataclass(frozen=True, slots=True)
 class RawMessages:
-    """Messages of one partition; each holds one record, an array of records, or NDJSON.
+    """Messages of one partition, each with one record, an array of records, or NDJSON.
 
     Parameters
     ----------
@@ -70,8 +71,7 @@ class RawMessages:
     headers : sequence of sequence of (str, bytes or None), optional
         The headers of each message, if the mapping of the source reads headers.
     after_others : bool
-        Whether another member of the group used messages of this partition between the previous read and this
-        read.
+        Whether another member of the consumer group used messages of this partition since the previous read.
     after : object, optional
         Position after the last message; by default the place after it.
     """
@@ -105,7 +105,7 @@ class RawTable:
     position : object, optional
         Position after the last row; by default the number of the row after it.
     size : int, optional
-        Approximate size of the cells in bytes; by default eight for each cell.
+        Approximate size of the cells in bytes; by default eight bytes for each cell.
     """
 
     columns: Mapping[str, list[object]]
@@ -126,7 +126,7 @@ class RawTable:
 
 @dataclass(frozen=True, slots=True)
 class RawSkipped:
-    """A line that was too long to read; it is counted as rejected.
+    """A line that was too long to read, and is counted as rejected.
 
     Parameters
     ----------
@@ -155,12 +155,12 @@ class RawSkipped:
 
 @dataclass(frozen=True, slots=True)
 class RawDamaged:
-    """The unreadable rest of a file, reported once and counted as one rejected record.
+    """The unreadable rest of a file, which is reported once and counted as one rejected record.
 
     Parameters
     ----------
     why : str
-        The problem with the file, as a sentence without its full stop.
+        The problem with the file, as a sentence without a full stop.
     head : bytes
         The readable part of the record in which the damage begins, at most 2,000 bytes.
     partition : str
@@ -181,7 +181,7 @@ class RawDamaged:
 
 @dataclass(frozen=True, slots=True)
 class RawPosition:
-    """A position without a record.
+    """A new position of a partition, without a record.
 
     Parameters
     ----------
@@ -235,12 +235,12 @@ def bytes_in(raw: Raw) -> int:
 
 
 class EndOfSource(Exception):  # noqa: N818 - it is a signal, not an error
-    """Signal of a source that has no more records and never will have."""
+    """The signal of a source that will have no more records."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceCounts:
-    """Counts of records that a feed lost, or that were used twice or elsewhere, since it was opened.
+    """Numbers of records that were lost, or used by several agents, since the source was opened.
 
     Parameters
     ----------
@@ -248,12 +248,13 @@ class SourceCounts:
         Records that the feed's retention deleted before they were read. For files, each gap counts as 1,
         because its length is not known.
     taken_over_records : int
-        Records between our saved position and the position at which reading continued; another member of the
-        group used these records.
+        Records between this agent's saved position and the position at which reading continued; another
+        member of the consumer group used them.
     overlap_records : int
-        Records that we used although, according to the position of the group, another member used them too.
+        Records that this agent used although another member had used them, according to the position of the
+        consumer group.
     rebuilds : int
-        The number of times the client was replaced because it had stopped delivering.
+        The number of times that the client was replaced because it had stopped delivering records.
     """
 
     gap_records: int = 0
@@ -264,9 +265,9 @@ class SourceCounts:
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Counts of refused records and requests, and of labels by token, since the source was opened.
+    """Numbers of refused answers, labels and requests, and of labels by token, since the source was opened.
 
-    Only a source to which records are sent has such counts.
+    Only sources to which records are sent have them.
 
     Parameters
     ----------
@@ -275,9 +276,9 @@ class Refusals:
     labels_shed : mapping of str to int
         Labels refused because the source was full, by task.
     requests : mapping of str to int
-        Requests answered with an error, by status code; all possible codes are present from the start.
+        Requests answered with an error, by HTTP status code; all possible codes are present from the start.
     ignored : int
-        Events that the source ignored because they hold no answer.
+        Events that the source ignored because they contain no answer.
     labels_by_token : mapping of str to int
         Labels accepted, by the name of the sender's token; empty if no token is required.
     """
@@ -292,9 +293,9 @@ class Refusals:
 class ShardOwner(Protocol):
     """The owner of the state of partitions that move between agents.
 
-    Partitions with the same number, also of different topics, share one state, a shard. Records of a
-    partition that is not held are dropped. `take` is called by the reading thread, the other methods by any
-    thread.
+    Partitions with the same number, even of different topics, have one common state, a shard. Records of
+    partitions whose state this agent does not hold are dropped. The reading thread calls `take`; any thread
+    may call the other methods.
     """
 
     def take(self, partition: str, number: int) -> tuple[object, Mapping[str, Any]] | None:
@@ -303,41 +304,41 @@ class ShardOwner(Protocol):
         Returns
         -------
         (object, mapping of str to position) or None
-            A token of the shard, which is new each time the shard is opened, and the positions at which
-            reading of its partitions continues. None while another agent still holds the shard; call again.
+            A token, which is new each time the shard is opened, and the positions at which the reading of its
+            partitions continues. None while another agent still holds the shard; call the method again later.
         """
 
     def held(self) -> set[str]:
         """Return the partitions whose state this agent holds."""
 
     def give_up(self, partitions: Collection[str]) -> None:
-        """Begin to save the shards of these partitions a last time and to release them."""
+        """Start to save the states of these partitions for the last time and to release them."""
 
     def given_up(self, partitions: Collection[str]) -> bool:
-        """Return whether the shards of these partitions are released, so that another agent may take them."""
+        """Return whether the states of these partitions are released, so that another agent may open them."""
 
     @property
     def waiting(self) -> str | None:
-        """The reason why the state of an assigned partition is not open yet, without a full stop, or None."""
+        """The reason why the state of an assigned partition is not open yet, without a full stop; or None."""
 
 
 class Source(ABC, Generic[Position]):
-    """A feed of records, used by one thread at a time.
+    """A feed of records, which one thread at a time reads.
 
     Any thread may call `acknowledge` and read the properties. The constructor only stores settings. `close`
-    may be called at any time after `open`, or never.
+    may be called at any time after `open`, and perhaps never.
 
     Attributes
     ----------
     name : str
-        The value of a Prometheus label: a short name that is the same after a restart.
+        A short name that stays the same after a restart. It is the value of a Prometheus label.
     """
 
     name: str
 
     @classmethod
     def from_settings(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
-        """Return a source with the settings of its section of the configuration.
+        """Return a source with the settings of its section in the configuration.
 
         Parameters
         ----------
@@ -345,19 +346,19 @@ class Source(ABC, Generic[Position]):
         tasks : sequence of TaskLayout
             The configured tasks, for a source that validates records before it accepts them.
         spools : Spools, optional
-            A function that makes a spool in the store's database, for a source that acknowledges posts.
+            A function that makes a spool in the store's database, for a source to which records are posted.
         """
         return cls(settings)  # type: ignore[call-arg]
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """Return some records of the feed that a section describes, without consuming them.
+        """Return some records of the feed that a configuration section describes, without consuming them.
 
         Parameters
         ----------
         settings : monitor.config.sources.SourceSection
         records : int
-            The largest number of records; a partition with records nevertheless returns at least one.
+            The largest number of records, except that each partition with records returns at least one.
 
         Returns
         -------
@@ -367,13 +368,13 @@ class Source(ABC, Generic[Position]):
         Raises
         ------
         SourceError
-            The feed cannot be opened, or cannot be reached at present.
+            The feed cannot be opened, or cannot be reached now.
         """
         return f"not looked at: a source of kind {settings.kind} can be read by its agent alone"
 
     @classmethod
     def sample_every_column(cls, settings: Any, records: int) -> list[Raw]:
-        """Return the first rows of a table with all columns, including those that no mapping names.
+        """Return the first rows of a table with all columns, including those that the mapping does not use.
 
         The list is empty if the feed is not a table. Parameters and errors are the same as for `sample`.
         """
@@ -381,7 +382,7 @@ class Source(ABC, Generic[Position]):
 
     @abstractmethod
     def open(self, positions: Mapping[str, Position]) -> None:
-        """Prepare to read; a partition in `positions` is read from its position on.
+        """Prepare to read; reading of a partition in `positions` starts at that position.
 
         Raises
         ------
@@ -394,13 +395,13 @@ class Source(ABC, Generic[Position]):
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Return the available records in order, at most a few MiB, after at most `timeout_seconds`.
 
-        The list is empty if there are no records. A `RawMessages` without messages has only a position; some
-        sources need its acknowledgement before they continue.
+        The list is empty if there are no records. It may contain a `RawMessages` without messages, which has
+        only a position; some sources need its acknowledgement before they continue.
 
         Raises
         ------
         EndOfSource
-            There will be no more records.
+            The feed has ended: there will be no more records.
         SourceError
             The feed cannot be read; `read` may be called again.
         """
@@ -416,12 +417,12 @@ class Source(ABC, Generic[Position]):
 
     @property
     def lag(self) -> int | None:
-        """The number of records that wait to be read; None if the feed does not report it."""
+        """The number of records that wait to be read; None if it is not known."""
         return None
 
     @property
     def trouble(self) -> str | None:
-        """The reason why a connected feed is not `up`, without a full stop; None if there is no reason."""
+        """The reason why a connected feed is not `up`, without a full stop; None if there is none."""
         return None
 
     @property
@@ -435,10 +436,10 @@ class Source(ABC, Generic[Position]):
         return Refusals()
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
-        """Note that all records before these positions, which `read` returned, are used and saved."""
+        """Record that all records before these positions, which `read` returned, are used and saved."""
 
     def forget(self, keys: Keys) -> None:
-        """Remove records with these ids from every position that `read` returns from now on.
+        """Remove these record ids from every position that `read` returns from now on.
 
         Parameters
         ----------
@@ -448,11 +449,11 @@ class Source(ABC, Generic[Position]):
 
     @classmethod
     def without(cls, position: Position, keys: Keys) -> Position:
-        """Return a saved position without these ids; most sources have no ids in their positions."""
+        """Return a saved position without these record ids; most sources have no ids in their positions."""
         return position
 
     def share(self, shards: ShardOwner) -> None:
-        """Make `shards` the owner of the state; call this method before `open`.
+        """Make `shards` the owner of the state of this source's partitions; call this method before `open`.
 
         When a partition is assigned, the source opens its state with `shards.take`, which returns its
         position.
@@ -469,7 +470,7 @@ class Source(ABC, Generic[Position]):
 
 
 def open_source(source: Source[Any], positions: Mapping[str, Any]) -> None:
-    """Open a source, and convert any error of its library to one of ours.
+    """Open a source, and convert other errors of its library to a BlindsightError.
 
     Raises
     ------
@@ -493,7 +494,7 @@ Decode = Callable[[Sequence[Raw]], Chunk]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A source with its decoder; if `reads_events` is True, records may be events without an answer."""
+    """A source with its decoder; `reads_events` is True if records may be events without an answer."""
 
     feed: Source[Any]
     decode: Decode

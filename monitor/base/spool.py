@@ -1,8 +1,9 @@
-"""The interface of a spool, which stores posted records durably from their acknowledgement to their use.
+"""The interface of a spool, which stores posted records durably until they are used.
 
-An offset is a number of bytes of all lines that were ever stored; deletions do not change offsets. One thread
-stores the lines of several posts together (group commit). Another thread reads lines after they are durable.
-`connectors.http.spool` stores lines in a folder, `monitor.store.spool_table` in the store's database.
+An offset is a number of bytes, counted over all lines that were ever stored; deletions do not change offsets.
+One thread stores the lines of several posts together (group commit). Another thread reads lines after they
+are durable. `connectors.http.spool` stores lines in a folder, and `monitor.store.spool_table` in the store's
+database.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ AGAIN_SECONDS = 1.0
 
 
 class SpoolFullError(BlindsightError):
-    """The spool has no room for the lines until some of its lines are used."""
+    """The spool is full: it has no room for the lines until stored lines are used."""
 
 
 class SpoolWriteError(BlindsightError):
@@ -53,7 +54,7 @@ class SpoolPost(NamedTuple):
 
 
 class SpoolFrame(NamedTuple):
-    """Consecutive lines that are stored together; all of them are labels, or none is."""
+    """Consecutive lines that are stored together; either all of them are labels, or none is."""
 
     lines: bytes
     start: int
@@ -67,7 +68,7 @@ class SpoolFrame(NamedTuple):
 
 
 def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
-    """Yield a frame for each run of consecutive posts that are all labels, or all answers.
+    """Yield a frame for each run of consecutive posts with labels only, or with answers only.
 
     The lines of the first frame have the offset `start`.
     """
@@ -79,7 +80,7 @@ def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
 
 
 def merge_stretches(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
-    """Merge consecutive stretches of lines that are both labels, or both answers.
+    """Merge consecutive lines if both are labels, or both are answers.
 
     Examples
     --------
@@ -97,9 +98,9 @@ class PostSpool(ABC):
     Parameters
     ----------
     max_bytes : int
-        The largest total size of the lines that are not used yet.
+        The largest total size in bytes of the lines that are not used yet.
     group_bytes : int
-        The largest size of a group of posts that are stored together; a single post may be larger.
+        The largest size in bytes of a group of posts that are stored together; a single post may be larger.
     frame_bytes : int
         The overhead of a frame in bytes.
     """
@@ -123,7 +124,7 @@ class PostSpool(ABC):
 
     @abstractmethod
     def open(self, position: int | None) -> None:
-        """Open the spool and read from `position` on; None means that no lines have been used.
+        """Open the spool to read from an offset on; None means that no lines have been used.
 
         Raises
         ------
@@ -132,10 +133,9 @@ class PostSpool(ABC):
         """
 
     def append(self, lines: bytes, rows: int, labels: bool = False) -> Future[int]:
-        """Queue whole lines to be stored, and return a future of the offset after these lines.
+        """Queue whole lines to be stored, and return a future with the offset after these lines.
 
-        The future is done when the lines are durable. The future raises `SpoolWriteError` if the lines cannot
-        be stored.
+        The future is done when the lines are durable. It raises `SpoolWriteError` if they cannot be stored.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class PostSpool(ABC):
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
         """Return the next whole lines, about 1 MiB; an empty list if there are none in time.
 
-        The lines of one `SpoolLines` are all labels, or none is.
+        In one `SpoolLines`, either all lines are labels, or none is.
 
         Raises
         ------
@@ -178,11 +178,11 @@ class PostSpool(ABC):
 
     @abstractmethod
     def absorbed(self, position: int) -> None:
-        """Note that all lines before an offset are used and saved, so that they may be deleted."""
+        """Record that all lines before an offset are used and saved, so they may be deleted."""
 
     @abstractmethod
     def close(self) -> None:
-        """Store the waiting posts, and close the spool."""
+        """Store the posts that wait, and close the spool."""
 
     @property
     @abstractmethod

@@ -1,10 +1,10 @@
-"""The content of a checkpoint: the pieces of the state that changed since the previous checkpoint.
+"""The content of a checkpoint: the parts of the state that changed since the previous checkpoint.
 
-The state consists of named pieces and of rings. A ring is a bounded table in which new rows overwrite the
-oldest rows. The names of pieces are, for example, ``engine``, ``task/toxicity``, ``revisions/toxicity``
-and ``series/0/toxicity``; the names of rings are, for example, ``answers/toxicity`` and ``pool/toxicity``.
-Some kinds of tasks have names of their own (`monitor.base.registry.TaskKind`). `assemble` makes a snapshot of
-the engine from all saved pieces and rings.
+The state consists of named parts, called pieces, and of rings. A ring is a bounded table in which new rows
+replace the oldest rows. Examples of the names of pieces are ``engine``, ``task/toxicity``,
+``revisions/toxicity`` and ``series/0/toxicity``; of rings, ``answers/toxicity`` and ``pool/toxicity``. Some
+kinds of tasks use other names (`monitor.base.registry.TaskKind`). `assemble` makes a snapshot of the engine
+from all saved pieces and rings.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ DRAWS = "draws"
 
 
 class RingRows(msgspec.Struct, frozen=True):
-    """Rows of a ring: the keys of the rows, and the other columns by name."""
+    """Rows of a ring: their keys, and the other columns by name."""
 
     keys: Keys
     columns: dict[str, NDArray[Any]]
 
 
 class ChangedRows(RingRows, frozen=True):
-    """Rows of a ring that changed after they were saved; `rows` holds their absolute numbers."""
+    """Rows of a ring that changed after they were saved; `rows` contains their absolute numbers.
+
+    The absolute number of a row counts all rows that the ring ever had.
+    """
 
     rows: Ints
 
@@ -59,13 +62,13 @@ class RingChange:
     first : int
         Absolute number of the first added row.
     added : RingRows
-        The new rows, perhaps none.
+        The new rows; there may be none.
     changed : ChangedRows or None
         Older rows whose values changed, with the new values.
     oldest : int
-        Absolute number of the oldest row that is kept; rows before it may be deleted.
+        Absolute number of the oldest row that is still needed; rows before it may be deleted.
     wiped : (n,) uint64 or None
-        The keys whose rows must be erased from all saved data.
+        The keys of rows that must be erased from all saved data.
     """
 
     name: str
@@ -98,7 +101,7 @@ class Changes:
 
 
 def assemble(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[str, Any] | None:
-    """Return the engine's snapshot from its saved pieces and rings; None if nothing was saved.
+    """Return a snapshot of the engine from its saved pieces and rings; None if nothing was saved.
 
     Examples
     --------
@@ -142,7 +145,7 @@ def _whole_tasks(
 
 
 def piece_names(task: str, parts: Mapping[str, Any]) -> list[str]:
-    """Return the names of a task's saved pieces, and of all rings that the task may have."""
+    """Return the names of the saved pieces of a task, and of all rings that the task may have."""
     whole = (f"revisions/{task}", *(f"{kind.piece}/{task}" for kind in TASK_KINDS.values()))
     own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
     rings = [ring for kind in TASK_KINDS.values() for ring in kind.rings]
