@@ -187,7 +187,8 @@ class RawPosition:
     ----------
     partition : str
     after : object
-        Position at which reading continues; None if the partition has ended and its position may be deleted.
+        Position at which reading continues. None if the partition has ended, and its saved position may be
+        deleted.
     """
 
     partition: str

@@ -80,7 +80,7 @@ def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
 
 
 def merge_stretches(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
-    """Merge consecutive lines if both are labels, or both are answers.
+    """Merge successive entries of lines if both are labels, or both are answers.
 
     Examples
     --------

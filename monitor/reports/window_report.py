@@ -180,7 +180,7 @@ def rfc3339(seconds: float) -> str:
 
 
 def seconds_of(time: str) -> float:
-    """Return a time that `rfc3339` wrote as seconds since the epoch.
+    """Return the seconds since the epoch of a text that `rfc3339` wrote.
 
     It is computed from whole milliseconds, so `rfc3339` of the result gives the same text.
     """

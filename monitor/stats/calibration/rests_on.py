@@ -1,4 +1,4 @@
-"""The equally weighted rows to which the weighted rows of a fit are equivalent, for its standard error."""
+"""Equally weighted rows that stand for the weighted rows of a fit, to compute its standard error."""
 
 from __future__ import annotations
 

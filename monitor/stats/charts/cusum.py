@@ -1,4 +1,4 @@
-"""The CUSUM chart, which sums how far successive windows lie from the centre."""
+"""The CUSUM chart, whose sums of the windows' distances from the centre reveal small lasting shifts."""
 
 from __future__ import annotations
 

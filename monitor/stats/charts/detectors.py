@@ -72,7 +72,7 @@ class Detector(ABC):
 
     @abstractmethod
     def memory(self, threshold: float, state: list[float] | None) -> Memory:
-        """Return the object with which a chart judges the windows of one series in turn.
+        """Return an object that reports the rules which each window of a series breaks, in time order.
 
         Parameters
         ----------

@@ -254,7 +254,7 @@ class RatioReference:
         return cls(every, values, places)
 
     def unseen(self, features: Floats) -> NDArray[np.bool_]:
-        """Return a mask (n, F) of the values that are finite and beyond the reference."""
+        """Return a mask (n, F) of the finite values that are out of range, or a new category."""
         beyond = np.zeros(features.shape, dtype=np.bool_)
         for k, bins in enumerate(self.bins):
             there = np.isfinite(features[:, k])

@@ -83,7 +83,7 @@ class _Weighted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HypothesisDraws:
-    """Posterior draws under one hypothesis: a particle and the coefficients of its correction for each draw.
+    """Posterior draws under one hypothesis: for each draw a particle, and the coefficients of its correction.
 
     Parameters
     ----------

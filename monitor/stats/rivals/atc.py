@@ -1,4 +1,4 @@
-"""Average thresholded confidence: the share of confidences above a threshold from a reference."""
+"""Average thresholded confidence: the share of confidences above a threshold, fitted on a reference."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from monitor.stats.estimate.reference import ReferenceEstimator, checked_referen
 
 @dataclass(frozen=True, slots=True)
 class ATC(ReferenceEstimator):
-    """Accuracy as the share of confidences above a threshold, which a labelled reference determines.
+    """The accuracy as the share of confidences above a threshold, fitted on a labelled reference.
 
-    The threshold is such that the share of the reference's confidences below it is the reference's error
-    rate. The estimate misleads under shift even with calibrated confidences, when it is too low (Kivimäki et
-    al., Figure 3). It also misleads with many tied confidences, from few neighbours or a stepwise
-    calibration: no threshold then gives the accuracy of the reference.
+    The threshold is chosen so that the share of the reference's confidences below it is the reference's error
+    rate. Under shift, the estimate is too low even with calibrated confidences (Kivimäki et al., Figure 3).
+    It also misleads if many confidences are tied, as after a stepwise calibration: no threshold then gives
+    the accuracy of the reference.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 74
     %.
@@ -27,7 +27,7 @@ class ATC(ReferenceEstimator):
     Parameters
     ----------
     threshold : float
-        The result of `fit`; below 0 if the reference had no wrong answer.
+        The confidence above which an answer counts as right; below 0 if the reference had no wrong answer.
 
     References
     ----------
@@ -46,10 +46,10 @@ class ATC(ReferenceEstimator):
 
     @classmethod
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> ATC:
-        """Compute the threshold from confidences (n,) and the correctness (n,) of each prediction.
+        """Return the estimator, fitted on confidences (n,) and on whether each prediction was right (n,).
 
-        The threshold is the confidence of rank n × error rate from below: the share strictly above it is the
-        accuracy, or less with ties.
+        The threshold is the confidence of rank n × error rate, counted from the lowest. The share of
+        confidences strictly above it is the accuracy, or less with ties.
         """
         confidences, outcomes = checked_reference(confidence, correct)
         wrong = len(outcomes) - int(outcomes.sum())

@@ -1,4 +1,4 @@
-"""Separate Bayesian calibration of each classifier, after Ji, Smyth and Steyvers; for two classes."""
+"""Separate Bayesian calibration of each classifier, after Ji, Smyth and Steyvers, for two classes."""
 
 from __future__ import annotations
 
@@ -61,23 +61,23 @@ class _Curve(PosteriorEstimator):
 
 
 class BayesianCalibration(LabelEstimator):
-    """Metrics under calibrated scores, with a Bayesian beta calibration of each classifier.
+    """Metrics from calibrated scores, with a Bayesian beta calibration of each classifier.
 
         logit P(y = 1 | s) = a ln s − b ln(1 − s) + c,   ln a, ln b ~ N(0, 0.43²),   c ~ N(0, 2.1²)
 
-    Importance sampling from a Student-t distribution around the mode samples the posterior given the labelled
-    rows (the authors use MCMC for the same distribution). A metric is the median over 100 curves. The
-    authors' hierarchy over groups of people is left out: one curve for each model serves all its subgroups.
+    The posterior given the labelled rows is sampled by importance sampling, from a Student-t distribution
+    around the mode (the authors use MCMC for this posterior). A metric is the median over 100 curves. The
+    authors' hierarchy over groups of people is left out: each model has one curve for all subgroups.
 
-    The estimator assumes a curve of this family, in which a and b above 0 keep the order of the scores, and
-    that a = b = 1, c = 0 (a calibrated model) is the most probable curve before any label. The estimator uses
-    one model's scores only. With few labels it stays near the model's own confidence, which is too high for
-    an overconfident model. The interval contains the posterior of the curve and the sampling of the rows; it
-    covers if the family is right.
+    The estimator assumes a curve of this family, where a and b are above 0 and keep the order of the scores.
+    It also assumes that a = b = 1, c = 0 (a calibrated model) is the most probable curve before any label. It
+    uses the scores of one model only. With few labels it stays near the model's confidence, which is too high
+    for an overconfident model. The interval includes the posterior of the curve and the sampling of the rows.
+    Its coverage is right if the family is right.
 
-    Without labels the estimate comes from the prior, and has the flag "no labels". More than two classes are
-    `not defined`. `posterior` and `predict` average over the models' curves. `weights` multiply the
-    log-likelihood.
+    Without labels the estimate comes from the prior, and the fit has the flag "no labels". For more than two
+    classes, estimates are `Unknown` with the reason `not defined`. `posterior` and `predict` average over the
+    models' curves. `weights` multiply the log-likelihood.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 81
     %, class_ece 88 %, auroc 83 %.

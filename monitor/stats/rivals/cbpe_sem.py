@@ -1,4 +1,4 @@
-"""NannyML's band around an estimate: three standard errors from a labelled reference, for comparison."""
+"""NannyML's band of three standard errors around an estimate, for comparison."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ STANDARD_ERRORS = 3.0
 
 
 def cbpe_sem(result: Result, row_sd: float, standard_errors: float = STANDARD_ERRORS) -> Result:
-    """Return an estimate with NannyML's band instead of its interval, for comparison.
+    """Return an estimate with NannyML's band instead of its interval.
 
-    The band is ± `standard_errors` × `row_sd` / √n, clipped to 0 and 1. The band has the same width for every
-    window of n rows, whatever the confidences. The band is not a confidence interval: it describes how far
-    the realised metric of n rows of the reference lies from the metric of the whole reference. On calibrated
-    data it covers 98.9 to 100 % where the exact interval covers 94 to 98 %
+    The band is ± `standard_errors` × `row_sd` / √n, clipped to 0 and 1. It has the same width for every
+    window of n rows, for any confidences. It is not a confidence interval: it describes how far the realised
+    metric of n rows of the reference is from the metric of the whole reference. On calibrated data its
+    coverage is 98.9 to 100 %, and that of the exact interval 94 to 98 %
     (`tests/fidelity/output/metrics_coverage.txt`).
 
     Parameters
     ----------
     result : Estimate or Unknown
-        For example from `classification_estimates`; Unknown stays Unknown.
+        For example, an estimate by `classification_estimates`. Unknown stays Unknown.
     row_sd : float
-        One labelled row's share of the realised metric's standard error, 0 or more: see `labelled_row_sd`.
+        √n times the standard error of the realised metric of n labelled rows, 0 or more: see
+        `labelled_row_sd`.
     standard_errors : float
-        Above 0. The paper uses 1.96 for a fair comparison.
+        Half width of the band in standard errors, above 0. The paper uses 1.96 for a fair comparison.
 
     Returns
     -------

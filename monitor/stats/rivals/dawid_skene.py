@@ -64,23 +64,26 @@ class _Counted:
 
 
 class DawidSkene(PosteriorEstimator):
-    """Latent class model of Dawid and Skene: a confusion matrix for each model, fitted by EM.
+    """The latent class model of Dawid and Skene: a confusion matrix for each model, fitted by EM.
 
         M-step   π_k ∝ Σ_i r_ik,   θ_m(l | k) = Σ_i r_ik [model m says l on row i] / Σ_i r_ik
         E-step   r_ik ∝ π_k Π_m θ_m(answer of m on i | k),   labelled rows stay on their label
 
-    A model's answer is its most probable class. EM starts from each row's shares of answers. EM stops when
-    neither the class shares nor the matrices change by `TOLERANCE` in total, or after `ITERATIONS` (flag "not
-    converged"). There is no smoothing: the result is the maximum of the likelihood, as in the paper.
+    A model's answer is its most probable class. EM starts from the shares of the models' answers in each row.
+    It stops when neither the class shares nor the matrices change by `TOLERANCE` in total, or after
+    `ITERATIONS` (flag "not converged"). There is no smoothing: the result is the maximum of the likelihood,
+    as in the paper.
 
     The estimator assumes that the models' errors are independent given the class, and equally likely for all
-    rows of a class. Models trained on the same data err on the same rows; **their common errors then count as
-    the truth, and their accuracies are too high** with any number of rows, until labels outnumber the
-    unlabelled rows. The posterior lies near 0 and 1, so average precision is far off in rare classes. The
-    interval contains the sampling of the rows and of the fit (a Bayesian bootstrap of all rows, with EM
-    continued on each sample), but not that error. Two models without any label do not determine the fit.
+    rows of a class. But models trained on the same data make errors on the same rows. **Their common errors
+    then count as the truth, and their accuracies are too high** for any number of rows, until labels
+    outnumber the unlabelled rows. The class probabilities are near 0 and 1, so average precision is far off
+    in rare classes. The interval includes the sampling of the rows and of the fit (a Bayesian bootstrap of
+    all rows, with EM continued on each sample), but not that error. Two models without any label do not
+    determine the fit.
 
-    `weights` are ignored: given its answers, a row's class does not depend on whether the row was labelled.
+    `weights` are ignored, because the model assumes that, given the answers, a row's class does not depend on
+    whether the row was labelled.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 5
     %, class_ece 16 %, auroc 0 %, average_precision 0 %.

@@ -13,16 +13,16 @@ from monitor.stats.estimate.reference import ReferenceEstimator, checked_referen
 
 @dataclass(frozen=True, slots=True)
 class DoCFeat(ReferenceEstimator):
-    """Accuracy as the reference's accuracy plus the difference of the mean confidences.
+    """The accuracy as the reference's accuracy plus the change of the mean confidence.
 
-    The estimate equals Average Confidence if the confidences are calibrated on the reference. Otherwise it
-    corrects the bias of the reference, and is right as long as that bias stays the same. It misleads if an
+    If the confidences are calibrated on the reference, the estimate equals Average Confidence. Otherwise it
+    corrects their bias on the reference, and is right as long as that bias stays the same. It misleads if an
     underconfident model becomes overconfident, or vice versa.
 
     Parameters
     ----------
     bias : float
-        Accuracy minus mean confidence on the reference, −1 to 1; the result of `fit`.
+        Accuracy minus mean confidence on the reference, −1 to 1.
 
     References
     ----------
@@ -45,7 +45,7 @@ class DoCFeat(ReferenceEstimator):
 
     @classmethod
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> DoCFeat:
-        """Compute the bias from confidences (n,) and the correctness (n,) of each prediction."""
+        """Return the estimator, fitted on confidences (n,) and on whether each prediction was right (n,)."""
         confidences, outcomes = checked_reference(confidence, correct)
         return cls(float(outcomes.mean() - confidences.mean()))
 

@@ -25,7 +25,7 @@ _NEVER = -1e9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NormalMixture:
-    """Normal distributions of K classes in d dimensions.
+    """A mixture of K normal distributions in d dimensions, one for each class.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class NormalMixture:
 
     @classmethod
     def fit(cls, points: Floats, mass: Floats) -> NormalMixture:
-        """Return the M-step for points (n, d) with class weights `mass` (n, K)."""
+        """Return the mixture fitted to points (n, d) with class weights `mass` (n, K): the M-step of EM."""
         total = np.maximum(mass.sum(axis=0), 1e-6)
         means = mass.T @ points / total[:, None]
         roots = []
@@ -52,7 +52,7 @@ class NormalMixture:
         return cls(total / total.sum(), means, np.stack(roots))
 
     def joint(self, points: Floats) -> Floats:
-        """Return the (n, K) logarithms of share times density."""
+        """Return the (n, K) logarithms of each class's share times its density at the points (n, d)."""
         columns = []
         constant = 0.5 * points.shape[1] * np.log(2 * np.pi)
         for share, mean, root in zip(self.shares, self.means, self.roots, strict=True):
@@ -62,7 +62,7 @@ class NormalMixture:
         return np.stack(columns, axis=1)
 
     def chances(self, points: Floats) -> Floats:
-        """Return the (n, K) class probabilities.
+        """Return the (n, K) class probabilities at the points (n, d).
 
         Examples
         --------
@@ -77,16 +77,16 @@ class NormalMixture:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """The size and the training of the flow.
+    """The settings of a flow: its size, and the length of its training.
 
     Parameters
     ----------
     couplings : int
         Number of coupling layers.
     width : int
-        Hidden units of the networks of the coupling layers, which have three fully connected layers.
+        Hidden units in the networks of the coupling layers; each network has three fully connected layers.
     epochs : int
-        Largest number of passes over the rows.
+        The largest number of passes over the rows.
     """
 
     couplings: int
@@ -97,14 +97,14 @@ class Training:
 def train_flow(
     points: Floats, allowed: Bools, mixture: NormalMixture, training: Training, rng: np.random.Generator
 ) -> tuple[Callable[[Floats], Floats], int]:
-    """Train an invertible map under which the points follow the mixture.
+    """Return an invertible map, trained so that the mapped points follow the mixture.
 
     Parameters
     ----------
     points : (n, d) float64
         Standardised, with d at least 2.
     allowed : (n, K) bool
-        The possible classes of a row, only one for a labelled row.
+        The classes that each row may have; a labelled row has only one.
     mixture : NormalMixture
         The training does not change it.
     training : Training
@@ -113,7 +113,7 @@ def train_flow(
     Returns
     -------
     callable, int
-        The map of points (m, d) to (m, d), and the number of passes of the training.
+        A function that maps points (m, d) to points (m, d), and the number of passes of the training.
 
     Raises
     ------

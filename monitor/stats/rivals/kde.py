@@ -1,4 +1,4 @@
-"""Exact weighted Gaussian kernel densities of classes in many dimensions, in log space."""
+"""Gaussian kernel densities of classes in many dimensions, weighted and exact, in log space."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ _UNDERFLOW = 1e-240  # a row with all sums below it is computed again in log spa
 
 
 def bandwidths(points: Floats, rule: Bandwidth = "isj") -> tuple[Floats, int]:
-    """Return (d,) bandwidths, and the number of dimensions for which the equation has no solution.
+    """Return a bandwidth for each dimension (d,), and the number of dimensions that needed a fallback.
 
-    The kernel is a product of Gaussians, one for each dimension. Dimensions without a solution of the
-    improved Sheather-Jones equation get Silverman's bandwidth; a dimension without any spread gets 1, because
-    all its distances are 0.
+    The kernel is a product of Gaussians, one for each dimension. If the improved Sheather-Jones equation has
+    no solution for a dimension, its fallback is Silverman's bandwidth. If all values of a dimension are
+    equal, its bandwidth is 1.
 
     Parameters
     ----------
     points : (n, d) float64
         n at least 2.
     rule : {"isj", "silverman", "scott"}
-        Improved Sheather-Jones as KDEpy computes it, or a rule of thumb for one dimension (0.9 or 1.06 times
-        the spread times n^(−1/5); the spread is the smaller of the standard deviation and the interquartile
-        range / 1.349 for Silverman's, the standard deviation for Scott's).
+        "isj" is improved Sheather-Jones as KDEpy computes it. The others are rules of thumb for one
+        dimension: spread · n^(−1/5), times 0.9 for "silverman" and 1.06 for "scott". For "scott" the spread
+        is the standard deviation; for "silverman" it is that or the interquartile range / 1.349, whichever is
+        smaller.
 
     Notes
     -----
-    KDEpy 1.1 scales the solution by the range of the data, not of its wider grid, so the bandwidth is about
-    2.5 times smaller than in Botev et al. (0.10 instead of 0.27 for 1,020 normal draws). This function keeps
-    KDEpy's value: it follows the paper's description, and in several dimensions a row's own kernel dominates
-    its density with either.
+    KDEpy 1.1 scales the solution by the range of the data instead of the range of its wider grid. So the
+    bandwidth is about 2.5 times smaller than in Botev et al. (0.10 instead of 0.27 for 1,020 normal draws).
+    This function returns KDEpy's value, because it follows the paper's description. In several dimensions, a
+    row's own kernel dominates its density with either value.
 
     References
     ----------
@@ -87,10 +88,10 @@ def _improved_sheather_jones(column: Floats) -> float | None:
 
 
 class ClassDensities:
-    """Kernel densities of K classes over the same points, with weights for each class.
+    """Kernel densities of K classes over common points, with a weight of each point for each class.
 
-    The densities are exact relative to the densest class of a row; a log density that is lower by 550 (a
-    factor of 1e-240) may become −∞.
+    The densities are exact, except that a log density which is 550 below that of the densest class of the row
+    (a factor of 1e-240) may become −∞.
 
         log f_k(x) = log Σ_j w_jk Π_d N(x_d; s_jd, h_d) − log Σ_j w_jk
 
@@ -108,7 +109,7 @@ class ClassDensities:
         self._kept: list[Floats] | None = None
 
     def at_points(self, weights: Floats) -> Floats:
-        """Return the log densities (n, K) at the points, own kernels included, for weights (n, K)."""
+        """Return the log densities (n, K) at the points themselves, for weights (n, K)."""
         if self._kept is None and 8 * len(self._scaled) ** 2 <= _KEPT_BYTES:
             self._kept = [np.exp(block) for block in self._log_kernels(self._scaled)]
         return self._densities(self._scaled, weights, self._kept)

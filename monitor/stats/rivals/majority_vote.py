@@ -17,16 +17,16 @@ _TIED = 1e-12  # rounding error of sums of the same weights in another order
 
 
 class MajorityVote(PosteriorEstimator):
-    """Metrics against the class with the most votes, where accurate models have heavier votes.
+    """Metrics with the majority vote of the models in place of the true class.
 
-    A model votes for its most probable class. Its weight is its accuracy on the labelled rows that it
-    answered; without labels all weights are equal (flag "no labels"), and a model without labelled answers
-    has the mean weight of the others. The paper does not say whether it uses the weighted mean of the votes
-    or the class with the most votes; the second reproduces the errors in the paper.
+    A model votes for its most probable class. The weight of its vote is its accuracy on the labelled rows
+    that it answered. A model without labelled answers has the mean weight of the others; without any labels
+    all weights are equal (flag "no labels"). The paper does not say whether it uses the weighted mean of the
+    votes or the class with the most votes; the second reproduces the errors in the paper.
 
-    The estimator assumes that the majority is right. Models with similar training err together; their error
-    then counts as the truth, and **the accuracy of the models that agree is too high**, with any number of
-    labels. The interval contains the sampling of the rows and of the labels behind the weights (Bayesian
+    The estimator assumes that the majority is right. Models with similar training make common errors, which
+    then count as the truth, and **the accuracy of the models that agree is too high**, with any number of
+    labels. The interval includes the sampling of the rows and of the labels behind the weights (Bayesian
     bootstrap), but not that error.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 13

@@ -1,4 +1,4 @@
-"""Pseudo-labels from a logistic regression of the labels on all models' scores."""
+"""Pseudo-labels: class probabilities from a logistic regression on all models' scores."""
 
 from __future__ import annotations
 
@@ -37,20 +37,21 @@ class _Regression:
 
 
 class PseudoLabel(PosteriorEstimator):
-    """Metrics under a logistic regression of the label on all models' class probabilities.
+    """Metrics with the predictions of a logistic regression in place of missing labels.
 
-    The fit is scikit-learn's default: an L2 penalty of ½‖w‖² on the slopes (C = 1), and none on the
-    intercept; for more than two classes it is the softmax with coefficients for each class. Unlabelled rows
-    count with their class probabilities, not with the most probable class.
+    The regressors are all models' class probabilities. The fit is scikit-learn's default: an L2 penalty of
+    ½‖w‖² on the slopes (C = 1), and none on the intercept; for more than two classes it is a softmax
+    regression. Metrics use the class probabilities of unlabelled rows, not their most probable class.
 
-    The estimator assumes that the penalty suits the data. The penalty is a standard normal prior of a slope,
-    while scores lie between 0 and 1. So with about 20 labels **the probabilities are shrunk towards the share
-    of each class**, and the AUROC of a good model is far too low (Table S4 of the paper: off by 17 points).
-    The interval contains the sampling of the rows and Laplace's approximation of the distribution of the
-    coefficients, but not that error. Unlabelled rows do not contribute to the fit.
+    The estimator assumes that the penalty suits the data. The penalty is a standard normal prior of each
+    slope, while scores are between 0 and 1. So with about 20 labels **the probabilities are shrunk towards
+    the share of each class**, and the AUROC of a good model is far too low (Table S4 of the paper: by 17
+    percentage points). The interval includes the sampling of the rows and the uncertainty of the coefficients
+    by Laplace's approximation, but not that error. Unlabelled rows do not contribute to the fit.
 
     The fit needs labels of at least two classes; a class without labels gets the probability 0. `weights`
-    multiply the log-likelihood. The mean of the models that answered replaces a missing model's scores.
+    multiply the log-likelihood. Missing scores of a model are replaced by the mean of the models that
+    answered.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 72
     %, class_ece 67 %, auroc 41 %, average_precision 49 %.

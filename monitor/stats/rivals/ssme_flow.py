@@ -24,28 +24,30 @@ _STREAM = 10
 
 
 class SSMEFlow(PosteriorEstimator):
-    """Gaussian mixture over an invertible map of the scores, with one normal distribution for each class.
+    """A Gaussian mixture over an invertible map of the scores, with one normal distribution for each class.
 
-    1. The scores are mapped by additive log-ratio to R^(M(K−1)) and standardised. The mapped scores give
-       the parameters of the mixture, where a row counts for each class with the mean score of the
-       classifiers, and a labelled row for its label.
-    2. Adam fits the map, a RealNVP of affine couplings, by likelihood with the mixture fixed. The training
-       stops when the likelihood of the held-out rows (one in ten) no longer rises, after at most `epochs`
-       passes.
-    3. EM fits the mixture again in the space of the map, with labelled rows on their label.
+    1. The scores are mapped by additive log-ratio to R^(M(K−1)) and standardised. The mixture is fitted to
+       the mapped scores. The weight of a row for a class is the mean score of the classifiers; a labelled row
+       has the weight 1 for its class.
+    2. Adam fits the map, a RealNVP of affine couplings, by maximum likelihood with the mixture fixed. The
+       training stops when the likelihood of the held-out rows (one in ten) no longer rises, after at most
+       `epochs` passes.
+    3. EM fits the mixture again to the mapped points, where labelled rows have the probability 1 for their
+       class.
 
     The estimator assumes that one smooth map makes the scores of each class normal, that the classifiers'
-    mean identifies the classes, and that labelled rows were picked at random. **A flexible map can turn any
-    split of the rows into the mixture**: the start decides, not the likelihood, and EM may drift from the
-    start. On seven real classifiers a map trained for 5 passes instead of 300 left the accuracies 28 points
-    off; at the default settings they are 4.5, 4.0 and 3.4 points off with 20, 50 and 100 labels, twice as far
-    as `ssme_paper` (`tests/fidelity/SCOREBOARD.md`; the paper has no such row for that task). The interval
-    contains the sampling of the rows only, not this error. With one score of two classes the map is the
-    identity, and the fit a plain Gaussian mixture.
+    mean identifies the classes, and that labelled rows were chosen at random. **A flexible map can turn any
+    split of the rows into the mixture**: so the start determines the result, not the likelihood, and EM may
+    drift from the start. On seven real classifiers a map trained for 5 passes instead of 300 left the
+    accuracies 28 points off; at the default settings they are 4.5, 4.0 and 3.4 points off with 20, 50 and 100
+    labels, twice as far as `ssme_paper` (`tests/fidelity/SCOREBOARD.md`; the paper has no such row for that
+    task). The interval includes only the sampling of the rows, not this error. For one model and two classes
+    the map is the identity, and the fit a plain Gaussian mixture.
 
     The estimator needs the extra `flow` (jax, flowjax). A fit takes from seven seconds (1,020 rows, seven
-    models, an idle core) to minutes on a CPU; compare with `ssme.seconds` if other estimators run in the same
-    daemon. `weights` are ignored. The same seed gives the same numbers on one machine and version of jax.
+    models, an idle core) to minutes on a CPU. If the agent runs other estimators too, compare this with the
+    setting `ssme.seconds`. `weights` are ignored. Equal seeds give equal numbers on one machine with one
+    version of jax.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 13
     %, class_ece 6 %, auroc 12 %, average_precision 0 %.

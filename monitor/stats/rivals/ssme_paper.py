@@ -27,7 +27,7 @@ _INITIAL_STREAM = 10
 
 
 def additive_log_ratio(scores: Floats, epsilon: float = EPSILON) -> Floats:
-    """Return (…, K − 1) unbounded coordinates of class probabilities (…, K): log(p_k / p_K) for k < K.
+    """Return unbounded coordinates (…, K − 1) of class probabilities (…, K): log(p_k / p_K) for k < K.
 
     Probabilities below `epsilon` are raised to `epsilon`.
 
@@ -47,10 +47,10 @@ def additive_log_ratio(scores: Floats, epsilon: float = EPSILON) -> Floats:
 
 
 class SSMEPaper(PosteriorEstimator):
-    """Mixture of class-conditional kernel densities over all models' scores, fitted by EM.
+    """A mixture of kernel densities of all models' scores, one density for each class, fitted by EM.
 
-    Let s be the scores of a row, mapped by additive log-ratio to R^(M(K−1)), r the responsibilities (n, K),
-    and c_j = 1 for labelled rows, λ for the others:
+    Let s be the scores of a row, mapped by additive log-ratio to R^(M(K−1)), and r the responsibilities (n,
+    K). Labelled rows have c_j = 1, and others c_j = λ:
 
         M-step   π_k ∝ Σ_j c_j r_jk,   f_k(s) = Σ_j c_j r_jk K_h(s − s_j) / Σ_j c_j r_jk
         E-step   r_ik ∝ π_k f_k(s_i),  labelled rows stay on their label
@@ -60,15 +60,15 @@ class SSMEPaper(PosteriorEstimator):
     responsibility changes by more than `TOLERANCE`, or after `epochs` iterations (flag "not converged"). With
     kernels in the M-step the likelihood may fall.
 
-    The estimator assumes that labelled rows were picked at random from the same population as the others,
-    that one bandwidth for each dimension suits the density of a class, and that the mean of the classifiers
-    is near the truth at the start.
+    The estimator assumes that labelled rows were chosen at random from the population of the others, that one
+    bandwidth for each dimension suits all classes, and that the mean of the classifiers, its start, is near
+    the truth.
 
     **It misleads** with the scores of seven real classifiers: a row's own kernel dominates f_k(s_i), so EM
-    stays at the initial classes. The result is then the mean of the classifiers plus the noise of the
-    sampled classes, with any labels. The interval contains the sampling of the rows only.
+    stays at the initial classes. For any labels, the result is then the mean of the classifiers plus the
+    noise of the sampled classes. The interval includes only the sampling of the rows.
 
-    The mean of the models that answered replaces a missing model's scores.
+    Missing scores of a model are replaced by the mean of the models that answered.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 37
     %, class_ece 36 %, auroc 18 %, average_precision 36 %.

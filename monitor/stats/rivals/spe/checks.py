@@ -1,4 +1,4 @@
-"""Checks of SPE's settings, and of its class probabilities against the labels."""
+"""Checks of SPE's settings, and a test of its class probabilities against the labels."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _Choice = TypeVar("_Choice", bound=str)
 
 
 def checked_choice(name: str, value: _Choice, allowed: Sequence[str]) -> _Choice:
-    """Return the value, or raise a ValueError if it is not allowed."""
+    """Return the value of a setting, or raise a ValueError if it is not among the allowed ones."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
     return value
 
 
 def checked_share(name: str, value: float) -> float:
-    """Return the value, or raise a ValueError if it is not above 0 and at most 1."""
+    """Return the value of a setting, or raise a ValueError unless it is above 0 and at most 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= 1.0:
         raise ValueError(f"{name} must lie above 0 and be at most 1, got {value!r}; 90 % is 0.9")
     return float(value)
 
 
 def checked_families(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return names of `FAMILIES` without repeats, by default all.
+    """Return names of density families without repeats; by default those of all `FAMILIES`.
 
-    Raise a ValueError for an empty list or an unknown name.
+    An empty list or an unknown name raises a ValueError.
     """
     if names is None:
         return tuple(FAMILIES)
@@ -52,21 +52,21 @@ def labels_z(chance: Floats, positive: Floats) -> float:
     """Return Spiegelhalter's z of labels, which is standard normal if the class probabilities are right.
 
     z = Σ (y − p)(1 − 2p) / √Σ (1 − 2p)² p(1 − p) compares the squared error of the probabilities with its
-    expectation; it is large if confident rows are wrong. A mixture uses far more unlabelled rows than labels,
-    so labels hardly change it and may contradict it: the scores of a class then do not have the assumed
-    shape. A small z does not prove the shape, unless there are enough labels on confident rows.
+    expectation. It is large if confident predictions are wrong. A mixture uses far more unlabelled rows than
+    labels, so labels hardly change the fit and may contradict it. The scores of a class then do not have the
+    assumed shape. A small z does not prove the shape if there are few labels on confident rows.
 
     Parameters
     ----------
     chance : (n,) float64
-        Probability of the positive class, computed without the label.
+        Probability of the positive class, computed without the row's label.
     positive : (n,) float64
         1 if the label is the positive class, else 0.
 
     Returns
     -------
     float
-        0 if every probability is one half, or there is no row.
+        0 if every probability is one half, or if there is no row.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Precision-recall and ROC curves of many draws, for labelled scores or for a mixture."""
+"""Precision-recall and ROC curves with bands over draws, from labelled scores or from a mixture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NONE = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PerformanceCurve:
-    """A performance curve with a pointwise band.
+    """A precision-recall or ROC curve with an interval at each point.
 
     Parameters
     ----------
@@ -31,7 +31,8 @@ class PerformanceCurve:
     value, lower, upper : (g,) float64
         Precision, or recall, from 0 to 1: the median over the draws and the ends of the central interval.
     level : float
-        Level of the interval at each point; the whole curve leaves the band more often.
+        Level of the interval at each point. The probability that the whole curve lies within the band is
+        smaller.
     """
 
     kind: Kind
@@ -44,7 +45,7 @@ class PerformanceCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """The rates of d draws at t descending thresholds.
+    """The recall, the false positive rate and the precision at t thresholds, for each of d draws.
 
     Parameters
     ----------
@@ -63,9 +64,9 @@ class Rates:
 
     @classmethod
     def from_labels(cls, scores: Floats, positive: Floats) -> Rates:
-        """Compute the rates at every score, for rows at or above it.
+        """Return the rates for labels of n rows, with each score as a threshold that it reaches itself.
 
-        `positive` (d, n) is 1 for the positive class, else 0.
+        `positive` has the labels of each draw, (d, n): 1 for the positive class, otherwise 0.
 
         Examples
         --------
@@ -90,9 +91,9 @@ class Rates:
 
     @classmethod
     def from_mixture(cls, pair: Pair, parameters: Floats, thresholds: Floats | None = None) -> Rates:
-        """Compute the rates of a mixture with parameters (d, p), by equations (4) and (5) of the paper.
+        """Return the rates of a mixture with parameters (d, p), by equations (4) and (5) of the paper.
 
-        The thresholds are descending; the default is a grid beyond all scores.
+        The thresholds are descending. By default they are a grid that extends beyond all scores.
         """
         falling = _SCORES[::-1] if thresholds is None else thresholds
         false_positive, recall = (np.clip(share, 0.0, 1.0) for share in pair.survival(parameters, falling))
@@ -108,7 +109,7 @@ class Rates:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Rates]) -> Rates:
-        """Return the draws of all parts, which have the same thresholds."""
+        """Return the draws of all parts together; the parts must have equal thresholds."""
         return cls(
             parts[0].thresholds,
             *(
@@ -118,11 +119,11 @@ class Rates:
         )
 
     def at_recall(self, recalls: Floats) -> Floats:
-        """Return the (d, r) precision at the highest threshold that reaches each recall."""
+        """Return the (d, r) precisions at the highest thresholds that reach r recalls."""
         return np.stack([_at(recalls, x, y) for x, y in zip(self.recall, self.precision, strict=True)])
 
     def at_false_positive(self, rates: Floats) -> Floats:
-        """Return the (d, r) recall at each false positive rate, interpolated."""
+        """Return the (d, r) recalls at r false positive rates, interpolated."""
         curves = [
             np.interp(rates, np.r_[0.0, x], np.r_[0.0, y])
             for x, y in zip(self.false_positive, self.recall, strict=True)
@@ -130,7 +131,7 @@ class Rates:
         return np.stack(curves)
 
     def equal_error(self) -> Floats:
-        """Return the (d,) rates at the threshold where false positive and false negative rate are equal."""
+        """Return the (d,) error rates at which false positive and false negative rate are equal."""
         gap = self.false_positive - (1.0 - self.recall)
         crossings = []
         for step, false in zip(gap, self.false_positive, strict=True):
@@ -141,7 +142,7 @@ class Rates:
         return rates
 
     def on_grid(self, kind: Kind) -> Floats:
-        """Return the (d, len(GRID)) values of a curve at `GRID`."""
+        """Return the (d, len(GRID)) values of the precision-recall or ROC curve of each draw at `GRID`."""
         return self.at_recall(GRID) if kind == "precision_recall" else self.at_false_positive(GRID)
 
 
@@ -152,6 +153,6 @@ def _at(recalls: Floats, recall: Floats, precision: Floats) -> Floats:
 
 
 def banded(kind: Kind, curves: Floats, level: float) -> PerformanceCurve:
-    """Return the median and the central band of curves (d, g) at `GRID`."""
+    """Return the median of curves (d, g) at `GRID`, with a central interval at each point."""
     ends = np.quantile(curves, [(1 - level) / 2, 0.5, (1 + level) / 2], axis=0)
     return PerformanceCurve(kind, GRID, ends[1], ends[0], ends[2], level)

@@ -1,4 +1,4 @@
-"""The estimator SPE: performance of a classifier from a mixture of two parametric densities of its scores."""
+"""The estimator SPE: metrics of a classifier from a mixture of two parametric densities of its scores."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _THRESHOLDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A threshold of the score that reaches a required precision and recall.
+    """A threshold of the score, chosen to reach a required precision and recall.
 
     Parameters
     ----------
     value : float
-        The model's score of the positive class, 0 to 1; rows at or above it count as positive.
+        The score of the positive class, 0 to 1, at or above which a row counts as positive.
     probability : float
-        Probability under the fit that both requirements are met.
+        Probability, according to the fit, that both requirements are met.
     precision, recall : float
         The median precision and recall at this threshold.
     """
@@ -45,38 +45,39 @@ class Threshold:
 
 
 class SPE(LabelEstimator):
-    """Semisupervised performance evaluation: scores as a mixture of two parametric densities.
+    """Semisupervised performance evaluation: the scores as a mixture of two parametric densities.
 
-    Each model has its own fit. Its score of the positive class is transformed (see `scale`) and scaled into
-    (0, 1]. The scaled score has the density (1 − π) p₀(s) + π p₁(s), with p₀ and p₁ from eight families:
+    Each model is fitted separately. Its score of the positive class is transformed (see `scale`) and scaled
+    into (0, 1]. The scaled score has the density (1 − π) p₀(s) + π p₁(s), with p₀ and p₁ from eight families:
     truncated normal, truncated Student's t, Gamma, log-normal, right- and left-skewed Gumbel, Fréchet,
     Gompertz. L-BFGS-B from several starts fits all 64 pairs of families to labelled and unlabelled scores
-    together (equation 2), with weak priors. The paper treats the pair with the highest likelihood as certain;
-    here the eight most likely pairs share 100 draws by Schwarz's criterion. Importance sampling around the
-    most probable parameters draws the parameters; a metric uses the rows' class probabilities under a draw.
+    together (equation 2), with weak priors. The paper uses only the pair with the highest likelihood. Here
+    100 draws are divided among the eight most likely pairs by Schwarz's criterion. The parameters are drawn
+    by importance sampling around the most probable ones, and a metric uses the class probabilities of the
+    rows under each draw.
 
-    `scope` is the target. For "population", the rows are a sample of it, and the interval contains the
-    sampling of the rows. For "sample", the target is these rows: labels are sampled for the unlabelled rows,
-    and with all labels the interval has no width. Curves of the population come from the densities.
+    `scope` says for what the metrics are. For "population", the rows are a sample of it, and the interval
+    includes the sampling of the rows; curves come from the densities. For "sample", the metrics are for these
+    rows: labels are drawn for the unlabelled rows, and if all rows are labelled the interval has the width 0.
 
     SPE assumes that the scores of each class have one mode and one of the eight shapes. Otherwise it
     misleads: the fit is biased, its intervals are too narrow, and labels hardly correct it, because they are
     few compared with the unlabelled rows. On seven toxicity classifiers the accuracy is 9 points off with 20
-    labels (`tests/fidelity/SCOREBOARD.md`), and 1.5 points off on simulated scores from the families that are
-    most likely there (`python -m tests.fidelity.spe_form`). If labels contradict the fit, it has the flag
-    "labels contradict the fit", with `details["labels_z"]` (see `monitor.stats.rivals.spe.checks`), and the
-    agent's refits give `Unknown` (`contradicted`). This concerns 56 to 86 % of those classifiers; the absence
-    of the flag does not prove the fit. On scores from these families, the 95 % intervals of the AUROC cover
-    86 to 94 % (`python -m tests.fidelity.spe_digits`).
+    labels (`tests/fidelity/SCOREBOARD.md`). On simulated scores from the families that are most likely there,
+    it is 1.5 points off (`python -m tests.fidelity.spe_form`). If labels contradict the fit, it has the flag
+    "labels contradict the fit" and the z value `details["labels_z"]` (see `monitor.stats.rivals.spe.checks`),
+    and the agent publishes `Unknown` (`contradicted`). This is so for 56 to 86 % of those classifiers; the
+    absence of the flag does not prove the fit. On scores from these families, the coverage of the AUROC's 95
+    % intervals is 86 to 94 % (`python -m tests.fidelity.spe_digits`).
 
-    Labelling may depend on the score, because the fit is conditional on the score; if it depends on anything
-    else, the estimate is biased. `weights` are ignored. With two densities of different widths, the
-    probability of the positive class can fall again at the ends.
+    Labelling may depend on the score, because the fit is conditional on the score. If it depends on anything
+    else that is related to the class, the estimate is biased. `weights` are ignored. If the two densities
+    have different widths, the probability of the positive class can fall again at the ends of the scale.
 
-    With more than two classes each class is fitted against the rest, and a row's probabilities are divided by
-    their sum; the paper has only two classes. Calibration errors are `Unknown`, because the paper defines
-    none. The paper's proposal distribution is normal with a diagonal covariance; here it is Student's t with
-    the full covariance.
+    The paper has only two classes; with more, each class is fitted against the rest, and a row's
+    probabilities are divided by their sum. Calibration errors are `Unknown`, because the paper defines none.
+    The paper's proposal distribution for importance sampling is normal with a diagonal covariance; here it is
+    Student's t with the full covariance.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 7
     %, auroc 13 %, average_precision 0 %.
@@ -87,8 +88,8 @@ class SPE(LabelEstimator):
         See `LabelEstimator`.
     scope : {"population", "sample"}
     scale : {"logit", "identity"}
-        The scale of the densities: the log odds of the score (clipped at 10⁻⁶), or the score, as for the
-        paper's detectors.
+        The scale on which the densities are defined: the log odds of the score (clipped at 10⁻⁶), or the
+        score itself, as for the paper's detectors.
     families : sequence of str, optional
         Names of `FAMILIES` to compare; by default all.
 
@@ -134,7 +135,7 @@ class SPE(LabelEstimator):
 
     @property
     def families(self) -> tuple[tuple[str, str] | None, ...]:
-        """The most likely families of each model, for the negative and the positive class, or None."""
+        """The most likely families of each model, for negative and positive rows; None without a fit."""
         data, _ = self._done()
         chosen: list[tuple[str, str] | None] = [None] * data.models
         for at, fit in zip(data.model_order, self._fits, strict=True):
@@ -146,7 +147,7 @@ class SPE(LabelEstimator):
     def curve(
         self, kind: Kind = "precision_recall", model: int = 0, level: float = 0.95
     ) -> PerformanceCurve | Unknown:
-        """Return precision against recall, or recall against the false positive rate, with a band.
+        """Return the precision-recall curve or the ROC curve of a model, with a band.
 
         Parameters
         ----------
@@ -158,7 +159,7 @@ class SPE(LabelEstimator):
         Returns
         -------
         PerformanceCurve or Unknown
-            The curve of the positive class, for the population or the sample according to `scope`.
+            The curve for the positive class, of the population or the sample according to `scope`.
 
         Raises
         ------
@@ -173,7 +174,7 @@ class SPE(LabelEstimator):
         return rates if isinstance(rates, Unknown) else banded(kind, rates.on_grid(kind), level)
 
     def equal_error_rate(self, model: int = 0, level: float = 0.95) -> Result:
-        """Return the rate, 0 to 1, at which false positive and false negative rate are equal.
+        """Return the error rate, 0 to 1, at which false positive and false negative rate are equal.
 
         See `curve` for the arguments.
         """
@@ -182,7 +183,7 @@ class SPE(LabelEstimator):
         return rates if isinstance(rates, Unknown) else self._result(rates.equal_error(), model, level)
 
     def precision_at_recall(self, recall: float, model: int = 0, level: float = 0.95) -> Result:
-        """Return the precision at the highest threshold that reaches a recall, above 0 and at most 1.
+        """Return the precision at the highest threshold that reaches this recall, above 0 and at most 1.
 
         See `curve` for the other arguments and the errors.
         """
@@ -196,11 +197,11 @@ class SPE(LabelEstimator):
     def threshold(
         self, precision: float, recall: float, probability: float = 0.9, model: int = 0
     ) -> Threshold | Unknown:
-        """Return the threshold that most probably reaches a precision and a recall.
+        """Return the threshold with the highest probability to reach a precision and a recall.
 
         If several thresholds have the highest probability, the result is the middle one (section 4.4 of the
-        paper). The result is Unknown if the highest probability is below `probability`; the reason states the
-        highest probability.
+        paper). If the highest probability is below `probability`, the result is Unknown, and its reason
+        states the highest probability.
 
         Raises
         ------
@@ -222,9 +223,9 @@ class SPE(LabelEstimator):
         return Threshold(value, float(met[at]), float(middle[0]), float(middle[1]))
 
     def recalibrated(self, scores: ArrayLike, model: int = 0) -> Floats:
-        """Return (m, K) class probabilities of new rows from one model's scores (m, K), as means over draws.
+        """Return (m, K) class probabilities of new rows from one model's scores (m, K), averaged over draws.
 
-        Scores outside the range of the fit are clipped to it.
+        Scores outside the range of the fitted scores are clipped to it.
 
         Raises
         ------
@@ -239,7 +240,7 @@ class SPE(LabelEstimator):
         return fit.predict(checked_scores(table[:, None] if table.ndim == 2 else table, 1, data.classes))
 
     def contradicted(self, model: int = 0) -> bool:
-        """Return whether labels contradict the mixture of a model: see `monitor.stats.rivals.spe.checks`."""
+        """Return whether labels contradict a model's mixture: see `monitor.stats.rivals.spe.checks`."""
         _, fitted = self._done()
         at = self._model(model)
         return fitted.refused is None and Reason.CONTRADICTED in self._fits[at].flags

@@ -1,8 +1,8 @@
-"""The parametric densities that SPE compares for the scores of one class, scaled into (0, 1].
+"""The families of densities that SPE compares for the scores of one class, scaled into (0, 1].
 
-All parameters are real numbers, so that one search covers them: a location (or its logarithm), the logarithm
-of a scale, and for Student's t the logarithm of its degrees of freedom. Truncated densities are renormalised
-above 0. The Gumbel densities have all real numbers as support, as usual: a left-skewed Gumbel density
+All parameters are real numbers without a sign constraint, which simplifies the search: a location (or its
+logarithm), the logarithm of a scale, and for Student's t the logarithm of its degrees of freedom. Truncated
+densities are normalised above 0. The Gumbel densities are not truncated: a left-skewed Gumbel density
 truncated at 0 would be the Gompertz density.
 """
 
@@ -33,7 +33,7 @@ _Density = Callable[[Floats, Floats], Floats]
 
 @dataclass(frozen=True, slots=True)
 class DensityFamily:
-    """A family of densities of scores in (0, 1].
+    """A parametric family of densities of scores in (0, 1].
 
     Parameters
     ----------
@@ -43,14 +43,14 @@ class DensityFamily:
     bounds : tuple of (float, float)
         Bounds of each parameter: location, logarithm of the scale, and so on.
     log_location : bool
-        True if the location is that of the logarithm of the score.
+        Whether the location is that of the score's logarithm.
     log_density : callable
-        Function of parameters (d, p) and scores (n,) that returns (d, n) log densities.
+        Function from parameters (d, p) and scores (n,) to log densities (d, n).
     survival : callable
-        Function of the same arguments that returns the (d, n) shares above each score.
+        Function of the same arguments to the probabilities of a larger score (d, n).
     moments : callable
-        Function of mean and standard deviation of the scores (with `log_location`, of their logarithms) that
-        returns parameters.
+        Function from the mean and standard deviation of the scores (with `log_location`, of their logarithms)
+        to parameters.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class DensityFamily:
     moments: Callable[[float, float], tuple[float, ...]]
 
     def start(self, scores: Floats, weights: Floats) -> Floats:
-        """Return parameters (p,) inside the bounds, from the weighted moments of the (n,) scores."""
+        """Return start values (p,) within the bounds, from the weighted moments of the (n,) scores."""
         values = np.log(scores) if self.log_location else scores
         mean = float(np.average(values, weights=weights))
         spread = float(np.sqrt(np.average((values - mean) ** 2, weights=weights)))
@@ -82,8 +82,8 @@ class DensityFamily:
         The priors follow the paper's example. The location has a normal prior with mean 0.5 and standard
         deviation 0.5 (for the location of a logarithm: log 0.4 and 1). The scale has a Gamma prior with shape
         2 and mean 0.2 (for the scale of a logarithm: 0.4). The logarithm of the degrees of freedom has a
-        normal prior with mean log 8 and standard deviation 0.7. Together the priors weigh as much as a few
-        rows.
+        normal prior with mean log 8 and standard deviation 0.7. Together the priors have as much influence as
+        a few rows.
         """
         centre, spread, rate = (np.log(0.4), 1.0, 5.0) if self.log_location else (0.5, 0.5, 10.0)
         log: Floats = -0.5 * ((parameters[:, 0] - centre) / spread) ** 2

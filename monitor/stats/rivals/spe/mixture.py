@@ -1,8 +1,8 @@
-"""Fits the scores of one class as a mixture of two densities, one for its rows and one for all others.
+"""The fit of a mixture of two densities to scores: one for the rows of a class, one for all others.
 
-Positive rows are those of the class. The fit has three steps: it defines the posterior of the mixture's
-parameters (`Pair.log_posterior`), searches for its maximum, and samples the parameters by importance sampling
-around that maximum. The fit does so for several pairs of families of densities (`fit_mixture`).
+Positive rows are those of the class. The fit maximises the posterior of the mixture's parameters
+(`Pair.log_posterior`), and draws the parameters by importance sampling around that maximum. `fit_mixture`
+does this for several pairs of families of densities.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ class Points:
 
     @classmethod
     def from_scores(cls, scores: Floats, labels: Ints, most: int) -> Points:
-        """Return at most `most` points for each kind of row: unlabelled, negative and positive.
+        """Return at most `most` points each for unlabelled, negative and positive rows.
 
-        A point is the mean of neighbouring scores, and each of a kind represents equally many rows.
+        A point is the mean of neighbouring scores. All points for one kind of row represent equally many
+        rows.
 
         Parameters
         ----------
@@ -89,8 +90,8 @@ class Pair:
     """A mixture (1 − π) p₀(s | θ₀) + π p₁(s | θ₁) of two families of densities over scores s.
 
     π is the share of positive rows, p₀ and p₁ are the densities of negative and positive rows, and θ₀ and θ₁
-    are their parameters. The p parameters of the mixture are log π/(1 − π), θ₀ and θ₁ in turn. The methods
-    accept d sets of them at once, as a (d, p) array.
+    are their parameters. The p parameters of the mixture are log π/(1 − π), followed by θ₀ and θ₁. The
+    methods accept d sets of parameters at once, as a (d, p) array.
 
     Parameters
     ----------
@@ -103,23 +104,23 @@ class Pair:
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
-        """The bounds of every parameter."""
+        """The lower and upper bound of each parameter."""
         return [_ODDS, *self.negative.bounds, *self.positive.bounds]
 
     def parts(self, parameters: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the (d, 1) log odds of the positive class, and the parameters of both densities."""
+        """Return the (d, 1) log odds of the positive class, and the parameters of each density."""
         cut = 1 + len(self.negative.bounds)
         return parameters[:, :1], parameters[:, 1:cut], parameters[:, cut:]
 
     def log_joint(self, parameters: Floats, scores: Floats) -> tuple[Floats, Floats]:
-        """Return the (d, n) logarithms of (1 − π) p₀ and of π p₁."""
+        """Return the (d, n) logarithms of (1 − π) p₀ and of π p₁ at n scores."""
         odds, first, second = self.parts(parameters)
         low = self.negative.log_density(first, scores) - np.logaddexp(0.0, odds)
         high = self.positive.log_density(second, scores) - np.logaddexp(0.0, -odds)
         return low, high
 
     def log_likelihood(self, parameters: Floats, points: Points) -> Floats:
-        """Return the (d,) log-likelihoods, equation (2) of the paper."""
+        """Return the (d,) log-likelihoods of parameters (d, p): equation (2) of the paper."""
         low, high = self.log_joint(parameters, points.scores)
         seen: Floats = (
             np.logaddexp(low, high) * points.unlabelled + low * points.negative + high * points.positive
@@ -127,7 +128,7 @@ class Pair:
         return np.where(np.isfinite(seen), seen, _LOWEST)
 
     def log_posterior(self, parameters: Floats, points: Points) -> Floats:
-        """Return the (d,) log posteriors up to a constant, equation (3) of the paper.
+        """Return the (d,) log posteriors of parameters (d, p), up to a constant: equation (3) of the paper.
 
         π has a flat prior, and the parameters have the priors of the families.
         """
@@ -143,23 +144,24 @@ class Pair:
         return share
 
     def survival(self, parameters: Floats, scores: Floats) -> tuple[Floats, Floats]:
-        """Return the (d, n) shares of the negative and of the positive class above each score."""
+        """Return the (d, n) probabilities of a larger score in the negative and in the positive class."""
         _, first, second = self.parts(parameters)
         return self.negative.survival(first, scores), self.positive.survival(second, scores)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureFit:
-    """The fit of one model's scores for one class: the posterior of the mixture's parameters, as samples.
+    """The mixture fitted to one model's scores for one class: samples of the posterior of its parameters.
 
     Parameters
     ----------
     pair : Pair
         The most likely families.
     samples : tuple of (Pair, (d, p) float64)
-        Equally weighted draws of the posterior; their number is proportional to the pair's probability.
+        Equally weighted draws of the posterior for each pair; their number is proportional to the pair's
+        probability.
     effective : float
-        Effective number of independent draws among the `PROPOSALS` for `pair`.
+        Effective number of independent draws among the `PROPOSALS` draws of importance sampling for `pair`.
     iterations : int
     converged : bool
     """
@@ -175,7 +177,7 @@ class MixtureFit:
         return np.concatenate([pair.chance(parameters, scores) for pair, parameters in self.samples])
 
     def shares(self) -> Floats:
-        """Return the (draws, 1) shares of the positive class."""
+        """Return the (draws, 1) shares π of the positive class."""
         return np.concatenate([scipy.special.expit(parameters[:, :1]) for _, parameters in self.samples])
 
 
@@ -198,25 +200,24 @@ def fit_mixture(
     draws: int,
     seed: Sequence[int],
 ) -> MixtureFit:
-    """Fit all pairs of families, and sample the parameters of the most likely pairs.
+    """Fit all pairs of families, and draw parameters of the most likely pairs.
 
-    First it fits every pair on `COARSE` points, from the best of the starts. Then it fits the most likely
-    pairs on `POINTS` points: the first `KEPT` of them from their maximum and from all starts, the next ones
-    up to `AVERAGED` from their maximum only. The paper treats one pair as certain: with the right pair among
-    the 64, 95 % intervals then cover 65 to 70 %. Here each pair gets a share of the draws by Schwarz's
-    criterion.
+    First, every pair is fitted on `COARSE` points, from the best of the start values. Then the `AVERAGED`
+    most likely pairs are fitted on `POINTS` points, from their maximum; the first `KEPT` of them also from
+    all start values. The paper uses only one pair. The coverage of its 95 % intervals is then 65 to 70 %,
+    even if the right pair is among the 64. Here each pair gets a share of the draws by Schwarz's criterion.
 
     Parameters
     ----------
     scores : (n,) float64
         Scores in (0, 1], not all equal.
     labels : (n,) int64
-        1, 0, or −1 if unknown.
+        1 for the positive class, 0 for the others, −1 if unknown.
     families : sequence of DensityFamily
     guesses : (starts, n) float64
-        Start values of the probability of the positive class.
+        Start values: for each start, the probability that each row is positive.
     draws : int
-        The number of samples of the parameters, over all pairs.
+        The number of draws of parameters, over all pairs.
     seed : sequence of int
     """
     coarse, fine = (Points.from_scores(scores, labels, most) for most in (COARSE, POINTS))
@@ -262,9 +263,9 @@ def _evidence(maximum: _Maximum, points: Points, rows: int) -> float:
 
 
 def allotted(evidence: Floats, draws: int) -> Ints:
-    """Return the number of draws of each pair, in proportion to its weight `exp(evidence)`.
+    """Return the number of draws for each pair, in proportion to its weight `exp(evidence)`.
 
-    The sum of the numbers is exactly `draws`.
+    The numbers add up to exactly `draws`.
     """
     weight = np.exp(evidence - evidence.max())
     reached = np.round(draws * np.cumsum(weight) / weight.sum()).astype(np.int64)
@@ -306,9 +307,10 @@ def importance_sample(
 ) -> tuple[Floats, float]:
     """Return (draws, p) draws of the posterior by importance sampling, and their effective number.
 
-    The proposal is Student's t around the mode with the curvature of the posterior; the second round uses the
-    weighted mean and covariance of the first. The paper's normal proposal with a diagonal covariance has a
-    smaller effective number, because locations and scales are correlated.
+    There are two rounds. The proposal distribution of the first is Student's t around the mode, with the
+    curvature of the posterior; the second uses the weighted mean and covariance of the first round's draws.
+    The paper's normal proposal with a diagonal covariance has a smaller effective number, because locations
+    and scales are correlated.
     """
     centre, covariance = mode, _covariance(pair, mode, points)
     proposals, weight = _weighted(pair, centre, covariance, points, rng)

@@ -1,4 +1,4 @@
-"""The fit of SPE to one model: transformed scores, a mixture for each class, and class probabilities."""
+"""SPE's fit for one model: transformed scores, a mixture for each class, and class probabilities."""
 
 from __future__ import annotations
 
@@ -70,13 +70,12 @@ def _on_line(scores: Floats, odds: bool) -> Floats:
 
 
 class OneModel(PosteriorEstimator):
-    """The part of `SPE` for one model, on sorted rows.
+    """The fit of `SPE` for one model, on sorted rows.
 
     Attributes
     ----------
     mixtures : tuple of MixtureFit
-        One mixture, for the positive class, if there are two classes; else one for each class against the
-        rest.
+        For two classes, one mixture, for the positive class; for more, one for each class against the rest.
     """
 
     tag = "spe"
@@ -93,23 +92,23 @@ class OneModel(PosteriorEstimator):
 
     @property
     def place(self) -> int:
-        """The index of the positive class in `mixtures`."""
+        """The index in `mixtures` of the mixture for the positive class."""
         return 0 if len(self.mixtures) == 1 else self._positive()
 
     def learn(self, data: LabelledScores) -> None:
-        """Fit on checked and sorted rows of one model."""
+        """Fit the mixtures on checked and sorted rows of one model."""
         self._data = data
         self._fitted = self._fit(data)
 
     def unscaled(self, scaled: float) -> float:
-        """Return the model's score of the positive class for a scaled value in (0, 1]."""
+        """Return the model's score of the positive class that corresponds to a scaled value in (0, 1]."""
         return self._lines[self.place].back(scaled)
 
     def rates(self, thresholds: int | None) -> Rates | Unknown:
-        """Return the rates of all draws, from the densities or from labels sampled for the rows.
+        """Return the rates of all draws, from the densities, or from labels drawn for the rows.
 
-        `thresholds` is the largest number of thresholds, at equal counts of rows; None for all scores, or for
-        a fine grid.
+        `thresholds` is the largest number of thresholds, between which lie equal numbers of rows. With None,
+        each score is a threshold, or each point of a fine grid.
         """
         data, fitted = self._done()
         if fitted.refused is not None:
