@@ -63,26 +63,27 @@ class FeatureRates:
 
     @property
     def excess(self) -> float:
-        """The distance in units of its threshold; 0 while nothing is known of the reference."""
+        """The distance divided by its threshold; 0 without data of the reference."""
         return self.drift.distance / self.drift.distance_threshold if self.drift else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureCounts:
-    """The counts of a model's features in its last closed window and in the reference.
+    """The counts of the values of a model's features, in its last closed window and in the reference.
 
-    The distances are computed when they are first read, because most views of the engine are never shown.
+    Rates and distances are computed when they are first read, because most views of the engine are never
+    shown.
 
     Parameters
     ----------
     kinds : mapping of str to {"number", "text"}
-        The features.
+        The names of the features, each with its type.
     rows : int
         The number of the window's rows; 0 before the first window.
     missing : tuple of int
         The number of the window's rows that lack each feature.
     tables : tuple of FeatureTable
-        The bins of each feature with the counts of the reference; empty while nothing is known of it.
+        The bins of each feature with the counts of the reference; empty without data of the reference.
     counts : (F, WIDTH) int64 or None
         The window's counts in these bins; None without `tables`.
     """
@@ -97,7 +98,7 @@ class FeatureCounts:
     def from_tables(
         cls, kinds: Mapping[str, FeatureKind], tables: tuple[FeatureTable, ...], counts: Ints
     ) -> FeatureCounts:
-        """Return the counts of a window, (F, WIDTH) int64, whose rows all count in one bin of each table."""
+        """Return the counts of a window from its (F, WIDTH) numbers of rows in the bins of F tables."""
         return cls(kinds, int(counts[0].sum()), tuple(counts[:, MISSING].tolist()), tables, counts)
 
     @cached_property
@@ -118,9 +119,9 @@ class FeatureCounts:
         }
 
     def bins(self, name: str) -> list[tuple[FeatureBin, int, int]]:
-        """Return the bins of a feature, each with its rows in the reference and in the window.
+        """Return each bin of a feature with its numbers of rows in the reference and in the window.
 
-        There is none while nothing is known of the reference.
+        The list is empty without data of the reference.
         """
         if self.counts is None:
             return []
