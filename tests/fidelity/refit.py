@@ -1,6 +1,6 @@
 """Windows calibrated by `ssme`, compared with windows calibrated on the old reference, after drift.
 
-    python -m tests.fidelity.refit
+    python -m tests.fidelity.refit [--draws 20 21 22 23] [--rows 150000] [--no-flights]
 
 The mean absolute error of the windows' Average Confidence accuracy, in points, that of its means over 20
 windows in a row, and the root mean square error, from two replays of the same records: calibration
@@ -239,8 +239,8 @@ def _few_labels(data: DemoData, draw: int) -> tuple[Path, int]:
     return stream, len(labelled_ids)
 
 
-def table(rows: int = 150_000, no_flights: bool = False) -> Iterator[str]:
-    """Yield all of it, a line at a time; `rows` of the simulated streams."""
+def table(rows: int = 150_000, no_flights: bool = False, draws: tuple[int, ...] = DRAWS) -> Iterator[str]:
+    """Yield all of it, a line at a time; `rows` of the simulated streams, `draws` of the flights' labels."""
     yield "Mean absolute error of the windows' accuracy, in points (python -m tests.fidelity.refit)"
     yield (
         f"labels of {100 * LABELLED:g} % of the rows, windows of {WINDOW}; calibration isotonic on the "
@@ -254,7 +254,7 @@ def table(rows: int = 150_000, no_flights: bool = False) -> Iterator[str]:
     if no_flights:
         return
     with tempfile.TemporaryDirectory() as folder:
-        errors, known = flights(Path(folder))
+        errors, known = flights(Path(folder), draws)
     yield from map(_line, errors)
     parts = "windows {:.2f}, means {:.2f}, windows, RMS {:.2f}".format(*known.errors)
     yield f"{known.name}, the reference put right by its exact errors in the last {TOGETHER} windows: {parts}"
