@@ -27,7 +27,7 @@ from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
 from connectors.formats.files.readers import FileReader, Piped, Plain, Table, open_pipe
 from connectors.formats.files.remote import ANSWER_SECONDS, RemoteFiles, is_address
 from connectors.formats.files.tables import EVERY_COLUMN, TABLE_BYTES, read_csv, read_parquet
-from connectors.formats.wires.choice import columns_of, wire_of
+from connectors.formats.wires.choice import wire_of
 from connectors.stdin import PIPE_NOT_LOOKED_AT
 from monitor.base.errors import BlindsightError, SourceError
 from monitor.base.records import TaskLayout
@@ -220,7 +220,7 @@ class FileSource(Source[Any]):
     @classmethod
     def from_settings(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
         """Return the source of a section, which reads the columns that the section's mapping names."""
-        mapped = columns_of(wire_of(settings))
+        mapped = wire_of(settings).columns
         return cls(
             settings.path,
             follow=settings.follow,
@@ -254,7 +254,7 @@ class FileSource(Source[Any]):
         if settings.follow and why_not_a_file(path):
             return "not there yet; it is waited for"
         try:
-            return cls(path, mapped=columns_of(wire_of(settings)))._first_records(records)
+            return cls(path, mapped=wire_of(settings).columns)._first_records(records)
         except SourceError as error:
             # A sample often serves to write the mapping, so the error names the page about it.
             raise SourceError(f"{error}; see docs/serving/mapping.md") from error
@@ -281,7 +281,7 @@ class FileSource(Source[Any]):
     @classmethod
     def _sample_of_folder(cls, settings: Any, records: int) -> list[Raw]:
         """Return the first rows of the first file."""
-        mapped = columns_of(wire_of(settings))
+        mapped = wire_of(settings).columns
         folder = cls(settings.path, True, mapped=mapped, options=settings.options, complete_seconds=0.0)
         folder.missing_seconds = _SAMPLE_SECONDS * 10
         folder.open({})

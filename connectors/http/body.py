@@ -198,5 +198,5 @@ def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire, name: str |
     """
     if name is not None and isinstance(wire, ObservedWire):
         return [observed_line(name, line) for line in event_lines(headers, body, wire.sources[name])]
-    whole = wire.posted(headers, body)
+    whole = wire.convert_post(headers, body)
     return lines_of(body) if whole is None else [whole]

@@ -129,7 +129,7 @@ class Intake:
         chunk = self._decoder.decode([RawBlock(block, "http", 1, is_labels)])
         kept = lines
         if chunk.ignored:  # these events are counted here and not stored
-            kept = [line for line in lines if not self.wire.passes_over(line)]
+            kept = [line for line in lines if all(outcome is not None for _, outcome in self.wire.read(line))]
             block = b"".join(line + b"\n" for line in kept)
         answers = sum(len(batch) for batch in chunk.batches)
         labels = sum(len(batch) for batch in chunk.labels)

@@ -8,7 +8,7 @@ from typing import Any
 
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.wires.choice import columns_of, wire_for
+from connectors.formats.wires.choice import wire_for
 from connectors.spark.job import BLOCKS, Block, BlockKind, Job, as_arrow, begin_task, packed
 from connectors.splits import read_split
 from monitor.base.source import RawTable
@@ -33,7 +33,7 @@ def blocks_of(job: Job, number: int) -> Iterator[Block]:
     """Yield the blocks of a split: shares and rejects by chunk, then the split's times and facts."""
     split = job.splits[number]
     wire = wire_for(job.config, split.path)
-    source = FileSource(split.path, mapped=columns_of(wire))
+    source = FileSource(split.path, mapped=wire.columns)
     known = layouts(job.config.tasks, numbered=job.config.numbers_rows)
     decoder = Decoder(known, source.name, keep=job.config.keep_of_rejects, wire=wire)
     sharing, facts = StreamPartitioner(), Facts()

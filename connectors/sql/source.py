@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.tables import EVERY_COLUMN, columns_read
 from connectors.formats.messages.wording import listing
-from connectors.formats.wires.choice import columns_of, wire_of
+from connectors.formats.wires.choice import wire_of
 from connectors.sql import progress
 from connectors.sql.database import FetchedRows, Row, SqlDatabase, import_driver
 from connectors.sql.progress import Progress
@@ -99,7 +99,7 @@ class SqlSource(Source[Position]):
         self.name, self._settings = settings.label, settings
         self._database: SqlDatabase | None = None
         self._poll: Poll | None = None
-        self._mapped = columns_of(wire_of(settings))
+        self._mapped = wire_of(settings).columns
         self._next_poll = self._next_count = 0.0
         self._answered = False
         self._forgotten: queue.SimpleQueue[Keys] = queue.SimpleQueue()

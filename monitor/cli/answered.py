@@ -16,7 +16,7 @@ import numpy as np
 from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.names import holds, id_at
-from connectors.formats.wires.choice import columns_of, wire_for
+from connectors.formats.wires.choice import wire_for
 from monitor.agent.forget import count
 from monitor.agent.rebaseline import not_there
 from monitor.base.errors import ConfigError
@@ -234,7 +234,7 @@ def _read(config: Config, files: Sequence[Path]) -> Answered:
 
 
 def _raws(config: Config, path: Path) -> Iterator[Sequence[Raw]]:
-    source = FileSource(path, mapped=columns_of(wire_for(config, str(path))))
+    source = FileSource(path, mapped=wire_for(config, str(path)).columns)
     source.open({})
     try:
         with suppress(EndOfSource):

@@ -97,9 +97,9 @@ def examine_sample(path: str, sample: Path) -> tuple[str, bool]:
     wire = own_wire(posted[0]) if len(posted) == 1 else RECOGNISED
 
     def read(wire: Wire) -> list[Raw]:
-        value = wire.posted(headers, body)
+        value = wire.convert_post(headers, body)
         if value is None:  # a body without headers is read as if it were a message of a topic
-            value = body if headers else wire.message(body, ())
+            value = body if headers else wire.convert_message(body, ())
         return [RawMessages([value], sample.name, [0])]
 
     known = layouts(config.tasks, numbered=True)

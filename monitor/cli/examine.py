@@ -194,8 +194,7 @@ def examine(
     lines += odd
     proposals: tuple[Proposal, ...] = ()
     if (chunk.rejects or left or mistaken) and not odd and not isinstance(wire, KserveWire):
-        own = wire.mapping if isinstance(wire, MappedWire) else None
-        proposals = tuple(_proposals(read or (lambda _: raws), values, layouts, name, chunk, own))
+        proposals = tuple(_proposals(read or (lambda _: raws), values, layouts, name, chunk, wire.mapping))
         if not proposals:
             lines += _odd_elsewhere(values, layouts) or [_NOTHING]
     return Examination(
@@ -303,8 +302,9 @@ def _unread(raws: Sequence[Raw], values: Sequence[Any], wire: Wire, chunk: Chunk
 
 def unread_fields(raws: Sequence[Raw], values: Sequence[Any], wire: Wire) -> list[str]:
     """Return the names of the records' fields, or of a table's columns, that a wire does not read."""
-    if isinstance(wire, MappedWire):
-        read: frozenset[str] = wire.columns
+    mapped = wire.mapping is not None
+    if mapped:
+        read = wire.columns
     elif any(isinstance(raw, RawTable) and wire.reads_rows(raw.columns) for raw in raws) or any(
         formats_of(value) and ONE_IS_OURS.isdisjoint(value) for value in values[:1]
     ):
@@ -313,7 +313,6 @@ def unread_fields(raws: Sequence[Raw], values: Sequence[Any], wire: Wire) -> lis
         read = frozenset(Record.__struct_fields__)
     tables = any(isinstance(raw, RawTable) for raw in raws)
     names = dict.fromkeys(name for value in values for name in value)
-    mapped = isinstance(wire, MappedWire)
     return [name for name in names if name not in read and not (tables and not mapped and is_column(name))]
 
 
@@ -375,7 +374,7 @@ def _encoded(value: object) -> bytes:
 
 def _own_names(line: bytes) -> list[dict[str, Any]]:
     """Return the records in a value of a format with our field names, or [] if it cannot be read."""
-    records = [outcome for _, outcome in RECOGNISED.one(line) if isinstance(outcome, Record)]
+    records = [outcome for _, outcome in RECOGNISED.read(line) if isinstance(outcome, Record)]
     fields = ({name: getattr(each, name) for name in Record.__struct_fields__} for each in records)
     return [{name: value for name, value in each.items() if value is not None} for each in fields]
 
@@ -385,7 +384,7 @@ def _texts(raw: Raw, wire: Wire) -> Iterable[bytes]:
     if isinstance(raw, RawBlock):
         return raw.data.splitlines()
     if isinstance(raw, RawMessages):
-        return raw.values if raw.headers is None else map(wire.message, raw.values, raw.headers)
+        return raw.values if raw.headers is None else map(wire.convert_message, raw.values, raw.headers)
     return ()
 
 

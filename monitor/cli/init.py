@@ -38,7 +38,7 @@ from connectors.formats.messages.proposal import (
     zoned,
 )
 from connectors.formats.messages.wording import nearest
-from connectors.formats.wires.choice import RECOGNISED, columns_of, compiled
+from connectors.formats.wires.choice import RECOGNISED, compiled
 from connectors.formats.wires.wire import Wire
 from monitor.base.errors import ConfigError, SourceError
 from monitor.base.names import FeatureKind
@@ -600,7 +600,7 @@ def _decoded(source: _Source, layout: TaskLayout) -> Iterator[Chunk]:
     wire: Wire = RECOGNISED if source.mapping is None else compiled(source.mapping)
     decoder = Decoder([layout], source.path.name, wire=wire)
     count = 0
-    for raws in _read(source.path, columns_of(wire)):
+    for raws in _read(source.path, wire.columns):
         yield decoder.decode(raws)
         count += sum(map(records_in, raws))
         if count >= MOST_ROWS:

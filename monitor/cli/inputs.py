@@ -8,7 +8,6 @@ from pathlib import Path
 
 from connectors.files import FileSource, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.wires.choice import columns_of
 from connectors.formats.wires.console_dump import is_console_dump, read_console_dump
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.errors import ConfigError
@@ -133,7 +132,7 @@ def open_inputs(
         wire = wire_of(name)
         decoder = Decoder(layouts, name, wire=wire)
         dump = is_console_dump(path)
-        raws = read_console_dump(path, name) if dump else read_file(path, name, columns_of(wire))
+        raws = read_console_dump(path, name) if dump else read_file(path, name, wire.columns)
         readers.append(Reader(raws, decoder, name, whole=not dump))
     return Inputs(readers)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.wires.choice import columns_of, wire_for
+from connectors.formats.wires.choice import wire_for
 from monitor.base.errors import ConfigError, SinkError, SourceError
 from monitor.base.records import Chunk
 from monitor.base.source import EndOfSource, Raw, RawBlock, RawTable
@@ -288,7 +288,7 @@ def _chunks(config: Config, files: Sequence[Path], progress: Progress) -> Iterat
     known = layouts(config.tasks, numbered=config.numbers_rows)
     for path in files:
         wire = wire_for(config, str(path))
-        source = FileSource(path, mapped=columns_of(wire))
+        source = FileSource(path, mapped=wire.columns)
         decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire)
         source.open({})
         try:

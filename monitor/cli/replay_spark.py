@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from connectors.formats.wires.choice import columns_of, wire_for
+from connectors.formats.wires.choice import wire_for
 from monitor.base.errors import ConfigError, SinkError
 from monitor.cli.accounts import accounts_of
 from monitor.cli.replay import (
@@ -92,7 +92,7 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
     settings = ReferenceTrial(config).engine_settings(event_time=True)
     files = files_of(paths)
     for file in files:
-        refuse_types(file, columns_of(wire_for(config, str(file))))
+        refuse_types(file, wire_for(config, str(file)).columns)
     size = where.split_bytes or SPLIT_BYTES
     job = Job(config, settings, tuple(split for file in files for split in splits_of(file, size)))
     out = mounted(out)

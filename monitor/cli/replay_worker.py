@@ -20,7 +20,7 @@ from typing import BinaryIO
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.line_cutter import BLOCK_BYTES
-from connectors.formats.wires.choice import columns_of, wire_for
+from connectors.formats.wires.choice import wire_for
 from connectors.splits import Split, is_plain, read_split
 from monitor.base.collector import tune_collector
 from monitor.base.errors import SinkError, SourceError
@@ -127,7 +127,7 @@ class ReplayWorker:
 def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:
     """Return the source and the decoder of a split."""
     wire = wire_for(config, split.path)
-    source = FileSource(split.path, mapped=columns_of(wire))
+    source = FileSource(split.path, mapped=wire.columns)
     known = layouts(config.tasks, numbered=config.numbers_rows)
     return source, Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire)
 

@@ -181,7 +181,7 @@ class Monitor:
         columns = _read(reference, "reference", places)
         self._refuse(columns, places)
         wire = MappedWire(self._mapping(places, time_zone))
-        tables = tuple(map(wire.table, _tables(self._judged(columns, places), "reference")))
+        tables = tuple(map(wire.map_table, _tables(self._judged(columns, places), "reference")))
         (layout,) = layouts({self.task: draft})
         batch = reference_rows("reference", tables, layout)
         config = self._config(classes, self._sized(len(batch), answers_a_day(batch.time)))

@@ -22,12 +22,10 @@ from connectors.formats.decode.structs import KIND_FIELDS, MAX_LINE_BYTES, Fault
 from connectors.formats.decode.tasks import TaskFinder
 from connectors.formats.decode.times import parse_times
 from connectors.formats.files.table_rows import read_table
-from connectors.formats.messages.hints import MISSING, bare_classes, keys_of, misspelt
+from connectors.formats.messages.hints import MISSING_FIELD, bare_classes, keys_of, misspelt
 from connectors.formats.messages.redaction import SECRET, Keep, keeper
 from connectors.formats.messages.wording import without_values
-from connectors.formats.wires.mapped import MappedWire
-from connectors.formats.wires.observed import ObservedWire
-from connectors.formats.wires.wire import PLAIN, FormatWire, TaskAwareWire, Wire
+from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.records import Chunk, Ints, Reject, RejectReason, SampleIds, TaskLayout
 from monitor.base.registry import TASK_KINDS, load
 from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosition, RawSkipped, RawTable
@@ -104,7 +102,7 @@ class Decoder:
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
         self._keep = keeper(keep, secret)
-        self._wire = wire.for_tasks(self.layouts) if isinstance(wire, TaskAwareWire) else wire
+        self._wire = wire.for_tasks(self.layouts)
 
     def decode(self, raws: Sequence[Raw]) -> Chunk:
         """Decode the raw input of one read.
@@ -172,12 +170,11 @@ class Decoder:
 
     def _rows_left(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> dict[str, int]:
         """Return the number of rows that the mapping skipped, by the path of the one row that it reads."""
-        if not isinstance(self._wire, MappedWire | ObservedWire) or not self._wire.one_row:
+        if not self._wire.one_row:
             return {}
         records = (record for reading in readings for record in reading.records)
         left = sum(record.left for record in records if isinstance(record, OneOfRows))
-        if isinstance(self._wire, MappedWire):
-            left += sum(self._wire.rows_left(raw) for raw in raws if isinstance(raw, RawTable))
+        left += sum(self._wire.rows_left(raw) for raw in raws if isinstance(raw, RawTable))
         return {self._wire.one_row: left} if left else {}
 
     def _columns(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> Columns:
@@ -186,22 +183,26 @@ class Decoder:
         return Columns(records, self._ignored, self._wire.reads_labels, sent, self._no_label)
 
     def _read(self, raw: Raw) -> Reading:
-        if isinstance(raw, RawBlock):
-            return read_block(raw, self.max_line_bytes, self._wire)
-        if isinstance(raw, RawMessages):
-            return read_messages(raw, self.max_line_bytes, self._wire)
-        if isinstance(raw, RawSkipped):
-            return _unread(raw, *too_large(raw.size, self.max_line_bytes))
-        if isinstance(raw, RawDamaged):
-            return _unread(raw, RejectReason.MALFORMED, f"$: {raw.why}")
-        if isinstance(raw, RawPosition):
-            return Reading([], np.zeros(0, dtype=np.int64), lambda _: b"", [])
+        match raw:
+            case RawBlock():
+                return read_block(raw, self.max_line_bytes, self._wire)
+            case RawMessages():
+                return read_messages(raw, self.max_line_bytes, self._wire)
+            case RawTable():
+                return self._read_table(raw)
+            case RawSkipped():
+                return _unread(raw, *too_large(raw.size, self.max_line_bytes))
+            case RawDamaged():
+                return _unread(raw, RejectReason.MALFORMED, f"$: {raw.why}")
+            case RawPosition():
+                return Reading([], np.zeros(0, dtype=np.int64), lambda _: b"", [])
+
+    def _read_table(self, raw: RawTable) -> Reading:
         if self._wire.reads_rows(raw.columns):
             return read_rows(raw, self.max_line_bytes, self._wire)
-        if isinstance(self._wire, MappedWire):
-            table, passed_over = self._wire.table(raw), self._wire.passed_over(raw)
-            return read_table(table, passed_over, self._wire.mapping.model is not None)
-        return read_table(raw)
+        mapping = self._wire.mapping
+        names_models = mapping is None or mapping.model is not None
+        return read_table(self._wire.map_table(raw), self._wire.excluded_rows(raw), names_models)
 
     def _hint_of(
         self, raws: Sequence[Raw], readings: Sequence[Reading]
@@ -212,17 +213,14 @@ class Decoder:
 
         def hint(record: int, data: bytes, fault: Fault, task: str) -> str:
             raw = raws[bisect_right(ends, record)]
-            if isinstance(self._wire, MappedWire):
-                reason, message = fault
-                lacks_field = reason in MISSING and not isinstance(raw, RawTable)
-                return self._wire.missing(message, data) if lacks_field else self._wire.note(message)
-            if isinstance(self._wire, FormatWire) and (clause := self._wire.missing(fault, data)):
+            columns = raw.columns if isinstance(raw, RawTable) else None
+            by_column = columns is not None and not self._wire.reads_rows(columns)
+            clause = self._wire.hint(fault, None if by_column else data)
+            if clause or self._wire.mapping is not None or fault[0] not in MISSING_FIELD:
                 return clause
-            if fault[0] not in MISSING:
-                return ""
-            if not isinstance(raw, RawTable):
+            if columns is None:
                 return misspelt(keys_of(data))
-            return bare_classes(raw.columns, classes.get(task, ())) or misspelt(raw.columns)
+            return bare_classes(columns, classes.get(task, ())) or misspelt(columns)
 
         return hint
 

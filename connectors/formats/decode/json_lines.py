@@ -16,7 +16,7 @@ import numpy as np
 from connectors.formats.decode.reread import lenient_elements
 from connectors.formats.decode.structs import BoundedRejects, Fault, Reading, Record
 from connectors.formats.files.table_json import json_rows
-from connectors.formats.wires.wire import ERRORS, PLAIN, ByShape, Mixed, Outcome, Wire
+from connectors.formats.wires.wire import ERRORS, PLAIN, Mixed, Outcome, Wire
 from monitor.base.records import Ints, Reject, RejectReason
 from monitor.base.source import RawBlock, RawMessages, RawTable
 
@@ -51,7 +51,7 @@ def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Read
     positions = starts + (block.start + skipped)
     known: Mixed | None = None
     if _one_object_a_line(view, starts, ends, max_line_bytes):
-        records = wire.lines(data)
+        records = wire.read_lines(data)
         if records is not None and len(records) == len(starts):
             if not isinstance(records, Mixed):
                 return Reading(records, positions, lambda i: data[starts[i] : ends[i]].strip(_SPACE), [])
@@ -66,11 +66,12 @@ def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> 
     An empty message (Kafka's tombstone) holds no record.
     """
     positions = np.array(raw.offsets, dtype=np.int64)
-    if raw.headers is None or isinstance(wire, ByShape):
+    if raw.headers is None or not wire.lines_need_headers:
         values = [value.strip(_SPACE) for value in raw.values]
         if (reading := _at_once(values, positions, max_line_bytes, wire)) is not None:
             return reading
-    values = [value.strip(_SPACE) for value in map(wire.message, raw.values, raw.headers or repeat(()))]
+    converted = map(wire.convert_message, raw.values, raw.headers or repeat(()))
+    values = [value.strip(_SPACE) for value in converted]
     if raw.headers is not None and (reading := _at_once(values, positions, max_line_bytes, wire)) is not None:
         return reading
     return _collect(values, positions, raw.partition, max_line_bytes, wire, _from_message)
@@ -128,7 +129,7 @@ def _try_pieces(pieces: Sequence[bytes], wire: Wire) -> list[Record] | Mixed | N
     cuts = np.flatnonzero(view == _NEWLINE)  # counting "}\n{" in the bytes takes several times as long
     if len(cuts) != len(pieces) - 1 or not ((view[cuts - 1] == _CLOSE) & (view[cuts + 1] == _OPEN)).all():
         return None
-    records = wire.lines(joined)
+    records = wire.read_lines(joined)
     return records if records is not None and len(records) == len(pieces) else None
 
 
@@ -196,7 +197,7 @@ def _outcomes(
 def _from_line(line: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
     if len(line) > max_line_bytes:
         return [(line, too_large(len(line), max_line_bytes))]
-    return wire.one(line)
+    return wire.read(line)
 
 
 def _from_message(value: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
@@ -210,11 +211,25 @@ def _from_message(value: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome
         return _from_line(value, max_line_bytes, wire)
     if not value.startswith(b"["):
         return _from_line(value, max_line_bytes, wire)
+    return _from_array(value, max_line_bytes, wire)
+
+
+def _from_array(value: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
+    """Return the outcomes of the elements of an array, which are read at once as lines if possible."""
     elements = [bytes(element) for element in _ELEMENTS.decode(value)]
-    records = wire.array(value)
-    if records is None:
-        return [outcome for element in elements for outcome in _from_line(element, max_line_bytes, wire)]
-    return list(zip(elements, records, strict=True))
+    records: list[Record] | Mixed | None = None
+    if len(value) <= max_line_bytes or max(map(len, elements), default=0) <= max_line_bytes:
+        # In valid JSON a newline occurs only between tokens, where a space is equivalent.
+        lines = [each.replace(b"\n", b" ") for each in elements] if b"\n" in value else elements
+        records = wire.read_lines(b"\n".join(lines))
+    if records is None or len(records) != len(elements):
+        records = Mixed([None] * len(elements))
+    if not isinstance(records, Mixed):
+        return list(zip(elements, records, strict=True))
+    outcomes: list[Outcome] = []
+    for element, record in zip(elements, records, strict=True):
+        outcomes += _from_line(element, max_line_bytes, wire) if record is None else [(element, record)]
+    return outcomes
 
 
 def _is_one_value(value: bytes) -> bool:

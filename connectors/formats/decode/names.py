@@ -510,7 +510,7 @@ def holds(raw: Raw, position: int) -> bool:
 def _read(raw: Raw, position: int, wire: Wire) -> Iterator[str]:
     """Yield the ids of the records in the line at a position."""
     if isinstance(raw, RawBlock):
-        for _, outcome in wire.one(_line(raw, position)):
+        for _, outcome in wire.read(_line(raw, position)):
             if isinstance(outcome, Record) and outcome.id is not None:
                 yield str(outcome.id)
 

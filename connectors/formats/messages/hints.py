@@ -12,7 +12,7 @@ from connectors.formats.messages.wording import as_json, listing, nearest
 from monitor.base.records import RejectReason
 from monitor.base.source import Raw, RawBlock, RawTable
 
-MISSING = frozenset(
+MISSING_FIELD = frozenset(
     {
         RejectReason.NO_SCORES,
         RejectReason.NO_LABEL,

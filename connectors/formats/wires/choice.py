@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from pathlib import PurePath
-from typing import Protocol
 
 from connectors.formats.wires.observed import ObservedWire
 from connectors.formats.wires.recognised import RecognisedWire
@@ -13,6 +12,7 @@ from monitor.base.registry import FORMATS, load
 from monitor.config.http import HttpSourceConfig
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import Config
+from monitor.config.sources import SourceSection
 
 _MAPPED = "connectors.formats.wires.mapped:MappedWire"
 
@@ -21,21 +21,12 @@ RECOGNISED = RecognisedWire()
 """The wire of a source without a mapping."""
 
 
-class HasWire(Protocol):
-    """The interface of a section of the configuration whose `mapping` describes a format of records."""
-
-    @property
-    def mapping(self) -> FieldMapping | None:
-        """The mapping of the records; None if there is no mapping."""
-        ...
-
-
-def own_wire(settings: HasWire) -> Wire:
+def own_wire(settings: SourceSection) -> Wire:
     """Return the wire of a source's own mapping, or `RECOGNISED` without a mapping."""
     return RECOGNISED if settings.mapping is None else compiled(settings.mapping)
 
 
-def wire_of(settings: HasWire) -> Wire:
+def wire_of(settings: SourceSection) -> Wire:
     """Return the wire of a source, which is the reader of its records' format.
 
     The wire of an `http` source also reads posts to `/v1/observe/<name>`.
@@ -74,9 +65,3 @@ def wire_for(config: Config, name: str) -> Wire:
             return wire_of(source)
     kinds = [source.mapping for source in config.sources]
     return wire_of(config.sources[0]) if kinds and kinds.count(kinds[0]) == len(kinds) else RECOGNISED
-
-
-def columns_of(wire: Wire) -> frozenset[str]:
-    """Return the columns of a table that the mapping of a wire reads; an empty set without a mapping."""
-    columns: frozenset[str] = getattr(wire, "columns", frozenset())
-    return columns

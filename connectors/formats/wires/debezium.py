@@ -7,7 +7,7 @@ is JSON text.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -15,9 +15,8 @@ from connectors.formats.decode.structs import Fault, Record
 from connectors.formats.messages.explain import explain_text
 from connectors.formats.wires.cloudevents import is_json
 from connectors.formats.wires.mapped import MappedWire
-from connectors.formats.wires.marks import formats_of_table
 from connectors.formats.wires.responses import constants_of
-from connectors.formats.wires.wire import ERRORS, Mixed, Outcome, Wire, WithoutHeaders
+from connectors.formats.wires.wire import ERRORS, Mixed, Outcome, Wire
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.config.mapping import FieldMapping
 
@@ -35,7 +34,7 @@ class _Envelope(msgspec.Struct, gc=False):
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
-class DebeziumWire(WithoutHeaders):
+class DebeziumWire(Wire):
     """A reader of Debezium's change events, whose record is the row after the change.
 
     Deletes and truncations hold no record.
@@ -50,33 +49,26 @@ class DebeziumWire(WithoutHeaders):
     --------
     >>> wire = DebeziumWire(FieldMapping(format="debezium"))
     >>> row = b'{"id": 81, "label": "toxic"}'
-    >>> wire.one(b'{"before": null, "after": ' + row + b', "op": "c"}')[0][1].label
+    >>> wire.read(b'{"before": null, "after": ' + row + b', "op": "c"}')[0][1].label
     'toxic'
-    >>> wire.one(b'{"before": ' + row + b', "after": null, "op": "d"}')[0][1] is None
+    >>> wire.read(b'{"before": ' + row + b', "after": null, "op": "d"}')[0][1] is None
     True
     """
 
     def __init__(self, mapping: FieldMapping, inner: Wire | None = None) -> None:
         self._mapping = mapping
         self._constants = {} if mapping.paths else constants_of(mapping)
-        self._inner = inner or (MappedWire(mapping) if mapping.paths else _recognised(()))
-
-    @property
-    def reads_labels(self) -> bool:
-        """True if a row may be a label."""
-        return self._inner.reads_labels
+        self._inner = inner or (MappedWire(mapping) if mapping.paths else _recognised())
+        self.reads_labels = self._inner.reads_labels
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> DebeziumWire:
         """Return a wire of the same kind that knows these tasks."""
-        inner = (
-            self._inner.for_tasks(layouts) if isinstance(self._inner, MappedWire) else _recognised(layouts)
-        )
-        return DebeziumWire(self._mapping, inner)
+        return DebeziumWire(self._mapping, self._inner.for_tasks(layouts))
 
-    def lines(self, data: bytes) -> list[Record] | Mixed | None:
+    def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
         """Return the row of each line, or None if not all lines can be decoded at once.
 
-        The entry of a line is None if it holds no row, or if `one` has to read it.
+        The entry of a line is None if it holds no row, or if `read` has to read it.
         """
         try:
             envelopes = [_opened(each) for each in _ENVELOPE.decode_lines(data)]
@@ -84,7 +76,7 @@ class DebeziumWire(WithoutHeaders):
             return None
         rows = [bytes(each.after) if each.op in _WITH_A_ROW else b"" for each in envelopes]
         places = [i for i, row in enumerate(rows) if row.startswith(b"{") and b"\n" not in row]
-        records = self._inner.lines(b"\n".join(rows[i] for i in places))
+        records = self._inner.read_lines(b"\n".join(rows[i] for i in places))
         if records is None or len(records) != len(places):
             return None
         mixed = Mixed([None] * len(rows))
@@ -92,22 +84,7 @@ class DebeziumWire(WithoutHeaders):
             mixed[i] = None if record is None else self._completed(record)
         return mixed
 
-    def array(self, data: bytes) -> list[Record] | None:
-        """Return None: `one` reads each element."""
-        return None
-
-    def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether a table with these columns is in a known format, whose rows `one` reads as JSON."""
-        return bool(formats_of_table(names))
-
-    def passes_over(self, line: bytes) -> bool:
-        """Return whether a line is a change without a row, such as a delete."""
-        try:
-            return _opened(_ENVELOPE.decode(line)).op in _WITHOUT
-        except ERRORS:
-            return False
-
-    def one(self, data: bytes) -> list[Outcome]:
+    def read(self, data: bytes) -> list[Outcome]:
         """Read the row after a change, and return its outcomes.
 
         A change without a row gives the outcome None.
@@ -118,24 +95,25 @@ class DebeziumWire(WithoutHeaders):
             return [(data, explain_text(data, error))]
         if envelope.op is None:  # a record of Kafka Connect, whose converter adds the schema
             row = bytes(envelope.payload)
-            return [(data, outcome) for _, outcome in self._inner.one(row or data)]
+            return [(data, outcome) for _, outcome in self._inner.read(row or data)]
         if envelope.op in _WITHOUT:
             return [(data, None)]
         row = bytes(envelope.after)
         if envelope.op not in _WITH_A_ROW or row in (b"", b"null"):
             message = "$.after: expected the row after a change of op c, r or u; let the connector write it"
             return [(data, (RejectReason.WRONG_TYPE, message))]
-        outcomes = [outcome for _, outcome in self._inner.one(_unpacked(row))]
+        outcomes = [outcome for _, outcome in self._inner.read(_unpacked(row))]
         return [(data, self._completed(each) if isinstance(each, Record) else each) for each in outcomes]
 
-    def missing(self, fault: Fault, data: bytes) -> str:
+    def hint(self, fault: Fault, data: bytes | None) -> str:
         """Return a clause that names the path at which the mapping finds no value in a row, or ""."""
         if not isinstance(self._inner, MappedWire):
             return ""
         try:
-            return self._inner.missing(fault[1], bytes(_opened(_ENVELOPE.decode(data)).after))
+            row = b"" if data is None else bytes(_opened(_ENVELOPE.decode(data)).after)
         except ERRORS:
             return ""
+        return self._inner.missing(fault[1], row)
 
     def _completed(self, record: Record) -> Record:
         for name, value in self._constants.items():
@@ -144,11 +122,11 @@ class DebeziumWire(WithoutHeaders):
         return record
 
 
-def _recognised(layouts: Sequence[TaskLayout]) -> Wire:
+def _recognised() -> Wire:
     # Imported here, because RecognisedWire loads the wires of all formats, this one included.
     from connectors.formats.wires.recognised import RecognisedWire
 
-    return RecognisedWire(layouts, inner=True)
+    return RecognisedWire(inner=True)
 
 
 def _opened(envelope: _Envelope) -> _Envelope:

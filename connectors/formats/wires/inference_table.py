@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from connectors.formats.decode.structs import Fault, Record
-from connectors.formats.wires.responses import row_records, row_scores
-from connectors.formats.wires.wire import OneByOne, WithoutHeaders
+from connectors.formats.wires.responses import ResponseWire, row_records, row_scores
 from monitor.base.records import RejectReason
 
 _FINE = 200.0
@@ -22,7 +21,7 @@ _NO_OFFSET = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?")
 _LAST = 1e17  # milliseconds; later times become this one, because huge integers cannot be divided
 
 
-class InferenceTableWire(OneByOne, WithoutHeaders):
+class InferenceTableWire(ResponseWire):
     """A reader of logged responses in inference tables, with an answer for each row of a response.
 
     The id of an answer is the `client_request_id`, which the client chose, or else the
@@ -41,7 +40,7 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
     >>> wire = InferenceTableWire(FieldMapping(format="inference_table"))
     >>> row = {"databricks_request_id": "d", "response": '{"predictions": [[0.25, 0.75]]}'}
     >>> row["request_metadata"] = {"model_name": "erm", "model_version": "3"}
-    >>> [(record.id, record.model, record.scores) for _, record in wire.one(json.dumps(row).encode())]
+    >>> [(record.id, record.model, record.scores) for _, record in wire.read(json.dumps(row).encode())]
     [('d:0', 'erm', [0.25, 0.75])]
     """
 
@@ -52,7 +51,7 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
         failed = _number(value.get("status_code")) not in (None, _FINE)
         return [None] if failed else self._rows(value)
 
-    def missing(self, fault: Fault, data: bytes) -> str:
+    def hint(self, fault: Fault, data: bytes | None) -> str:
         """Return a clause about a missing model, which some tables do not name, or "" for another fault."""
         if fault[0] is not RejectReason.NO_MODEL:
             return ""

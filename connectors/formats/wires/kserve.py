@@ -17,9 +17,9 @@ import msgspec
 from connectors.formats.decode.structs import Fault, Record
 from connectors.formats.messages.wording import shown
 from connectors.formats.wires.cloudevents import Headers, event, http_attributes, is_json, kafka_attributes
-from connectors.formats.wires.responses import row_records, row_scores
+from connectors.formats.wires.responses import ResponseWire, row_records, row_scores
 from connectors.formats.wires.tensors import read_body
-from connectors.formats.wires.wire import ERRORS, OneByOne, Outcome
+from connectors.formats.wires.wire import ERRORS, Outcome
 from monitor.base.records import RejectReason
 from monitor.config.mapping import FieldMapping
 
@@ -67,7 +67,7 @@ def passed_over(data: bytes) -> bool:
     return head.specversion is not None and head.type is not None and head.type not in RESPONSES
 
 
-class KserveWire(OneByOne):
+class KserveWire(ResponseWire):
     """A reader of the events of KServe's and Seldon's loggers, with an answer for each row of a response.
 
     The id of an answer is the id of the event (Seldon: of the request), followed by a colon and the row
@@ -88,7 +88,7 @@ class KserveWire(OneByOne):
     --------
     >>> wire = KserveWire(FieldMapping(format="kserve"))
     >>> event = {"specversion": "1.0", "type": RESPONSE, "id": "e", "inferenceservicename": "erm"}
-    >>> outcomes = wire.one(msgspec.json.encode(event | {"data": {"predictions": [[0.1, 0.9], [0.8, 0.2]]}}))
+    >>> outcomes = wire.read(msgspec.json.encode(event | {"data": {"predictions": [[0.1, 0.9], [0.8, 0.2]]}}))
     >>> [(record.id, record.model, record.scores) for _, record in outcomes]
     [('e:0', 'erm', [0.1, 0.9]), ('e:1', 'erm', [0.8, 0.2])]
     """
@@ -97,9 +97,9 @@ class KserveWire(OneByOne):
         super().__init__(mapping)
         self._by_body = mapping.id == "body"
 
-    def _read(self, data: bytes) -> list[Outcome]:
+    def read(self, data: bytes) -> list[Outcome]:
         """Return an outcome for each row of a response, None for another event."""
-        return [(data, None)] if passed_over(data) else super()._read(data)
+        return [(data, None)] if passed_over(data) else super().read(data)
 
     def _rows_of(self, value: Mapping[str, Any]) -> Sequence[Record | Fault | None] | None:
         """Return an outcome for each row of a response."""
@@ -136,8 +136,8 @@ class KserveWire(OneByOne):
             )
         return ""
 
-    def message(self, value: bytes, headers: Headers) -> bytes:
-        """Return a Kafka message as one JSON value, which `one` can read.
+    def convert_message(self, value: bytes, headers: Headers) -> bytes:
+        """Return a Kafka message as one JSON value, which `read` can read.
 
         The headers of a message in binary mode hold the event's attributes, which are added to the value.
         Binary tensors and protobuf are converted. All other messages are returned unchanged.
@@ -152,7 +152,7 @@ class KserveWire(OneByOne):
         attributes = kafka_attributes(headers)
         return _line(attributes, value) if attributes else _unpacked(value)
 
-    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+    def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
         """Return the body of an HTTP request as one line of JSON, or None if the body is JSON already.
 
         The body is converted if it is an event in binary mode, with its attributes in the headers, or a
@@ -169,17 +169,13 @@ class KserveWire(OneByOne):
             return _line(attributes, body)
         return _unpacked(body).replace(b"\n", b" ") if TENSORS_HEADER in headers else None
 
-    def passes_over(self, line: bytes) -> bool:
-        """Return whether a line is an event without answers."""
-        return passed_over(line)
-
-    def missing(self, fault: Fault, data: bytes) -> str:
+    def hint(self, fault: Fault, data: bytes | None) -> str:
         """Return a clause about the part of an event that names the model, or "" for another fault.
 
         Examples
         --------
         >>> fault = (RejectReason.NO_MODEL, "$.model: missing")
-        >>> KserveWire(FieldMapping(format="kserve")).missing(fault, b"{}")
+        >>> KserveWire(FieldMapping(format="kserve")).hint(fault, b"{}")
         '; an event gives it as inferenceservicename: let it, or name it in mapping.constants.model'
         """
         if fault[0] is not RejectReason.NO_MODEL:

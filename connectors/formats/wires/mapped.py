@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 from itertools import repeat, takewhile
 from operator import attrgetter, itemgetter
-from typing import Any, get_type_hints
+from typing import Any, Self, get_type_hints
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -23,11 +23,11 @@ from connectors.formats.decode.reread import lenient_value, record_of, whole_num
 from connectors.formats.decode.structs import MAX_ID, Fault, OneOfRows, Record
 from connectors.formats.files.table_rows import plain_cell
 from connectors.formats.messages.explain import explain_text, explain_value, float_of
-from connectors.formats.messages.hints import MOST_NAMES
+from connectors.formats.messages.hints import MISSING_FIELD, MOST_NAMES
 from connectors.formats.messages.wording import listing, nearest
 from connectors.formats.wires.beside import with_fields
 from connectors.formats.wires.cloudevents import Headers, event, http_attributes, kafka_attributes
-from connectors.formats.wires.wire import ERRORS, Mixed, Outcome
+from connectors.formats.wires.wire import ERRORS, Mixed, Outcome, Wire
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.base.source import RawTable
 from monitor.config.mapping import (
@@ -138,19 +138,19 @@ def _inside(value: Any, path: FieldPath) -> object:
     return value
 
 
-class MappedWire:
+class MappedWire(Wire):
     """A reader of records whose fields are at the paths of a mapping.
 
     Examples
     --------
     >>> wire = MappedWire(FieldMapping(id="req.uuid", model="m", scores="out.probs"))
-    >>> records = wire.lines(b'{"req": {"uuid": "a"}, "m": "erm", "out": {"probs": [0.25, 0.75]}}')
+    >>> records = wire.read_lines(b'{"req": {"uuid": "a"}, "m": "erm", "out": {"probs": [0.25, 0.75]}}')
     >>> records[0].id, records[0].model, records[0].scores
     ('a', 'erm', [0.25, 0.75])
     """
 
     def __init__(self, mapping: FieldMapping) -> None:
-        self.mapping = mapping
+        self.mapping: FieldMapping = mapping
         self._events = mapping.format == "cloudevents"
         self._beside = frozenset(map(parse_field_path, mapping.beside.values()))
         self.paths: Mapping[str, FieldPath] = {
@@ -164,7 +164,11 @@ class MappedWire:
         self._time_of = time_reader(mapping)
         self._id_of = id_reader(mapping)
         self._classes = mapping.label_values
-        self._way, self._rows = _rows_of(self.paths)
+        way, self._rows = _rows_of(self.paths)
+        self.one_row = _written(way) if self._rows else ""
+        self.reads_labels = not _LABELS.isdisjoint(self.paths)
+        whole = (*mapping.paths.values(), *mapping.where)
+        self.columns = frozenset(whole) | {str(path[0]) for path in self.paths.values()}
         # A renamed Record has each name once, and no nested fields.
         apart = len(set(self.paths.values())) == len(self.paths)
         flat = apart and all(len(path) == 1 and name in _FIELDS for name, path in self.paths.items())
@@ -177,19 +181,8 @@ class MappedWire:
         except _UntypedError:
             shape = None
         self._decoder = None if shape is None else msgspec.json.Decoder(shape)
-        self._array = None if shape is None else msgspec.json.Decoder(list[shape])  # type: ignore[valid-type]
 
-    @property
-    def one_row(self) -> str:
-        """The path that reads one row of an array that may hold several rows, or "" if all rows are read."""
-        return _written(self._way) if self._rows else ""
-
-    @property
-    def reads_labels(self) -> bool:
-        """True if the mapping has a path for labels."""
-        return not _LABELS.isdisjoint(self.paths)
-
-    def for_tasks(self, layouts: Sequence[TaskLayout]) -> MappedWire:
+    def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
         """Return a wire that reads the scores of these tasks as fast as possible.
 
         If all tasks have the same classes and every class has a path, the wire reads the scores as tuples,
@@ -203,7 +196,7 @@ class MappedWire:
         (wire._order,) = orders
         return wire
 
-    def lines(self, data: bytes) -> list[Record] | Mixed | None:
+    def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
         """Return the record of each line, None for a record that `where` excludes.
 
         Return None instead of a list if not all lines can be decoded at once.
@@ -215,27 +208,11 @@ class MappedWire:
         except ERRORS:
             return None
 
-    def array(self, data: bytes) -> list[Record] | None:
-        """Return the record of each element of an array, or None if `one` has to read an element."""
-        if self._array is None:
-            return None
-        try:
-            records = self._records(self._array.decode(data))
-        except ERRORS:
-            return None
-        return None if isinstance(records, Mixed) else records
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The names of columns that the mapping reads from a table."""
-        whole = (*self.mapping.paths.values(), *self.mapping.where)
-        return frozenset(whole) | {str(path[0]) for path in self.paths.values()}
-
     def reads_rows(self, names: Collection[str]) -> bool:
         """Return False: tables are read by column."""
         return False
 
-    def message(self, value: bytes, headers: Headers) -> bytes:
+    def convert_message(self, value: bytes, headers: Headers) -> bytes:
         """Return a Kafka message with the fields that the mapping reads from its key, time and headers.
 
         With `format: cloudevents`, an event in binary mode becomes structured JSON first.
@@ -244,16 +221,12 @@ class MappedWire:
         value = event(attributes, value) if attributes else value
         return with_fields(value, headers, self._beside) if self._beside else value
 
-    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+    def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
         """Return an event in binary mode as JSON, or None for another post or format than `cloudevents`."""
         attributes = http_attributes(headers) if self._events else {}
         return event(attributes, body) if attributes else None
 
-    def passes_over(self, line: bytes) -> bool:
-        """Return whether `where` excludes the record in a line."""
-        return bool(self._where) and self.one(line)[0][1] is None
-
-    def one(self, data: bytes) -> list[Outcome]:
+    def read(self, data: bytes) -> list[Outcome]:
         """Read one value as a record, and return its outcome: None if `where` excludes the record."""
         try:
             if self._decoder is None:
@@ -286,6 +259,13 @@ class MappedWire:
             else:
                 values[name] = each
         return values
+
+    def hint(self, fault: Fault, data: bytes | None) -> str:
+        """Return a clause about the path at which the mapping reads the field of a fault, or ""."""
+        reason, message = fault
+        if data is None or reason not in MISSING_FIELD:
+            return self.note(message)
+        return self.missing(message, data)
 
     def note(self, message: str) -> str:
         """Return a clause that says where the mapping reads the field that a message names, or "".
@@ -326,7 +306,7 @@ class MappedWire:
                 return f"; the mapping reads {field} at {self.mapping.paths[field]}, but {clause}"
         return self.note(message)
 
-    def table(self, raw: RawTable) -> RawTable:
+    def map_table(self, raw: RawTable) -> RawTable:
         """Return a table with our columns, made from the columns that the mapping names.
 
         A path is the name of a column, or a path into the cells of a column.
@@ -345,7 +325,7 @@ class MappedWire:
         # A table without a mapped column keeps its number of rows.
         return RawTable(columns or {_UNMAPPED: [None] * rows}, raw.partition, raw.start, raw.broken)
 
-    def passed_over(self, raw: RawTable) -> frozenset[int]:
+    def excluded_rows(self, raw: RawTable) -> frozenset[int]:
         """Return the indices of the rows of a table that `where` excludes."""
         rows: set[int] = set()
         for written in self.mapping.where:

@@ -11,11 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from connectors.formats.decode.structs import Fault, Record
-from connectors.formats.messages.hints import MISSING
 from connectors.formats.messages.wording import listing, nearest, shown
 from connectors.formats.wires.cloudevents import Headers, is_json
-from connectors.formats.wires.mapped import MappedWire
-from connectors.formats.wires.wire import ERRORS, ByShape, FormatWire, Mixed, Outcome, TaskAwareWire, Wire
+from connectors.formats.wires.wire import ERRORS, Mixed, Outcome, Wire
 from monitor.base.records import RejectReason, TaskLayout
 
 _BEGIN = b'{"$observe":'
@@ -42,7 +40,7 @@ def observed_line(name: str, line: bytes) -> bytes:
     )
 
 
-class ObservedWire(ByShape):
+class ObservedWire(Wire):
     """A reader of lines that name their source. It reads each line by the reader (wire) of that source.
 
     Parameters
@@ -54,89 +52,76 @@ class ObservedWire(ByShape):
 
     Examples
     --------
+    >>> from connectors.formats.wires.mapped import MappedWire
     >>> from connectors.formats.wires.wire import PLAIN
     >>> from monitor.config.mapping import FieldMapping
     >>> wire = ObservedWire(PLAIN, {"scorer": MappedWire(FieldMapping(id="uuid", scores="p"))})
-    >>> wire.one(observed_line("scorer", b'{"uuid": "a", "p": [0.25, 0.75]}'))[0][1].scores
+    >>> wire.read(observed_line("scorer", b'{"uuid": "a", "p": [0.25, 0.75]}'))[0][1].scores
     [0.25, 0.75]
     """
 
-    reads_labels = True
+    lines_need_headers = False
 
     def __init__(self, base: Wire, sources: Mapping[str, Wire]) -> None:
         self.base, self.sources = base, sources
+        self.one_row = next((wire.one_row for wire in (base, *sources.values()) if wire.one_row), "")
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> ObservedWire:
         """Return a wire of the same kind that knows these tasks."""
-        sources = {name: _for_tasks(wire, layouts) for name, wire in self.sources.items()}
-        return ObservedWire(_for_tasks(self.base, layouts), sources)
+        sources = {name: wire.for_tasks(layouts) for name, wire in self.sources.items()}
+        return ObservedWire(self.base.for_tasks(layouts), sources)
 
-    @property
-    def one_row(self) -> str:
-        """The first path of any source that reads one row of an array that may hold several rows, or ""."""
-        wires = (self.base, *self.sources.values())
-        return next((wire.one_row for wire in wires if isinstance(wire, MappedWire) and wire.one_row), "")
-
-    def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Return the record of each line, None for a line that `one` has to read.
+    def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
+        """Return the record of each line, None for a line that `read` has to read.
 
         Return None instead of a list if not all lines can be decoded at once.
         """
         if _BEGIN not in data:
-            return self.base.lines(data)
+            return self.base.read_lines(data)
         lines = data.split(b"\n")
         if not lines[-1]:
             lines.pop()
         mixed: list[Record | None] = [None] * len(lines)
         for wire, places, records in self._parted(lines):
-            decoded = wire.lines(b"\n".join(records))
+            decoded = wire.read_lines(b"\n".join(records))
             if decoded is not None and len(decoded) == len(places):
                 for place, record in zip(places, decoded, strict=True):
                     mixed[place] = record
         return Mixed(mixed)
 
-    def array(self, data: bytes) -> list[Record] | None:
-        """Return the records of an array, read by the base wire; None if an element may name a source."""
-        return None if _BEGIN in data else self.base.array(data)
-
     def reads_rows(self, names: Collection[str]) -> bool:
         """Return whether the base wire reads each row of a table with these columns as JSON."""
         return self.base.reads_rows(names)
 
-    def message(self, value: bytes, headers: Headers) -> bytes:
+    def convert_message(self, value: bytes, headers: Headers) -> bytes:
         """Return a Kafka message as JSON, converted by the base wire."""
-        return self.base.message(value, headers)
+        return self.base.convert_message(value, headers)
 
-    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+    def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
         """Return a post as a line of JSON, converted by the base wire.
 
         Posts to a source use its own wire.
         """
-        return self.base.posted(headers, body)
+        return self.base.convert_post(headers, body)
 
-    def passes_over(self, line: bytes) -> bool:
-        """Return whether a line is valid and holds no answer."""
-        return self.one(line)[0][1] is None if line.startswith(_BEGIN) else self.base.passes_over(line)
-
-    def one(self, data: bytes) -> list[Outcome]:
+    def read(self, data: bytes) -> list[Outcome]:
         """Read one value with the wire of the source that it names, and return the outcomes."""
         line = _opened(data)
         if line is None:
-            return self.base.one(data)
+            return self.base.read(data)
         wire = self.sources.get(line.name)
         if wire is None:
             message = f"$.$observe: no source {shown(line.name)} is known any more; send the record again"
             return [(data, (RejectReason.WRONG_TYPE, message + nearest(line.name, list(self.sources))))]
-        return [(data, outcome) for _, outcome in wire.one(bytes(line.record))]
+        return [(data, outcome) for _, outcome in wire.read(bytes(line.record))]
 
-    def missing(self, fault: Fault, data: bytes) -> str:
-        """Return the clause of the source's wire about the field that a record lacks."""
-        line = _opened(data)
-        wire = self.base if line is None else self.sources.get(line.name)
-        inner = data if line is None else bytes(line.record)
-        if isinstance(wire, MappedWire):
-            return wire.missing(fault[1], inner) if fault[0] in MISSING else wire.note(fault[1])
-        return wire.missing(fault, inner) if isinstance(wire, FormatWire) else ""
+    def hint(self, fault: Fault, data: bytes | None) -> str:
+        """Return the clause of the source's wire about the field of a fault."""
+        line = None if data is None else _opened(data)
+        if line is None:
+            return self.base.hint(fault, data)
+        wire = self.sources.get(line.name)
+        return "" if wire is None else wire.hint(fault, bytes(line.record))
 
     def _parted(self, lines: Sequence[bytes]) -> Iterable[tuple[Wire, list[int], list[bytes]]]:
         """Yield each wire with the indices and records of its lines."""
@@ -163,10 +148,6 @@ def unknown_source(name: str, known: Iterable[str]) -> str:
     """
     names = list(known)
     return f"No source {shown(name)} is observed here; known are {listing(names)}{nearest(name, names)}"
-
-
-def _for_tasks(wire: Wire, layouts: Sequence[TaskLayout]) -> Wire:
-    return wire.for_tasks(layouts) if isinstance(wire, TaskAwareWire) else wire
 
 
 def _opened(data: bytes) -> _Line | None:

@@ -8,18 +8,17 @@ which a format is recognised. A record that fits two formats is rejected with a 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
-from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from connectors.formats.decode.structs import Fault, Record, without
 from connectors.formats.wires.cloudevents import Headers, http_attributes, kafka_attributes
 from connectors.formats.wires.kserve import TENSORS_HEADER
-from connectors.formats.wires.marks import ONE_IS_OURS, OURS, formats_of, formats_of_table
-from connectors.formats.wires.wire import ERRORS, PLAIN, ByShape, Mixed, Outcome, TaskAwareWire, Wire
+from connectors.formats.wires.marks import ONE_IS_OURS, OURS, formats_of
+from connectors.formats.wires.wire import ERRORS, PLAIN, Mixed, Outcome, Wire
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.base.registry import FORMATS, load
 from monitor.config.mapping import FieldMapping
@@ -29,16 +28,7 @@ _BENTOML = frozenset({"timestamp", "request_id", "trace_id"})  # users name the 
 _EVENTS = "kserve"  # the format of events in headers
 
 
-@runtime_checkable
-class Doubting(Protocol):
-    """The interface of a wire that can doubt whether a record with its marks is of its format."""
-
-    def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
-        """Return a message if a record that looks like this format may be something else, otherwise ""."""
-        ...
-
-
-class RecognisedWire(ByShape):
+class RecognisedWire(Wire):
     """A reader of records with the fields of SPEC section 3, and of every format that fields can identify.
 
     Parameters
@@ -52,29 +42,28 @@ class RecognisedWire(ByShape):
     Examples
     --------
     >>> wire = RecognisedWire([TaskLayout("toxicity", ("ok", "toxic"), models=("erm",))])
-    >>> [(record.id, record.model) for _, record in wire.one(b'{"id": "r", "predictions": [[0.25, 0.75]]}')]
+    >>> [(record.id, record.model) for _, record in wire.read(b'{"id": "r", "predictions": [[0.25, 0.75]]}')]
     [('r:0', 'erm')]
     """
 
-    reads_labels = True
+    lines_need_headers = False
 
     def __init__(self, layouts: Sequence[TaskLayout] = (), inner: bool = False) -> None:
         self._layouts, self._inner = layouts, inner
         self._wires: dict[str, Wire] = {}
-        self._doubting: dict[str, Doubting] = {}
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> RecognisedWire:
         """Return a wire of the same kind that knows these tasks."""
         return RecognisedWire(layouts, self._inner)
 
-    def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Return the record of each line, None for a line that `one` has to read.
+    def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
+        """Return the record of each line, None for a line that `read` has to read.
 
         Return None instead of a list if not all lines can be decoded at once.
         """
         if (scored := PLAIN.scored(data)) is not None:
             return scored
-        records = PLAIN.lines(data)
+        records = PLAIN.read_lines(data)
         if records is None or not (foreign := _foreign(records)):
             return records
         pieces, mixed = data.split(b"\n"), Mixed(records)
@@ -85,29 +74,20 @@ class RecognisedWire(ByShape):
             if tag is not None and FORMATS[tag].holds_records:
                 held.setdefault(tag, []).append(i)
         for tag, places in held.items():
-            within = self._wire(tag).lines(b"\n".join(pieces[i] for i in places))
+            within = self._wire(tag).read_lines(b"\n".join(pieces[i] for i in places))
             if within is not None and len(within) == len(places):
                 for i, record in zip(places, within, strict=True):
                     mixed[i] = record
         return mixed
 
-    def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether a table with these columns is in a known format, whose rows `one` reads as JSON."""
-        return bool(formats_of_table(names))
-
-    def array(self, data: bytes) -> list[Record] | None:
-        """Return the records of an array if all of them have our fields, otherwise None."""
-        records = PLAIN.array(data)
-        return None if records is None or _foreign(records) else records
-
-    def one(self, data: bytes) -> list[Outcome]:
+    def read(self, data: bytes) -> list[Outcome]:
         """Read one value of any format, and return an outcome for each record in it."""
         fields = _fields_of(data)
         if fields is None or not ONE_IS_OURS.isdisjoint(fields):
-            return PLAIN.one(data)
+            return PLAIN.read(data)
         formats = self._formats(fields)
         if not formats:
-            return PLAIN.one(data)
+            return PLAIN.read(data)
         if len(formats) > 1:
             choice = " or ".join(formats)
             message = f"$: this may be a record of the formats {choice}: say which with mapping.format"
@@ -115,31 +95,26 @@ class RecognisedWire(ByShape):
         if "specversion" in fields and (within := self._within(fields)) is not None:
             return [(data, outcome) for outcome in within]
         wire = self._wire(formats[0])
-        if formats[0] in self._doubting and (message := self._doubting[formats[0]].doubt(fields)):
+        if message := wire.doubt(fields):
             return [(data, (RejectReason.WRONG_TYPE, message))]
-        return wire.one(data)
+        return wire.read(data)
 
-    def message(self, value: bytes, headers: Headers) -> bytes:
+    def convert_message(self, value: bytes, headers: Headers) -> bytes:
         """Return a Kafka message as JSON: an event in binary mode, or a response that is not JSON."""
         if kafka_attributes(headers) and _is_ours(value):
             return value
-        return self._wire(_EVENTS).message(value, headers)
+        return self._wire(_EVENTS).convert_message(value, headers)
 
-    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+    def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
         """Return an event in binary mode, or binary tensors, as a line of JSON, or None for another post."""
         if (TENSORS_HEADER not in headers and not http_attributes(headers)) or _is_ours(body):
             return None
-        return self._wire(_EVENTS).posted(headers, body)
+        return self._wire(_EVENTS).convert_post(headers, body)
 
-    def passes_over(self, line: bytes) -> bool:
-        """Return whether a line is a record of a known format that holds no answer."""
-        tag = self.format_of(line)
-        if tag is None:
-            return False
-        return self._wire(tag).passes_over(line) if tag != _EVENTS else self.one(line)[0][1] is None
-
-    def missing(self, fault: Fault, data: bytes) -> str:
+    def hint(self, fault: Fault, data: bytes | None) -> str:
         """Return a clause about the field that a record of a known format lacks, or ""."""
+        if data is None:
+            return ""
         if fault[0] in (RejectReason.NO_SCORES, RejectReason.NO_MODEL) and _is_bentoml(data):
             return (
                 "; this looks like BentoML's log, whose columns have names of their own and whose times have "
@@ -177,7 +152,7 @@ class RecognisedWire(ByShape):
         if not ONE_IS_OURS.isdisjoint(fields):
             return [_own_within(event, data)]
         held = [tag for tag in self._formats(fields) if FORMATS[tag].holds_records]
-        return [outcome for _, outcome in self._wire(held[0]).one(data)] if held else None
+        return [outcome for _, outcome in self._wire(held[0]).read(data)] if held else None
 
     def _formats(self, fields: Mapping[str, msgspec.Raw]) -> list[str]:
         return formats_of(fields.keys(), self._inner)
@@ -185,11 +160,7 @@ class RecognisedWire(ByShape):
     def _wire(self, tag: str) -> Wire:
         wire = self._wires.get(tag)
         if wire is None:
-            wire = load(FORMATS[tag].path)(FieldMapping(format=tag))
-            if isinstance(wire, TaskAwareWire):
-                wire = wire.for_tasks(self._layouts)
-            if isinstance(wire, Doubting):
-                self._doubting[tag] = wire
+            wire = load(FORMATS[tag].path)(FieldMapping(format=tag)).for_tasks(self._layouts)
             self._wires[tag] = wire
         return wire
 
@@ -210,7 +181,7 @@ def _own_within(event: Mapping[str, msgspec.Raw], data: bytes) -> Record | Fault
 
     The record gets the id and time of the event if it lacks them.
     """
-    outcome = PLAIN.one(data)[0][1]
+    outcome = PLAIN.read(data)[0][1]
     if isinstance(outcome, Record):
         of_event = _decoded_texts(event, ("id", "time"))
         for name in of_event:

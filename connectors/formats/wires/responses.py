@@ -1,23 +1,74 @@
-"""Reads the scores in the body of an inference response: protocol v1, Open Inference Protocol, or Seldon."""
+"""The base of wires whose events hold a response of a model server, and the reader of its scores.
+
+The body of a response has the form of the protocol v1, of the Open Inference Protocol, or of Seldon.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from connectors.formats.decode.reread import CONVERSION, record_of
 from connectors.formats.decode.structs import Fault, Record, RowRecord
-from connectors.formats.messages.explain import text_fault
+from connectors.formats.messages.explain import explain_text, text_fault
 from connectors.formats.messages.wording import listing
-from monitor.base.records import RejectReason
+from connectors.formats.wires.wire import PLAIN, Outcome, Wire
+from monitor.base.records import RejectReason, TaskLayout
 from monitor.config.mapping import FieldMapping
 
 _PROBABILITIES = ("FP16", "FP32", "FP64")
 _CLASSIFICATION = re.compile(r"([-+0-9.eE]+):(\d+)(?::(.*))?")
+
+
+class ResponseWire(Wire):
+    """The base of wires whose events hold a response, with a record for each row of it.
+
+    If the only task lists one model, answers that name no model belong to it. Values of another form are
+    records with the fields of SPEC section 3. A subclass defines `_rows_of`.
+
+    Parameters
+    ----------
+    mapping : FieldMapping
+        A mapping whose `constants` override the fields of the format.
+    """
+
+    _layouts: Sequence[TaskLayout] = ()
+
+    def __init__(self, mapping: FieldMapping) -> None:
+        self._constants = constants_of(mapping)
+
+    def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
+        """Return a wire of the same kind that knows these tasks."""
+        wire = copy(self)
+        wire._layouts = layouts
+        return wire
+
+    def read(self, data: bytes) -> list[Outcome]:
+        """Read one value, and return an outcome for each of its rows."""
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            return [(data, explain_text(data, error))]
+        rows = self._rows_of(value) if isinstance(value, dict) else None
+        if rows is None:
+            return PLAIN.read(data)
+        models = self._layouts[0].models if len(self._layouts) == 1 else ()
+        if len(models) == 1:
+            for row in rows:
+                if isinstance(row, RowRecord) and row.model is None:
+                    row.model = models[0]
+        return [(data, row) for row in rows]
+
+    @abstractmethod
+    def _rows_of(self, value: Mapping[str, Any]) -> Sequence[Record | Fault | None] | None:
+        """Return the outcome of each row of an object, or None for an object of another form."""
 
 
 def row_scores(body: Mapping[str, Any], place: str) -> list[Any] | Fault:

@@ -15,16 +15,15 @@ from typing import Any
 from connectors.formats.decode.structs import Fault, Record
 from connectors.formats.messages.explain import text_fault
 from connectors.formats.messages.wording import shown
-from connectors.formats.wires.responses import row_records, row_scores
+from connectors.formats.wires.responses import ResponseWire, row_records, row_scores
 from connectors.formats.wires.tensors import read_body
-from connectors.formats.wires.wire import OneByOne, WithoutHeaders
 from monitor.base.records import RejectReason
 
 _OUTPUT = "$.captureData.endpointOutput.data"
 _SUM_TOLERANCE = 1e-3
 
 
-class SagemakerWire(OneByOne, WithoutHeaders):
+class SagemakerWire(ResponseWire):
     """A reader of SageMaker's data capture, with an answer for each row, and of ground truth labels.
 
     A line of data capture holds the input and the output of a request; a line without an output holds no
@@ -42,7 +41,7 @@ class SagemakerWire(OneByOne, WithoutHeaders):
     >>> wire = SagemakerWire(FieldMapping(format="sagemaker", constants={"model": "erm"}))
     >>> output = {"observedContentType": "text/csv", "mode": "OUTPUT", "data": "0.12,0.88", "encoding": "CSV"}
     >>> line = {"captureData": {"endpointOutput": output}, "eventMetadata": {"eventId": "e"}}
-    >>> [(record.id, record.scores) for _, record in wire.one(json.dumps(line).encode())]
+    >>> [(record.id, record.scores) for _, record in wire.read(json.dumps(line).encode())]
     [('e:0', [0.12, 0.88])]
     """
 
@@ -57,7 +56,7 @@ class SagemakerWire(OneByOne, WithoutHeaders):
         output = captured.get("endpointOutput")
         return [None] if output is None else self._rows(output, captured.get("endpointInput"), about)
 
-    def missing(self, fault: Fault, data: bytes) -> str:
+    def hint(self, fault: Fault, data: bytes | None) -> str:
         """Return a clause about the model, which data capture does not name, or "" for another fault."""
         if fault[0] is not RejectReason.NO_MODEL:
             return ""

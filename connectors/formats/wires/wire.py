@@ -1,26 +1,24 @@
-"""The interface of wires. A wire is the reader of one format: it turns the bytes of a source into records.
+"""The base of wires. A wire is the reader of one format: it turns the bytes of a source into records.
 
-A wire reads one JSON value at a time (`one`), or many lines at once if each is one record (`lines`). `lines`
-makes decoding fast, and `one` finds the fault of a record.
+A wire reads one JSON value at a time (`read`), or many lines at once if each is one record (`read_lines`).
+`read_lines` makes decoding fast, and `read` finds the fault of a record.
 """
 
 from __future__ import annotations
 
-import json
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from copy import copy
 from functools import lru_cache
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Self
 
 import msgspec
 
 from connectors.formats.decode.reread import read_again
-from connectors.formats.decode.structs import Fault, Record, RowRecord, record_without
-from connectors.formats.messages.explain import explain_text
+from connectors.formats.decode.structs import Fault, Record, record_without
 from connectors.formats.wires.cloudevents import Headers
 from connectors.formats.wires.marks import formats_of_table
-from connectors.formats.wires.responses import constants_of
 from monitor.base.records import TaskLayout
+from monitor.base.source import RawTable
 from monitor.config.mapping import FieldMapping
 
 Outcome = tuple[bytes, Record | Fault | None]
@@ -42,52 +40,65 @@ def _decoder_without(absent: frozenset[str], scored: bool = False) -> msgspec.js
 class Mixed(list[Record | None]):
     """The records of lines that were decoded at once.
 
-    An entry is None if `Wire.one` still has to read the line.
+    An entry is None if `Wire.read` still has to read the line.
     """
 
 
-class ByShape:
-    """The base of wires that recognise records of SPEC section 3 by their shape, whatever the headers are."""
+class Wire(ABC):
+    """The base of readers of records in one format.
 
+    A subclass defines `read`, which returns the records of one event. Its line in
+    `monitor.base.registry.FORMATS` has the marks by which records of the format are recognised; if other
+    records may have these marks, the subclass also defines `doubt`. The attributes and the other methods have
+    defaults, which suit a format of JSON events that names its fields itself and has nothing in headers.
+    """
 
-class Wire(Protocol):
-    """The interface of a reader of JSON records in one format."""
+    reads_labels: bool = True
+    """Whether a record may be a label without an answer."""
 
-    @property
-    def reads_labels(self) -> bool:
-        """True if a record may be a label without an answer."""
-        ...
+    lines_need_headers: bool = True
+    """Whether `read_lines` needs the results of `convert_message`, or also reads unconverted messages."""
 
-    def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Decode many lines at once, each of which is one record.
+    mapping: FieldMapping | None = None
+    """The mapping that names the fields of the records; None if the format defines them."""
 
-        Return None if a line is no record of this format; the caller then reads each line with `one`.
-        """
-        ...
+    columns: frozenset[str] = frozenset()
+    """The names of the columns that the mapping reads from a table; an empty set without a mapping."""
 
-    def array(self, data: bytes) -> list[Record] | None:
-        """Decode the elements of a JSON array at once, each of which is one record.
+    one_row: str = ""
+    """The path that reads one row of an array that may hold several rows, or "" if all rows are read."""
 
-        Return None if an element is no record of this format; the caller then reads each element with `one`.
-        """
-        ...
-
-    def one(self, data: bytes) -> list[Outcome]:
+    @abstractmethod
+    def read(self, data: bytes) -> list[Outcome]:
         """Read one JSON value, and return an outcome for each record in it.
 
         An outcome is a record, or the fault that makes it unusable, or None for a valid value without a
         record.
         """
-        ...
 
-    def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether `one` reads each row of a table with these columns as JSON."""
-        ...
+    def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
+        """Return a message if a record that has the marks of this format may be something else, otherwise "".
 
-    def message(self, value: bytes, headers: Headers) -> bytes:
-        """Return a Kafka message as JSON, which `one` can read.
+        Parameters
+        ----------
+        fields : mapping of str to Raw
+            The undecoded fields of the record.
+        """
+        return ""
 
-        The method is called only if the headers matter.
+    def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
+        """Decode many lines at once, each of which is one record.
+
+        Return None if a line is no record of this format; the caller then reads each line with `read`.
+        """
+        return None
+
+    def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
+        """Return a wire of the same kind that knows the configured tasks."""
+        return self
+
+    def convert_message(self, value: bytes, headers: Headers) -> bytes:
+        """Return a Kafka message as JSON, which `read` can read.
 
         Parameters
         ----------
@@ -96,9 +107,9 @@ class Wire(Protocol):
         headers : Headers
             The headers of the message.
         """
-        ...
+        return value
 
-    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+    def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
         """Return the body of an HTTP request as one line of JSON if the headers show a special form.
 
         Return None otherwise; the content type then decides how the body is read.
@@ -109,116 +120,46 @@ class Wire(Protocol):
             The headers of the request.
         body : bytes
         """
-        ...
-
-    def passes_over(self, line: bytes) -> bool:
-        """Return whether a line is valid and holds no answer."""
-        ...
-
-
-@runtime_checkable
-class FormatWire(Protocol):
-    """The interface of a wire that can explain where its format holds a field."""
-
-    def missing(self, fault: Fault, data: bytes) -> str:
-        """Return a clause that says where the format holds the field that a record lacks, or ""."""
-        ...
-
-
-@runtime_checkable
-class TaskAwareWire(Protocol):
-    """The interface of a wire that needs the configured tasks to read records."""
-
-    def for_tasks(self, layouts: Sequence[TaskLayout]) -> Wire:
-        """Return a wire of the same kind that knows these tasks."""
-        ...
-
-
-class WithoutHeaders:
-    """The base of wires for which the headers of messages and HTTP requests do not matter."""
-
-    def message(self, value: bytes, headers: Headers) -> bytes:
-        """Return the value unchanged."""
-        return value
-
-    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return None: the content type decides how a post is read."""
         return None
 
+    def hint(self, fault: Fault, data: bytes | None) -> str:
+        """Return a clause that says where the format or the mapping has the field of a fault, or "".
 
-class OneByOne:
-    """The base of wires that read one value at a time, with a record for each row of the value.
-
-    If the only task lists one model, answers that name no model belong to it. Values of another form are
-    records with the fields of SPEC section 3. A subclass defines `_rows_of`.
-
-    Parameters
-    ----------
-    mapping : FieldMapping
-        A mapping whose `constants` override the fields of the format.
-    """
-
-    reads_labels = True  # a value of another form may be a label
-    _layouts: Sequence[TaskLayout] = ()
-
-    def __init__(self, mapping: FieldMapping) -> None:
-        self._constants = constants_of(mapping)
-
-    def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
-        """Return a wire of the same kind that knows these tasks."""
-        wire = copy(self)
-        wire._layouts = layouts
-        return wire
-
-    def one(self, data: bytes) -> list[Outcome]:
-        """Read one value, and return an outcome for each of its rows."""
-        outcomes = self._read(data)
-        models = self._layouts[0].models if len(self._layouts) == 1 else ()
-        if len(models) == 1:
-            for _, outcome in outcomes:
-                if isinstance(outcome, RowRecord) and outcome.model is None:
-                    outcome.model = models[0]
-        return outcomes
-
-    def _read(self, data: bytes) -> list[Outcome]:
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            return [(data, explain_text(data, error))]
-        rows = self._rows_of(value) if isinstance(value, dict) else None
-        return PLAIN.one(data) if rows is None else [(data, row) for row in rows]
-
-    def _rows_of(self, value: Mapping[str, Any]) -> Sequence[Record | Fault | None] | None:
-        """Return the outcome of each row of an object, or None for an object of another form."""
-        raise NotImplementedError
-
-    def passes_over(self, line: bytes) -> bool:
-        """Return whether a line is valid and holds no answer."""
-        return self.one(line)[0][1] is None
-
-    def lines(self, data: bytes) -> list[Record] | None:
-        """Return None: `one` reads each line."""
-        return None
-
-    def array(self, data: bytes) -> list[Record] | None:
-        """Return None: `one` reads each element."""
-        return None
+        Parameters
+        ----------
+        fault : Fault
+        data : bytes or None
+            The record; None for a row of a table that is read by column.
+        """
+        return ""
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether a table with these columns is in a known format, whose rows `one` reads as JSON."""
+        """Return whether `read` reads each row of a table with these columns as JSON.
+
+        Otherwise the table is read by column.
+        """
         return bool(formats_of_table(names))
 
+    def map_table(self, raw: RawTable) -> RawTable:
+        """Return a table that is read by column, under the names of the fields of SPEC section 3."""
+        return raw
 
-class PlainWire(WithoutHeaders):
+    def excluded_rows(self, raw: RawTable) -> frozenset[int]:
+        """Return the indices of valid rows that hold no record, in a table that is read by column."""
+        return frozenset()
+
+    def rows_left(self, raw: RawTable) -> int:
+        """Return the number of rows in arrays within the cells of a table that `one_row` does not read."""
+        return 0
+
+
+class PlainWire(Wire):
     """A reader of records with the fields of SPEC section 3 under their own names."""
-
-    reads_labels = True
 
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(Record)
-        self._array = msgspec.json.Decoder(list[Record])
 
-    def lines(self, data: bytes) -> list[Record] | None:
+    def read_lines(self, data: bytes) -> list[Record] | None:
         """Return the record of each line, or None if a line is not a record with these fields."""
         if len(data) > _MANY_BYTES:
             # Most streams omit the same fields in every record; a type without them saves their columns.
@@ -249,22 +190,11 @@ class PlainWire(WithoutHeaders):
         first = self._decoder.decode(data[: data.find(b"\n")])
         return frozenset(name for name in _FIELDS if getattr(first, name) is None)
 
-    def array(self, data: bytes) -> list[Record] | None:
-        """Return the record of each element of an array, or None if an element is not a record."""
-        try:
-            return self._array.decode(data)
-        except ERRORS:
-            return None
-
     def reads_rows(self, names: Collection[str]) -> bool:
         """Return False: tables are read by column."""
         return False
 
-    def passes_over(self, line: bytes) -> bool:
-        """Return False: every line is a record."""
-        return False
-
-    def one(self, data: bytes) -> list[Outcome]:
+    def read(self, data: bytes) -> list[Outcome]:
         """Read one value as a record, and return its outcome."""
         try:
             return [(data, self._decoder.decode(data))]

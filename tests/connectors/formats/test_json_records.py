@@ -262,6 +262,18 @@ def test_a_message_holds_one_record_an_array_or_lines(pretty):
     assert (chunk.positions, chunk.partitions) == ({"topic-3": 15}, ("topic-3",))
 
 
+def test_an_array_may_be_longer_than_a_record_and_its_elements_may_not():
+    limit = 100
+    good = [json.dumps(answer(id=f"r{i}")).encode() for i in range(5)]
+    long = json.dumps(answer(id="x" * limit)).encode()
+    assert max(map(len, good)) <= limit < len(long)
+    raw = RawMessages([b"[" + b",".join([*good, long]) + b"]"], "t-0", [7])
+    chunk = Decoder([TOXICITY], "test", max_line_bytes=limit).decode([raw])
+    check_chunk(chunk)
+    assert chunk.batches[0].key.tolist() == id_keys([f"r{i}" for i in range(5)]).tolist()
+    assert [(r.reason, r.position, r.raw) for r in chunk.rejects] == [(RejectReason.TOO_LARGE, 7, long)]
+
+
 def test_many_parts_make_one_chunk():
     line = json.dumps(answer()).encode() + b"\n"
     raws = [

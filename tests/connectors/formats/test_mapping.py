@@ -329,7 +329,7 @@ PIECES = st.recursive(
 def test_the_quick_way_reads_what_the_slow_one_reads(mapping: Any, value: Any) -> None:
     wire = MappedWire(FieldMapping(**mapping))
     slow = wire.record(value)
-    quick = wire.lines(json.dumps(value).encode())
+    quick = wire.read_lines(json.dumps(value).encode())
     if quick is not None:
         assert isinstance(slow, Record), slow
         fields = Record.__struct_fields__
@@ -472,7 +472,7 @@ def test_a_field_of_the_record_may_have_the_name_of_what_stands_beside_messages(
     (source,) = config_from({"tasks": {"t": {}}, "sources": [{"kind": "stdin", "mapping": mapping}]}).sources
     assert source.mapping is not None
     assert (dict(source.mapping.beside), source.mapping.reads_headers) == ({}, False)
-    (record,) = MappedWire(source.mapping).lines(b'{"$key": "a", "$id": "erm", "p": [0.5, 0.5]}') or []
+    (record,) = MappedWire(source.mapping).read_lines(b'{"$key": "a", "$id": "erm", "p": [0.5, 0.5]}') or []
     assert (record.id, record.model) == ("a", "erm")
 
 
@@ -580,7 +580,7 @@ TEXT_PATHS = {
 def test_a_path_goes_on_inside_of_json_text() -> None:
     wire = MappedWire(FieldMapping(**TEXT_PATHS))
     lines = [json.dumps({**TEXT_ROW, "databricks_request_id": str(i)}).encode() for i in range(20)]
-    assert wire.lines(b"\n".join(lines)) is not None  # in one call, and not record by record
+    assert wire.read_lines(b"\n".join(lines)) is not None  # in one call, and not record by record
     # As text, as an object, and no JSON at all.
     lines.append(json.dumps({**TEXT_ROW, "response": {"predictions": [[0.5, 0.5]]}}).encode())
     lines.append(json.dumps({**TEXT_ROW, "response": "no JSON"}).encode())
@@ -655,7 +655,7 @@ def test_ids_and_labels_are_translated_and_other_records_are_ignored() -> None:
     assert rows.batches[0].key.tolist() == batch.key.tolist()
     assert rows.batches[0].label.tolist() == batch.label.tolist()
     assert (rows.ignored, rows.answers) == (3, chunk.answers)
-    assert MappedWire(mapping).passes_over(json.dumps(records[6]).encode())
+    assert [outcome for _, outcome in MappedWire(mapping).read(json.dumps(records[6]).encode())] == [None]
 
 
 def test_keys_of_label_values_are_text_whatever_yaml_makes_of_them(tmp_path: Path) -> None:

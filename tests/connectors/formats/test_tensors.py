@@ -271,11 +271,11 @@ def test_a_response_without_an_event_is_read_by_its_own_id() -> None:
 
 @pytest.mark.parametrize("data", [TYPED, RAW, with_binary(("p", "FP32", [2, 2], bytes(16)), id="a")])
 def test_a_bare_message_in_bytes_becomes_json_on_one_line(data: bytes) -> None:
-    line = KserveWire(FieldMapping(format="kserve")).message(data, [])
+    line = KserveWire(FieldMapping(format="kserve")).convert_message(data, [])
     assert json.loads(line)["outputs"][-1]["data"]
     assert b"\n" not in line
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\x00{", b'{"id": 1}\n{"id": 2}', b"[1]", RESPONSE.encode()])
 def test_all_else_is_left_as_it_is(data: bytes) -> None:
-    assert KserveWire(FieldMapping(format="kserve")).message(data, []) == data
+    assert KserveWire(FieldMapping(format="kserve")).convert_message(data, []) == data

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.mapped import MappedWire
+from connectors.formats.wires.sagemaker import SagemakerWire
 from connectors.http import body as body_module
 from connectors.http.access import Quota
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker, lines_of
@@ -197,6 +198,13 @@ def test_a_label_under_another_name_is_told_where_it_was_looked_for() -> None:
     wire = MappedWire(FieldMapping(id="id", scores="p", label="truth"))
     (error,) = Intake([SPAM], wire).judge([b'{"id": "1", "label": "eggs"}'], PostKind.LABELS).errors
     assert "; the mapping reads label at truth, but the record has only id, label" in str(error["message"])
+
+
+def test_a_response_without_rows_is_kept_beside_a_capture_without_output() -> None:
+    captures = [{}, {"endpointOutput": {"data": '{"predictions": []}', "encoding": "JSON"}}]
+    lines = [json.dumps({"captureData": each, "eventMetadata": {}}).encode() for each in captures]
+    judged = Intake([SPAM], SagemakerWire(FieldMapping(format="sagemaker"))).judge(lines, PostKind.OBSERVED)
+    assert (judged.lines, judged.ignored, judged.answers) == (lines[1] + b"\n", 1, 0)
 
 
 # --- tokens and quota -----------------------------------------------------------------------------------
