@@ -47,4 +47,12 @@ def json_rows(raw: RawTable) -> Iterator[bytes]:
         try:
             yield msgspec.json.encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError):  # such as lone surrogates
-            yield json.dumps(value, default=repr, ensure_ascii=False).encode("utf-8", "surrogateescape")
+            yield _encode_leniently(value)
+
+
+def _encode_leniently(value: object) -> bytes:
+    """Return a value as JSON: a surrogate that stands for a byte as this byte, another one as its escape."""
+    try:
+        return json.dumps(value, default=repr, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return json.dumps(value, default=repr).encode()

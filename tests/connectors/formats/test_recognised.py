@@ -20,7 +20,7 @@ from connectors.formats.wires.choice import RECOGNISED, compiled
 from connectors.http.body import event_lines
 from connectors.http.intake import Intake, PostKind
 from monitor.base.records import Chunk, TaskLayout, id_keys
-from monitor.base.source import RawBlock, RawMessages
+from monitor.base.source import RawBlock, RawMessages, RawTable
 from monitor.config.mapping import FieldMapping
 from tests.bench.fuzz_decoder import check_chunk
 from tests.connectors.formats.test_tensors import RAW, TYPED, with_binary
@@ -396,3 +396,13 @@ def test_constants_of_debezium_stand_for_what_a_row_lacks() -> None:
 def test_what_stands_beside_a_message_is_no_path_into_a_row() -> None:
     with pytest.raises(ValueError, match="expected a path into the row, which format: debezium reads, got"):
         FieldMapping(format="debezium", id="$key", label="truth")
+
+
+def test_half_a_character_in_a_cell_of_a_table_costs_its_row() -> None:
+    row = {"eventId": "a", "inferenceTime": "\ud800"}
+    table = RawTable(
+        {"captureData": [CAPTURE["captureData"]] * 2, "eventMetadata": [row, {"eventId": "b"}]}, "t", 0
+    )
+    chunk = Decoder([LAYOUT], "test", wire=RECOGNISED).decode([table])
+    assert [(r.reason.value, r.position) for r in chunk.rejects] == [("encoding", 0)]
+    assert [batch.position.tolist() for batch in chunk.batches] == [[1, 1]]
