@@ -26,14 +26,14 @@ LAST_COMMIT_SECONDS = 10.0
 
 
 class CommittedPosition(NamedTuple):
-    """A position that the group has committed, with the note that is stored beside it.
+    """A position that the consumer group has committed, with a note.
 
     Parameters
     ----------
     position : int
         The offset of the next record.
     note : str
-        A text from the consumer that committed, for later owners of the partition; see
+        A text for later owners of the partition, which Kafka stores as the metadata of the commit; see
         `connectors.kafka.source.placement.Placement`.
     """
 
@@ -88,8 +88,8 @@ class Polled:
     offsets : sequence of int
         The offset of each message, in increasing order.
     unreadable : str
-        The reason why the messages are unreadable, if `values` are placeholders for the messages of a damaged
-        batch; otherwise empty.
+        Empty, except for a damaged batch. Then it is the reason why the messages cannot be read, and `values`
+        are placeholders.
     headers : sequence of Headers or None
         The headers of each message, from `connectors.formats.wires.beside`; None if the driver does not
         return headers.
@@ -133,13 +133,12 @@ class PositionGoneError(Exception):
     Parameters
     ----------
     places : mapping of str to int or None
-        For each affected partition, the offset from which on the brokers' log differs from the log that was
-        read; None if the brokers do not know this offset.
+        By partition, the first offset at which the brokers' log differs from the log that was read. None if
+        the brokers do not know this offset.
     cause : Exception
         The error of the library.
     truncated : bool
-        Whether the brokers have lost records before a position, so that its offset may belong to another
-        record now.
+        Whether the brokers have lost records before a position. Another record may have the same offset now.
     """
 
     def __init__(self, places: Mapping[str, int | None], cause: Exception, truncated: bool = False) -> None:
@@ -162,7 +161,7 @@ class RebalanceListener(Protocol):
         """
 
     def on_revoke(self, names: set[str]) -> Iterator[None]:
-        """Yield while these partitions, which the group is revoking, must be kept.
+        """Yield while the consumer must keep these partitions, which the group is revoking.
 
         The driver sleeps for a moment after each step, and gives the partitions up when the iterator ends.
         """
@@ -171,7 +170,7 @@ class RebalanceListener(Protocol):
         """Return the positions to commit for these revoked partitions, after `on_revoke` has ended."""
 
     def on_committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
-        """Receive the outcome of the commit of the `last_marks`.
+        """Receive the result of the commit of the positions from `last_marks`.
 
         Parameters
         ----------
@@ -198,8 +197,8 @@ class Driver(ABC):
     with_headers : bool
         Whether `poll` returns the headers, the key and the time of each message; set before `connect`.
     with_any_headers : bool
-        Whether `poll` returns them for the messages of a partition if any of these messages has headers. The
-        headers may show the format of the messages.
+        Whether `poll` returns the headers, the key and the time of all messages of a partition if any of them
+        has headers. The decoder may recognise the format of messages by their headers.
     """
 
     with_headers: bool = False
@@ -234,7 +233,7 @@ class Driver(ABC):
     def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
         """Wait for the first message, and return the available messages, at most `most` of them.
 
-        The driver may call the listener during a poll.
+        The list is empty if no message arrives in time. The driver may call the listener during a poll.
 
         Raises
         ------

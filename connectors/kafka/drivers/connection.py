@@ -178,7 +178,7 @@ def _keep_last_bytes(receive: Receive) -> Receive:
 
 
 def why_away(brokers: Sequence[str], options: Mapping[str, Any]) -> str:
-    """Return the reasons why no broker answers, for a message.
+    """Return the reasons why no broker answers, as a text for an error message.
 
     The function connects to each broker, and makes a TLS handshake if the options ask for TLS.
 

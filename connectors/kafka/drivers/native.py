@@ -499,11 +499,12 @@ class NativeDriver(Driver):
 def commit_within(
     consumer: Consumer, marks: Mapping[str, CommittedPosition], seconds: float
 ) -> Exception | None:
-    """Commit positions in a callback, within `seconds`, and return the error, or None on success.
+    """Commit positions within `seconds`, in the callback that revokes partitions.
 
-    A synchronous commit of librdkafka has no time limit. If the coordinator of the group is unreachable, such
-    a commit blocks the whole group for the length of a session. A callback cannot poll for the result of an
-    asynchronous commit, so the function sends one and then asks the brokers for the committed positions.
+    Return the error, or None on success. A synchronous commit of librdkafka has no time limit. If the
+    coordinator of the group is unreachable, it blocks the whole group for the length of a session. The
+    function therefore sends an asynchronous commit. A callback cannot poll for the result of this commit, so
+    the function asks the brokers for the committed positions.
     """
     try:
         with translated_errors():
@@ -545,7 +546,7 @@ def name_at(partition: TopicPartition) -> str:
 
 
 def native_partition(name: str, position: int | None = None) -> TopicPartition:
-    """Return the partition with a name, in the form of confluent-kafka, with a position if one is passed.
+    """Return confluent-kafka's `TopicPartition` for a partition's name, with a position if one is passed.
 
     Examples
     --------
@@ -570,7 +571,7 @@ def note_of(partition: TopicPartition) -> str:
 
 
 def native_offsets(marks: Mapping[str, CommittedPosition]) -> list[TopicPartition]:
-    """Return positions to commit, with their notes, in the form of confluent-kafka.
+    """Return positions to commit as `TopicPartition` objects of confluent-kafka, with notes as metadata.
 
     Examples
     --------
@@ -710,7 +711,7 @@ def end_of_damaged_batch(
 ) -> int | None:
     """Return the offset after a damaged batch.
 
-    The function assigns only this partition to the consumer, and leaves it so.
+    The function assigns only this partition to the consumer, and does not restore the earlier assignment.
 
     Parameters
     ----------

@@ -81,8 +81,8 @@ def native_options(settings: KafkaSettings, options: Mapping[str, Any]) -> dict[
     Raises
     ------
     ConfigError
-        librdkafka has no property for an option, does not know a property, or refuses its value; or a
-        configuration must not set the property, or must set it under the name that kafka-python uses.
+        An option has no property in librdkafka. Or a property is unknown to librdkafka, has a value that
+        librdkafka refuses, must not be configured, or must be configured under kafka-python's name for it.
     MissingExtraError
         confluent-kafka is not installed.
 

@@ -28,7 +28,8 @@ def peek(settings: KafkaSettings, records: int) -> list[RawMessages]:
     ----------
     settings : KafkaSourceConfig
     records : int
-        The largest number of messages; each partition that has messages contributes at least one.
+        The number of messages, divided equally among the partitions that have messages. Each of these
+        partitions contributes at least one message.
 
     Raises
     ------

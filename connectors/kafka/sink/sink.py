@@ -1,4 +1,4 @@
-"""Kafka topics as destinations of closed windows, with or without a store, and of rejected records."""
+"""Kafka topics as destinations of reports, with or without a store, and of rejected records."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ class ReportsTopic(FollowedDestination):
 
     @property
     def refused(self) -> int:  # type: ignore[override]
-        """The number of windows that were too large for the topic."""
+        """The number of reports that were too large for the topic."""
         return self._topic.refused
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """For each partition, the id of the last delivered report and an offset before all later reports."""
+        """The id of the last delivered report and an offset before all later reports, by partition."""
         return self._marks
 
     def open(self) -> None:
@@ -121,11 +121,13 @@ class ReportsTopic(FollowedDestination):
         self._topic.check()
 
     def last_of(self, saved: Mapping[str, Mark]) -> int:
-        """Return the id of the last report that had arrived when these marks were saved; 0 without marks."""
+        """Return the id of the last report delivered before these marks were saved; 0 without marks."""
         return max((last for last, _ in self._own_marks(saved).values()), default=0)
 
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
-        """Read which later reports the topic contains, and return the id of the last report in the marks.
+        """Read from the topic which reports were delivered after the last checkpoint.
+
+        Return the id of the last report that was delivered before this checkpoint; 0 if there was none.
 
         Parameters
         ----------
@@ -145,9 +147,9 @@ class ReportsTopic(FollowedDestination):
         return self._last
 
     def deliver(self, items: Sequence[Row]) -> int:
-        """Send the reports that the topic does not contain yet, and return the number of delivered reports.
+        """Send the reports that the topic does not contain yet, and wait for their acknowledgement.
 
-        The number includes reports that the topic already contains.
+        Return the number of all these reports, including those that the topic already contained.
 
         Raises
         ------
@@ -229,10 +231,10 @@ _decode_series = msgspec.json.Decoder(_Series).decode
 
 
 def series_key(line: bytes) -> bytes:
-    """Return the key of a window's message, which consists of the task, the model and the group.
+    """Return the key of a report's message in Kafka, which consists of the task, the model and the group.
 
-    Kafka keeps the order of messages with the same key, so the windows of a series stay in order. The line of
-    a whole task has no model.
+    Kafka keeps the order of messages with the same key, so the reports of a series stay in order. The report
+    of a whole task has no model.
 
     Examples
     --------
@@ -246,7 +248,7 @@ def series_key(line: bytes) -> bytes:
 
 
 def lines_topic(settings: KafkaSink) -> TopicDestination[bytes]:
-    """Return the destination of windows for an agent without a store."""
+    """Return the destination of reports for an agent without a store."""
     topic = Topic(settings, "reports.kafka")
     return TopicDestination("reports_topic", topic, lambda line: Message(series_key(line), line))
 

@@ -40,8 +40,8 @@ class Tail:
     ends : mapping of int to int
         The offset after the last record of each partition, by the number of the partition.
     reports : dict of int to set of bytes
-        The digests of the lines with each report's id. There are several if the store was restored from a
-        backup.
+        By the id of a report, the digests of its lines in the topic. A report has several lines if the store
+        was restored from a backup.
     """
 
     ends: Mapping[int, int]
@@ -66,9 +66,8 @@ def read_tail(
         The identity of the store, as in the header of its messages. Reports that the store sent before it was
         restored from a backup are included.
     starts : mapping of int to int
-        The offset at which to begin, by partition. A partition without an offset is read from its first
-        record, and so is a partition whose log does not contain the offset, because its topic was created
-        again.
+        The offset at which to begin, by partition. A partition is read from its first record if it has no
+        offset here, or if its log does not contain the offset because the topic was created again.
     after : int
         Only reports with a larger id are returned.
     stop : threading.Event

@@ -85,7 +85,7 @@ class Topic:
 
     @property
     def is_uncertain(self) -> bool:
-        """True if, after an error, only the topic itself can show which messages have arrived."""
+        """True after an error, if it is unknown which messages have reached the topic."""
         return self._producer is None and self.is_busy
 
     def forget(self) -> None:

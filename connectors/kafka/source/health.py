@@ -103,7 +103,7 @@ class Health:
         return stalls
 
     def set_away(self) -> None:
-        """Set the source to not up because no broker answers, and log this once."""
+        """Set `up` to False because no broker answers, and log this once."""
         self.up = False
         if self._logged_away:
             return
@@ -115,7 +115,7 @@ class Health:
         )
 
     def reset(self) -> None:
-        """Reset the state after the consumer was closed, until a new consumer replaces it."""
+        """Set the state to not connected, after the consumer was closed and before a new one replaces it."""
         self.up, self.lag, self._silent_since = False, None, None
         self._watch.forget()
 

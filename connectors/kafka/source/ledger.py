@@ -51,7 +51,7 @@ class LogPosition(NamedTuple):
 
 
 def log_position(stored: Stored) -> LogPosition:
-    """Return a position that the agent has saved as a `LogPosition`.
+    """Convert a position that the agent has saved to a `LogPosition`.
 
     Examples
     --------
@@ -207,9 +207,9 @@ class PositionLedger:
     def record_start(self, name: str, position: int, log: str | None = None) -> None:
         """Record that reading of a partition begins at a position, which the next commit stores in the group.
 
-        Nobody has read the partition before, or its log was replaced by another one. The commit is needed
-        even if no record arrives. Otherwise the next owner of the partition would choose a beginning again.
-        With `latest`, it would choose another offset; after a gap, it would count the gap twice.
+        Call this method if nobody has read the partition before, or if its log was replaced. The position is
+        committed even if no record arrives. Otherwise the next owner would choose the start again: with
+        `latest`, this would be another offset, and after a gap, the gap would be counted twice.
 
         Parameters
         ----------
@@ -227,9 +227,9 @@ class PositionLedger:
     def absorb(self, positions: Mapping[str, Stored | None]) -> None:
         """Record that the agent has used all messages before these positions.
 
-        A partition with the position None was dropped, and is ignored. A position outside of the messages
-        that were handed out is ignored too: a store also contains positions of partitions that another member
-        of the group has read further meanwhile, and positions in logs that no longer exist.
+        The method ignores a partition with the position None, which was dropped. It also ignores positions
+        outside of the messages that were handed out, because a store keeps old positions: another member of
+        the group may have read the partition further meanwhile, or the log may no longer exist.
         """
         with self._lock:
             for name, stored in positions.items():

@@ -121,7 +121,7 @@ class Membership:
         return self._placement.marks(self._ledger.positions_to_commit(names))
 
     def on_committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
-        """Receive the outcome of the commit of the `last_marks`."""
+        """Receive the result of the commit of the positions from `last_marks`."""
         if error is None:
             self._ledger.record_committed(_positions(marks))
         else:

@@ -96,11 +96,11 @@ def _is_removed(descriptions: Mapping[str, TopicDescription], name: str) -> bool
 class Placement:
     """The positions of partitions, and counts of the records that were missed or used twice.
 
-    A placement outlives consumers. The note of each commit lists the offsets at which the consumer and the
-    owners before it began to read the partition (``began=400,900``). The list goes back as far as each owner
-    continued at the last commit of the owner before it. From this note, an owner that returns after a crash
-    learns which records a later owner has used again: those from the later owner's beginning up to its own
-    position. It learns this even if the partition has had further owners.
+    A placement stays when a consumer is replaced. Each commit has a note with the offsets at which the owners
+    of the partition began to read it (``began=400,900``); the last offset is that of the present owner. The
+    list begins with the last owner that did not continue at its predecessor's last commit. An owner that
+    returns after a crash learns from the note which records a later owner has used again: the records from
+    the later owner's beginning up to its own position. Further owners in between do not matter.
 
     Positions contain the id of their topic. A topic that was deleted and created again has another id. It is
     read from its start, whatever `start` is. Between two checks of the ids, records of the new log may be
@@ -157,7 +157,7 @@ class Placement:
         return SourceCounts(self._gap, self._used_by_others, self._overlap, rebuilds)
 
     def pop_after_others(self, name: str) -> bool:
-        """Return whether another member has used records since the last read of a partition by this source.
+        """Return whether another member has used records of a partition since this source last read it.
 
         Call this method once for each read: the next call returns False until this happens again.
         """

@@ -139,17 +139,17 @@ class KafkaSource(Source[Stored]):
 
     @property
     def trouble(self) -> str | None:
-        """The reason why reading is stuck, such as a deleted topic, silent brokers or a missing state."""
+        """The reason why reading is stuck, such as silent brokers or a state not yet received; or None."""
         waiting = None if self._shards is None else self._shards.waiting
         return self._health.trouble or waiting
 
     @property
     def counts(self) -> SourceCounts:
-        """The numbers of records that were missed, used by others or used twice, and of new consumers."""
+        """The numbers of records missed, used by other members or used twice, and of replaced consumers."""
         return self._placement.counts(self._rebuilds)
 
     def share(self, shards: ShardOwner) -> None:
-        """Use the states of partitions that `shards` holds, with their positions; call this before `open`.
+        """Take the states and positions of partitions from `shards`; call this method before `open`.
 
         Parameters
         ----------
@@ -192,8 +192,8 @@ class KafkaSource(Source[Stored]):
         Raises
         ------
         SourceError
-            The same as for `open`, and if the package for a compression is not installed. The next call
-            connects again and continues at the same positions.
+            See `open`; also if the package for a compression is not installed. The next call connects again
+            and continues at the same positions.
         """
         if self._postponed_error is not None:
             error, self._postponed_error = self._postponed_error, None
