@@ -37,7 +37,7 @@ class SiteCheck:
         self._names, self._allowed = frozenset(names), " or ".join(names)
 
     def find_fault(self, headers: Mapping[str, str]) -> str | None:
-        """Return a sentence that refuses a request with these headers, or None if the request is allowed.
+        """Return the reason to refuse a request with these headers, or None if the request is allowed.
 
         Parameters
         ----------

@@ -55,7 +55,7 @@ class Judgement:
         The numbers of usable and unusable records of the path's kind: answers, labels, or both. An answer
         with an unusable label is accepted.
     answers : int
-        The number of answers for the accounting, usable or not.
+        The number of answers, usable or not; an unreadable row counts as one answer.
     tasks : mapping of str to int
         The number of rows by task, with ``""`` for rows of no known task.
     labels : mapping of str to int
@@ -71,7 +71,7 @@ class Judgement:
     ignored : int
         The number of events without answers, which `lines` and `rows` do not include.
     scored : bool
-        Whether one of the first rows seems to have scores under the name of another field.
+        Whether one of the first rows seems to have scores in a field with another name than `scores`.
     """
 
     lines: bytes

@@ -69,7 +69,7 @@ class HttpSource(Source[int]):
 
     @classmethod
     def from_settings(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
-        """Return the source of a section.
+        """Return the source that a section of the configuration describes.
 
         If the section names no folder, the spool is in the store's database.
         """
@@ -79,7 +79,7 @@ class HttpSource(Source[int]):
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """Return the reason why posts cannot be sampled."""
+        """Return a sentence with the reason why posts cannot be sampled."""
         return "not looked at: it holds what is posted while the agent runs, and answers say what is wrong"
 
     def __init__(

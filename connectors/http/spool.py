@@ -134,7 +134,9 @@ class Spool(PostSpool):
         self._begin_writing()
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
-        """Return the next whole lines, about 1 MiB, in stretches of one kind; [] if none came in time.
+        """Return the next whole lines, about 1 MiB; an empty list if none came in time.
+
+        In each element of the list, either all lines were posted as labels, or none.
 
         Raises
         ------

@@ -38,7 +38,7 @@ class SpoolReader:
     def read(self, segment: SpoolSegment, size: int) -> list[SpoolLines]:
         """Return the next lines and move the position: about 1 MiB, or one larger frame.
 
-        Consecutive lines of one kind, labels or not, are joined.
+        Consecutive lines are joined if all of them were posted as labels, or none.
 
         Parameters
         ----------

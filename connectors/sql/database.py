@@ -86,7 +86,7 @@ class FetchedRows:
     rows : iterator of sequence
         The rows, fetched one by one.
     measured : bool
-        Whether each row ends with an extra cell, the size of the row in bytes as measured by the database.
+        Whether each row ends with an extra cell: the size of the row in bytes, as the database measures it.
     close : callable
         Closes the statement.
 

@@ -46,7 +46,10 @@ Row = tuple[int, float]
 
 
 class LateRows(NamedTuple):
-    """The number of late rows, and the number of rows in the same range that had been read before."""
+    """The numbers of late rows and of rows read before, among the rows of `Progress.late_range`.
+
+    A late row was committed after a poll had read past its value.
+    """
 
     late: int
     known: int
@@ -74,9 +77,10 @@ class Progress:
         A value for which there are too many rows to keep; None if there is no such value.
     last_tied_id : object
         The id of the last row read with the value `tied`. A position must hold no ids, so the id is not saved
-        and is None after a restart, until the row is found in the table again.
+        and is None after a restart, until `find_last_tied` finds the row in the table.
     start : float
-        The rank above which every row that was read is kept; minus infinity if no row was dropped.
+        The rank (`values.rank`) above which every row that was read is still kept. Minus infinity if no row
+        was dropped.
     """
 
     def __init__(self, cursor: str, identity: str, overlap: float, saved: Mapping[str, Any]) -> None:
@@ -129,7 +133,7 @@ class Progress:
         return value_below(self.high, self._overlap), low
 
     def add_row(self, key: int, value: Any, identity: object, low: float) -> tuple[bool, str | None]:
-        """Keep a row that a poll returned, and return whether the row is new, and its problem or None.
+        """Keep a row that a poll returned; return whether it is new, and a message about its fault or None.
 
         Parameters
         ----------
@@ -188,10 +192,10 @@ class Progress:
         return self.start >= low and not was_later
 
     def late_range(self) -> tuple[Any, Any] | None:
-        """Return the range of values in which a row of the table is late if it is not a kept row.
+        """Return the range from `start` to the look-back, in which rows that are not kept are late.
 
-        The lower end is None for a range from the beginning of the table. The result is None if there is no
-        such range.
+        The lower end is None for a range from the beginning of the table. The result is None if the range is
+        empty.
         """
         _, low = self.lookback()
         end = None if self.high is None else value_below(self.high, self._overlap)
@@ -200,7 +204,7 @@ class Progress:
         return None if self.start == -math.inf else value_below_rank(self.high, self.start), end
 
     def count_late(self, batches: Iterable[Sequence[tuple[Any, object]]]) -> LateRows:
-        """Count the late rows among the rows of `late_range`, and keep them so that each is counted once.
+        """Count the late rows among rows of the table, and keep them, so that each is counted once.
 
         Parameters
         ----------
@@ -231,7 +235,7 @@ class Progress:
         return LateRows(count, known)
 
     def end_poll(self) -> None:
-        """Drop the rows of an older version's position, because a complete poll has made them kept rows."""
+        """Drop the rows that a position of an older version lists, which the complete poll has kept again."""
         self._former = None
 
     @property

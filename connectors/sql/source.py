@@ -172,14 +172,15 @@ class SqlSource(Source[Position]):
             self._database.close()
 
     def forget(self, keys: Keys) -> None:
-        """Remove ids from all positions that `read` returns from now on, starting with the next read."""
+        """Remove the rows with these ids from all positions that later calls of `read` return."""
         self._forgotten.put(keys)
 
     @classmethod
     def without(cls, position: Position, keys: Keys) -> Position:
         """Return a position without the rows that have these ids.
 
-        A position of an older version is returned unchanged; the next complete poll removes its rows.
+        If an older version saved the position, it is returned unchanged; the next complete poll removes its
+        rows.
         """
         if "overlap" not in position:  # a position of an older version
             return position

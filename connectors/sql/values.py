@@ -54,7 +54,7 @@ def rank(value: object) -> float | None:
 
 
 def value_below(value: Any, distance: float) -> Any:
-    """Return the value that is smaller by a distance, in the type and text form of the given value.
+    """Subtract a distance from a value, and return the result in the type and text form of the value.
 
     Parameters
     ----------
@@ -67,8 +67,8 @@ def value_below(value: Any, distance: float) -> Any:
     Returns
     -------
     number, date, datetime, str or None
-        For a text, the result is cut to whole seconds, minutes or hours and has no zone, so that it sorts
-        before every text that begins with it. None if the type has no such value, such as a date before the
+        For a text, the result is cut to whole seconds, minutes or hours and has no zone. So it sorts before
+        every longer text that begins with it. None if the type has no such value, such as a date before the
         year 1.
 
     Examples
