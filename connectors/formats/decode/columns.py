@@ -95,7 +95,7 @@ class Columns:
 
     @property
     def kinds(self) -> list[str]:
-        """The kind of task whose marks each record has; ``""`` for a record without any marks."""
+        """The kind of task that each record belongs to by its fields; ``""`` if no field shows the kind."""
         kinds = [""] * self.size
         for tag, entry in TASK_KINDS.items():
             for column in (getattr(self, name) for name in entry.marks):
@@ -213,9 +213,9 @@ class RejectList:
     raw : callable
         A function from the index of a record to its bytes.
     keep : callable
-        A function from a reject with the whole record to one with the part that may be kept.
+        Takes a reject with the whole record, and returns a reject with the part that may be kept.
     hint : callable, optional
-        A function from the index of a record, its bytes, its fault and its task to a text after the message.
+        Takes the index of a record, its bytes, its fault and its task; returns a text to add to the message.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class RejectList:
         task : str
             The task, or "" if it is unknown.
         along : bool
-            Whether only the label is rejected, and the answers of the record are used.
+            True if only the label is rejected, while the answers of the record are used.
         """
         partition = self._partitions[int(self._places.partition[record])]
 

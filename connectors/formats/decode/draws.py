@@ -25,7 +25,7 @@ _LARGEST = 1 << 53  # tables turn whole numbers into floats, which are exact up 
 
 
 def read_draws(values: Sequence[object], picked: Floats, faults: Faults) -> NDArray[np.void]:
-    """Return the draw of each label as a row of `DRAW`, with the number 0 if there was no draw.
+    """Return the draw of each label, an (n,) array of dtype `DRAW`; the number is 0 if there was no draw.
 
     Parameters
     ----------

@@ -112,7 +112,7 @@ def _next_token(text: str, at: int) -> int:
 
 
 def record_of(value: Mapping[str, object], kind: type[_Kind] = Record) -> _Kind | Fault:  # type: ignore[assignment]
-    """Return the record in a decoded value of any format, or the fault of the value.
+    """Convert a mapping, decoded from any format, to a record; return its fault if it is unusable.
 
     Parameters
     ----------

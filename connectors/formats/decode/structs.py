@@ -38,9 +38,9 @@ MAX_NAME = 200
 class Record(msgspec.Struct, gc=False):
     """The typed fields of a record of SPEC section 3, each of which may be missing.
 
-    Columns that are made of records report missing fields later. The decoder skips fields with other names. A
-    record cannot be part of a reference cycle, so the garbage collector does not track it (`gc=False`), which
-    speeds up decoding.
+    The decoder skips fields with other names. Missing fields are reported later, when records become columns.
+    A record cannot be part of a reference cycle, so the garbage collector does not track it (`gc=False`).
+    This speeds up decoding.
     """
 
     id: str | int | None = None
@@ -170,8 +170,8 @@ The key consists of the reason, the partition, the task, whether the reject is a
 class BoundedRejects:
     """The rejects of one read, with a limit of memory. A reject is a record that cannot be used.
 
-    Rejects are kept until together they exceed `room` bytes. After that, only the first reject of each kind
-    is kept, and its counts include the others.
+    All rejects are kept until their size exceeds `room` bytes. After that, only the first reject of each kind
+    is kept, and its counts include the later rejects of this kind.
 
     Parameters
     ----------

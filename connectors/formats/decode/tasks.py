@@ -53,8 +53,9 @@ class TaskFinder:
         faults : Faults
             Receives the faults `NO_TASK` and `UNKNOWN_TASK`.
         kinds : sequence of str
-            The kind of task whose marks each record has, or ``""``: see `Columns.kinds`. A record that names
-            no task belongs to the only task of its kind, or without marks to the only task of other kinds.
+            The kind of task that the fields of each record show, or ``""``: see `Columns.kinds`. A record
+            without a task belongs to the only task of its kind. With ``""``, it belongs to the only task
+            of the kinds that have no such fields.
 
         Examples
         --------

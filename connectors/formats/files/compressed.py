@@ -19,7 +19,7 @@ DAMAGED = (OSError, EOFError, zlib.error)
 
 
 class DamagedFileError(SourceError):
-    """The error of a damaged file, after everything before the damage has been returned.
+    """The error that a reader raises at the damage in a file, after it has returned everything before.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Compressed:
     stream : object
         A stream of uncompressed bytes with `read(size)`, or better with `read1(size)`, which does not wait.
     cutter : LineCutter
-        A `LineCutter` that cuts the uncompressed bytes into lines.
+        Cuts the uncompressed bytes into lines.
     start : int
         The number of uncompressed bytes to skip.
     """

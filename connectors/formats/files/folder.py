@@ -83,7 +83,7 @@ class Files(Protocol):
     def mark(self, name: str) -> str | None:
         """Return the mark of one file, or None if there is no such file.
 
-        If a look at the file has a cost, the mark of the last listing is returned.
+        If it is expensive to look at the file, the mark comes from the last listing.
         """
         ...
 
@@ -171,9 +171,9 @@ class Folder:
     """A reader of all tables that match a pattern, in the order of their names; each table is a partition.
 
     A table is read once it has not changed for `settle_seconds`, because its writer may not have finished. A
-    damaged table is tried again for a minute, and is then counted as rejected. A table on which the reader
-    fails in another way is counted too, and is tried again as long as it exists. The folders are listed from
-    time to time, and between two listings the tables of the last listing are read.
+    damaged table is tried again for a minute, and is then counted as rejected. If reading a table fails in
+    another way, the table is counted too, and is tried again as long as it exists. The folders are listed
+    from time to time. Between two listings, the tables of the last listing are read.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class Folder:
     files : Files
         An object that lists and opens the files.
     make : callable
-        A function from a file, its partition and the first row to its tables.
+        Takes the path of a file, its partition and the number of the first row to read; yields tables.
     positions : mapping of str to object
         The positions at which to continue, by name.
     settle_seconds : float

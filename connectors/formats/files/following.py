@@ -3,7 +3,7 @@
 Rotation gives a file another name, or copies and truncates it, and a new file begins under the old name.
 Terms of this module:
 
-* The late file is the former file after a rotation. Its writer may still add lines for some time.
+* The late file is the file that was read before a rotation. Its writer may still add lines for some time.
 * A place is a byte of a file together with the marks of the file: its inode and a part of its text.
 * A gap is lost text, which neither the file nor a rotated file in the same folder holds.
 """
@@ -65,8 +65,8 @@ _UNREADABLE = "%s: the rotated file %s cannot be read (%s): this counts as one g
 class Following:
     """A reader of one plain file that grows and is rotated; see `connectors.files.FileSource`.
 
-    After a rotation the former file, called the late file, stays open for `late_seconds`, because its writer
-    may still add lines.
+    After a rotation, the file that was read before (the late file) stays open for `late_seconds`, because its
+    writer may still add lines.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class Following:
         return self._read_on(self._main) or self._read_late()
 
     def begin(self) -> bool:
-        """Open the file at the current position, if no file is open, and return whether one is open now.
+        """Open the file at the current position, unless a file is open; return whether a file is open now.
 
         Raises
         ------
@@ -471,8 +471,8 @@ class Following:
         """The device and inode numbers of the files that this reader reads.
 
         A renamed file is recognised by these numbers, because it keeps them. The list has the numbers of the
-        current file and of the late file, which is the former file after a rotation. A file that is not
-        known yet has no entry.
+        current file and of the late file, which was read before a rotation. A file that is not known yet has
+        no entry.
         """
         pairs = ((self._main, self._place), (self._late, self._late_place))
         return [inode for file, place in pairs if (inode := _inode_of(file, place)) is not None]
@@ -504,9 +504,9 @@ class Following:
     def hand_over(self, path: Path, inode: tuple[int, int]) -> dict[str, Any] | None:
         """Return the position of a renamed file, from which a reader of its new name continues.
 
-        Return None if this reader does not read the renamed file. Otherwise this reader stops reading that
-        file, and starts with the next file of its own name. If the file is closed, its text is checked,
-        because another file may have got its inode.
+        This reader then stops reading the renamed file, and starts with the next file of its own name. If it
+        has closed the renamed file, it first checks the file's text, because another file may have got the
+        inode. Return None if this reader does not read the renamed file.
 
         Parameters
         ----------

@@ -51,7 +51,7 @@ def join_batches(batches: Sequence[Batch], columns: Collection[str] = COLUMNS) -
 
 
 def take(batch: Batch, rows: Ints, columns: Collection[str] = COLUMNS) -> Batch:
-    """Return the chosen rows as a batch, whose column `order` counts the rows from 0.
+    """Return the rows with these indices as a batch; its column `order` counts them from 0.
 
     See `join_batches` for `columns`.
     """

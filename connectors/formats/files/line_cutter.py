@@ -29,7 +29,7 @@ class LineCutter:
 
     The buffer holds at most one block and one line of `max_line_bytes`. For a longer line it keeps the first
     2,000 bytes and a count, and returns a `RawSkipped` when the line ends. In a text that is one JSON array
-    of objects, each element becomes a line. No byte moves, so a position is also the position in the file.
+    of objects, each element becomes a line. Each byte keeps its position in the file.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class LineCutter:
         return raws
 
     def finish(self) -> list[Raw]:
-        """Return the last line, which has no newline."""
+        """Return the last line if no newline ends it, at the end of the input."""
         if self._too_long:
             return [self._end_skipped()]
         if not self._kept:

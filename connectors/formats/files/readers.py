@@ -85,7 +85,7 @@ class Plain:
         raise EndOfSource
 
     def take(self, data: bytes) -> list[Raw]:
-        """Feed the cutter, count the whole lines, and return them."""
+        """Feed bytes to the cutter; count and return the lines that are now complete."""
         self._lines += data.count(b"\n")
         return self.cutter.feed(data)
 
@@ -128,7 +128,7 @@ class Piped:
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return the whole lines in the pipe, [] if no line is whole in time.
+        """Return the whole lines in the pipe; an empty list if no line is complete in time.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class Piped:
 
 
 def open_pipe(path: Path) -> int:
-    """Return a descriptor of a pipe without waiting for a writer, as an ordinary `open` would."""
+    """Open a pipe and return its descriptor; unlike an ordinary `open`, do not wait for a writer."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

@@ -62,8 +62,8 @@ class Place:
         Digest of at most 256 bytes before `at`. It identifies the file if the writer has overwritten the
         beginning with blanks.
     modified : int
-        The latest observed time of change of the file in ns. A rotated file with a later time of change has
-        not been read.
+        The latest observed time of change of the file, in ns since the epoch. A rotated file with a later
+        time of change has not been read.
     """
 
     at: int
@@ -153,12 +153,12 @@ class OpenFile:
         return data
 
     def begin(self, at: int, modified: int | None = None) -> OpenFile:
-        """Go to a byte of the file, and return the file.
+        """Set the position in the file, and return this object.
 
         Parameters
         ----------
         at : int
-            The byte offset in the text.
+            The byte offset in the uncompressed text.
         modified : int, optional
             The time of change to record in the file's place.
         """
@@ -214,7 +214,7 @@ class OpenFile:
         return bool(self._tail) and self._before(self.cutter.position) == self._tail
 
     def place(self, at: int | None = None) -> Place:
-        """Return the place after the last whole line, or at `at`."""
+        """Return the place (position and identity of the file) after the last whole line, or at `at`."""
         at = self.cutter.position if at is None else at
         if not self._replaced:
             self._tail = self._before(at)
@@ -222,7 +222,7 @@ class OpenFile:
         return Place(at, *self.id, _digest(head), len(head), _digest(self._tail), self.modified)
 
     def place_of_all(self) -> Place:
-        """Return the place of byte 0, with the marks of the current text of the file."""
+        """Return the place of byte 0, with the identity of the file and its current text."""
         head = self._first(HEAD_BYTES)
         return Place(0, *self.id, _digest(head), len(head), modified=self.modified)
 
@@ -242,7 +242,8 @@ class OpenFile:
     def lag(self, behind: int) -> int | None:
         """Return the approximate number of remaining records; None before the first line.
 
-        The number is the sum of the remaining bytes and `behind`, divided by the mean length of a line.
+        `behind` is the size of later files in bytes. The number is the sum of the remaining bytes and
+        `behind`, divided by the mean length of a line.
         """
         lines, fed = self._lines, self.cutter.fed - self._first_byte
         if not lines or fed <= 0:
@@ -266,7 +267,7 @@ class Rotated:
     id : tuple of int
         Device and inode.
     modified : int
-        The time of change in ns.
+        The time of change in ns since the epoch.
     number : str
         The number or date in the name of the file.
     sure : bool
@@ -334,10 +335,9 @@ def rotation_bases(name: str) -> set[str]:
 def rotated_beside(path: Path) -> list[Rotated]:
     """Return the rotated files of a path, the oldest first.
 
-    While a file is being compressed, its uncompressed form counts.
-
-    The file with the number 1 is the newest, and a later date is newer. If both kinds of names occur, the
-    time of change decides.
+    The order follows the names: the file with the number 1 is the newest, and a later date is newer. If both
+    kinds of names occur, it follows the times of change. If a file is being compressed, the result has its
+    uncompressed form.
     """
     names = _names(path)
     for _ in range(_LISTINGS):
@@ -420,7 +420,7 @@ def _described(path: Path, names: Collection[str]) -> list[Rotated]:
 
 
 def opened(file: Rotated, make_cutter: MakeCutter) -> OpenFile | None:
-    """Open a rotated file at its beginning; return None if another file has its name by now."""
+    """Open a rotated file at its beginning; return None if its name now belongs to another file."""
     try:
         open_file = OpenFile(file.path, make_cutter)
     except FileNotFoundError:

@@ -59,8 +59,8 @@ def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str
         The names of all columns.
     mapped : collection of str
         The columns that a mapping reads. Without a mapping, the result is the columns with the names of our
-        fields, or the columns of the format that the table is recognised as. With `EVERY_COLUMN` the result
-        is all columns, except unknown columns that have the same name.
+        fields, or those of another format if the names show one. With `EVERY_COLUMN` the result is all
+        columns, except unknown columns that have the same name as another.
 
     Raises
     ------

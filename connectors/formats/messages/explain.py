@@ -263,7 +263,7 @@ def _number_fault(value: Any, path: str, expected: str = "a number from 0 to 1")
 
 
 def has_room(value: object) -> bool:
-    """Return whether a float can hold a number; True for any other value."""
+    """Return False for an integer that is too large for a float, otherwise True."""
     try:
         return not isinstance(value, int) or math.isfinite(value)
     except OverflowError:
@@ -280,7 +280,7 @@ _SPELLED = re.compile(r"\s*([-+]?)(\d*)([.,]?)(\d*)\s*(%?)\s*")
 
 
 def spelling(value: object) -> str:
-    """Return a hint on a number with a decimal comma or a per cent sign, or "" for another value.
+    """Return a hint if a text is a number with a decimal comma or a per cent sign, otherwise "".
 
     Examples
     --------

@@ -223,7 +223,7 @@ def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
 
 
 def named_path(field: str, records: Sequence[Any]) -> str | None:
-    """Return the path of a field in records that has one of the field's usual names, or None.
+    """Return the path at which records have a field under one of its usual names, or None.
 
     Examples
     --------
@@ -234,7 +234,7 @@ def named_path(field: str, records: Sequence[Any]) -> str | None:
 
 
 def shares_of_classes(records: Sequence[Any]) -> tuple[str, ...]:
-    """Return the names of the classes in objects of scores, in the order of the records, or ().
+    """Return the names of classes by which records give their scores, in their order; () if none.
 
     Examples
     --------
@@ -580,7 +580,7 @@ def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
 
 
 def looks_scored(records: Sequence[Any]) -> bool:
-    """Return whether a field is named like scores, with any values.
+    """Return whether a field of the records has a name like those of scores, whatever its values are.
 
     Examples
     --------
@@ -745,7 +745,7 @@ def _first_value(field: str, cells: Mapping[int, Any]) -> Any:
 
 
 def spelled_scores(records: Sequence[Any]) -> str:
-    """Return a sentence about scores with a decimal comma or a per cent sign, or "".
+    """Return a sentence if scores have a decimal comma or a per cent sign, otherwise "".
 
     Examples
     --------

@@ -39,7 +39,7 @@ def keeper(keep: Keep, secret: bytes = SECRET) -> Callable[[Reject], Reject]:
         only the reason and the place. With "redacted" and "none", messages must not quote values: see
         `wording.without_values`.
     secret : bytes, optional
-        The key of hashes; another process of the agent's machine passes the agent's key.
+        The key of the hashes. Other processes of an agent pass the agent's key, so that hashes are equal.
     """
 
     def whole(reject: Reject) -> Reject:
