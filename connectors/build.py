@@ -20,7 +20,7 @@ from monitor.reports.views import EngineView
 
 
 def source_class(settings: SourceConfig) -> type[Source[Any]]:
-    """Return the class that reads a section's kind of source; import its client library only now.
+    """Import and return the class of source that a section of the configuration needs.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def source_class(settings: SourceConfig) -> type[Source[Any]]:
 def build_source(
     settings: SourceConfig, known: Sequence[TaskLayout], spools: Spools | None = None
 ) -> Source[Any]:
-    """Return the source that a section describes.
+    """Return the source that a section of the configuration describes.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def long_names(names: Iterable[str]) -> frozenset[str]:
 
 
 def build_reports_topic(settings: KafkaSink, store: str, lease: int | None = None) -> FollowedDestination:
-    """Return the topic to which the reports in a store are written.
+    """Return the destination for the reports of a store in a Kafka topic.
 
     Parameters
     ----------
@@ -154,14 +154,14 @@ def build_reports_topic(settings: KafkaSink, store: str, lease: int | None = Non
 
 
 def build_lines_topic(settings: KafkaSink) -> Destination[bytes]:
-    """Return the topic to which closed windows are written if there is no store."""
+    """Return the destination for reports in a Kafka topic, for an agent without a store."""
     from connectors.kafka.sink.sink import lines_topic
 
     return lines_topic(settings)
 
 
 def build_rejects_topic(settings: KafkaSink) -> Destination[Rejected]:
-    """Return the topic to which rejected records are written."""
+    """Return the destination for rejected records in a Kafka topic."""
     from connectors.kafka.sink.sink import rejects_topic
 
     return rejects_topic(settings)

@@ -52,7 +52,7 @@ Mark = list[Any]
 def connected(settings: RedisSourceConfig) -> Any:
     """Return a client that is connected to the server.
 
-    The client repeats no request, because a second one would not return the entries in a lost first reply.
+    The client does not retry requests: a second request would not return the entries of a lost first reply.
 
     Raises
     ------
@@ -69,10 +69,10 @@ def connected(settings: RedisSourceConfig) -> Any:
 
 
 def messages(settings: RedisSourceConfig, entries: Sequence[Entry], after: Any = None) -> RawMessages:
-    """Return entries as messages.
+    """Convert entries to messages for the decoder.
 
-    The place of a message is the id as a number, whose last six digits are the number after the hyphen. The
-    value of an entry without the configured field is an error text, which the decoder rejects.
+    The offset of a message is its id as a number, whose last six digits are the number after the hyphen. If
+    an entry lacks the configured field, the value is an error text, which the decoder rejects.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class RedisStream(Source[Position]):
     counts : SourceCounts
         The numbers of entries that were deleted before they were read, and of claimed entries.
     trouble : str or None
-        The reason of a failure of the client library other than an error of Redis or of the network.
+        The reason if the client library itself has failed; None for errors of Redis or of the network.
     """
 
     up = False
@@ -205,7 +205,7 @@ class RedisStream(Source[Position]):
         return raws
 
     def keep_alive(self) -> None:
-        """Acknowledge saved entries and show the group that our consumers live, without reading."""
+        """Acknowledge saved entries, and show the group that our consumers are alive; read no entries."""
         self._try(self._settle)
 
     @classmethod

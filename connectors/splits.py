@@ -135,7 +135,7 @@ def is_plain(path: Path) -> bool:
 
 
 def read_split(source: FileSource, split: Split, at_once: int) -> Iterator[list[Raw]]:
-    """Yield the records of a split, in lists of at least `at_once` blocks or tables, except the last list.
+    """Yield the records of a split, in lists of `at_once` or more blocks or tables; the last may be shorter.
 
     A block has about 1 MiB of lines, a table 8,192 rows. A split of lines that has at most twice the size of
     a block is read as one block, which ends where the split ends.

@@ -53,7 +53,7 @@ class StdinSource(Source[int]):
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """Return the reason why a pipe cannot be sampled."""
+        """Return a sentence with the reason why a pipe cannot be sampled."""
         return PIPE_NOT_LOOKED_AT
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The second stage of a replay on the executors: the engine of a unit computes its shares in order."""
+"""The second stage of a replay on the executors: the engine of each unit computes its shares in order."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Ended:
     waiting : mapping
         The result of `Engine.waiting_labels`.
     windows : int
-        The number of lines of reports, without revisions.
+        The number of reports, without the revisions that later labels cause.
     line_bytes : int
-        The size of all lines.
+        The size of all lines of reports, in bytes.
     """
 
     unit: int
@@ -58,13 +58,13 @@ class Ended:
 
 
 def compute_units(job: Any, computing: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return the lines of units from their blocks, sorted by unit, split and number; for `mapInArrow`.
+    """Compute units from their blocks, and return the lines of their reports; for `mapInArrow`.
 
     Parameters
     ----------
     job, computing : Broadcast of Job and of Computing
     batches : iterator of pyarrow.RecordBatch
-        The blocks, with the columns `unit`, `split`, `number` and `data`.
+        The blocks, sorted by the columns `unit`, `split` and `number`; the column `data` has the share.
     """
     begin_task()
     rows = chain.from_iterable(_rows(batch) for batch in batches)
@@ -85,7 +85,7 @@ def _rows(batch: Any) -> Iterator[tuple[int, int, int, bytes]]:
 def lines_of(
     job: Job, computing: Computing, number: int, blocks: Iterable[tuple[int, int, bytes]]
 ) -> Iterator[LineRow]:
-    """Yield the lines of one unit in order, then its result.
+    """Yield the lines of one unit's reports in order, then its result (`Ended`).
 
     Parameters
     ----------

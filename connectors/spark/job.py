@@ -42,7 +42,7 @@ class BlockKind(IntEnum):
 
 
 class Block(NamedTuple):
-    """A row that the first stage produces: a share of the records of a chunk, or other data of a split.
+    """A row from the first stage: a share (the records of one model or task), or other data of a split.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Computing:
 
 
 class LineRow(NamedTuple):
-    """A row that the second stage produces: a line of the reports, or the result of a unit (`ENDED_UNIT`).
+    """A row from the second stage: a line of the reports, or the result of a unit (`ENDED_UNIT`).
 
     The lines are sorted by the first eight columns; `ended` is `StreamPosition.task_number`.
     """
@@ -128,7 +128,7 @@ def begin_task() -> None:
 
 
 def packed(value: Any) -> bytes:
-    """Return a value as bytes for another of our processes, with arrays in as few bytes as possible.
+    """Serialize a value for another process of the job, with arrays in as few bytes as possible.
 
     Spark copies each byte of a share several times, to disks and between Java and Python. Most columns of a
     share hold a single value, or integers close to each other.
@@ -145,7 +145,7 @@ def packed(value: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """Return the value that `packed` turned into bytes."""
+    """Return the value that `packed` has serialized."""
     return pickle.loads(data)
 
 

@@ -6,7 +6,7 @@ its interrupted attempt.
 
     lock              held by the only driver
     committed.json    the last batch, its units and their states, and the counts
-    turn.json         the clock of a turn without records, written before the turn is computed
+    turn.json         the clock of a turn (an advance of time without records), written before it is computed
     state/            a file for each unit and batch
     spark/            Spark's own log of the offsets of each batch
 """
@@ -224,7 +224,7 @@ class CheckpointLedger:
         self._remove_others()
 
     def intend(self, clock: float) -> Turn:
-        """Save and return the next turn, up to time `clock`, so that a crash does not change its result."""
+        """Save and return the next turn, up to time `clock`; after a crash, this turn is computed again."""
         turn = Turn(self.committed.batch, self.committed.turn + 1, clock)
         _save(self.folder / _TURN, msgspec.json.encode(turn))
         return turn

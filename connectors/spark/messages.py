@@ -60,7 +60,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """The n records of a share from messages of one Kafka partition, with the messages' offsets and times.
+    """The n records of a share, from one Kafka partition, with the offsets and times of their messages.
 
     Parameters
     ----------
@@ -86,13 +86,13 @@ class MessagePart:
 
 
 def read_messages(stream: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return the blocks of messages, whose columns are `MESSAGES`; a function for `mapInArrow`."""
+    """Decode messages with the columns `MESSAGES`, and return their blocks; a function for `mapInArrow`."""
     begin_task()
     return as_arrow(blocks_of(stream.value, pieces_of(batches)), BLOCKS, _BYTES_AT_ONCE)
 
 
 def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Iterator[Block]:
-    """Yield the shares and rejects of messages, then the facts of all messages.
+    """Decode messages; yield their shares and rejects, then the facts (counts and times) of all messages.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Ite
 
 
 def pieces_of(batches: Iterator[Any]) -> Iterator[tuple[RawMessages, Ints]]:
-    """Yield the messages of record batches with the columns `MESSAGES`, by partition, with their times."""
+    """Yield the messages of record batches by partition, with their times in Kafka in milliseconds."""
     for batch in batches:
         names, offsets, times, values, *more = batch.columns
         for at, to in _runs(names):

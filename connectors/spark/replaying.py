@@ -136,7 +136,7 @@ def _ended(lines: Any) -> list[Ended]:
 def by_unit(
     session: Any, blocks: Any, units: Sequence[Unit], rows: Mapping[tuple[str, str], int], largest: int
 ) -> Any:
-    """Return the shares, each in the partition of its unit, in the order of the stream.
+    """Return a DataFrame of the shares, each in the Spark partition of its unit, in the stream's order.
 
     The labels of a task are copied to every unit of the task.
     """
@@ -172,7 +172,7 @@ def _targets(
 
 
 def keys_of(parts: int) -> list[int]:
-    """Return for each partition a number that Spark's hash assigns to the partition.
+    """Return a number for each Spark partition, so that Spark's hash of the number selects the partition.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """The second stage of a stream on the executors: the engine of each unit computes one batch from its state.
 
-The records of a unit have one order, whatever executor reads them: they are sorted by the time of their
-messages in Kafka. Within a partition this time counts as never decreasing, so that the order of a partition
-is kept.
+The order of a unit's records does not depend on the executors that read them: the records are sorted by the
+time of their messages in Kafka. If this time decreases within a partition, the largest time so far counts, so
+that the order of the partition is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FIRST = Begin(0, -np.inf)
 
 @dataclass(frozen=True, slots=True)
 class Stepping:
-    """The plan of the stage for a batch.
+    """The plan of the second stage for one batch: its units, and their states before the batch.
 
     Parameters
     ----------
@@ -78,13 +78,13 @@ class Stepped:
 
 
 def step_units(stream: Any, stepping: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return the lines and states of units from their parts, sorted by unit; a function for `mapInArrow`.
+    """Compute units from their parts, and return their lines and states; a function for `mapInArrow`.
 
     Parameters
     ----------
     stream, stepping : Broadcast of Stream and of Stepping
     batches : iterator of pyarrow.RecordBatch
-        The parts, with the columns `unit`, `split`, `number` and `data`.
+        The parts, sorted by unit, with the columns `unit`, `split`, `number` and `data`.
     """
     begin_task()
     rows = chain.from_iterable(
@@ -100,7 +100,7 @@ def step_units(stream: Any, stepping: Any, batches: Iterator[Any]) -> Iterator[A
 def lines_of(
     stream: Stream, stepping: Stepping, number: int, parts: Iterable[MessagePart]
 ) -> Iterator[LineRow]:
-    """Yield the lines of one unit in a batch in order, then its `Stepped`, after saving its state.
+    """Compute one unit in a batch: yield its lines in order, save its state, and yield its `Stepped`.
 
     Parameters
     ----------

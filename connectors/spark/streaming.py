@@ -259,7 +259,7 @@ def started_query(session: Any, steps: Steps, most: int, every_seconds: float, o
 
 @dataclass(slots=True)
 class Quiet:
-    """The clock of a stream without new messages: it continues from the last record as real time passes.
+    """The clock of a stream while no messages arrive: it goes on from the last record with the real time.
 
     Parameters
     ----------

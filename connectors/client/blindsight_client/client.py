@@ -28,7 +28,7 @@ _RETRIED = frozenset({401, 404, 408, 425, 429})
 
 @dataclass(frozen=True)
 class Counts:
-    """The numbers of records of one kind; ``logged = sent + rejected + dropped + pending`` always holds.
+    """Counts of predictions or of labels; ``logged = sent + rejected + dropped + pending`` always holds.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ class Client:
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait at most `timeout` seconds until the agent has answered for every record logged so far.
 
-        Return False if the time was too short.
+        Return True if it has, False if the time was too short.
         """
         until = time.monotonic() + timeout
         with self._changed:
@@ -309,7 +309,7 @@ class Client:
             return done
 
     def close(self, timeout: float | None = None) -> None:
-        """Send the remaining records for at most `timeout` seconds, and drop the records that are then left.
+        """Send the remaining records for at most `timeout` seconds; then drop the records that are left.
 
         The default of `timeout` is `close_seconds`.
         """
