@@ -178,9 +178,9 @@ class RedisStream(Source[Position]):
         self._try(self._settle)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return the available entries, about `batch_bytes`, after at most about `timeout_seconds`.
+        """Wait up to about `timeout_seconds` for entries, and return about `batch_bytes` of them.
 
-        The list is empty if there are none or the server is not available.
+        The list is empty if there are none in time or the server is not available.
 
         Raises
         ------

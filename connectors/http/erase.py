@@ -36,10 +36,10 @@ def idle_spool(folder: Path) -> Iterator[bool]:
 
 
 def erase(folder: Path, is_gone: Callable[[bytes], bool]) -> int:
-    """Overwrite lines with spaces, which readers skip, and return their number; offsets do not change.
+    """Overwrite lines with spaces, and return the number of these lines.
 
-    Each changed file is written beside the old one and then renamed. A crash leaves either the old or the
-    new file, and both are complete.
+    Readers skip the spaces, and the offsets of other lines do not change. Each changed file is written beside
+    the old one and then renamed. A crash leaves either the old or the new file, and both are complete.
 
     Parameters
     ----------

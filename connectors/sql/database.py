@@ -1,7 +1,7 @@
 """A read-only connection to a database with a DB-API driver, and its result rows, fetched one by one.
 
-A driver limits a fetch by the number of rows only, though each row may have a size of a megabyte. Batches are
-therefore built from single rows until they reach a limit of rows or bytes. psycopg fetches single rows in
+A driver limits a fetch only by the number of rows, but each row may have a megabyte. Batches are therefore
+built from single rows until they reach a limit of rows or bytes. psycopg fetches single rows in
 libpq's single-row mode, in which the remaining rows wait in the socket. PostgreSQL and SQLite do not send the
 large cells of a row that is too large; they return NULL for these cells.
 """
@@ -280,8 +280,8 @@ class SqlDatabase:
     def end_transaction(self) -> None:
         """Roll the transaction back, so that the database can release its snapshot.
 
-        SQLite is disconnected: its write-ahead log stays as long as a process has the file open, and would
-        become part of a file that replaces it.
+        The connection to SQLite is closed. Otherwise its write-ahead log would stay, and would become part of
+        a file that replaces the database.
         """
         if self._kind == "sqlite3":
             self.close()

@@ -124,7 +124,7 @@ class SqlSource(Source[Position]):
         self._resume(positions.get(self.name, {}))
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return a table of the next new rows, or a position; an empty list if there is neither in time.
+        """Return the next new rows as a table, or a position without rows; an empty list if neither is ready.
 
         Raises
         ------

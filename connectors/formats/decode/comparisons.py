@@ -22,9 +22,10 @@ _SHARES = np.array([0.0, 0.5, 1.0, np.nan])  # b's share of the win by class; th
 def read_comparisons(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
 ) -> Batch | None:
-    """Return the comparisons of one arena, or None if no record is usable.
+    """Return the comparisons of one arena (a task that compares models in pairs).
 
-    `Batch.other` holds the second model of each comparison. See `read_answers` for the parameters.
+    `Batch.other` holds the second model of each comparison. The result is None if no record is usable. See
+    `read_answers` for the parameters.
     """
     pick = picker(chosen, columns.size)
     faults = Faults(len(chosen))

@@ -89,7 +89,7 @@ class OneOfRows(Record, gc=False):
 
 @lru_cache(maxsize=64)  # bounded: senders choose the fields, and each set of fields is a type
 def record_without(absent: frozenset[str], scored: bool = False) -> type[Record]:
-    """Return a `Record` type that accepts no value for the absent fields.
+    """Return a type of `Record` that rejects values in the absent fields.
 
     Columns of such records need not look for values of these fields. With `scored`, the scores are required.
 

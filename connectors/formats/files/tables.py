@@ -113,8 +113,15 @@ def read_csv(
 
     Parameters
     ----------
+    path : Path
+    partition : str
+        The partition of the tables.
+    start : int
+        The number of the first row to return; the first row of the file has the number 0.
     mapped : collection of str
         The columns that a mapping reads: see `columns_read`.
+    max_line_bytes, table_bytes : int
+        The limit of a row, and the approximate limit of a table. For CSV, characters are counted.
 
     Raises
     ------
@@ -471,7 +478,7 @@ def read_parquet(
 ) -> Iterator[RawTable]:
     """Yield the rows of a Parquet file from row number `start` on, without reading row groups before it.
 
-    A row whose cells together exceed `max_line_bytes` is broken.
+    A row whose cells together exceed `max_line_bytes` is broken. See `read_csv` for the parameters.
 
     Raises
     ------

@@ -415,7 +415,7 @@ def _divided(sample: Sample, scores: Mapping[str, Any], names: Mapping[int, str]
 
 
 def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
-    """Return the two values of the only field that agrees with a score, or () for no or several fields.
+    """Return the two values of the field that agrees with a score; () if there is not exactly one field.
 
     Examples
     --------
