@@ -225,7 +225,7 @@ class RedisStream(Source[Position]):
         return [messages(settings, entries[::-1])] if entries else []
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
-        """Note a saved position, so that the next request acknowledges the entries up to it.
+        """Record a saved position, so that the next request acknowledges the entries up to it.
 
         A position in a stream that has since been deleted and created again is ignored.
         """

@@ -159,7 +159,7 @@ class HttpSource(Source[int]):
         return [RawBlock(part.lines, PARTITION, part.start, part.labels) for part in stretches]
 
     def acknowledge(self, positions: Mapping[str, int]) -> None:
-        """Note that all lines before the position are used, so that the spool can delete them."""
+        """Record that the agent has used all lines before the position, so that the spool can delete them."""
         if PARTITION in positions:
             self._spool.absorbed(positions[PARTITION])
 

@@ -40,9 +40,9 @@ class Ended:
     view : EngineView
         The view of the unit's engine.
     labelled : mapping
-        The result of `Engine.labelled`.
+        The numbers of labelled and of correct rows of each window, from `Engine.labelled`.
     waiting : mapping
-        The result of `Engine.waiting_labels`.
+        The keys of labels whose answers have not come yet, by task.
     windows : int
         The number of reports, without the revisions that later labels cause.
     line_bytes : int

@@ -1,4 +1,4 @@
-"""Converts the true classes of records, and the records that are labels without an answer."""
+"""Converts the true classes in records to indices, and labels (records without answers) to batches."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ DAMAGED = (OSError, EOFError, zlib.error)
 
 
 class DamagedFileError(SourceError):
-    """The error that a reader raises at the damage in a file, after it has returned everything before.
+    """The error that a reader raises for a damaged file, after the whole records before the damage.
 
     Parameters
     ----------

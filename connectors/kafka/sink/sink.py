@@ -149,7 +149,7 @@ class ReportsTopic(FollowedDestination):
     def deliver(self, items: Sequence[Row]) -> int:
         """Send the reports that the topic does not contain yet, and wait for their acknowledgement.
 
-        Return the number of all these reports, including those that the topic already contained.
+        Return the number of delivered reports, including those that the topic already contained.
 
         Raises
         ------
