@@ -23,6 +23,7 @@ class PushedAlert:
     Parameters
     ----------
     identity : Identity
+        The labels that identify the alert.
     name, text : str
         Name of the alert, and a sentence with the figures.
     starts, ends : float
@@ -52,20 +53,21 @@ class _Entry:
 
 
 class AlertLedger:
-    """The state of all alerts, updated from the conditions; it uses no clock and no network.
+    """Decides when alerts begin and end, and when to send them; it uses no clock and no network.
 
-    A condition becomes an alert once it is true in two windows. The alert ends once the condition is false in
-    two windows, or has been false for as long as two windows take, because no window follows if answers stop.
+    A condition that is `patient` becomes an alert once it is true in two windows. The alert ends once the
+    condition is false in two windows. If no window follows, because answers stop, the time of two windows is
+    enough. Other conditions begin and end an alert at once.
 
-    Conditions that are true in the first update become alerts at once. After a restart they were probably
-    true before, and an alert must be sent again before it ends in Alertmanager.
+    In the first update, all true conditions become alerts at once. After a restart they were probably true
+    before, and an alert must be sent again before it expires in Alertmanager.
 
     Parameters
     ----------
     resend_seconds : float
         Time between two deliveries of the same alert.
     patience_seconds : callable
-        A function that returns the seconds which two windows of a task take.
+        Returns the time that two windows of a task take, in seconds. The argument is the task's name.
 
     Examples
     --------
@@ -89,7 +91,7 @@ class AlertLedger:
 
     @property
     def waiting(self) -> int:
-        """The number of alerts whose beginning or end has not been delivered."""
+        """The number of alerts whose beginning or end Alertmanager has not received yet."""
         return sum(entry.fired is not None and not entry.delivered for entry in self._entries.values())
 
     def update(
@@ -117,14 +119,20 @@ class AlertLedger:
         self._first = False
 
     def due(self, now: float) -> list[PushedAlert]:
-        """Return the alerts to send now: all alerts, if any alert has changed or the interval is over."""
+        """Return the alerts to send now.
+
+        All alerts are sent if one has changed, or if `resend_seconds` have passed; otherwise none.
+        """
         shown = [entry for entry in self._entries.values() if entry.fired is not None]
         if all(entry.delivered for entry in shown) and now - self._delivered_at < self._resend:
             return []
         return [self._to_alert(entry, now) for entry in shown]
 
     def delivered(self, delivered: Iterable[PushedAlert], now: float) -> None:
-        """Record that Alertmanager has received these alerts; their later changes remain to be sent."""
+        """Record that Alertmanager has received these alerts.
+
+        An alert that ended after it was sent remains to be sent again.
+        """
         self._delivered_at = now
         for each in delivered:
             entry = self._entries.get(each.identity)

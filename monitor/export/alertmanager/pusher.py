@@ -1,4 +1,4 @@
-"""The pusher of active alerts to one Alertmanager, by version 2 of its API."""
+"""Sends active alerts to one Alertmanager, by version 2 of its API."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _LOOK_SECONDS = 1.0
 
 
 class AlertPusher(Pusher):
-    """A pusher that checks the agent every second and sends changed alerts to one Alertmanager.
+    """A thread that checks the alert conditions every second, and sends alerts to one Alertmanager.
 
-    After an outage Alertmanager receives all active alerts, and the alerts that ended meanwhile. When the
-    agent stops, active alerts stay active for four intervals, because a restart is no recovery.
+    All alerts are sent when one has changed, and otherwise every `resend_seconds`. After an outage,
+    Alertmanager receives all active alerts, and the alerts that ended meanwhile. When the agent stops,
+    alerts stay active for four times `resend_seconds`, because a restart is no recovery.
 
     Parameters
     ----------
@@ -33,13 +34,13 @@ class AlertPusher(Pusher):
         Address of the Alertmanager, without ``/api/v2/alerts``.
     settings : Alertmanager
     view : callable
-        A function that returns the newest view.
+        A function that returns the agent's newest state.
     page : str
         Address of the agent's page, for `generatorURL`.
     rules : RuleSettings
         The addresses of the runbooks and of the public page.
     patience_seconds : callable
-        A function that returns the seconds which two windows of a task take: see `AlertLedger`.
+        Returns the time that two windows of a task take, in seconds: see `AlertLedger`.
     name : str
         The label `sink` of the metrics.
     """

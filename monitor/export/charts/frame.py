@@ -42,7 +42,7 @@ _POINTS = ("realised", "violation", "version", "unknown")
 
 
 def title(words: str, more: str) -> list[str]:
-    """Return the title at the left and the subtitle at the right; a long text ends in an ellipsis."""
+    """Return SVG texts: the title at the left, and the subtitle `more` at the right; long texts are cut."""
     parts = [
         f'<text class="title" x="{LEFT}" y="28" font-size="17" font-weight="600" fill="{INK}">'
         f"{marks.text(_cut(words, _TITLE_CHARACTERS))}</text>"
@@ -60,7 +60,10 @@ def _cut(words: str, most: int) -> str:
 
 
 def y_axis(ticks: Sequence[tuple[float, str]]) -> list[str]:
-    """Return grid lines with their labels; heights are in pixels from the top of the plot."""
+    """Return the y axis as SVG elements: a grid line and a label for each tick.
+
+    A tick is a height, in pixels from the top of the plot, and the text of its label.
+    """
     parts = []
     for height, label in ticks:
         y = marks.number(TOP + height)
@@ -70,7 +73,10 @@ def y_axis(ticks: Sequence[tuple[float, str]]) -> list[str]:
 
 
 def x_axis(ticks: Sequence[tuple[float, str]], name: str) -> list[str]:
-    """Return ticks, their labels and the axis' name; positions are in pixels from the left of the plot."""
+    """Return the x axis as SVG elements: ticks, their labels, and the name of the axis.
+
+    A tick is a position, in pixels from the left of the plot, and the text of its label.
+    """
     bottom = TOP + PLOT_HEIGHT
     parts = []
     for across, label in ticks:
@@ -87,9 +93,9 @@ def _axis_text(x: str, y: str, anchor: str, words: str, color: str = _QUIET) -> 
 
 
 def side_labels(labels: Sequence[tuple[float, str, str]]) -> list[str]:
-    """Return labels at the right of the plot, moved apart if they would overlap.
+    """Return SVG labels at the right of the plot, moved apart if they would overlap.
 
-    Each label is its height in pixels, its words and its colour.
+    A label is a height, in pixels from the top of the plot, a text and a colour.
     """
     heights = marks.spread([height for height, _, _ in labels], _LABEL_PIXELS, PLOT_HEIGHT)
     x = marks.number(LEFT + PLOT_WIDTH + 8)
@@ -100,14 +106,14 @@ def side_labels(labels: Sequence[tuple[float, str, str]]) -> list[str]:
 
 
 def note(words: str) -> list[str]:
-    """Return words in the middle of an empty plot."""
+    """Return an SVG text in the middle of an empty plot."""
     middle = f'x="{marks.number(LEFT + PLOT_WIDTH / 2)}" y="{marks.number(TOP + PLOT_HEIGHT / 2 - 16)}"'
     style = f'font-size="14" text-anchor="middle" fill="{_QUIET}"'
     return [f'<text class="note" {middle} {style}>{marks.text(words)}</text>']
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a row of samples, each a kind of mark with its words."""
+    """Return the legend as SVG: a row of entries, each a kind of mark (a key of `STYLES`) and its text."""
     parts = []
     x = float(LEFT)
     for kind, words in entries:
@@ -120,9 +126,9 @@ def legend(entries: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def version_name(x: float, name: str) -> tuple[list[str], float]:
-    """Return a version's name as text at the right of its line, and the position where the name ends.
+    """Return an SVG text with a version's name, beside the version's vertical line, and where the text ends.
 
-    Positions are in pixels from the left of the plot.
+    The positions of the line (`x`) and of the end are in pixels from the left of the plot.
     """
     words = _cut(f"version {name}" if name else "no version", _VERSION_CHARACTERS)
     place = f'x="{marks.number(x + 4)}" y="18"'
@@ -133,7 +139,7 @@ def version_name(x: float, name: str) -> tuple[list[str], float]:
 
 
 def diamond(x: float, y: float) -> str:
-    """Return a diamond, the mark of a window that broke a rule."""
+    """Return an SVG diamond with this centre (pixels), the mark of a window that broke a rule."""
     return f'<path d="M{marks.number(x)} {marks.number(y - 5.5)}l5 5.5l-5 5.5l-5 -5.5z"/>'
 
 

@@ -37,9 +37,10 @@ def text(words: str) -> str:
 
 
 def line(x: Floats, edges: Floats, y: Floats, most: int) -> str:
-    """Return the path data of a line with gaps.
+    """Return the SVG path data of a line through n windows, with gaps where `y` is not finite.
 
-    A line of more than `most` points is thinned to four points for each pixel. A single window between gaps
+    The windows have centres `x`, (n,), heights `y`, (n,), and borders `edges`, (n + 1,), all in pixels. A
+    line of more than `most` points is thinned to four points for each pixel. A single window between gaps
     becomes a horizontal line between its borders.
 
     Examples
@@ -60,7 +61,9 @@ def line(x: Floats, edges: Floats, y: Floats, most: int) -> str:
 
 
 def steps(edges: Floats, y: Floats, most: int) -> str:
-    """Return the path data of a line with horizontal steps and gaps, thinned like `line`.
+    """Return the SVG path data of a line that is horizontal within each window, with gaps.
+
+    The arguments are those of `line`, and the line is thinned in the same way.
 
     Examples
     --------
@@ -82,10 +85,11 @@ def steps(edges: Floats, y: Floats, most: int) -> str:
 
 
 def band(x: Floats, edges: Floats, lower: Floats, upper: Floats, most: int) -> str:
-    """Return the path data of the area between two lines with gaps.
+    """Return the SVG path data of the area between two lines with gaps.
 
-    The area of a single window between gaps extends to the borders of the window. Beyond `most` windows, each
-    pixel column shows the widest extent of its windows.
+    The lines are `lower` and `upper`; for the other arguments see `line`. The area of a single window between
+    gaps extends to the borders of the window. Beyond `most` windows, each pixel column shows the area from
+    the lowest to the highest of its windows.
 
     Examples
     --------
@@ -120,7 +124,7 @@ def _widest(x: Floats, lower: Floats, upper: Floats, most: int) -> tuple[Floats,
 
 
 def whiskers(x: Floats, lower: Floats, upper: Floats) -> str:
-    """Return the path data of vertical strokes.
+    """Return the SVG path data of vertical strokes at `x`, none where an end is NaN.
 
     Examples
     --------
@@ -140,7 +144,7 @@ def path(data: str, style: str) -> list[str]:
 def spread(wanted: list[float], apart: float, high: float) -> list[float]:
     """Return heights near the wanted heights, in the same order and at least `apart` pixels from each other.
 
-    All heights lie within 0 and `high`.
+    All heights are from 0 to `high`.
 
     Examples
     --------

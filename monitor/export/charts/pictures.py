@@ -29,11 +29,14 @@ _TOGETHER = 4  # of each four ordinary windows, the lowest and the highest stay
 
 
 class Alarm(NamedTuple):
-    """An alarm of a chart.
+    """An alarm of a control chart.
 
-    The fields are the number and the end of the window that raised the alarm, and the number and the end of
-    the first window after the alarm. Ends are seconds since the epoch; the last two fields are None while the
-    alarm is on.
+    Parameters
+    ----------
+    window, time : int, float
+        The number of the window that raised the alarm, and its end in seconds since the epoch.
+    ended_window, ended_time : int or None, float or None
+        The number and the end of the first window after the alarm; None while the alarm is on.
     """
 
     window: int
@@ -44,13 +47,13 @@ class Alarm(NamedTuple):
 
 @dataclass(slots=True)
 class ChartHistory:
-    """The windows of one series and metric, in the order of their numbers.
+    """The windows of one series (a model or group) and one metric, in the order of their numbers.
 
-    The history keeps only figures, 112 bytes for each window. Of millions of windows it keeps a few thousand:
-    when there are too many, only the windows with the lowest and the highest estimate of each four windows
-    stay, because the picture would show no others. Windows that broke a rule always stay, as do windows at
-    which the alarm, the version, or the presence of an estimate changed. Alarms are therefore exact for any
-    length of the stream.
+    The history keeps only numbers, 112 bytes for each window. Of millions of windows it keeps a few thousand.
+    When there are too many, it keeps two of each four windows: those with the lowest and the highest
+    estimate. A picture would not show the others. It keeps all windows that broke a rule, or at which the
+    alarm, the version, or the presence of an estimate changed. Alarms are therefore exact for any length of
+    the stream.
 
     Parameters
     ----------
@@ -128,11 +131,11 @@ class ChartHistory:
         return bisect_left(range(len(self)), float(window), key=lambda place: self._rows[place * _FIGURES])
 
     def columns(self) -> Floats:
-        """Return the figures of the kept windows, (14, windows) float64.
+        """Return the numbers of the windows that were not left out, (14, windows) float64.
 
         The rows are: number and end of the window; value, lower and upper of the estimate; center, lower and
         upper of the chart; value, lower and upper computed from the window's labels; 1 if the window broke a
-        rule, but not for the better; 1 if the alarm was on, -1 if a change for the better was latched; and
+        rule, but not for the better; 1 if the alarm was on, -1 if the chart signalled an improvement; and
         the version, numbered in order of appearance. NaN means unknown.
         """
         return np.array(self._rows, dtype=np.float64).reshape(-1, _FIGURES).T
@@ -143,7 +146,7 @@ class ChartHistory:
         return not np.isnan(self.columns()[2]).all()
 
     def versions(self) -> tuple[tuple[int, str], ...]:
-        """Return the index of each window at which another version begins, with the version's name."""
+        """Return the windows at which another version begins, as index, with the name of the version."""
         code = self.columns()[-1].astype(int)
         names = list(self._versions)
         return tuple((place, names[code[place]]) for place in (np.flatnonzero(np.diff(code)) + 1).tolist())
@@ -208,7 +211,7 @@ def _ends(value: Floats, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 class Histories:
-    """The windows of every series, for pictures.
+    """The windows of every series (a model or group) and metric, for drawing control charts.
 
     Parameters
     ----------
@@ -247,7 +250,7 @@ class Histories:
         self._histories.pop(series, None)
 
     def alarms(self) -> dict[tuple[str, str, str], dict[str, tuple[Alarm, ...]]]:
-        """Return the alarms by series and metric; metrics without alarms are left out."""
+        """Return the past and present alarms by series and metric; metrics without alarms are left out."""
         return {
             series: {metric: raised for metric, history in metrics.items() if (raised := history.alarms())}
             for series, metrics in self._histories.items()
@@ -261,7 +264,7 @@ class Histories:
     ) -> ControlChartData:
         """Return the chart data of one metric of one series, with the realised values from its reports.
 
-        `labelled` is the entry of this series in the argument of `charts`.
+        `labelled` holds counts of labelled rows by window: one value of the argument of `charts`.
 
         Raises
         ------

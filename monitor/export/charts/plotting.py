@@ -120,7 +120,7 @@ def _label_months(starts: list[datetime]) -> Ticks:
 def edges(x: Floats) -> Floats:
     """Return the borders around n points, (n + 1,).
 
-    A border is half way between two points; the first and last borders are as far outside.
+    A border is half way between two points. An outer border is as far from its point as the inner one.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def edges(x: Floats) -> Floats:
 
 
 def runs(mask: NDArray[np.bool_]) -> Ints:
-    """Return start and end (exclusive) of each run of True, (r, 2).
+    """Return the start and the end (exclusive) of each run of successive True values, (runs, 2).
 
     Examples
     --------
@@ -148,7 +148,9 @@ def runs(mask: NDArray[np.bool_]) -> Ints:
 
 
 def thin(x: Floats, y: Floats, most: int) -> Ints:
-    """Return the rows that suffice to draw a line: first, last, lowest and highest of each pixel column.
+    """Return the indices of the points that suffice to draw a line.
+
+    These are the first, the last, the lowest and the highest point of each pixel column.
 
     Parameters
     ----------
@@ -157,12 +159,12 @@ def thin(x: Floats, y: Floats, most: int) -> Ints:
     y : (n,) float64
         Finite heights.
     most : int
-        The largest number of rows that are not thinned.
+        A line of at most this number of points keeps all of them.
 
     Returns
     -------
     (m,) int64
-        The rows, in ascending order.
+        The indices, in ascending order.
 
     Examples
     --------

@@ -54,7 +54,7 @@ class ControlChartData:
         True for windows that broke a rule, but not for the better, and for windows at whose end the alarm was
         on.
     improved : (n,) bool
-        True for windows at whose end a change for the better was latched; no window by default.
+        True for windows at whose end the chart signalled an improvement; no window by default.
     realised, realised_lower, realised_upper : (n,) float64
         The value computed from labels that arrived later, with its interval; unknown by default.
     objective : float
@@ -128,7 +128,7 @@ def control_chart_svg(chart: ControlChartData) -> str:
     """Return one control chart, 1200 × 420, as a complete SVG document.
 
     Beyond 4,000 windows lines are thinned to the available pixels. The lowest and the highest value of each
-    pixel column stay, so that no excursion is lost. Unknown windows are gaps with ticks at the bottom.
+    pixel column stay, so that no excursion is lost. Windows without an estimate are gaps with ticks below.
 
     Examples
     --------

@@ -11,13 +11,13 @@ from monitor.reports.views import SinkView
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of one server.
+    """The limits of one HTTP server.
 
     Parameters
     ----------
     connections : int
-        Connections held at once, including connections in a TLS handshake. If there is one more, the
-        connection that has been idle or slow for longest is cut.
+        Number of open connections, including connections in a TLS handshake. One more connection closes the
+        connection that has been idle or slow for longest.
     head_bytes : int
         Size of a request's line and headers; a larger request is answered with 431.
     request_seconds : float
@@ -26,11 +26,12 @@ class Bounds:
     made_seconds : float or None
         Time limit for making a response; None for no limit.
     taken_seconds : float
-        Time limit in which the other side must receive the response.
+        Time limit for the client to receive the response.
     idle_seconds : float
         Time limit between two requests of a connection.
     unsent_bytes : int
-        Size of all unsent responses together; beyond this size, the connections that wait longest are cut.
+        Total size of the unsent parts of all responses. Beyond this size, the server closes the connections
+        whose clients have been slow for longest.
     """
 
     connections: int = 64
@@ -49,23 +50,23 @@ SCRAPES = Bounds()
 
 
 class HeldConnection(Protocol):
-    """The interface of a connection that `OpenConnections` uses."""
+    """The part of a connection's interface that `OpenConnections` needs."""
 
     idle: bool
     """Whether the last response was received in full and no further request has begun."""
 
     @property
     def unsent(self) -> int:
-        """The bytes of a response that the other side has not received yet."""
+        """The number of bytes of the response that wait to be sent."""
 
     def abort(self) -> None:
         """Close the connection at once and release its memory."""
 
 
 class OpenConnections:
-    """The open connections in the order in which they began to wait, and counts of requests.
+    """The table of a server's open connections, which closes the slowest ones when a limit is exceeded.
 
-    Only the server's thread changes the table; any thread may read `view`.
+    It also counts requests. Only the server's thread changes the table; any thread may read `view`.
 
     Attributes
     ----------
@@ -85,7 +86,10 @@ class OpenConnections:
         self._turns = asyncio.Lock()
 
     async def turn(self) -> None:
-        """Let other tasks proceed; callers take turns, so that many callers slow the server like one."""
+        """Wait a millisecond so that other tasks proceed.
+
+        Only one caller waits at a time, so that many callers load the server no more than one.
+        """
         async with self._turns:
             await asyncio.sleep(_TURN_SECONDS)
 
@@ -99,7 +103,7 @@ class OpenConnections:
         return SinkView("metrics", waiting=count, delivered=self.answered, lost=self.cut)
 
     def waits(self, connection: HeldConnection) -> None:
-        """Record that a connection begins to wait for the other side."""
+        """Record that a connection begins to wait for its client."""
         self.forget(connection)
         self._waiting[connection] = None
 
@@ -114,16 +118,16 @@ class OpenConnections:
         self._working.pop(connection, None)
 
     def make_room(self) -> None:
-        """Cut one connection if the table is full.
+        """Close one connection if the table is full.
 
-        The connection that waits longest is cut, or, if no connection waits, the connection whose response
-        takes longest.
+        It is the connection that waits longest for its client. If no connection waits, it is the one whose
+        response takes longest.
         """
         if len(self._waiting) + len(self._working) >= self._bounds.connections:
             self._cut(next(iter(self._waiting or self._working)))
 
     def relieve(self) -> None:
-        """Cut the connections that wait longest until the unsent responses are within the bound."""
+        """Close connections, the longest waiting first, until `unsent_bytes` is no longer exceeded."""
         unsent = {each: each.unsent for each in self._waiting}
         total = sum(unsent.values())
         for each, size in unsent.items():

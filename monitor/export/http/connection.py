@@ -67,7 +67,7 @@ class Connection:
         self._held.waits(self)
 
     def start(self, accepted: socket.socket, context: ssl.SSLContext | None) -> asyncio.Task[None]:
-        """Start to serve in a task, and return the task, which does not raise errors of the other side."""
+        """Start a task that serves the connection, and return it; it does not raise errors of the client."""
         self._task = asyncio.create_task(self._run(accepted, context))
         # Needed if the task is cancelled before its first step.
         self._task.add_done_callback(lambda _: accepted.close())
@@ -75,7 +75,7 @@ class Connection:
 
     @property
     def unsent(self) -> int:
-        """The bytes of a response that the other side has not received yet."""
+        """The number of bytes of the response that wait to be sent."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def abort(self) -> None:
@@ -86,7 +86,7 @@ class Connection:
             self._task.cancel()
 
     def leave(self) -> None:
-        """Close the connection because the server stops: after the response, or at once without a request."""
+        """Close the connection because the server stops: at once, or after the response that it makes."""
         self.leaving = True
         if not self.busy and self._task is not None:
             self._task.cancel()

@@ -23,7 +23,8 @@ Tasks = frozenset[str] | None
 class Holder(NamedTuple):
     """The owner of a token.
 
-    The fields are the owner's name, "" if no token is required, and the tasks to which the owner may write.
+    The fields are the owner's name, and the tasks to which the owner may write. The name is "" if no token is
+    required.
     """
 
     name: str
@@ -31,14 +32,14 @@ class Holder(NamedTuple):
 
 
 class Gate:
-    """The accepted tokens, kept only as digests.
+    """The accepted tokens, of which only digests are in memory.
 
     Parameters
     ----------
     tokens : sequence of HttpToken or BearerToken
         The accepted tokens; without tokens, everybody may write to every task.
     clock : callable
-        A function that returns seconds which never decrease, for the reloading of token files.
+        A monotonic clock in seconds, which says when to check token files for changes.
 
     Raises
     ------
@@ -109,9 +110,10 @@ def _read_token(path: str) -> str:
 
 
 def bearer_of(authorization: str | None) -> str | None:
-    """Return an `Authorization` header as a bearer token if its scheme is Basic, as browsers send it.
+    """Return the value of an `Authorization` header, with a Basic login converted to a bearer token.
 
-    The password is the token, and the name of the user is ignored. Other values are returned unchanged.
+    Browsers send Basic logins. The password is the token, and the name of the user is ignored. Other values
+    are returned unchanged.
 
     Examples
     --------

@@ -18,7 +18,7 @@ class BodyError(Exception):
 
 
 class RefusedError(Exception):
-    """The request cannot be answered; the text of the error is a sentence that says why."""
+    """The request cannot be answered; the text of the error says why."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -66,7 +66,7 @@ class Response:
 
 
 class Application(Protocol):
-    """The interface of the application that a server serves."""
+    """The interface of an application, which makes the responses of an `HttpServer`."""
 
     async def __call__(self, request: HttpRequest) -> Response:
         """Answer a request in the server's event loop; cancelled if the answer is no longer wanted."""
@@ -79,7 +79,7 @@ class Application(Protocol):
 
 
 def text(status: int, body: str, **headers: str) -> Response:
-    """Return a response in plain text; an underscore in the name of an argument becomes a hyphen.
+    """Return a response in plain text. Keyword arguments are headers, with `_` for `-`.
 
     Examples
     --------

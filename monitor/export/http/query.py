@@ -82,7 +82,7 @@ def _wrong(sentence: str) -> RefusedError:
 
 
 def parameters(form: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]]:
-    """Return the JSON Schema of each parameter."""
+    """Return the JSON Schema of each parameter (field of the struct), by its name."""
     schema = msgspec.json.schema(form)
     properties: Mapping[str, Mapping[str, Any]] = schema["$defs"][form.__name__]["properties"]
     return properties
@@ -104,7 +104,7 @@ def allowed(schema: Mapping[str, Any]) -> str:
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
-    """Join a few names for a sentence, with the number of the others.
+    """Join the first names for a sentence, and add how many others there are.
 
     Examples
     --------

@@ -21,7 +21,7 @@ LOOK_SECONDS = 1.0
 class ReloadedFile(Generic[T]):
     """A value made from files, which are read again when they change.
 
-    While the files cannot be used, the old value stays valid, and one line is logged.
+    If changed files cannot be used, the old value stays valid, and one line is logged.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class ReloadedFile(Generic[T]):
         A function that reads the files and returns the value; raises `BlindsightError` if the files cannot
         be used.
     clock : callable
-        A function that returns seconds which never decrease.
+        A monotonic clock in seconds.
 
     Raises
     ------

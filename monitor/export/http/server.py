@@ -124,7 +124,7 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop within two seconds: close idle connections at once, and others after a short wait."""
+        """Stop within two seconds: close idle connections at once; wait shortly for other responses."""
         if self._thread is None or self._loop is None:
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended already
