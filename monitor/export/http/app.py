@@ -119,13 +119,13 @@ def build_app(
     Parameters
     ----------
     view : callable
-        A function that returns the newest view. It must not block, because the health checks call it in the
-        event loop.
+        A function that returns the agent's newest state. It must not block, because the health checks call
+        it in the event loop.
     registry : CollectorRegistry
         Rendered at `/metrics`: in text format 0.0.4, or in OpenMetrics 1.0.0 for clients that prefer it.
     page : callable
-        Renders `/` as HTML from a view and a query. Page and metrics are compressed with gzip for clients
-        that accept it.
+        Renders `/` as HTML from the state and the query of the address. Page and metrics are compressed with
+        gzip for clients that accept it.
     routes : mapping of str to Handler, optional
         Further routes of the page.
     max_bytes : int, optional

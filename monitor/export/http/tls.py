@@ -1,4 +1,4 @@
-"""The server's side of TLS: its certificate, and the verification of clients' certificates, from files."""
+"""Makes the server's TLS context from files: its certificate, and authorities for clients' certificates."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ def model_address(task: str, model: str, root: str = "", **query: str | int) -> 
     root : str
         The relative address of the agent's page: ``""`` or ``"../../"``.
     **query : str or int
-        `metric`, `group`, `window` and the like; empty values are left out.
+        Parameters of the query, such as `metric`, `group` and `window`; empty values are left out.
 
     Returns
     -------
     str
-        The address. A name that cannot be a segment of a path is in the query, because proxies decode ``%2F``
-        to a slash, and browsers drop ``.`` and ``..`` even as ``%2E``.
+        The address. Names that cannot be segments of a path are in the query: proxies decode ``%2F`` to a
+        slash, and browsers drop ``.`` and ``..`` even as ``%2E``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The sections of arenas: the standing of models that are compared in pairs."""
+"""The page's sections for arenas, tasks whose models are compared in pairs: ranks and coefficients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = {
 
 
 def arena(one: ArenaView) -> Iterator[str]:
-    """Yield the section of an arena, with its models from the best to the worst."""
+    """Yield the HTML section of an arena, with a table of its models from the best to the worst."""
     yield f'<section class="series"><h2>Arena {text(one.task)}</h2><p class="soft">{_progress(one)}</p>'
     if one.standing is not None:
         yield from _table(one.task, one.standing)

@@ -22,7 +22,7 @@ _BLUE, _INK, _QUIET, _FAINT = "#0072b2", "#222222", "#5c5c5c", "#e6e6e6"
 
 
 def confidences(name: str, key: str, distributions: Distributions, unfolded: bool = False) -> Iterator[str]:
-    """Yield a table with a row for each bin, and the calibration curve; nothing before the first answers.
+    """Yield, as HTML, a table of confidences by bin and the calibration curve; nothing without answers.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def render_page(view: AgentView, shown: overview.Shown = overview.ALL, now: floa
 
 
 def shown_page(view: AgentView, query: str) -> str:
-    """Return the landing page for a query, which selects the models.
+    """Return the landing page with the models that the query of an address selects.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from monitor.reports.views import AgentView, EngineView, LabelOutcome, RefitView
 
 
 def sources(view: AgentView) -> Iterator[str]:
-    """Yield the table of sources: connection, waiting records, counts of answers."""
+    """Yield the HTML table of sources: connection, waiting records, counts of answers."""
     engine = view.engine
     if not view.sources:
         return
@@ -30,7 +30,7 @@ def sources(view: AgentView) -> Iterator[str]:
 
 
 def rejects(engine: EngineView) -> Iterator[str]:
-    """Yield the table of rejected answers by reason."""
+    """Yield the HTML table of rejected answers, by source and reason."""
     counts = [(source, reason, count) for (source, reason), count in engine.rejected.items() if count]
     if not counts:
         return
@@ -44,7 +44,7 @@ def rejects(engine: EngineView) -> Iterator[str]:
 
 
 def labels(engine: EngineView, title: str = "Labels") -> Iterator[str]:
-    """Yield the table of the outcomes of labels by task."""
+    """Yield the HTML table of labels: for each task, the number with each outcome, and their delay."""
     tasks = dict.fromkeys([task for task, _ in engine.labels] + list(engine.labels_waiting))
     if not tasks:
         return
@@ -62,7 +62,7 @@ def labels(engine: EngineView, title: str = "Labels") -> Iterator[str]:
 
 
 def refits(engine: EngineView) -> Iterator[str]:
-    """Yield the table of the last good refit of each task and of later attempts."""
+    """Yield the HTML table of refits: for each task, the last good refit and later attempts."""
     if not engine.refits:
         return
     yield "<h2>Refits on labels</h2>"
@@ -88,7 +88,7 @@ def _refusal(reason: str) -> str:
 
 
 def recalibrations(engine: EngineView) -> Iterator[str]:
-    """Yield the table of the models whose calibrations are fitted again on labels."""
+    """Yield the HTML table of the models whose calibrations are fitted again on labels."""
     recalibrated = [(one, one.recalibrations) for one in engine.series if one.recalibrations is not None]
     if not recalibrated:
         return
@@ -105,7 +105,7 @@ def recalibrations(engine: EngineView) -> Iterator[str]:
 
 
 def sinks(view: AgentView) -> Iterator[str]:
-    """Yield the table of outputs, with the items that wait or were lost."""
+    """Yield the HTML table of outputs, with the numbers of items that wait or were lost."""
     if not view.sinks:
         return
     yield "<h2>Outputs</h2>"

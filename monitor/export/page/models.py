@@ -58,7 +58,7 @@ class Form:
     Parameters
     ----------
     progress : callable
-        A function that describes the newest window of a series, and how full the open window is.
+        A function that returns HTML on the newest window of a series, and how full the open window is.
     figures : callable
         A function that returns the control charts of a series as HTML.
     rest : str
@@ -78,7 +78,10 @@ _HEADS = ("Metric", "Estimate", "Control limits", "Objective")
 
 
 def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
-    """Yield the section of every task: its models, each followed by its groups; by default as on the page."""
+    """Yield the HTML section of every task: its models, each followed by its groups.
+
+    Without `form`, the sections are those of the agent's page.
+    """
     form = form or Form(progress, figures, 'see <a href="metrics">metrics</a>', own_page)
     if not engine.series and not engine.tasks:
         yield "<h2>Models</h2><p>No answer has come yet.</p>"
@@ -98,7 +101,10 @@ def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
 
 
 def whole_tasks(views: Sequence[TaskView]) -> dict[str, list[str]]:
-    """Return the sections of whole tasks, by the id of the part of the page for their kind."""
+    """Return the HTML of tasks that have one section for all of their models.
+
+    The keys are ids of the page's parts, one for each kind of these tasks.
+    """
     parts: dict[str, list[str]] = {f"{kind}s": [] for kind in WHOLE_TASKS}
     for one in views:
         parts[f"{one.kind}s"] += load(WHOLE_TASKS[one.kind].page)(one)
@@ -141,7 +147,7 @@ def _series(one: SeriesView, form: Form) -> Iterator[str]:
 
 
 def introduction(one: SeriesView, level: str, progress: str, page: str = "", name: str = "") -> str:
-    """Return a heading with name and state, and a paragraph with the data behind the figures.
+    """Return, as HTML, a heading with name and state, and paragraphs on calibration and trust.
 
     Parameters
     ----------
@@ -166,7 +172,7 @@ def introduction(one: SeriesView, level: str, progress: str, page: str = "", nam
 
 
 def metrics_table(one: SeriesView, caption: str = "") -> Iterator[str]:
-    """Yield a table with a row for each metric: its estimates, control limits and objective."""
+    """Yield an HTML table with a row for each metric: its estimates, control limits and objective."""
     rows = [
         f'<tr><th scope="row">{text(metric)}</th><td>{_estimates(one, metric)}</td>'
         f"<td>{_limits(one, metric)}</td><td>{_objective(one, metric)}</td></tr>"
@@ -177,7 +183,7 @@ def metrics_table(one: SeriesView, caption: str = "") -> Iterator[str]:
 
 
 def charted_metrics(one: SeriesView) -> list[str]:
-    """Return the metrics that have a chart."""
+    """Return the names of the metrics that have a control chart on the page."""
     return [metric for metric in _metrics(one) if _is_charted(one, metric)]
 
 
@@ -194,7 +200,7 @@ def _is_charted(one: SeriesView, metric: str) -> bool:
 
 
 def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more: str | int) -> str:
-    """Return a figure in which the script draws a control chart; without scripts it shows a picture.
+    """Return an HTML figure in which the script draws a control chart; without scripts, a picture.
 
     Parameters
     ----------
@@ -203,7 +209,7 @@ def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more:
     root : str
         The relative address of the agent's page.
     kind : str
-        `large`, `small` or empty.
+        The CSS class of the figure's size: `large`, `small` or empty.
     **more : str or int
         Further parameters of the API: `limit`, `compare` and `former`.
     """
@@ -221,7 +227,7 @@ def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more:
 
 
 def figures(one: SeriesView) -> Iterator[str]:
-    """Yield the chart of the worst metric, and small charts of the others."""
+    """Yield the control chart of the worst metric, and small charts of the others, as HTML."""
     metrics = charted_metrics(one)
     worst = worst_metric(one)
     if worst in metrics:
@@ -234,9 +240,9 @@ def figures(one: SeriesView) -> Iterator[str]:
 
 
 def timeline(label: str, spans: Iterable[tuple[float, float]]) -> str:
-    """Return a timeline with a bar for each span of time in which an alarm was on.
+    """Return an SVG timeline with a bar for each span of time in which an alarm was on.
 
-    The two numbers of a span are its start and end as shares of the whole time, 0 to 1.
+    A span is its start and its end, as fractions of the whole time, 0 to 1.
     """
     bars = "".join(
         f'<rect x="{number(start * _TIMELINE_WIDTH)}" fill="#e69f00" height="{_TIMELINE_HEIGHT}" '
@@ -251,7 +257,7 @@ def timeline(label: str, spans: Iterable[tuple[float, float]]) -> str:
 
 
 def progress(one: SeriesView) -> str:
-    """Describe the newest closed window of a series, and how full the open window is."""
+    """Return a text about the newest closed window of a series, and how full the open window is."""
     pending = f"{one.pending:,} of {one.window_size:,} in the open window"
     if not one.windows_closed:
         return f"no window closed yet · {pending}"
@@ -309,10 +315,7 @@ def _untrusted(one: SeriesView, metric: str) -> bool:
 
 
 def doubt(one: SeriesView, metric: str) -> str:
-    """Return a note for a chart's caption which says that the estimate is not trusted.
-
-    The note is empty if the estimate is trusted.
-    """
+    """Return a note for the caption of a chart whose estimate is not trusted; empty if it is trusted."""
     return f"; {not_meaningful(one)}" if _untrusted(one, metric) else ""
 
 

@@ -41,7 +41,7 @@ _TREND_WINDOWS = 60
 
 
 class WorstState(IntEnum):
-    """The worst of a model's trust, objectives, charts and silence, from the worst state to the best."""
+    """The states of a model on the page, from the worst to the best; the worst that applies is shown."""
 
     UNTRUSTED = 0
     BREACHED = 1
@@ -53,7 +53,7 @@ class WorstState(IntEnum):
 
     @property
     def tone(self) -> str:
-        """The CSS class of the state's words."""
+        """The CSS class that gives the state's words their colour."""
         if self <= WorstState.OUT_OF_CONTROL:
             return "bad"
         return {WorstState.WARMING_UP: "soft", WorstState.IN_CONTROL: "good"}.get(self, "warn")
@@ -88,7 +88,7 @@ Link = Callable[[SeriesView], str]
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """The filter of the shown models; a model must match all given values."""
+    """A filter for the models on the page. A model must match every field that is set."""
 
     task: Annotated[str, Meta(description="Only models of this task.")] = ""
     state: (
@@ -122,17 +122,17 @@ def selected(series: Iterable[SeriesView], shown: Shown) -> list[SeriesView]:
 
 
 def in_place(one: SeriesView) -> str:
-    """Return the address of the section of a model or group on the same page."""
+    """Return a link to the section of a model or group on the same page: ``#`` and its HTML id."""
     return f"#{anchor(one.task, one.model, one.group)}"
 
 
 def own_page(one: SeriesView) -> str:
-    """Return the address of the page of a model or group."""
+    """Return the relative address of the separate page of a model or group."""
     return model_address(one.task, one.model, group=one.group)
 
 
 def worst_state(one: SeriesView) -> WorstState:
-    """Return the worst of the trust, objectives, charts and silence of a model or group."""
+    """Return the worst state of a model or group, by its trust, objectives, charts and missing answers."""
     states = {objective.state for objective in one.objectives}
     if one.state is SeriesState.UNTRUSTED:
         return WorstState.UNTRUSTED
@@ -144,13 +144,13 @@ def worst_state(one: SeriesView) -> WorstState:
 
 
 def worst_word(one: SeriesView) -> str:
-    """Return the state of a model or group as coloured text."""
+    """Return the worst state of a model or group as coloured HTML text."""
     now = worst_state(one)
     return f'<span class="{now.tone}">{_WORDS[now]}</span>'
 
 
 def overview(engine: EngineView, shown: Shown = ALL) -> Iterator[str]:
-    """Yield the filters, and the table of the models that match them."""
+    """Yield, as HTML, links that filter the models, and a table of the models that match `shown`."""
     models = [one for one in engine.series if not one.group]
     if not models:
         return
@@ -172,10 +172,10 @@ def models_table(
     rank: int = 0,
     most: int = MOST_SERIES,
 ) -> Iterator[str]:
-    """Yield a table with a row for each model, the worst first.
+    """Yield an HTML table with a row for each model, the worst first.
 
-    Only `most` models are shown, beginning with the model number `rank`, from 0. `trend` is a function that
-    draws a metric of a model in a cell.
+    The table has at most `most` models, from the one with index `rank` on. `trend` is a function that draws
+    the newest windows of a metric in a cell.
     """
     groups: dict[tuple[str, str], list[SeriesView]] = {}
     for one in series:
@@ -198,7 +198,7 @@ def models_table(
 
 
 def rows_table(caption: str, head: str, rows: Iterable[str], has_trend: bool) -> Iterator[str]:
-    """Yield a table of the rows that `row` makes."""
+    """Yield an HTML table with a caption and headings around rows that `row` made."""
     trend = ("Last windows",) if has_trend else ()
     heads = (head, "State", "Metric", "#Estimate", "Objective", "By labels", *trend, "Newest window")
     yield from table(caption, heads, rows, "overview")
@@ -240,7 +240,7 @@ def _choices(label: str, links: Iterable[tuple[str, dict[str, str], bool]]) -> I
 
 
 def glance(models: Sequence[SeriesView]) -> str:
-    """Return the headline of at least one model as HTML, in the colour of the worst state."""
+    """Return the headline of one or more models as HTML, in the colour of the worst state."""
     summary = headline(models)
     rest = f" {summary.rest}" if summary.rest else ""
     return (
@@ -249,7 +249,7 @@ def glance(models: Sequence[SeriesView]) -> str:
 
 
 class Headline(NamedTuple):
-    """A summary of models: the worst state, its sentence, and the number of models in each other state."""
+    """A summary of models: the worst state, a sentence on it, and the counts of the other states in words."""
 
     worst: WorstState
     words: str
@@ -257,7 +257,7 @@ class Headline(NamedTuple):
 
 
 def headline(models: Sequence[SeriesView]) -> Headline:
-    """Return the headline of at least one model."""
+    """Return the headline of one or more models."""
     often = Counter(map(worst_state, models))
     worst = min(often)
     many = often[worst]
@@ -277,10 +277,10 @@ def _predicate(worst: WorstState, models: Iterable[SeriesView]) -> tuple[str, st
 
 
 def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str = "") -> str:
-    """Return the table row of a model or a group.
+    """Return the HTML table row of a model or a group.
 
-    The row shows the state, the worst metric with its estimate, the distance from the objective, and the
-    value of the metric computed from labels. `beside` is HTML that follows the state.
+    The row shows the state and the worst metric, with its estimate, its distance from the objective and its
+    value computed from labels. `beside` is HTML that follows the state.
     """
     now, metric = worst_state(one), worst_metric(one)
     objective = next((each for each in one.objectives if each.metric == metric), None)
@@ -304,24 +304,25 @@ def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str
 
 
 def untrusted(one: SeriesView, more: str = "") -> str:
-    """Return the class attribute of a model's element, or "" without a class.
+    """Return the HTML attribute ``class`` for the element of a model, or "" without a class.
 
-    `more` are further classes. The class `untrusted` removes the colours of good news.
+    A model whose estimate is not trusted gets the class `untrusted`, which removes the colours of good news.
+    `more` holds further classes.
     """
     names = " ".join(filter(None, (more, "untrusted" if one.state is SeriesState.UNTRUSTED else "")))
     return f' class="{names}"' if names else ""
 
 
 def not_meaningful(one: SeriesView) -> str:
-    """Return the words for the chart of a model whose estimate is not trusted."""
+    """Return a warning for the chart of a model whose estimate is not trusted; it says until when."""
     until = "while a feature is broken" if one.broken_features else "until labels agree again"
     return f"not meaningful {until}"
 
 
 def worst_metric(one: SeriesView) -> str:
-    """Return the metric of a breached objective, of an alarm, or of an objective at risk.
+    """Return the name of the metric that needs attention most, or of the first metric if none does.
 
-    Return the first metric if there is no such metric.
+    The order is: a breached objective, an alarm, an objective at risk.
     """
     alarmed = [chart.metric for chart in one.charts if chart.verdict.out_of_control]
     first = [each.metric for each in one.estimates] + [each.metric for each in one.charts]
@@ -334,16 +335,16 @@ def worst_metric(one: SeriesView) -> str:
 
 
 def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
-    """Return the estimate of a metric that is shown first.
+    """Return the estimate of a metric that the page shows first.
 
-    It is the estimate corrected by labels, or else the estimate that the chart judges.
+    It is the estimate corrected by labels, if there is one, or else the estimate that the chart judges.
     """
     by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
     return leading_estimate(one.estimates, metric, by)
 
 
 def judged(one: SeriesView, metric: str) -> Result | None:
-    """Return the result of the estimate that is shown first, or None if there is no estimate."""
+    """Return the result of the estimate that the page shows first, or None if there is no estimate."""
     estimate = shown_estimate(one, metric)
     return None if estimate is None else finite(estimate.result)
 
@@ -401,7 +402,7 @@ def _alarm(one: SeriesView, now: WorstState) -> str:
 
 
 def time_words(seconds: float) -> str:
-    """Return a time as an element to which the script adds the age of the time."""
+    """Return a time as an HTML element; the script adds how long ago it was."""
     return f'<time datetime="{rfc3339(seconds)}">{moment(seconds)}</time>'
 
 
@@ -422,7 +423,7 @@ def _of_groups(one: SeriesView, groups: Sequence[SeriesView], link: Link) -> str
 
 
 def live_trend(one: SeriesView, metric: str, root: str = "") -> str:
-    """Return an element in which the script draws the newest windows of a metric."""
+    """Return an SVG element in which the script draws the newest 60 windows of a metric."""
     parameters = chart_query(one, metric, limit=_TREND_WINDOWS)
     return (
         f'<svg class="trend" viewBox="0 0 150 35" role="img" aria-label="Last windows of {text(one.model)}" '
@@ -431,6 +432,6 @@ def live_trend(one: SeriesView, metric: str, root: str = "") -> str:
 
 
 def chart_query(one: SeriesView, metric: str, **more: str | int) -> str:
-    """Return the query of a chart for the API and `/chart.svg`."""
+    """Return the query that selects a metric's chart, for the addresses of the API and `/chart.svg`."""
     names = {"task": one.task, "model": one.model, "group": one.group, "metric": metric}
     return urlencode({**names, **more}, errors="replace")

@@ -28,7 +28,7 @@ def page_routes(view: Callable[[], AgentView], windows: Windows) -> Mapping[str,
     Parameters
     ----------
     view : callable
-        A function that returns the newest view, which lists the models and names the estimator of each chart.
+        A function that returns the agent's newest state: the models, and the estimator of each chart.
     windows : Windows
     """
     data, rendering = Data(view, windows), Rendering()

@@ -30,14 +30,14 @@ Series = tuple[str, str, str]
 
 
 class Windows(Protocol):
-    """A reader of the newest windows of a series as lines of reports, oldest first; it is thread-safe."""
+    """Reads the newest windows of a series (a model or group), as JSON lines, oldest first; thread-safe."""
 
     def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
         """Return the newest windows; see `monitor.store.history.newest_lines`."""
 
 
 class StoredWindows:
-    """A reader of the windows in a store that may be in use.
+    """Reads windows from a store, which an agent may be writing.
 
     Parameters
     ----------
@@ -54,12 +54,12 @@ class StoredWindows:
 
 
 class MovingWindows:
-    """A reader of the windows of partitions that belong to this agent at present.
+    """Reads the windows of those partitions of a topic that this agent has at present.
 
     Parameters
     ----------
     where : callable
-        A function that returns the database of a series, or None if another agent has the series.
+        Returns the database with the windows of a series, or None if another agent has the series.
     """
 
     def __init__(self, where: Callable[[Series], Path | Database | None]) -> None:
@@ -72,7 +72,7 @@ class MovingWindows:
 
 
 class RecentWindows:
-    """The newest windows since the start, at most 10,000 lines over all series, for agents without a store.
+    """Keeps the newest windows in memory, at most 10,000 in total, for agents without a store.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class RecentWindows:
                 self._lines.append((series, one.window, one.revision, to_json(one)))
 
     def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
-        """Return the newest windows among the kept lines."""
+        """Return the newest windows among those in memory."""
         with self._lock:
             own = [row for row in self._lines if row[0] == series and (before is None or row[1] < before)]
         places = ((place, own[place][1], own[place][2]) for place in range(len(own) - 1, -1, -1))
@@ -130,7 +130,7 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
     time : list of float
         Ends of the windows, seconds since the epoch; never descending.
     value, lower, upper : list of float or None
-        The judged estimate with its interval, as ratios.
+        The estimate that the chart judges, with its interval, as ratios.
     center, limit_lower, limit_upper : list of float or None
         The centre line and the control limits.
     realised, realised_lower, realised_upper : list of float or None
@@ -138,7 +138,7 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
     ssme : list of float or None
     violated, out_of_control, improved : list of int
         `violated` is 1 if the window broke a rule, but not for the better; `out_of_control` is 1 if the alarm
-        was on at its end; `improved` is 1 if a change for the better was latched at its end. Otherwise 0.
+        was on at its end; `improved` is 1 if the chart signalled an improvement at its end. Otherwise 0.
     objective : float or None
     is_floor : bool
     level : float
@@ -213,8 +213,8 @@ def with_other(chart: ChartColumns, other: ChartColumns, name: str, by_time: boo
     name : str
         Name of the other chart.
     by_time : bool
-        Whether each window is paired with the newest window of the other chart that had ended by then.
-        Otherwise windows are paired from the newest one back.
+        If true, each window is paired with the newest window of the other chart that had ended by then. If
+        false, the newest windows are paired, then those before them, and so on.
     """
     if by_time:
         places = (np.searchsorted(other.time, chart.time, side="right") - 1).tolist()
@@ -253,7 +253,7 @@ class AlarmLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def alarms_of(reports: Sequence[WindowReport]) -> list[AlarmLine]:
-    """Return the alarms in a series' windows, in the order in which they were raised.
+    """Return the alarms of all charts of a series, from its windows, in the order in which they were raised.
 
     A window that a chart could not judge leaves its alarm unchanged. An alarm that is on in the first window
     may have been raised earlier.

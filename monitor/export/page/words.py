@@ -38,7 +38,7 @@ def text(words: str) -> str:
 
 
 def word(state: str) -> str:
-    """Return a state as coloured text; readers who cannot see the colour can read the word."""
+    """Return a state as coloured HTML text: its words, for readers who cannot see the colour."""
     return f'<span class="{_TONES[state]}">{state.replace("_", " ")}</span>'
 
 
@@ -89,7 +89,7 @@ def format_result(estimate: Result) -> str:
 
 
 def rank_words(rank: RankInterval | None, chi_square: RankInterval | None = None) -> str:
-    """Format a model's possible ranks by Bonferroni's intervals, and by the χ² set if they differ.
+    """Format a model's possible ranks by Bonferroni's intervals, and by the χ² set if that one differs.
 
     Examples
     --------
@@ -121,7 +121,7 @@ _RULE_WORDS = {
 
 
 def broken_rules(rules: Iterable[str]) -> str:
-    """Describe the patterns behind the broken rules of a window.
+    """Describe in words which rules of the chart a window broke.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def count(number: int, noun: str) -> str:
 
 
 def anchor(task: str, model: str, group: str) -> str:
-    """Return an HTML id for a series, whose names may contain characters that ids may not."""
+    """Return an HTML id for a model or group, whose name may contain characters that ids may not."""
     return "m" + hashlib.sha256("\0".join((task, model, group)).encode("utf-8", "replace")).hexdigest()[:12]
 
 
@@ -155,7 +155,7 @@ _CELL = re.compile("<td(?=[ >])")
 def table(
     caption: str, heads: Iterable[str], rows: Iterable[str], kind: str = "", hidden: bool = True
 ) -> Iterator[str]:
-    """Yield a table of the CSS class `kind`; a heading that begins with # is for a column of numbers.
+    """Yield an HTML table of the CSS class `kind`. A heading with # before it is for a column of numbers.
 
     The table can be focused and scrolled with the keyboard if it is wider than the screen. On a small screen
     each row becomes a card whose cells have their headings beside them, except in tables of the class
@@ -179,5 +179,5 @@ def table(
 
 
 def numbers(cells: Iterable[str]) -> str:
-    """Return cells of a row that contain numbers."""
+    """Return HTML table cells for numbers."""
     return "".join(f'<td class="number">{text(cell)}</td>' for cell in cells)

@@ -60,8 +60,8 @@ class BlindsightCollector(Collector):
            + sum(blindsight_comparisons_total) + sum(blindsight_comparisons_pending)
            + sum(blindsight_comparison_duplicates_total)
 
-    This identity is true unless series are cut by `max_series`, because cut series cannot be summed. A second
-    identity, for labels, is always true (it includes labels that arrive with rejected predictions)::
+    If models are left out because of `max_series`, the identity does not hold, because the sums lack them. A
+    second identity, for labels, is always true. It includes labels that arrive with rejected predictions::
 
         sum(blindsight_labels_received_total) == sum(blindsight_labels_total) + sum(blindsight_labels_waiting)
 
@@ -186,7 +186,7 @@ def registry(
 
 
 def left_out(families: int) -> Metric:
-    """Return the family that counts the families left out of a scrape."""
+    """Return the metric family that counts the families which a scrape leaves out to limit its size."""
     return _metric(PREFIX, "families_left_out", [("families_left_out", {}, families)])
 
 
@@ -220,13 +220,17 @@ The rows are equal if the data are.
 
 
 class Exported:
-    """The exported text of one series, of which only the pieces with changed data are written again.
+    """The exported text of one model or group.
+
+    The text consists of pieces. A piece is written again only if its data have changed since the previous
+    scrape.
 
     Parameters
     ----------
     view : SeriesView
     pieces : sequence of Piece
-        No two pieces have rows of the same family.
+        For each piece, a getter of its data and a function that makes its rows. No two pieces have rows of
+        the same metric family.
     writer : SeriesLines
     before : Exported, optional
         The same series at the previous scrape.
@@ -260,12 +264,12 @@ class Exported:
 
     @property
     def who(self) -> dict[str, str]:
-        """The labels that all samples of the series have."""
+        """The labels that all samples of this model or group have."""
         who = {"task": text(self.view.task), "model": text(self.view.model)}
         return who | ({"group": text(self.view.group)} if self.view.group else {})
 
     def rows(self) -> Iterator[Row]:
-        """Yield all rows, with the common labels."""
+        """Yield all rows, with the labels of `who`."""
         who = self.who
         for _, rows_of in self._pieces:
             for key, labels, value in rows_of(self.view):
@@ -273,7 +277,7 @@ class Exported:
 
 
 class Part:
-    """The models or the groups in one scrape, with rows of the agent itself."""
+    """All models, or all groups, in one scrape; `more` are rows of the agent itself."""
 
     def __init__(self, prefix: str, series: Sequence[Exported], more: Sequence[Row]) -> None:
         self.prefix, self.series = prefix, series
@@ -287,15 +291,15 @@ class Part:
                     self._lines.setdefault(family, []).extend(each)
 
     def families(self) -> Iterator[SeriesFamily]:
-        """Yield the families that have samples, in the order of the table."""
+        """Yield the metric families that have samples, in the order of `FAMILIES`."""
         return (SeriesFamily(self, key) for key in FAMILIES if key in self._more or key in self._lines)
 
     def lines(self, key: str) -> list[bytes]:
-        """Return the lines of a family for all series that have any."""
+        """Return the text lines of a family, of all models or groups that have any."""
         return self._lines.get(key, [])
 
     def more(self, key: str) -> list[Sample]:
-        """Return the samples of a family that belong to no series."""
+        """Return the samples of a family that belong to no model or group."""
         return _samples(self.prefix, key, self._more.get(key, []))
 
     def samples(self, key: str) -> list[Sample]:
@@ -306,7 +310,7 @@ class Part:
 
 
 class SeriesFamily(Metric):
-    """A family whose samples are made only on request, because its text is kept for each series."""
+    """A metric family of models or groups; its samples are made on request, because scrapes use its text."""
 
     def __init__(self, part: Part, key: str) -> None:
         family = FAMILIES[key]

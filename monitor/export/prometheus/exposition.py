@@ -1,9 +1,9 @@
 """The two text formats of a scrape, with the same bytes as from prometheus_client in a fraction of its time.
 
 The client library escapes every label of every sample. This module escapes each pair of a label and a value
-once, and writes labels that samples share once; the collector provides lines of series as text. The client
-library still writes the head of each family, every escape, and samples with more than a name, labels and a
-value.
+once, and writes labels that samples share once. The collector provides the lines of models and groups as
+text. The client library still writes the head of each family, values that need escapes, and samples with
+more than a name, labels and a value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Samples as lines of text, as the client library writes them; parts that series share are written once."""
+"""Writes samples as the same lines as the client library; parts that series share are written once."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def number(value: float) -> str:
 
 
 class EscapedLabels(dict[tuple[str, str], str]):
-    """A cache of labels as text, by name and value, escaped for the braces of a sample.
+    """A cache of labels as text, ``name="value"``, with the pair of name and value as the key.
 
-    If a label may need escaping, the client library escapes it.
+    If a value may need escaping, the client library escapes it.
     """
 
     def __init__(self, client: Client = generate_latest) -> None:
@@ -90,16 +90,16 @@ _Template = tuple[str, Callable[[Sequence[str]], Any]]
 
 
 class SeriesLines(dict[_Shape, tuple[tuple[str, ...], list[_Template]]]):
-    """A writer of the rows of series, for one scrape.
+    """Writes the rows of models or of groups as text lines, for one scrape.
 
-    Thousands of series have rows with the same keys and labels, and differ only in group, model, task and the
-    numbers. For each set of keys and labels, the writer keeps the families, and for each family a template of
-    its lines with the cells to fill in.
+    Thousands of models and groups have rows with the same keys and labels; only the task, the model, the
+    group and the numbers differ. For each set of keys and labels, the writer keeps one template of the lines
+    for each metric family.
 
     Parameters
     ----------
     prefix : str
-        The prefix of models or of groups.
+        The prefix of metric names: that for models, or that for groups.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -108,7 +108,7 @@ class SeriesLines(dict[_Shape, tuple[tuple[str, ...], list[_Template]]]):
         self._own = _WHO if prefix == GROUP_PREFIX else _WHO[1:]
 
     def written(self, who: dict[str, str], rows: Sequence[Row]) -> Lines:
-        """Return the lines of one series, which are the same in both formats.
+        """Return the lines of one model or group, which are the same in both text formats.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ def _one_object(families: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def family_of(key: str) -> str:
-    """Return the key in `FAMILIES` of the family to which rows with this key belong."""
+    """Return the key in `FAMILIES` for a row's key, which may end in a part such as ``:bucket``."""
     return key.partition(":")[0]
 
 
