@@ -23,7 +23,7 @@ _SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The names of an address and of the items sent there, for error messages.
+    """The names in error messages about requests to a server.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Endpoint:
     items : str
         The name of the sent items.
     remedy : str
-        Advice for the case that the server refuses.
+        What the user can do if the server refuses.
     """
 
     section: str
@@ -44,7 +44,7 @@ class Endpoint:
 
 
 class Access:
-    """A client that posts with the login and the certificates of the configuration.
+    """An HTTP client that posts with the login and the certificates of the configuration.
 
     The files of secrets and certificates are read for each request, so a renewed file takes effect at once.
     For security, redirections are not followed, and proxies of the environment are not used: data and secrets
@@ -80,7 +80,7 @@ class Access:
         path: str = "",
         headers: Mapping[str, str] = MappingProxyType({"Content-Type": "application/json"}),
     ) -> bytes:
-        """Post to an address with a path, and return the beginning of the answer.
+        """Post `body` to the address `url` followed by `path`, and return the beginning of the answer.
 
         Raises
         ------

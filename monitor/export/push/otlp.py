@@ -61,7 +61,7 @@ Points = dict[Labels, dict[str, Any]]
 
 
 class OtlpPusher(Pusher):
-    """A pusher of all metrics to a collector; the items that it counts are data points.
+    """A thread that sends all metrics to an OpenTelemetry collector; its counts are of data points.
 
     When a series has ended since the last push, one data point without a value (`NO_RECORDED_VALUE`) marks
     the end, so that no reader extends the last value.
@@ -117,7 +117,7 @@ class OtlpPusher(Pusher):
 
 
 def name_of(family: Family) -> tuple[str, str] | None:
-    """Return name and unit of a family by OpenTelemetry's conventions, or None if it is not sent.
+    """Return a family's name and unit by OpenTelemetry's conventions, or None if the family is not sent.
 
     A translation of the name back into Prometheus' conventions gives the original name of the family.
 

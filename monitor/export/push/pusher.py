@@ -1,4 +1,4 @@
-"""The base of pushers: a thread that keeps one server up to date."""
+"""The base class of pushers: threads that keep one server up to date."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _runbooks() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The typical times of a task.
+    """The times that windows and refits of a task usually take, which set the durations of alerts.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Pace:
     window_seconds : float
         Duration of a window of the slowest model at its expected traffic.
     slowest_seconds : float
-        Longest duration of a window while there is traffic, as in a quiet hour, when windows close by age.
+        Longest duration of a window while there is traffic. In a quiet hour, windows close by age.
     refit_seconds : float
         A time in which several refits become due.
 
@@ -96,7 +96,7 @@ class Pace:
 
 
 def paces(config: Config) -> tuple[Pace, ...]:
-    """Return the paces of a configuration's tasks, or one pace for every task if all are alike.
+    """Return the pace of each task of a configuration, or a single pace if all tasks have the same.
 
     The expected duration of a window follows from its rows and the model's `answers_per_day`. The duration is
     `max_age_seconds` if this age is shorter or the traffic is unknown. If a day's traffic arrives within a
@@ -161,7 +161,7 @@ def seconds_of(text: str) -> float:
 
 
 def checked_selector(text: str) -> str:
-    """Return the label matchers that select the agents, without the white space around them.
+    """Check the label matchers that select the agents, and return them without white space around them.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def checked_selector(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The series that a rule reads, and the factor of its durations.
+    """The Prometheus series that a rule reads, and the factor of its durations.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class Scope:
     scale: float = 1.0
 
     def seconds(self, real: float) -> float:
-        """Return a scaled duration."""
+        """Return a duration in seconds, multiplied by `scale`."""
         return real if self.scale == 1 else max(_SHORTEST_SECONDS, real * self.scale)
 
     @property
@@ -479,8 +479,8 @@ def _rule(alert: Alert, settings: RuleSettings) -> dict[str, Any]:
 def page_url(external_url: str) -> str:
     """Return a Prometheus template for the page of the alert's model, or of its task if it names no model.
 
-    The names are in the query, because `urlquery` encodes a space as ``+``, which means a space only there.
-    `urlquery` is a function of Go's templates, so every version of Prometheus has this function.
+    `urlquery` encodes a space as ``+``, which means a space only in a query. The names are therefore in the
+    query. `urlquery` is a function of Go's templates, so every version of Prometheus has it.
     """
     query = "task={{ $labels.task | urlquery }}"
     more = "".join(

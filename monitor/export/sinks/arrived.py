@@ -1,7 +1,7 @@
 """The search for the store's reports that are already in the reports file, or in its rotated predecessors.
 
-After a kill the store knows the end of the file at the last checkpoint. Since then more lines may have been
-written, the last one perhaps in part, and the file may have been renamed more than once. The search compares
+After a kill, the store knows where the file ended at the last checkpoint. Since then the agent may have
+written more lines, the last one perhaps in part, and renamed the file more than once. The search compares
 lines, because no two windows have the same line.
 """
 
@@ -19,18 +19,18 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The reports that are already in the files.
+    """The result of the search: the last report that the files hold in full, and what follows it.
 
     Parameters
     ----------
     last : int
-        Id of the last report that is there in full; at least that of the mark.
+        Id of the last report that is in the files in full; at least that of the last checkpoint.
     place : int
-        Its end in the newest file, in bytes; 0 if it is in an older file.
+        Where this report ends in the newest file, in bytes; 0 if it is in an older file.
     torn : bool
-        Whether a part of the next report follows, at the end of the newest file.
+        Whether the newest file ends with a part of the next report.
     foreign : bool
-        Whether something else follows there.
+        Whether anything else follows the report.
     """
 
     last: int
@@ -45,11 +45,11 @@ def arrived(files: Sequence[Path], mark: Mark, reports_after: ReportsAfter) -> A
     Parameters
     ----------
     files : sequence of Path
-        The newest first; the newest one exists.
+        The reports file and its predecessors, the newest first; the newest one exists.
     mark : (int, int)
-        The last report at the last checkpoint, and the size of the file after it.
+        The id of the last report at the last checkpoint, and the size of the file after this report.
     reports_after : callable
-        Returns the store's reports.
+        Returns the store's reports: see `ReportStore.reports_after`.
 
     Raises
     ------
@@ -58,7 +58,8 @@ def arrived(files: Sequence[Path], mark: Mark, reports_after: ReportsAfter) -> A
 
     Examples
     --------
-    The mark is after the first window; then the second was written, the file renamed, and the third begun.
+    At the checkpoint, the file held the first report. Then the agent wrote the second, renamed the file, and
+    began the third.
 
     >>> import tempfile
     >>> new, old = (Path(tempfile.mkdtemp(), "w"), Path(tempfile.mkdtemp(), "w.1"))

@@ -1,7 +1,7 @@
 """The interfaces of sinks and of their destinations; files implement them here, topics in `connectors`.
 
-A sink is a thread between something bounded (a queue, or the store) and a destination. The thread may wait
-for its destination, and retries what failed; nothing waits for the thread.
+A sink is a thread that moves items from a bounded queue, or from the store, to a destination. The thread may
+wait for its destination, and retries what failed; nothing waits for the thread.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Destination(ABC, Generic[Item]):
 
     @abstractmethod
     def deliver(self, items: Sequence[Item]) -> int:
-        """Deliver the first items, at least one, within a few seconds; return how many.
+        """Deliver the first of the items within a few seconds, at least one; return how many.
 
         Raises
         ------
@@ -81,17 +81,18 @@ class Destination(ABC, Generic[Item]):
 
 
 class FollowedDestination(Destination[Row]):
-    """A destination of the store's reports that can determine after a crash which of them it has."""
+    """A destination for the store's reports, which can determine after a crash which reports it has."""
 
     @abstractmethod
     def last_of(self, saved: Mapping[str, Mark]) -> int:
-        """Return the id of the last report that had arrived when these marks were saved; 0 if none had."""
+        """Return the id of the last report that had arrived when `marks` were saved; 0 if none had."""
 
     @abstractmethod
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
-        """Find which reports have arrived since `saved`; return the id of the last that needs no delivery.
+        """Find which reports have arrived since the last checkpoint, and return the id of the last of them.
 
-        The sink calls it before the first `deliver`, and again until it succeeds.
+        The sink calls this method before the first `deliver`, and again until it succeeds. `saved` are the
+        `marks` of the last checkpoint.
 
         Raises
         ------
@@ -102,7 +103,7 @@ class FollowedDestination(Destination[Row]):
     @property
     @abstractmethod
     def marks(self) -> Mapping[str, Mark]:
-        """The marks to save with the next checkpoint: an immutable value, which any thread may read."""
+        """The positions to save with the next checkpoint; any thread may read this immutable value."""
 
 
 class ReportStore(Protocol):
@@ -116,9 +117,9 @@ class ReportStore(Protocol):
 
 
 class Sink(ABC):
-    """A thread that delivers to a destination, and its interface to the rest of the agent.
+    """A thread that delivers items to a destination, and its interface to the rest of the agent.
 
-    A subclass is the place where items wait, and defines what the thread runs.
+    A subclass defines where items wait, and what the thread runs.
 
     Parameters
     ----------
@@ -146,7 +147,7 @@ class Sink(ABC):
 
     @abstractmethod
     def close(self, timeout: float) -> bool:
-        """Deliver what waits within `timeout` seconds and stop; return whether everything was delivered."""
+        """Deliver the waiting items for at most `timeout` seconds, and stop; return whether all arrived."""
 
     @property
     def view(self) -> SinkView:

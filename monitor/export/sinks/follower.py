@@ -22,14 +22,14 @@ _RETRY_SECONDS = 1.0
 class ReportFollower(Sink):
     """A sink that delivers the store's reports in order.
 
-    Reports that the destination cannot accept wait in the store, which keeps the newest `keep_reports` and
-    drops older ones. Reports dropped before their delivery count as lost.
+    While the destination accepts nothing, reports wait in the store, which keeps the newest `keep_reports`
+    and drops older ones. Reports dropped before their delivery count as lost.
 
     Parameters
     ----------
     destination : FollowedDestination
     store : ReportStore
-        Once started, only the sink's thread reads it.
+        After the start, only the sink's thread reads it.
     saved : mapping of str to (int, int)
         The destination's `marks` at the last checkpoint.
     """
@@ -50,7 +50,7 @@ class ReportFollower(Sink):
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """The position up to which the destination is written, for the next checkpoint."""
+        """The position in the destination after the last delivered report, for the next checkpoint."""
         return self._destination.marks
 
     def start(self) -> None:

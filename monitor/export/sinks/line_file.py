@@ -32,7 +32,7 @@ def rotate(path: str, keep: int) -> None:
     Raises
     ------
     OSError
-        A file cannot be renamed; those before it have been.
+        A file cannot be renamed; files renamed before it keep their new names.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def rotate(path: str, keep: int) -> None:
 
 
 def files_of(path: str, keep: int) -> list[Path]:
-    """Return the file, which may be a device, and its existing predecessors, the newest first.
+    """Return the file, which may be a device, and those of its renamed predecessors that exist, newest first.
 
     Examples
     --------
@@ -78,11 +78,11 @@ def is_pipe(path: str) -> bool:
 
 
 class PipeWriter:
-    """A writer of lines into a named pipe, while a program has it open for reading.
+    """Writes lines into a named pipe while another program has the pipe open for reading.
 
-    Nothing is written without a reader, because the kernel would accept 64 KiB that perhaps nobody ever
+    Without a reader, nothing is written, because the kernel would accept 64 KiB that perhaps nobody ever
     reads. Data left in the pipe when its reader ends goes to the next reader, which may begin within a line.
-    A line of more than 4 KiB that the pipe accepted in part continues where it was cut.
+    If the pipe accepted only a part of a line (of more than 4 KiB), the next write continues there.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class PipeWriter:
         self._rest = b""  # the unwritten rest of the next call's first line
 
     def write(self, lines: Sequence[bytes]) -> int:
-        """Write the first lines, at least one, and return how many.
+        """Write the first of the lines, at least one, and return how many.
 
         Raises
         ------
@@ -140,9 +140,9 @@ class PipeWriter:
 class LineFile(Destination[Item]):
     """A destination that appends lines to a file.
 
-    A line is written in full or not at all: the rest of a failed write is cut off, and a partial last line,
-    which a crash left in the file, first gets a newline, so that lines never merge. If the file was renamed
-    or removed, a new one begins under its name. Data is not forced to disk (no `fsync`): a power cut may lose
+    A line is written in full or not at all: the partial line of a failed write is cut off. A partial last
+    line, left by a crash, first gets a newline, so that lines never merge. If the file was renamed or
+    removed, a new one begins under its name. Data is not forced to disk (no `fsync`): a power cut may lose
     the last seconds, and a crash of the agent loses the queue. A named pipe receives lines while a program
     reads it.
 
@@ -157,8 +157,8 @@ class LineFile(Destination[Item]):
     encode : callable
         Returns the line of an item with its newline. Runs in the sink's thread.
     max_bytes : int or None
-        A file that would become larger is renamed to `<path>.1`, and a new one begins. A single longer line
-        is still written. None: never.
+        Size limit of the file. If the next line would exceed it, the file is renamed to `<path>.1`, and a new
+        one begins. A single longer line is still written. None: no limit.
     keep : int
         Number of renamed files to keep, at least 1.
     mode : int
@@ -297,9 +297,9 @@ class LineFile(Destination[Item]):
 
 
 def end_line(file: int) -> int:
-    """End a partial line, left by a crash or another program; return the open file's size, 0 for a device.
+    """Append a newline to an open file that ends with a partial line; return its size, 0 for a device.
 
-    Only that line is lost to readers.
+    A crash or another program left the partial line. Readers lose only this line.
     """
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
@@ -310,7 +310,7 @@ def end_line(file: int) -> int:
 
 
 def is_in_place(path: str | Path, file: int) -> bool:
-    """Return whether the path still leads to an open file."""
+    """Return whether the path still leads to this open file (a file descriptor)."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(file))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A bounded queue before a destination, and the thread between them."""
+"""A sink with a bounded queue: its thread delivers the queued items to a destination."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class QueuedSink(Sink, Generic[Item]):
     capacity : int
         Largest number of waiting items, including those under delivery.
     drop_oldest : bool
-        Whether an item that finds the queue full replaces the oldest one not under delivery, or is dropped
-        itself. For windows, the newest matter most; for rejected records, the first say most about the cause.
-        Either way one item counts as lost.
+        What happens if the queue is full. True: a new item replaces the oldest one that is not under
+        delivery. This suits windows, of which the newest matter most. False: the new item is dropped. This
+        suits rejected records, of which the first say most about the cause. Either way one item is lost.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class QueuedSink(Sink, Generic[Item]):
 
     @property
     def lost(self) -> int:
-        """The number of dropped items: the queue was full, they were refused, or `close` ran out of time."""
+        """The number of items lost by a full queue, by refusal, or because `close` ran out of time."""
         return self.view.lost
 
     @property
@@ -80,9 +80,9 @@ class QueuedSink(Sink, Generic[Item]):
         item
             An item of the destination's type.
         wait_seconds : float
-            How long to wait for room in a full queue: 0 in the daemon, where nothing may wait for a disk;
-            more in a replay, where a missing line would be worse than a late one. An item that waited in vain
-            replaces none.
+            How long to wait for room in a full queue. In the daemon it is 0, because nothing may wait for a
+            disk. In a replay it is more, because a missing line would be worse than a late one. If there is
+            still no room, the item is dropped.
         """
         with self._lock:
             if wait_seconds > 0:
@@ -98,7 +98,7 @@ class QueuedSink(Sink, Generic[Item]):
             return True
 
     def close(self, timeout: float) -> bool:
-        """Deliver what waits and close the destination; return whether everything was delivered in time.
+        """Deliver the waiting items and close the destination; return whether all arrived in time.
 
         Parameters
         ----------

@@ -38,17 +38,17 @@ class RejectWriter(QueuedSink[Rejected]):
     """A sink that appends rejected records to a file, one JSON object a line, in bounded space.
 
     A line holds `reason`, `message`, `source`, `partition`, `position` and `raw`, the part of the record that
-    the decoder kept; bytes that are not UTF-8 are written as ``\\xff``. A line that stands for many records
-    of a flood also has the number of `records`. The writer's thread makes the lines, so a flood of rejects
-    costs the caller only places in the queue; records beyond the capacity are dropped and counted in `lost`.
-    The counts in the metrics include them.
+    the decoder kept; bytes that are not UTF-8 are written as ``\\xff``. In a flood, a line may stand for many
+    records, and also holds their number, `records`. A separate thread makes the lines, so that rejects hardly
+    slow the caller. Records beyond the capacity are dropped and counted in `lost`; the counts of rejected
+    records in the metrics include them.
 
     Parameters
     ----------
     path : str
     max_bytes : int
-        A file that would become larger is renamed to `<path>.1`, and a new one begins; the two together bound
-        the space.
+        Size limit of the file. A file that would exceed it is renamed to `<path>.1`, and a new one begins.
+        There are at most these two files.
     capacity : int
         Records that may wait, at most 2 kB each; further ones are dropped and counted.
     clock : callable, optional
@@ -90,7 +90,7 @@ class RejectWriter(QueuedSink[Rejected]):
 
 
 def reject_line(item: Rejected, written_time: float | None = None) -> bytes:
-    """Return the line of a rejected record with its newline: see `RejectWriter`."""
+    """Return the JSON line of a rejected record, with its newline: see `RejectWriter`."""
     reject, source = item
     line: dict[str, Any] = {} if written_time is None else {"time": rfc3339(written_time)}
     line |= {
@@ -123,7 +123,7 @@ class _Line(msgspec.Struct):
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock on the rejects file, if it exists, so that nothing is appended meanwhile."""
+    """Hold a lock on the rejects file, if it exists, so that no process appends to it meanwhile."""
     while True:
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -147,8 +147,8 @@ def previous(path: Path) -> Path:
 class RejectsRetention:
     """A thread that removes old lines from the rejects files, first at the start and then at intervals.
 
-    It looks at the files 24 times within the retention time, and removes lines that would be too old at the
-    next look. A line without a time has an unknown age and is removed.
+    The thread checks the files 24 times within the retention time. It removes lines that would be too old at
+    the next check, and lines without a time, because their age is unknown.
 
     Parameters
     ----------
@@ -182,13 +182,13 @@ class RejectsRetention:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread after the current look."""
+        """Stop the thread after the current check."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(1.0)
 
     def sweep(self) -> int:
-        """Remove the old lines, and return their number.
+        """Check the files once: remove the old lines, and return their number.
 
         Raises
         ------
@@ -235,17 +235,17 @@ def _time_of(line: bytes) -> str:
 
 
 def remove_lines(path: Path, is_gone: Callable[[bytes], bool]) -> int:
-    """Remove lines by the record that they hold, also while an agent appends; return their number.
+    """Remove the lines that `is_gone` selects, also while an agent appends; return their number.
 
-    Each file is rewritten beside the old one, which it then replaces, so a kill leaves the old or the new
-    file.
+    The remaining lines are written to a new file, which then replaces the old one, so a kill leaves the old
+    or the new file.
 
     Parameters
     ----------
     path : Path
         `rejects.path`.
     is_gone : callable
-        Returns whether a record must be removed.
+        Returns whether a line must be removed. The argument is the record that the line holds.
 
     Raises
     ------

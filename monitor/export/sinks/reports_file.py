@@ -1,4 +1,4 @@
-"""The reports file, fed from a store, or from a queue in a replay and in a daemon without a store."""
+"""The reports file. Its lines come from the store, or from a queue in replays and agents without a store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUEUED_REPORTS = 10_000
 class ReportWriter(QueuedSink[bytes]):
     """A sink that appends lines of `monitor.reports.window_report.to_json` to the reports file.
 
-    Beyond its capacity it drops the oldest waiting windows, and counts them as lost.
+    If more windows wait than `capacity`, the oldest are dropped and counted as lost.
 
     Parameters
     ----------
@@ -62,9 +62,10 @@ def as_line(text: bytes) -> bytes:
 
 
 def why_not_writable(path: str) -> str | None:
-    """Return why a file, which need not exist yet, cannot be appended to, or None if it can.
+    """Return a sentence that says why the agent cannot append to a file, or None if it can.
 
-    The check opens and creates nothing, so it may run beside an agent. It does not see a full disk.
+    The file need not exist. The check opens and creates nothing, so it may run beside an agent. It does not
+    detect a full disk.
 
     Examples
     --------
@@ -92,9 +93,10 @@ MARK = "reports"
 class ReportsFile(LineFile[Row], FollowedDestination):
     """A destination that appends the store's reports to a file, a line each, with optional rotation.
 
-    Its mark is the file's size after the last report. After a crash, the content beyond the mark, and in
-    files begun since, is compared with the reports that should follow. A named pipe receives lines while a
-    program reads it; after a crash it receives the lines since the last checkpoint again.
+    Checkpoints save the last report in the file and the size of the file after it. After a crash, the content
+    written since is compared with the reports that should follow, also in files begun since. A named pipe
+    receives lines while a program reads it; after a crash it receives the lines since the last checkpoint
+    again.
 
     Parameters
     ----------
@@ -116,11 +118,11 @@ class ReportsFile(LineFile[Row], FollowedDestination):
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """The last report in the file, and the file's size after it; empty until they are known."""
+        """The id of the last report in the file, and the file's size after it; empty until they are known."""
         return self._marks
 
     def last_of(self, saved: Mapping[str, Mark]) -> int:
-        """Return the id of the last report that had arrived when these marks were saved."""
+        """Return the id of the last report that had arrived when `marks` were saved."""
         return saved.get(MARK, (0, 0))[0]
 
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:

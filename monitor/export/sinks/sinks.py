@@ -31,13 +31,13 @@ class SinkSet:
 
 
 class AgentSinks:
-    """The sinks of a running agent; only `close` waits for any of them.
+    """The sinks of a running agent. Only `close` waits for a sink.
 
     Parameters
     ----------
     sinks : SinkSet
     watch : callable, optional
-        Also receives the closed windows; runs in the engine's thread, so it must be quick.
+        A function that also receives the closed windows. It runs in the engine's thread, so it must be quick.
     """
 
     def __init__(self, sinks: SinkSet, watch: Callable[[Sequence[WindowReport]], None] | None = None) -> None:
@@ -72,7 +72,7 @@ class AgentSinks:
 
     @property
     def lost(self) -> int:
-        """The number of closed windows missing in sinks, counted once for each sink that lacks them."""
+        """The number of closed windows that sinks have lost; a window lost by two sinks counts twice."""
         return sum(sink.view.lost for sink in self._sinks.reports)
 
     @property
@@ -81,6 +81,6 @@ class AgentSinks:
         return tuple(sink.view for sink in self._sinks.all)
 
     def close(self) -> None:
-        """Deliver what waits, for at most a second for each sink."""
+        """Deliver the waiting items, for at most a second for each sink, and stop."""
         for sink in self._sinks.all:
             sink.close(CLOSE_SECONDS)
