@@ -1,4 +1,4 @@
-"""The account of all records of a replay: its closing table, with warnings if too many records are unused."""
+"""Counts what became of all records of a replay, for the table at its end; warns of many unused records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Waiting = Mapping[str, Keys]
 
 @dataclass(frozen=True, slots=True)
 class LabelCounts:
-    """The numbers of readable labels, by outcome.
+    """The numbers of labels that could be read, by outcome.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class LabelCounts:
     unmatched : int
         Labels without an answer within the horizon, and labels that name a request of several rows.
     conflicting, duplicate : int
-        Labels that follow another label of the same id: with a different class, and with the same class.
+        Labels for an id that had a label before: with a different class, and with the same class.
     """
 
     matched: int = 0
@@ -55,7 +55,7 @@ class LabelCounts:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The numbers of answers and labels of a replay, by outcome.
+    """The numbers of answers and labels of a replay that could be read, by outcome.
 
     Parameters
     ----------
@@ -81,15 +81,15 @@ def accounts_of(
     waiting: Sequence[Waiting],
     facts: Sequence[Facts],
 ) -> Accounts:
-    """Return the outcomes of all answers and labels of a replay, from its engines.
+    """Return the numbers of answers and labels by outcome, summed over the engines of a replay.
 
     Parameters
     ----------
     config : Config
     views : sequence of EngineView
-        The engines at the end of the replay, each of which has models of its own.
+        The state of each engine at the end of the replay. No two engines have the same model.
     waiting : sequence of mapping
-        The waiting labels of the same engines.
+        For each engine, the labels that still wait for an answer.
     facts : sequence of Facts
         Facts about the input, from each process that read a part of it.
     """
@@ -143,7 +143,7 @@ def _of_task(
 
 
 def table(accounts: Accounts, answers_rejected: Counter[str], labels_rejected: Counter[str]) -> Iterator[str]:
-    """Yield the lines of the table, except lines whose number is 0, and then the warnings.
+    """Yield the lines of the table of outcomes, without zero counts, and then the warnings.
 
     Examples
     --------

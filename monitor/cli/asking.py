@@ -1,4 +1,4 @@
-"""Requests of commands to a running agent, and the request of `blindsight rebaseline`."""
+"""Sends requests of commands to a running agent, and makes the request of `blindsight rebaseline`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
     config : Config
         A configuration with a store.
     kind : str
-        A key of `monitor.cli.state.HANDLERS`.
+        The kind of request, a key of `monitor.cli.state.HANDLERS`.
     body : mapping
     wait_seconds : float
         The longest wait for the answer.

@@ -60,9 +60,9 @@ class Daemon:
         A function that is called with closed windows in the engine's thread. By default a `Journal` logs the
         changes of state in the windows, and the records that could not be used.
     in_flow : bool
-        If true, the stream waits while a refit runs, which starts as soon as a window makes it due. If false,
-        refits run in another process while the stream goes on. True is for a stream so fast that the result
-        of another process would be weeks of data late.
+        If true, a refit starts as soon as a window makes it due, and the stream waits until it ends. If
+        false, refits run in another process while the stream goes on. True is for streams that are so fast
+        that another process would return its result weeks of data later.
     stopping : threading.Event, optional
         An event that ends the wait for a store that another agent uses. Without an event, the start does not
         wait for the store.
@@ -320,7 +320,7 @@ def _why(stopping: threading.Event, agent: Agent) -> str:
 
 @contextmanager
 def signals(stopping: threading.Event, reloading: threading.Event) -> Iterator[None]:
-    """Let SIGTERM and SIGINT set `stopping`, and SIGHUP `reloading`; restore the old handlers at the exit."""
+    """Install handlers: SIGTERM and SIGINT set `stopping`, SIGHUP sets `reloading`; restore the old ones."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()

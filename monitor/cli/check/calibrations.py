@@ -161,10 +161,10 @@ def _weaknesses(task: Task, reference: Reference) -> Iterator[str]:
 
 
 def surprise_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:
-    """Return a warning for each setting that the references show to be unsuitable.
+    """Return a warning for each objective and group for which the references show that it cannot work.
 
-    An objective is unsuitable if the reference itself misses it. A group is unsuitable if it has so few
-    answers that a window takes more than a week.
+    An objective cannot work if the reference itself misses it. A group cannot work if it has so few answers
+    that a window takes more than a week.
 
     Examples
     --------

@@ -91,7 +91,7 @@ class CheckReport:
     shared : tuple of SharedBudget
         The budgets of false alarms a week.
     unmatched : tuple of str
-        Those of the warnings that are about models missing from the reference or from the configuration.
+        The part of `warnings` about models that are missing from the reference or from the configuration.
     """
 
     charts: tuple[ChartRate, ...]
@@ -104,8 +104,8 @@ class CheckReport:
     def false_alarms_per_week(self) -> float | None:
         """The expected number of false alarms in a week of the charts of all models with known traffic.
 
-        None if no model's traffic is known. The expectations of charts add up even though the charts of one
-        model move together.
+        None if no model's traffic is known. The sum of the charts' expected numbers is right although the
+        charts of one model are not independent.
         """
         known = [chart.false_alarms_per_week for chart in self.charts]
         return sum(rate for rate in known if rate is not None) if any(r is not None for r in known) else None
@@ -114,9 +114,8 @@ class CheckReport:
     def false_alarms_of_groups(self) -> float | None:
         """The expected number of false alarms in a week of all charts of groups.
 
-        None if no chart's traffic is known. Each group counts as many windows as the model has, because the
-        group's values share the model's answers. See `charted_windows_per_week` for the windows that close by
-        age.
+        None if no chart's traffic is known. All values of a group together have as many windows as the model,
+        because they share its answers. See `charted_windows_per_week` for windows that close by age.
         """
         known = [
             len(self.groups.get(chart.task, ())) * chart.false_alarms_per_week
@@ -143,7 +142,7 @@ def check(
     The number of windows a day is ``answers_per_day`` divided by the rows of a window, which is `size`, or
     less if `max_age_seconds` passes first. The rate of false alarms comes from
     `monitor.stats.charts.limits.false_alarm_rate`, which assumes independent windows and nearly normal
-    estimates; where these assumptions do not hold there are more false alarms.
+    estimates. If these assumptions do not hold, there are more false alarms.
 
     Parameters
     ----------

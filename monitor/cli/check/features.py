@@ -9,7 +9,10 @@ from monitor.config.root import Task
 
 
 def untested_features(tasks: Mapping[str, Task], references: References) -> Iterator[str]:
-    """Yield a sentence for each feature whose values beyond the reference cannot show that it is broken.
+    """Yield a sentence for each feature whose faults can be detected only in part, and say why.
+
+    Values that the reference lacks are no sign of a fault if the feature often has new values even within the
+    reference.
 
     Examples
     --------

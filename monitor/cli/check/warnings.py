@@ -95,7 +95,7 @@ def data_warnings(task: Task, by_model: Mapping[str, int] | None) -> Iterator[st
 
 
 def judgement_warnings(task: Task) -> Iterator[str]:
-    """Warn of charts and objectives that cannot judge as intended."""
+    """Warn of charts and objectives that cannot work as intended."""
     if not charted_metrics(task):
         yield "metrics: no metric has a chart; add accuracy"
     kind = task.chart.kind
@@ -129,7 +129,7 @@ def _bound_warnings(key: str, metric: str, bound: Bound) -> Iterator[str]:
 
 
 def traffic_warnings(task: Task) -> Iterator[str]:
-    """Warn of windows, series and joins of labels that do not suit the expected traffic."""
+    """Warn of windows, and limits on models and on answers that labels join, that do not suit the traffic."""
     if len(task.models) > task.max_series:
         yield f"max_series: {task.max_series} is less than the {len(task.models)} models; raise it"
     total = 0.0
@@ -179,7 +179,7 @@ def shared_models(config: Config) -> Iterator[str]:
 
 
 def key_warnings(config: Config) -> Iterator[str]:
-    """Warn of the keys that messages need if the state moves with partitions (`store.by_partition`)."""
+    """Warn that messages need suitable keys if the state moves with partitions (`store.by_partition`)."""
     if config.store is None or not config.store.by_partition:
         return
     yield (
@@ -199,7 +199,7 @@ def _joins_models(task: Task) -> bool:
 
 
 def figure(value: float | None) -> str:
-    """Return a figure of a forecast as text, with two significant digits below 100.
+    """Format a number of the forecast, with two significant digits below 100.
 
     Examples
     --------

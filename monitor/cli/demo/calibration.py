@@ -46,7 +46,7 @@ class CalibrationSummary:
 
 
 def turned_out_calibration(data: DemoData, model: int, windows: int) -> Floats:
-    """Return the calibration error of each window over all flights with a known outcome, (windows,)."""
+    """Return the true calibration error of each window, from all flights with a known outcome, (windows,)."""
     rows = windows * WINDOW_SIZE
     return _by_window(data.scores[:rows, model], data.late[:rows])
 
@@ -67,7 +67,7 @@ def _calibration_error(score: Floats, late: Ints) -> float:
 
 
 def summarise_calibration(data: DemoData, charts: Sequence[ControlChartData]) -> list[CalibrationSummary]:
-    """Return the summary of each model from its chart of calibration errors with the realised values."""
+    """Return each model's summary. `charts` are the models' charts of the calibration error."""
     summaries = []
     for column, (model, chart) in enumerate(zip(data.models, charts, strict=True)):
         known = np.isfinite(chart.value) & np.isfinite(chart.realised)

@@ -89,7 +89,7 @@ class Flights:
         return len(self.departed)
 
     def ids(self, rows: Ints) -> list[str]:
-        """Return ids of rows that are unique over the year: ``20130401-UA1545-EWR``."""
+        """Return an id for each of these rows, unique over the year, such as ``20130401-UA1545-EWR``."""
         return [
             f"{date}-{self.carriers[carrier]}{number}-{self.origins[origin]}"
             for date, carrier, number, origin in zip(
@@ -238,7 +238,9 @@ def _codes(column: Any, order: Ints) -> tuple[Ints, tuple[str, ...]]:
 
 
 def mean_before(time: Floats, values: Floats, key: Ints, width: float) -> Floats:
-    """Return for each row the mean of the values of the same key in [time − width, time); 0 without values.
+    """Return, for each row, the mean of earlier values with the same key; 0 if there are none.
+
+    The values are those at times in [time − width, time).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The story of the demo's incident: the alarm, the part that it named, the true accuracy, and the labels."""
+"""The demo's incident: its alarm, the airport that the alarm named, the true accuracy, and the labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHY = (
 
 @dataclass(frozen=True, slots=True)
 class IncidentStory:
-    """The agent's alarm and estimates of one model during the incident.
+    """One model during the incident: its alarm, its estimates and its true accuracy.
 
     Parameters
     ----------
@@ -40,10 +40,11 @@ class IncidentStory:
     alarm : Alarm or None
         The first alarm of the whole model's accuracy during the incident.
     where : str
-        The parts of the stream in which the alarm's window located the change; empty without an alarm.
+        The parts of the stream, such as an airport, to which the window of the alarm attributed the change;
+        empty without an alarm.
     labelled : tuple of float and int
-        The share of right answers among the labelled answers of the airport's windows during the incident,
-        from the newest revisions of the windows, and the number of the labelled answers.
+        The accuracy of the labelled answers in the airport's windows during the incident, 0 to 1, and the
+        number of these answers. Labels that arrived later are included.
     """
 
     model: str
@@ -116,7 +117,7 @@ def incident_stories(data: DemoData, reports: Sequence[WindowReport]) -> Iterato
 
 
 def alarm_sentence(data: DemoData, story: IncidentStory) -> str:
-    """Return a sentence on the alarm: where the change is, the hours before the first label, and its end."""
+    """Return a sentence on the alarm: which part changed, how long before the first label, and its end."""
     assert story.alarm is not None
     hours = (first_label(data) - story.alarm.time) / 3600
     ended = f"; in control again from {moment(story.alarm.ended_time)}" if story.alarm.ended_time else ""

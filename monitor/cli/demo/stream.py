@@ -67,7 +67,7 @@ export: {{listen: "127.0.0.1:0"}}
 
 @dataclass(frozen=True, slots=True)
 class DemoData:
-    """The paths of the files that `prepare` wrote, and the true labels, of which the agent gets only a share.
+    """The paths of the files that `prepare` wrote, and the true labels, of which the agent gets a part.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ SHORT_WHY = (
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """A month of one model: mean estimate and true accuracy, 0 to 1, and the share of windows in alarm."""
+    """A month of a model: mean estimated and true accuracy, and the fraction of windows in alarm, 0 to 1."""
 
     name: str
     estimate: float
@@ -63,8 +63,8 @@ class ModelSummary:
     level : float
         The nominal level of the intervals, with which `covered` is compared.
     error, error_of_reference : float
-        Mean absolute difference from the true accuracy: for `error`, of the estimate, corrected by the labels
-        known when the window closed; for `error_of_reference`, of the accuracy in the reference.
+        Mean absolute difference from the true accuracy. For `error`, it is that of the estimate, corrected by
+        the labels known when the window closed; for `error_of_reference`, of the accuracy in the reference.
     alarms : mapping of str to tuple of Alarm
         The alarms by metric; metrics without an alarm may be missing.
     true_alarms : int
@@ -89,7 +89,7 @@ class ModelSummary:
 
 
 def turned_out(data: DemoData, model: int, windows: int) -> Floats:
-    """Return the accuracy of each window over all flights with a known outcome, (windows,)."""
+    """Return the true accuracy of each window, from all flights with a known outcome, (windows,)."""
     late = data.late[: windows * WINDOW_SIZE].reshape(windows, WINDOW_SIZE)
     predicted = (data.scores[: windows * WINDOW_SIZE, model] > 0.5).reshape(windows, WINDOW_SIZE)
     known = late >= 0
@@ -98,10 +98,10 @@ def turned_out(data: DemoData, model: int, windows: int) -> Floats:
 
 
 def alarms_of_truth(data: DemoData, model: int, chart: Chart) -> int:
-    """Return the number of alarms that the chart of the accuracy would have raised for the true accuracy.
+    """Return the number of alarms that a chart of the true accuracy would have raised.
 
-    The baseline of this chart is the true accuracy of the reference's windows, so that the chart judges the
-    true accuracy as well as the demo's chart judges the estimate.
+    This chart has the settings of the demo's chart of the estimate. Its baseline is the true accuracy of the
+    reference's windows.
     """
     right = (data.reference_scores[:, model] > 0.5) == (data.reference_late == 1)
     windows = right[: len(right) // WINDOW_SIZE * WINDOW_SIZE].reshape(-1, WINDOW_SIZE).mean(axis=1)
@@ -115,7 +115,7 @@ def alarms_of_truth(data: DemoData, model: int, chart: Chart) -> int:
 
 
 def metric_charts(data: DemoData, histories: Histories, metric: str) -> list[ControlChartData]:
-    """Return the chart of a metric for each model, with the true values, for whole windows only."""
+    """Return each model's chart of a metric, with the true values, without the incomplete last window."""
     whole = len(data) // WINDOW_SIZE
     truth = turned_out if metric == "accuracy" else turned_out_calibration
     charts = []
@@ -154,7 +154,7 @@ def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
 
 
 class FirstShown:
-    """The accuracy of each window as estimated when the window closed, corrected by labels known by then."""
+    """Records the accuracy of each window as estimated when it closed, corrected by labels known by then."""
 
     def __init__(self) -> None:
         self._estimates: dict[str, dict[int, Estimate]] = {}
@@ -169,7 +169,7 @@ class FirstShown:
                 self._estimates.setdefault(report.model, {})[report.window] = first.result
 
     def on(self, model: str, chart: ControlChartData) -> ControlChartData:
-        """Return a chart of the accuracy of whole windows with the recorded values and intervals."""
+        """Return the chart with the recorded estimates and intervals instead of later revisions."""
         estimates = self._estimates.get(model, {})
         names = ("value", "lower", "upper")
         columns = {name: getattr(chart, name).copy() for name in names}
@@ -187,7 +187,7 @@ def summarise(
     alarms: Mapping[str, tuple[Alarm, ...]],
     true_alarms: int,
 ) -> ModelSummary:
-    """Return the summary of a model from its chart of the accuracy with the true values."""
+    """Return a model's summary. `chart` holds its estimated and its true accuracy in each window."""
     inside = (chart.lower <= chart.realised) & (chart.realised <= chart.upper)
     return ModelSummary(
         model=model,

@@ -1,4 +1,4 @@
-"""The times at which labels contradicted the demo's estimates, and the benefit of recalibrations on labels.
+"""Reports when labels contradicted the demo's estimates, and how much recalibrations improved them.
 
 The agent trusts the estimates of a model until labels contradict them.
 """
@@ -53,7 +53,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class TrustStory:
-    """The trust in one model's estimates over all of its windows.
+    """The losses of trust in the estimates of one model, over all of its windows.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class TrustStory:
 
 
 class TrustStories:
-    """The trust of each model, collected from closed windows; groups and revisions are ignored."""
+    """Collects from closed windows when each model was trusted; ignores groups and revisions."""
 
     def __init__(self) -> None:
         self._windows: dict[str, list[tuple[int, float, bool, Bias | None, int]]] = {}
@@ -162,7 +162,7 @@ def trust_sentences(
 
 
 def lasting_errors(data: DemoData, charts: Sequence[ControlChartData]) -> list[tuple[float, float]]:
-    """Return two lasting errors for each model: with recalibrations, and with the first calibration alone.
+    """Return each model's `lasting_error` with recalibrations, and with the first calibration alone.
 
     Parameters
     ----------
@@ -197,9 +197,9 @@ def _pair(late: Floats) -> Floats:
 
 
 def lasting_error(estimate: np.ndarray, realised: np.ndarray) -> float:
-    """Return the mean absolute error of the means over 20 consecutive windows.
+    """Return the mean absolute error of the estimates' means over 20 consecutive windows.
 
-    Means over many windows average the influence of the weather out.
+    Such means hardly depend on the weather, so the result is the error that lasts.
 
     Parameters
     ----------
