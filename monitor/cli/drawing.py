@@ -1,4 +1,4 @@
-"""The command `blindsight labels ask --for active_testing`: requests to label, drawn in sequence."""
+"""The command `blindsight labels ask --for active_testing`: it draws requests to label one after another."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ def ask_for_estimator(
     seed: int,
     earlier: Sequence[Path],
 ) -> tuple[list[str], list[str]]:
-    """Return the lines and sentences of `ask`, or of `ask_in_turn` if the estimator needs draws in sequence.
+    """Select what to label for an estimator; return the label records and sentences to print.
+
+    If `estimator` is empty, the result is that of `ask`; if it needs draws in sequence, of `ask_in_turn`.
 
     Raises
     ------
@@ -124,10 +126,10 @@ def ask_in_turn(
     seed: int = 0,
     earlier: Sequence[Path] = (),
 ) -> tuple[list[str], list[str]]:
-    """Draw n requests of each task in sequence, one sequence for all models of the task.
+    """Draw n requests of each task, one after another, to label them for all models of the task.
 
-    Nine tenths of the probability of a draw are proportional to the error of the models that a surrogate
-    expects for a request; one tenth is spread evenly over the requests. The surrogate is the mean of the
+    Nine tenths of the probability of a draw are proportional to the models' expected error on a request; one
+    tenth is spread evenly over the requests. The expected error comes from a surrogate: the mean of the
     calibrated models, or `ssme` fitted on the labels of earlier draws.
 
     Parameters
@@ -143,8 +145,8 @@ def ask_in_turn(
     seed : int
         The seed of the draws. The same files, configuration and seed give the same lines.
     earlier : sequence of Path
-        Files with lines of earlier calls, with or without labels, whose rounds are continued. `files` must be
-        the same as in the earlier calls.
+        Files with lines of earlier calls, with or without labels. The draws continue those of the earlier
+        calls, in which `files` must have been the same.
 
     Returns
     -------

@@ -1,6 +1,6 @@
-"""The command `blindsight forget`: it removes the remaining data of records with given ids, place by place.
+"""The command `blindsight forget`: it removes all stored data of records with certain ids.
 
-Every step may be repeated, so a command that was killed can be run again:
+The command has four steps. Each may be repeated, so a command that was killed can be run again:
 
 1. In the store: the running agent removes the data. If no agent runs, the command changes the file under its
    lock.
@@ -43,7 +43,7 @@ _LOOK_SECONDS = 0.2
 
 
 def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: float = 60.0) -> Iterator[str]:
-    """Remove the remaining data of records with these ids, and yield a line after each place.
+    """Remove all stored data of records with these ids; yield a line of text after each step.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The command `blindsight labels ask`: it selects answers to be labelled, and predicts the benefit."""
+"""The command `blindsight labels ask`: it selects answers to label, and predicts the interval's width."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Selection:
 def ask(
     path: str, files: Sequence[Path], n: int, task: str = "", model: str = "", seed: int = 0
 ) -> tuple[list[str], list[str]]:
-    """Draw n answers of each model that are to be labelled.
+    """Draw n answers of each model, for people to label.
 
     Parameters
     ----------

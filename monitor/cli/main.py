@@ -61,7 +61,7 @@ def _options(
 
 
 class EngineName(StrEnum):
-    """The engine that computes windows."""
+    """The values of ``--engine``: windows are computed in this machine's processes, or on Spark."""
 
     PROCESS = "process"
     SPARK = "spark"

@@ -33,7 +33,7 @@ OTLP = Extra("otlp", ("opentelemetry.proto", "google.protobuf"))
 
 
 def report_queues(config: Config) -> list[QueuedSink[bytes]]:
-    """Return the queues of closed windows, for an agent without a store; a full queue drops the oldest."""
+    """Return the sinks of closed windows for an agent without a store; a full queue drops the oldest."""
     queues: list[QueuedSink[bytes]] = []
     if config.reports and config.reports.path:
         writer = ReportWriter(
@@ -47,7 +47,7 @@ def report_queues(config: Config) -> list[QueuedSink[bytes]]:
 
 
 def reject_queues(config: Config) -> list[QueuedSink[Rejected]]:
-    """Return the queues of records that could not be used; a full queue drops new records."""
+    """Return the sinks of records that could not be used; a full queue drops new records."""
     queues: list[QueuedSink[Rejected]] = []
     if config.rejects and config.rejects.path:
         queues.append(RejectWriter(config.rejects.path, config.rejects.max_bytes, clock=time.time))

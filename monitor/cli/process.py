@@ -60,14 +60,14 @@ def put_off_imports() -> None:
 def one_heap() -> None:
     """Make glibc use one heap for all threads, and keep large arrays out of this heap.
 
-    Call this function before threads start. By default each thread has its own heap. Blocks pass from thread
-    to thread here, so memory that is free in one heap could not be used by another thread, and resident
-    memory would grow for hours (`tests/bench/bench_memory.py`). Threads do not wait for the heap, because
-    Python runs one thread at a time.
+    Call this function before threads start. By default each thread has its own heap, and memory that is free
+    in one heap cannot be used by another thread. Here, blocks pass from thread to thread, so resident memory
+    would grow for hours (`tests/bench/bench_memory.py`). One heap slows no thread, because Python runs one
+    thread at a time.
 
-    Arrays of a MiB or more return to the system when they are freed. By default glibc would allocate blocks
-    of up to 32 MiB in the heap after the first large block was freed, and small blocks between them would
-    keep the memory in use.
+    Arrays of a MiB or more return to the system when they are freed. By default, after the first large block
+    was freed, glibc would put blocks of up to 32 MiB in the heap, where small blocks between them would keep
+    the memory in use.
     """
     with suppress(OSError, AttributeError, TypeError):  # another C library has no such thing
         library = ctypes.CDLL(None)
@@ -79,14 +79,14 @@ def one_heap() -> None:
 def trim_heap(every_seconds: float = _TRIM_SECONDS) -> bool:
     """Return free pages of the heap to the system from time to time, until the process ends.
 
-    Calling it again has no effect. A burst (a long chunk, a refit's rows, a checkpoint) leaves free pages
-    between used ones, which glibc would keep, so that resident memory would be the sum of all bursts. One
-    call takes a few milliseconds, in a thread of its own.
+    A burst of work (a long chunk, a refit, a checkpoint) leaves free pages between used ones. Glibc would
+    keep these pages, and resident memory would be the sum of all bursts. A separate thread returns them,
+    which takes a few milliseconds. Calling this function again has no effect.
 
     Parameters
     ----------
     every_seconds : float
-        The time between two returns, above 0.
+        The time between two rounds, above 0.
 
     Returns
     -------
@@ -129,10 +129,10 @@ def cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 
 
 def processes_for(files: Sequence[Path], requested: int | None = None) -> int:
-    """Return the number of processes that read and compute files.
+    """Return the number of processes for a replay of files: the requested number, if there is one.
 
-    Without a requested number, the result is the number of cores, but at most one process for each
-    `BYTES_A_PROCESS` of the files.
+    Otherwise the result is the number of cores, but at most one process for each `BYTES_A_PROCESS` of the
+    files.
     """
     size = sum(path.stat().st_size for path in files if path.is_file())
     return max(1, min(cores(), size // BYTES_A_PROCESS)) if requested is None else requested
@@ -141,7 +141,7 @@ def processes_for(files: Sequence[Path], requested: int | None = None) -> int:
 def start_fork_server() -> None:
     """Start a process that imports the modules of a replay; worker processes are later forked from it.
 
-    If this function is called before the imports of the calling process, both processes import at once.
+    Call this function before the imports of the calling process, so that both processes import at once.
     """
     from multiprocessing import forkserver, get_all_start_methods, get_context
 
@@ -151,16 +151,16 @@ def start_fork_server() -> None:
 
 
 def abandon_threads() -> None:
-    """Record that nothing waits for a computing thread, so that `leave_if_abandoned` ends the process."""
+    """Record that a thread still computes a result that nobody needs: see `leave_if_abandoned`."""
     _abandoned.set()
 
 
 def leave_if_abandoned(code: int) -> None:
     """End the process at once if a thread was abandoned; otherwise do nothing.
 
-    When the main thread has ended, Python ends any other thread as soon as this thread needs the interpreter.
-    If the thread then is in C++ code, such as a Fourier transform, the whole process aborts with SIGABRT and
-    a core dump, although its work was complete.
+    After the main thread has ended, Python ends each other thread when that thread next needs the
+    interpreter. If the thread is in C++ code, such as a Fourier transform, the whole process aborts with
+    SIGABRT and a core dump, although its work is complete.
 
     Parameters
     ----------

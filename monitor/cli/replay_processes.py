@@ -1,4 +1,4 @@
-"""The command `blindsight replay --processes N`: it writes the same bytes with many cores of one machine.
+"""The command `blindsight replay --processes N`: it writes the output of `replay` with several cores.
 
 This process gives orders and writes the results (`monitor.parallel.scheduling`); worker processes
 (`replay_worker`) carry out one order after another.
@@ -50,9 +50,9 @@ _SAMPLED = 16  # files whose first MiB is read to distribute the models
 def replay_on_cores(
     config_path: str, files: Sequence[Path], out: Path, progress: Progress, processes: int | None = None
 ) -> Replayed:
-    """Compute the windows of files as `monitor.cli.replay.replay` does, with several processes.
+    """Compute the windows of files with several processes.
 
-    `out` gets the same bytes.
+    The files in `out` have the same bytes as those of `monitor.cli.replay.replay`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The output of a replay on the terminal: progress, a table of models, alarms and the account of records."""
+"""The output of a replay on the terminal: progress, a table of models, alarms, and counts of records."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class OnSpark:
     settings : sequence of str
         Settings of Spark, as ``key=value``.
     split_bytes : int or None
-        Bytes of a file that one task reads; the default is `connectors.splits.SPLIT_BYTES`.
+        Size of the part of a file that one Spark task reads; by default `connectors.splits.SPLIT_BYTES`.
     """
 
     master: str = "local[*]"
@@ -62,9 +62,9 @@ class OnSpark:
 def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: OnSpark) -> Replayed:
     """Compute the windows of files, and of all files in folders, on Spark.
 
-    `out` gets the same bytes as from a replay in one process, and the lines as a table. The files are written
-    to a temporary folder next to `out`, and moved at the end. The file `_SUCCESS` is written last: as long as
-    it is absent, the files may be incomplete.
+    The files in `out` have the same bytes as those of a replay in one process; there is also a table with the
+    windows. The files are written to a temporary folder next to `out`, and moved at the end. The file
+    `_SUCCESS` is written last: as long as it is absent, the files may be incomplete.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""A worker process of a replay: it reads pieces of the input, and computes the models that it owns.
+"""A worker process of a replay: it reads parts of the input, and computes the windows of its models.
 
-A worker carries out one order after another. Between orders it keeps the split that it is reading, its
-engines, and the answers of its own models that it has read. All other answers and labels that it has read are
-in files until the workers that own the models have computed them.
+A worker carries out one order of the main process after another. Between orders it keeps the split (a part of
+an input file) that it is reading, its engines, and the answers of its models that it has read. It writes all
+other answers and labels to files, for the workers of their models.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _READS_OF_PIECE = 3  # a piece ends at the end of a line, so it may be longer th
 
 @dataclass(frozen=True, slots=True)
 class WorkerJob:
-    """The job that all workers of a replay share.
+    """The settings and the input of a replay, which all of its workers get.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ class WorkerJob:
     settings : EngineSettings
         Settings of all tasks.
     splits : tuple of Split
-        The splits of the input in the order of the stream.
+        The input files, large ones divided, in the order of the stream.
     folder : Path
-        Folder for shares that are read but not yet computed.
+        Folder for records that are read but not yet computed.
     """
 
     config: Config
@@ -76,7 +76,7 @@ def serve(connection: Connection, job: WorkerJob, models: Mapping[str, Sequence[
     connection : Connection
     job : WorkerJob
     models : mapping of str to sequence of str
-        The configured models that this worker owns, by task.
+        The configured models of this worker, by task.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main one ends this one
     one_heap()
@@ -97,7 +97,7 @@ def serve(connection: Connection, job: WorkerJob, models: Mapping[str, Sequence[
 
 
 class ReplayWorker:
-    """The state of a worker process; see `serve`."""
+    """The state of a worker process, which carries out orders for `serve`."""
 
     def __init__(self, job: WorkerJob, models: Mapping[str, Sequence[str]]) -> None:
         self._job = job
@@ -125,7 +125,7 @@ class ReplayWorker:
 
 
 def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:
-    """Return the source and the decoder of a split."""
+    """Return the file source and the decoder with which a split is read."""
     wire = wire_for(config, split.path)
     source = FileSource(split.path, mapped=wire.columns)
     known = layouts(config.tasks, numbered=config.numbers_rows)
@@ -133,7 +133,7 @@ def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:
 
 
 class SplitReader:
-    """A split that is read a piece at a time.
+    """Reads a split (a part of an input file) in pieces, the reads of one order each.
 
     Parameters
     ----------
@@ -154,9 +154,10 @@ class SplitReader:
     def next_piece(
         self, path: Path, own: Set[tuple[str, str]]
     ) -> tuple[Piece, dict[tuple[str, str], Partition]]:
-        """Decode the next piece, and write its shares to a file; an empty split is one empty piece.
+        """Decode the next piece, and write the records of each model to the file `path`.
 
-        Return the piece, and the answers of the models `own`, which are not written.
+        Return a description of the piece, and the records of the models `own`, which are not written. An
+        empty split has one empty piece.
         """
         raws = self._next or ()
         chunk = self._decoder.decode(raws)

@@ -1,4 +1,4 @@
-"""Rounds of draws to continue, read from lines of `labels ask --for active_testing`, labelled or not."""
+"""Reads earlier draws from the output of `labels ask --for active_testing`, to continue them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ _WRITTEN = "give files that `labels ask --for active_testing` wrote, labels fill
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A round: M requests that were drawn for labelling in sequence.
+    """A round: M requests that were drawn for labelling, one after another.
 
     Parameters
     ----------
     round : str
+        Name of the round, which depends on the requests and the seed.
     pool : int
-        The number of requests before the first draw.
+        The number of requests from which the first one was drawn.
     key : (M,) uint64
         Keys of the requests' ids.
     probability : (M,) float64
@@ -58,9 +59,9 @@ class Begun:
 
 
 def read_rounds(paths: Sequence[Path], tasks: Mapping[str, Task]) -> dict[str, Begun]:
-    """Read the rounds from files, and return them by task.
+    """Read rounds from files, and return the round of each task.
 
-    A draw may have several lines, of which one has a label.
+    A draw may have several lines; its label may be in any of them.
 
     Raises
     ------

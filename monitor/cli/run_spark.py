@@ -158,9 +158,8 @@ def only_source(config: Config) -> KafkaSourceConfig:
 def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
     """Return the state of the stream after the last committed batch.
 
-    If the models of a task are computed separately, each model counts all labels of the task, and the sum of
-    these counts would be too large. The outcomes of the task's labels are then left out, except the number of
-    rejected labels.
+    If the models of a task are computed separately, each model counts all labels of the task, so the sum over
+    models would be too large. The counts of such a task's labels are left out, except that of rejected ones.
     """
     from connectors.spark.streaming import SEED
 

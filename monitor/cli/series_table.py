@@ -1,4 +1,4 @@
-"""A table of models that fits the terminal: whole columns are left out before a cell is folded."""
+"""A table of models that fits the terminal: it leaves out columns before it breaks cells into lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STYLES = {
 
 
 def output() -> Console:
-    """Return standard output as a console, wide for a file or pipe, where rich would use 80 columns."""
+    """Return a rich console for standard output; for a file or pipe it is wide, not 80 columns."""
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = max(console.width, WIDE)
@@ -43,8 +43,8 @@ def fitted(columns: Mapping[str, Sequence[Text]], expendable: Sequence[str], wid
     columns : mapping of str to sequence of Text
         Cells by heading; a heading may have two lines.
     expendable : sequence of str
-        Columns that may be left out, in this order. If the remaining columns do not fit either, cells are
-        folded into several lines, so that no letter is lost.
+        Columns that may be left out, in this order. If the other columns do not fit either, cells are
+        broken into several lines, so that no letter is lost.
     width : int
         Width of the terminal in columns.
 
@@ -78,13 +78,13 @@ def _widest(text: Text) -> int:
 
 
 def expendable(series: Sequence[SeriesView], *more: str) -> list[str]:
-    """Return the columns that may be left out, in order; the task is last if there are several tasks."""
+    """Return the columns that `fitted` may leave out, in order; the task is last if there are several."""
     several = len({one.task for one in series}) > 1
     return [*more, "task"] if several else ["task", *more]
 
 
 def state(series: SeriesView) -> Text:
-    """Return a model's state with its metrics: ``out of control: ece``, ``in control, improved: f1``.
+    """Return a model's state and the metrics concerned, such as ``in control, improved: f1``.
 
     If labels decide on the alarm, the text also says whether the model's confidences changed.
     """
@@ -101,7 +101,7 @@ def state(series: SeriesView) -> Text:
 
 
 def objective(series: SeriesView) -> Text:
-    """Return the state of each objective; several have their metric: ``accuracy at risk, ece met``."""
+    """Return the state of each objective, with metrics if there are several: ``f1 at risk, ece met``."""
     states = [
         (o.metric, o.state.value.replace("_", " ") if o.state else "unknown") for o in series.objectives
     ]
@@ -111,12 +111,12 @@ def objective(series: SeriesView) -> Text:
 
 
 def newest_accuracy(series: SeriesView) -> Text:
-    """Return the newest accuracy and its interval, corrected by labels if there are labels."""
+    """Return the accuracy of the newest window with its interval, in percent, corrected by any labels."""
     return _words(leading_estimate(series.estimates, "accuracy"))
 
 
 def accuracy(series: SeriesView, estimator: str) -> Text:
-    """Return an estimator's accuracy in percent, ``91.3 (88.8–93.6)``, or the reason why it is unknown."""
+    """Return the accuracy by one estimator, such as ``91.3 (88.8–93.6)`` in percent, or why it is unknown."""
     return _words(_accuracy(series, estimator))
 
 

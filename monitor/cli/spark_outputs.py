@@ -31,7 +31,7 @@ _CLOSE_SECONDS = 1.0
 
 
 class OutFolder:
-    """A folder with a file of windows, and a file of rejects, for each batch.
+    """A folder with a file of windows and a file of rejected records for each batch.
 
     Parameters
     ----------
@@ -100,14 +100,14 @@ class OutTopic:
     """A topic with the windows of all batches as messages, each exactly once even after a crash.
 
     Each message has the identity of the stream and the number of its line. After a crash, the writer reads
-    which messages of a batch are in the topic, and sends only the others. A reader therefore needs neither
-    transactions nor a filter of repetitions. If the brokers cannot be reached, the batch and the stream wait.
+    from the topic which messages of the batch it holds, and sends only the others. A consumer therefore needs
+    no transactions and no check for duplicates. If the brokers cannot be reached, the stream waits.
 
     Parameters
     ----------
     topic : FollowedDestination
     saved : mapping of str to (int, int)
-        The topic's marks at the last commit.
+        The positions in the topic (`marks` of the destination) at the last commit.
     stopping : threading.Event
         An event that ends a wait for the brokers.
     """
@@ -127,7 +127,7 @@ class OutTopic:
 
     @property
     def view(self) -> SinkView:
-        """The state of the topic."""
+        """The numbers of waiting, sent and refused messages, and the present failure, if any."""
         refused = self._topic.refused
         return SinkView(
             name=self._topic.name,
@@ -139,7 +139,9 @@ class OutTopic:
         )
 
     def write(self, batch: MicroBatch) -> Mapping[str, Mark]:
-        """Send the windows of a batch that the topic lacks, wait for them, and return the marks to commit.
+        """Send those windows of a batch that the topic lacks, and wait until the brokers have them.
+
+        Return the positions in the topic, for the next commit.
 
         Raises
         ------
@@ -225,11 +227,11 @@ class Outputs:
 
     @property
     def views(self) -> tuple[SinkView, ...]:
-        """The state of the topic; empty without a topic."""
+        """The view of the topic, for the page and the metrics; empty without a topic."""
         return () if self._topic is None else (self._topic.view,)
 
     def write(self, batch: MicroBatch) -> Mapping[str, Mark]:
-        """Write the windows of a batch to every output, and return the topic's marks.
+        """Write the windows of a batch to every output; return the positions in the topic to commit.
 
         Raises
         ------

@@ -18,10 +18,10 @@ _LOOK_SECONDS = 0.5
 
 
 class StandBy:
-    """A context manager that serves the health of a waiting daemon, and frees the port at its exit.
+    """A context manager that serves the health checks of a waiting daemon, and frees the port at its exit.
 
-    `/-/healthy` answers 200, and `/-/ready` answers 503 with the reason. The metrics hold no model, so that
-    no reader mistakes them for a model's state.
+    `/-/healthy` answers 200, and `/-/ready` answers 503 with the reason. `/metrics` holds no model, because
+    the state of models is not known yet.
 
     Parameters
     ----------

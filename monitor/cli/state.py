@@ -47,14 +47,14 @@ HANDLERS: Mapping[str, Handler] = {REBASELINE: rebaseline, FORGET: forget}
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An opened store, with the engine and the sinks that depend on it.
+    """An open store, the engine resumed from it, and the threads that deliver its reports.
 
     Parameters
     ----------
     engine : Engine
         The engine, resumed from the store.
     kept : Kept
-        The agent's part of the state.
+        The part of the state that belongs to the agent, not to the engine.
     followers : list of ReportFollower
         The threads that deliver the reports, one for each configured destination.
     readers : list of StoreReader
@@ -82,7 +82,7 @@ class State:
 
 
 class ShardOpener:
-    """A callable that opens the state of a partition number, in tables and a reports file of that number.
+    """Opens the state of one partition: database tables and a reports file with the partition's number.
 
     Parameters
     ----------
@@ -109,13 +109,13 @@ class ShardOpener:
             raise ConfigError(str(error)) from error
 
     def section(self, number: int) -> StoreConfig:
-        """Return the section of the store of a partition number."""
+        """Return the configuration of the store for a partition."""
         assert self.config.store is not None
         return self.config.store.for_partition(number)
 
     @contextmanager
     def using(self, config: Config, settings: EngineSettings) -> Iterator[None]:
-        """Use another configuration from now on; restore the old one if the block raises."""
+        """Use another configuration in and after a ``with`` block; restore the old one if it raises."""
         before = self.config, self.settings
         self.config, self.settings = config, settings
         try:
@@ -147,7 +147,7 @@ class ShardOpener:
 
 
 def path_of_partition(path: str, number: int) -> str:
-    """Return the reports file of a partition; all partitions share a pipe.
+    """Return the path of a partition's reports file. If the path is a pipe, all partitions share it.
 
     Examples
     --------

@@ -69,17 +69,17 @@ def refuse_missing_extras(config: Config) -> None:
 
 
 class ReferenceTrial:
-    """The references of a configuration, which the constructor reads and tries.
+    """The references of a configuration, read and tried by the constructor.
 
-    The trial computes everything that the engine would compute when a model first appears. A reference or
-    chart that cannot work is therefore an error at the start, and does not stop the agent later. The engine
-    uses the results of the trial again.
+    The trial computes everything that the engine computes when a model first appears: the calibration and the
+    charts. A reference or chart that cannot work is therefore an error at the start, and does not stop the
+    agent later. The engine uses the results again.
 
     Parameters
     ----------
     config : Config
     tried : Tried, optional
-        The tasks that are not tried again; tasks that pass now are recorded in it.
+        The tasks that passed before, which are not tried again. Tasks that pass now are added.
     references : mapping of str to mapping of str to Reference, optional
         The references by task and model, instead of the files that the configuration names.
 
@@ -138,7 +138,11 @@ class ReferenceTrial:
         return warned
 
     def engine_settings(self, event_time: bool = False, in_flow: bool = False) -> EngineSettings:
-        """Return the settings of the configuration's engine."""
+        """Return the settings of the engine for the configuration.
+
+        `event_time` is that of `EngineSettings`. If one of the arguments is true, the engine itself runs
+        refits.
+        """
         from monitor.engine.engine import EngineSettings
 
         config = self._config

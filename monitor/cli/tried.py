@@ -19,7 +19,7 @@ Stamp = tuple[int, int] | None
 
 
 def reference_stamps(config: Config) -> dict[str, Stamp]:
-    """Return the stamp of each task's reference file; a changed stamp means a changed reference."""
+    """Return the modification time and size of each task's reference file, by which changes are detected."""
     paths = {name: task.reference.path for name, task in config.scored_tasks.items()}
     return {name: _stamp(path) for name, path in paths.items() if path is not None}
 

@@ -2,9 +2,9 @@
 
 The prediction is made when the aircraft leaves the gate. At this time the models know the delay of the
 aircraft so far, the schedule, the weather of the hour before, and the delays of the airport's last
-departures; the best model is right in 90 % of the flights. At the scheduled time of departure, the best model
-would be right in 80 %, while always predicting "on time" is right in 77 %, so nobody would deploy such a
-model. These figures are from January to March alone.
+departures. The best model is right for 90 % of the flights. At the scheduled time of departure, the best
+model would be right for 80 %. Nobody would deploy this model, because always predicting "on time" is right
+for 77 %. These figures are from January to March alone.
 
 Every third *day* is held out for calibration, not every third flight. Flights of one day have the same
 weather and the same queues. A model that was trained on half of a day therefore looks better on the other
@@ -40,7 +40,7 @@ _CATEGORIES = ("weekday", "carrier", "origin", "dest")
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A feature that one airport sends in another unit for some days.
+    """The fault in the demo's data: for some days, one airport sends a feature in another unit.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def train_and_score(flights: Flights, seed: int = 0) -> Scored:
 
 
 def split(flights: Flights) -> tuple[Ints, Ints, Ints]:
-    """Return the rows for training, for the labelled reference and for the stream.
+    """Return the indices of the flights for training, for the labelled reference and for the stream.
 
     Every third day of January to March is held out as a whole. Flights of these months with an unknown
     outcome are in none of the three results.

@@ -1,4 +1,4 @@
-"""The assignment of rows to the windows of a series, by the recorded ranges of positions."""
+"""Assigns rows to the windows of a series (a model or group), by the positions that reports record."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class _Track:
 
 
 class Ranges:
-    """The recorded ranges of positions of all windows.
+    """The ranges of positions of all windows, as the reports record them.
 
-    Two windows of a series share at most one position of a partition: the position of a message with many
-    records, of which the first belong to the first window. If ranges overlap by more, the positions started
-    again, because a file was rotated or a group read from the beginning. Such windows are in `overlapping`,
-    because their rows cannot be distinguished.
+    Two windows of a series share at most one position of a partition. It is that of a message with many
+    records, the first of which belong to the earlier window. If ranges overlap by more, the positions started
+    again, because a file was rotated or a consumer group read from the beginning. Such windows are in
+    `overlapping`, because their rows cannot be distinguished.
 
     Parameters
     ----------
@@ -78,9 +78,10 @@ class Ranges:
         return self._newest[series]
 
     def windows(self, series: Series, partition: str, position: Ints) -> Ints:
-        """Return the number of each position's window; `BEFORE` or `NOWHERE` for a position without a window.
+        """Return the number of the window that holds each position, (n,).
 
-        A position that two windows share belongs to the first of them.
+        A position before the first window has `BEFORE`, any other position without a window `NOWHERE`. A
+        position that two windows share belongs to the first of them.
         """
         track = self._arrays.get((series, partition))
         if track is None:
@@ -96,9 +97,9 @@ class Ranges:
         return numbers
 
     def shared(self, series: Series, window: int, partition: str) -> tuple[int, int] | None:
-        """Return the position that a window shares with the next window of its series, and the next's number.
+        """Return the position that a window shares with the next window, and the number of the next window.
 
-        Return None if the windows share no position.
+        Return None if the two windows share no position.
         """
         track = self._arrays.get((series, partition))
         if track is None:

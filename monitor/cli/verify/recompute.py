@@ -64,6 +64,7 @@ class Calibrations:
     Parameters
     ----------
     saved : mapping of (task, model, group) to state
+        The stored state of each series' calibration.
     references : mapping of str to mapping of str to Reference, optional
         The references by task and model, for the tasks in which each window has its own calibration.
     """
@@ -98,16 +99,16 @@ class Calibrations:
         return ""
 
     def reference(self, line: WindowLine) -> Reference | None:
-        """Return the reference on which a window's own calibration is fitted.
+        """Return the reference with which the calibration for a single window is fitted.
 
-        Return None if the window has no calibration of its own.
+        Return None if the window has another calibration.
         """
         if line.calibration.method != COVARIATES:
             return None
         return self._references.get(line.task, {}).get(line.model)
 
     def of(self, line: WindowLine, task: Task) -> Calibration:
-        """Return the calibration that a window names."""
+        """Return the calibration that the report of a window names."""
         if not line.calibration.version:
             return Uncalibrated(max(len(task.classes), 1))
         if line.series not in self._built:
@@ -115,7 +116,7 @@ class Calibrations:
         return self._built[line.series]
 
     def predictive(self, line: WindowLine) -> Predictive | None:
-        """Return the fit that widens the intervals of a window, or None if its intervals are exact."""
+        """Return the fit that gives a window predictive intervals, or None if its intervals are exact."""
         saved = self._saved.get(line.series, {}).get("predictive")
         return restored(saved, Predictive) if saved and _predictive(line) else None
 
@@ -132,16 +133,16 @@ def compared(
     predictive: Predictive | None = None,
     reference: Reference | None = None,
 ) -> list[tuple[str, str, str]]:
-    """Return the name, the reported value and the recomputed value of each field that differs.
+    """Recompute a window; return the name, reported value and recomputed value of each field that differs.
 
-    The ends of an interval that labels moved are not compared; see `informed`.
+    Ends of intervals are not compared if labels moved the interval; see `informed`.
 
     Parameters
     ----------
     line : WindowLine
     task : Task
     rows : Rows
-        The rows at the line's positions, without rows whose id an earlier row used.
+        The rows at the reported positions, without rows whose id an earlier row used.
     calibration : Calibration
         The calibration that the line names.
     predictive : Predictive or None

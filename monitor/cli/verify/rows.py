@@ -21,7 +21,7 @@ _SECONDS_A_DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Rows(ColumnarRows):
-    """The columns of n answers of one series.
+    """The columns of n answers of one model or group, with K scores and F features each.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Rows(ColumnarRows):
 
     @classmethod
     def join(cls, parts: Sequence[Rows], width: int, features: int) -> Rows:
-        """Concatenate pieces; without pieces, return zero rows of `width` scores and `features` features."""
+        """Concatenate `parts`; without any, return zero rows of `width` scores and `features` features."""
         none, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
         nothing = cls(
             np.zeros((0, width)),
@@ -78,10 +78,10 @@ class Rows(ColumnarRows):
 
 
 def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, Rows]:
-    """Divide the rows of a full window into the rows that fit, and the rows that belong to the next window.
+    """Divide rows into those of a full window, and those that belong to the next window.
 
-    One message may hold several rows, all with the same position. The last position that a report names can
-    therefore include rows after the end of its window.
+    One message may hold several rows, all with the same position. The last position of a window can therefore
+    include rows that came after the end of the window.
 
     Parameters
     ----------
@@ -101,10 +101,10 @@ def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, R
 
 
 class FirstUses:
-    """A memory of the ids of a task's answers, which finds the first answer with each id.
+    """Remembers the ids of a task's answers, to find the first answer with each id.
 
-    Later answers with the same id do not count. The memory is limited in time and size like the task's join
-    of labels: beyond these limits, an id counts as new.
+    Later answers with this id do not count. The memory has the limits of age and size of the task's join of
+    labels. Beyond these limits, an id counts as new.
     """
 
     def __init__(self, task: Task) -> None:

@@ -27,7 +27,7 @@ class VerifiedInput(Protocol):
     """The decoded raw input, partition by partition."""
 
     def until(self, partition: str, position: int) -> Iterable[Chunk]:
-        """Yield the unread chunks of a partition until a position is passed; nothing if it was passed."""
+        """Yield the unread chunks of a partition up to a position; nothing if it was passed before."""
 
     def missing(self, partition: str, first: int, last: int) -> str:
         """Return the reason why positions of a partition are not in the input; ``""`` if all of them are."""
@@ -78,11 +78,11 @@ class Findings:
     realised : int
         Estimates from labels, which are not recomputed.
     corrected : int
-        Accuracies corrected by labels, which are not recomputed: a line does not record the known labels.
+        Accuracies corrected by labels. They are not recomputed, because a report does not hold the labels.
     rivals : int
         Estimates by estimators fitted on the reference's labels, which are not recomputed.
     informed : int
-        Estimates with an interval that labels moved; its ends are not recomputed.
+        Estimates whose interval was moved by labels; the ends of the interval are not recomputed.
     """
 
     equal: int = 0
@@ -108,11 +108,11 @@ class Findings:
 
 
 class Verifier:
-    """The check of all windows of a store, in the order in which they closed.
+    """Checks all windows of a store, in the order in which they closed.
 
-    Before each window the input is read up to the window's recorded positions, so that memory holds only the
-    rows of windows that were open at the same time. A row whose id an earlier window used counts once, by the
-    same rule and horizon as in the agent's join of labels.
+    Before each check, the input is read up to the window's recorded positions, so that memory holds only the
+    rows of windows that were open at the same time. A row whose id was used before counts only once, by the
+    rule and the horizon of the agent's join of labels.
     """
 
     def __init__(
