@@ -14,7 +14,7 @@ from monitor.config.task import TaskSection, Window
 
 
 class Arena(TaskSection):
-    """Pairwise comparisons of models by humans and a judge.
+    """A task whose models are compared in pairs, by humans and by a judging model.
 
     Examples
     --------
@@ -62,17 +62,17 @@ class Arena(TaskSection):
 
     @property
     def layout(self) -> TaskLayout:
-        """The layout of the task's records, without its name."""
+        """The classes and models in the task's records, for decoders; `name` is empty."""
         return TaskLayout(name="", classes=(), models=self.models, kind=self.kind)
 
     @property
     def together(self) -> str:
-        """The reason why the models are always computed together."""
+        """The reason why the models are always computed in one process."""
         return "its models are compared in pairs"
 
     @property
     def shares(self) -> tuple[str, ...]:
-        """The one share of all models."""
+        """Always ``("",)``: the records of all models are one part of the stream."""
         return ("",)
 
     @model_validator(mode="after")

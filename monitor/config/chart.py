@@ -182,7 +182,10 @@ class ChartConfig(Section):
 
     @property
     def windows(self) -> float | None:
-        """The ARL0 in windows; None for a budget of false alarms, which `Task.charting` converts."""
+        """The average number of windows between two false alarms of a chart (ARL0).
+
+        None if a budget of false alarms is configured, which `Task.charting` converts.
+        """
         return None if isinstance(self.arl0, FalseAlarmBudget) else self.arl0
 
 

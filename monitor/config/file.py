@@ -1,4 +1,4 @@
-"""The reader of configuration files, which are strict YAML; an error lists all problems with their lines."""
+"""Reads configuration files, which are strict YAML; an error lists all problems with their lines."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def load_config(path: str | Path) -> Config:
 
     Relative paths are resolved from the folder of the file, not from the working directory. In a value,
     `${NAME}` stands for an environment variable, `${NAME:-default}` for one that may be unset or empty, and
-    `$${` for the text `${`. A value without quotes is then read as any other, for example as a number. No
-    error shows the value of a variable, unless it is shorter than four characters.
+    `$${` for the text `${`. Without quotes, the resulting value may be a number, as any other value. No error
+    shows the value of a variable, unless it is shorter than four characters.
 
     Parameters
     ----------

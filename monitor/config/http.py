@@ -65,7 +65,7 @@ class HttpSpool(Section):
 
 
 class BearerToken(Section):
-    """A bearer token."""
+    """A bearer token, in the configuration or in a file."""
 
     files = ("token_file",)
 

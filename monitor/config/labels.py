@@ -12,7 +12,7 @@ from monitor.config.section import Problem, Section
 
 
 class LabelsConfig(Section):
-    """The limits of the join of labels to answers."""
+    """Limits for joining labels to answers by id."""
 
     horizon_days: float = Field(
         default=30.0,
@@ -63,7 +63,7 @@ class LabelsConfig(Section):
 
 
 class WeightedLabels(LabelsConfig):
-    """The limits of the join of labels to answers, and the weights of labels."""
+    """Limits for joining labels to answers by id, and the weights of labels."""
 
     weights: Literal["given", "estimated"] = Field(
         default="given",
@@ -75,7 +75,7 @@ class WeightedLabels(LabelsConfig):
 
 
 class Ssme(Section):
-    """The schedule, the rows and the limits of refits with labels."""
+    """Refits on labels: when they run, on which rows, and with which limits."""
 
     models: tuple[str, ...] = Field(
         default=(),
@@ -140,7 +140,7 @@ class Ssme(Section):
 
 
 def unread_weights(labels: WeightedLabels, estimators: Collection[str]) -> Problem | None:
-    """Return a problem if weights of labels are estimated but no estimator uses weights."""
+    """Return a problem if weights of labels are to be estimated but no estimator uses weights."""
     if labels.weights == "given" or not {*BY_LABELS}.isdisjoint(estimators):
         return None
     listed = ", ".join(BY_LABELS)

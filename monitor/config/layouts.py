@@ -12,7 +12,7 @@ from monitor.config.task import TaskSection
 def layouts(
     tasks: Mapping[str, TaskSection], long_names: frozenset[str] = frozenset(), numbered: bool = False
 ) -> tuple[TaskLayout, ...]:
-    """Return the layout of each task; see `TaskLayout` for the parameters `long_names` and `numbered`."""
+    """Return each task's layout: what its records contain. See `TaskLayout` for the other parameters."""
     return tuple(
         replace(task.layout, name=name, long_names=long_names, numbered=numbered)
         for name, task in tasks.items()

@@ -83,7 +83,7 @@ def parse_field_path(text: str) -> FieldPath:
 
 
 def lookup(value: object, path: FieldPath) -> Any:
-    """Return the value at a path, or `MISSING`.
+    """Return the value at a path in a decoded record, or `MISSING`.
 
     Examples
     --------
@@ -327,7 +327,7 @@ class FieldMapping(Section):
 
     @property
     def paths(self) -> Mapping[str, str]:
-        """The path of each field that has a path; fields include `scores.<class>` and `groups.<name>`."""
+        """The configured paths by field; fields include `scores.<class>` and `groups.<name>`."""
         single = {name: path for name in PATHS if (path := getattr(self, name)) is not None}
         scores = {f"scores.{name}": path for name, path in self.class_scores.items()}
         groups = {f"groups.{name}": path for name, path in self.groups.items()}

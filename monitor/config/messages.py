@@ -67,7 +67,7 @@ OTHER_NAMES: Mapping[str, str] = {
 
 
 def findings(error: ValidationError, schema: Schema) -> list[Finding]:
-    """Return all problems in a pydantic error, in the order of the sections.
+    """Return all problems in a pydantic error, in the order of the sections in the configuration.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def findings(error: ValidationError, schema: Schema) -> list[Finding]:
 
 
 def show_path(path: Path) -> str:
-    """Format a path as text.
+    """Format the path of a key as text.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def _too_short_for_its_items(place: _Place) -> bool:
 
 
 def describe(node: Schema) -> str:
-    """Describe in words the values that a node of the schema allows.
+    """Describe in words the values that a node of a JSON Schema allows.
 
     Examples
     --------

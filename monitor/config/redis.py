@@ -106,7 +106,7 @@ class RedisSourceConfig(SourceSection):
 
     @property
     def client_options(self) -> dict[str, str | None]:
-        """The options of the client, without the password."""
+        """The options for redis-py's client, without the password."""
         tls = (
             {}
             if self.tls is None

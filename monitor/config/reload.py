@@ -1,7 +1,7 @@
 """The effect of a changed configuration: none, a new baseline, or a restart.
 
-On SIGHUP the agent reads its configuration again. `CONSEQUENCES` has the effect of a change of each key; a
-test checks that no key is missing.
+On SIGHUP the agent reads its configuration again. The table `CONSEQUENCES` says what a change of each key
+does. A test checks that no key is missing.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def classify(old: Config, new: Config) -> ReloadPlan:
     """Return the effects of the differences between two configurations.
 
     Only values are compared, so a default value that is written into the file is no change. A new or removed
-    task is reported by one path, and any change of the sources by the path of their list.
+    task is one change, with the path of the task; all changes of the sources together are one change.
 
     Examples
     --------

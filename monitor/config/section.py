@@ -34,7 +34,7 @@ Problem = tuple[str, str]
 
 
 class CrossCheckError(ValueError):
-    """Error for values that are allowed separately, but not in combination."""
+    """Values are allowed separately, but not in combination."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -42,7 +42,7 @@ class CrossCheckError(ValueError):
 
 
 def demand(problems: Iterable[Problem | None]) -> None:
-    """Raise a `CrossCheckError` if there are problems; None in `problems` means no problem."""
+    """Raise a `CrossCheckError` with all problems if there are any; None stands for no problem."""
     actual = [problem for problem in problems if problem is not None]
     if actual:
         raise CrossCheckError(actual)
@@ -187,7 +187,7 @@ def _resolve(value: Any, folder: str, is_file: bool) -> Any:
 
 
 class OneOf:
-    """A pydantic annotation for a value that must be a tag of a table at the time of validation.
+    """A pydantic annotation for a text that must be a key of a table, which is read at each validation.
 
     Examples
     --------
@@ -218,12 +218,14 @@ class OneOf:
 
 
 class AnyKind:
-    """A pydantic annotation for the section of any kind in a table, whose lines may change.
+    """A pydantic annotation for a section whose `kind` is a key of a table.
+
+    The table is read at each validation, because kinds may be added to it.
 
     Parameters
     ----------
     table : mapping of str to Entry
-        Each line has the import path of its `section`.
+        For each kind, an entry with the import path of the section's class, `section`.
     default : str or None
         The kind of a section without the key `kind`; None if the key is required.
     """
@@ -244,7 +246,7 @@ class AnyKind:
         return handler(self.adapter().core_schema)
 
     def adapter(self) -> TypeAdapter[Any]:
-        """Return pydantic's adapter of the union of the sections."""
+        """Return pydantic's adapter for the union of the sections of all kinds in the table."""
         return _adapter_of(tuple((tag, entry.section) for tag, entry in self._table.items()), self._default)
 
 
@@ -266,7 +268,7 @@ def _adapter_of(sections: tuple[tuple[str, str], ...], default: str | None) -> T
 
 
 def describe_tags(table: Mapping[str, Entry]) -> Callable[[dict[str, Any]], None]:
-    """Return a function that appends the description of each tag to the description of a schema.
+    """Return a function that appends the description of each key of a table to that of a JSON Schema.
 
     Examples
     --------

@@ -44,7 +44,7 @@ class SourceSection(Section):
 
     @property
     def origins(self) -> Sequence[str]:
-        """The names by which `wire_for` recognises a file as a file of this source's records."""
+        """The names by which `wire_for` recognises that a file holds records of this source."""
         return (self.label,)
 
 

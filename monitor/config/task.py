@@ -71,12 +71,11 @@ def charted_windows_per_week(task: Task) -> float:
 
 
 def shared_arl0(task: Task, false_alarms_per_week: float) -> float:
-    """Return the ARL0, in windows, that gives all charts of a task together a rate of false alarms.
+    """Return the ARL0, in windows, with which all charts of a task together have this rate of false alarms.
 
-    All charts get the same ARL0, so the number of false alarms of a chart is proportional to its number of
-    windows. If all charts had the same number of false alarms, a chart with few windows would have narrow
-    limits and a chart with many windows wide limits, although a shift costs the same number of answers in
-    both.
+    All charts get the same ARL0, so a chart with more windows has more false alarms. If all charts had the
+    same number of false alarms, charts with few windows would have narrow limits, and charts with many
+    windows wide limits, although a shift costs the same number of answers in all of them.
 
     Examples
     --------
@@ -207,12 +206,12 @@ class CalibrationConfig(Section):
 
     @property
     def reference_method(self) -> str:
-        """The calibration method that is fitted on the reference; for `ssme` and `covariates`, isotonic."""
+        """The calibration method that is fitted on the reference: isotonic for `ssme` and `covariates`."""
         return "isotonic" if self.method in ("ssme", COVARIATES) else self.method
 
 
 class Bound(Section):
-    """The bound of a metric, a floor or a ceiling."""
+    """The bound of an objective: a floor or a ceiling for a metric."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["min"]}, {"required": ["max"]}]})
 
@@ -239,7 +238,7 @@ class Bound(Section):
 
 
 class ObjectiveConfig(Section):
-    """The objectives of the models, which are judged by the interval pooled over the last windows."""
+    """The objectives of the models. They are compared with the joint interval of the last windows."""
 
     accuracy: Bound | None = Field(
         default=None, description="Bound of the accuracy, usually a floor: {min: 0.90}."
@@ -304,21 +303,24 @@ class TaskSection(Section):
 
     @property
     def together(self) -> str:
-        """The reason why the models are always computed together; empty if there is none."""
+        """The reason why the models are always computed in one process; empty if there is none."""
         raise NotImplementedError
 
     @property
     def shares(self) -> tuple[str, ...]:
-        """The configured models, or ``""`` for all models if their records are one share of the stream."""
+        """The parts into which the task's records are divided for processes, by model.
+
+        These are the names of the configured models, or only ``""`` if records may concern several models.
+        """
         raise NotImplementedError
 
     @property
     def most_series(self) -> int:
-        """The largest number of models, and of groups, with windows of their own."""
+        """The largest number of models, and the largest number of groups, with separate windows."""
         return 0
 
     def with_models(self, own: Collection[str]) -> Self:
-        """Return the task with only these of its configured models, which are computed separately."""
+        """Return the task with only these of its configured models, for a process that computes them."""
         return self
 
 
@@ -433,18 +435,18 @@ class Task(TaskSection):
 
     @property
     def together(self) -> str:
-        """The reason why the models are always computed together; empty if there is none."""
+        """The reason why the models are always computed in one process; empty if there is none."""
         by = " and ".join(self.refit_estimators) or "ssme"
         return f"{by} estimates its models together" if self.refits else ""
 
     @property
     def shares(self) -> tuple[str, ...]:
-        """The configured models."""
+        """The names of the configured models."""
         return tuple(self.models)
 
     @property
     def most_series(self) -> int:
-        """The largest number of models, and of groups, with windows of their own."""
+        """The largest number of models, and the largest number of groups, with separate windows."""
         return self.max_series
 
     def with_models(self, own: Collection[str]) -> Self:
@@ -458,12 +460,12 @@ class Task(TaskSection):
 
     @property
     def refit_models(self) -> tuple[str, ...]:
-        """The names of the models whose scores a refit combines."""
+        """The names of the models that refits estimate together: those in `ssme.models`, or else all."""
         return self.ssme.models or tuple(self.models)
 
     @property
     def refit_estimators(self) -> tuple[str, ...]:
-        """The refitted estimators, including estimators that another estimator adds for comparison."""
+        """The estimators that refits fit on labels, including those that another adds for comparison."""
         return registry.estimators_by_input(self.estimators, "refit")
 
     @property
@@ -489,7 +491,7 @@ class Task(TaskSection):
 
     @property
     def covariates(self) -> dict[str, FeatureKind]:
-        """The features by which the answers of a window may differ from those of the reference."""
+        """The features that a separate calibration for each window uses; empty for other calibrations."""
         return dict(islice(self.features.items(), MOST_COVARIATES)) if self.adapts else {}
 
     @property
@@ -499,7 +501,7 @@ class Task(TaskSection):
 
     @property
     def scored(self) -> int:
-        """The number of scores of each answer that are kept for refits; 0 if there are no refits."""
+        """The number of scores of an answer that are kept in memory for refits; 0 without refits."""
         return max(len(self.classes), 1) if self.refits or self.recalibrates else 0
 
     @model_validator(mode="after")
@@ -518,7 +520,7 @@ class Task(TaskSection):
 
     @property
     def charting(self) -> ChartConfig:
-        """The chart section, in which an ARL0 in windows replaces a budget of false alarms."""
+        """The section `chart`, with a budget of false alarms converted to an ARL0 in windows."""
         if not isinstance(self.chart.arl0, FalseAlarmBudget):
             return self.chart
         arl0 = shared_arl0(self, self.chart.arl0.false_alarms_per_week)
