@@ -1,4 +1,4 @@
-"""Functions that read frames of pandas, polars and Arrow or mappings of arrays, and make new frames."""
+"""Reads frames of pandas, polars and Arrow and mappings of arrays, and makes new frames."""
 
 from __future__ import annotations
 
@@ -57,12 +57,13 @@ class ReadFrame:
         return tuple(self._names)
 
     def columns(self, places: Mapping[str, str], optional: Iterable[str] = ()) -> dict[str, Cells]:
-        """Return the values of each column, by the name of the column.
+        """Return the values of the columns that `places` names, by the name of the column.
 
         Parameters
         ----------
         places : mapping of str to str
-            The name of each column, by the argument that named the column, which messages mention.
+            For each argument of the caller, such as ``label``, the name of a column. Messages mention the
+            argument.
         optional : iterable of str
             Keys of `places` whose column may be absent.
 
@@ -89,8 +90,8 @@ def new_frame(columns: Mapping[str, tuple[str, Sequence[Any]]], library: Literal
     Parameters
     ----------
     columns : mapping of str to (str, sequence)
-        The type and the values of each column. The type is a name of narwhals, or `time` for times in UTC in
-        milliseconds.
+        The type and the values of each column. The type is the name of a narwhals type, or `time` for times
+        in UTC in milliseconds.
     library : {"pandas", "polars"}
 
     Raises
@@ -185,7 +186,7 @@ def _plain(value: Any) -> Any:
 
 
 def with_nan(cells: Cells) -> Cells:
-    """Replace missing numbers by NaN, so that a row without a score does not become a label without scores.
+    """Replace missing numbers by NaN, because a row without a score would be read as a label.
 
     Examples
     --------

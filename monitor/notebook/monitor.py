@@ -1,4 +1,4 @@
-"""`Monitor`: a labelled reference of a task, and estimates for frames by the engine of `replay`."""
+"""The class `Monitor`: it reads a labelled reference, and estimates frames with the engine of `replay`."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Monitor:
     """A monitor of a classifier that estimates its quality on answers without labels.
 
     A monitor computes the same numbers as `blindsight replay`. A labelled reference calibrates the scores and
-    sets the control limits. Each estimated frame is a separate stream: its rows are cut into windows in their
-    order.
+    sets the control limits. Each estimated frame is a separate stream: its rows, in their order, fill
+    windows one after another.
 
     Parameters
     ----------
@@ -74,9 +74,8 @@ class Monitor:
     Notes
     -----
     Estimates mislead if the relation between scores and truth has changed (concept drift), which is invisible
-    without labels: see `docs/assumptions.md`. If an estimated frame has a column of labels, the labels count
-    as arriving together with the answers: they change the intervals and refit the calibration, as in the
-    daemon.
+    without labels: see `docs/assumptions.md`. Labels in an estimated frame count as if they arrived together
+    with the answers: they change the intervals and refit the calibration, as in the daemon.
 
     Examples
     --------
@@ -155,10 +154,10 @@ class Monitor:
         version : str, optional
             Column of the model's version.
         features : sequence of str, or "auto"
-            Columns of features, which windows are compared with: numbers if all their values are numbers,
-            else texts. "auto" takes all columns that no other argument names and that `groups` does not name,
-            without texts that are different in each row. By default those of the setting `features`, if it is
-            given, are used.
+            Columns of features, by which windows are compared with the reference. A feature is a number if
+            all its values are numbers, else a text. "auto" takes all columns that neither another argument
+            nor `groups` names, except texts that differ in each row. By default, the columns of the setting
+            `features` are used.
 
         Raises
         ------
@@ -191,7 +190,7 @@ class Monitor:
         return self
 
     def estimate(self, frame: Any, labels: bool = True) -> MonitorResult:
-        """Estimate the windows of a frame.
+        """Estimate the model's quality in each window of a frame.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Control charts drawn by matplotlib or Altair, from the data of the SVG pictures."""
+"""Draws control charts with matplotlib or Altair, from the data of the SVG pictures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLUE, _VERMILION, _GREEN, _ORANGE, _INK, _QUIET = (
 
 
 def matplotlib_axes(data: ControlChartData, ax: Any = None) -> Any:
-    """Draw the chart, and return its axes.
+    """Draw a control chart with matplotlib, and return its axes.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def matplotlib_axes(data: ControlChartData, ax: Any = None) -> Any:
 
 
 def altair_chart(data: ControlChartData) -> Any:
-    """Return the chart as layers of Altair.
+    """Return a control chart as an Altair chart with layers.
 
     Raises
     ------

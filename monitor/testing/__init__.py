@@ -1,4 +1,4 @@
-"""The test kit: a source and sinks with lists, a manual clock, delayed labels and crashes.
+"""The test kit: a source that reads a list, sinks that fill lists, a manual clock, late labels, crashes.
 
 The source and the sinks implement the interfaces in `monitor.base.source` and `monitor.agent.agent`, so that
 a test of a set-up runs the same code as in production, without mocks.

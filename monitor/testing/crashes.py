@@ -28,7 +28,7 @@ _WAIT_SECONDS = 300.0  # on a busy machine
 
 
 class CrashPoint(StrEnum):
-    """The points of a checkpoint with closed windows at which a `StoredAgent` can crash, in order."""
+    """The moments at which a `StoredAgent` can crash while a checkpoint saves closed windows, in order."""
 
     BEGUN = "begun"
     """The transaction has begun, and nothing is written."""
@@ -76,7 +76,10 @@ class Crash:
         self.written, self.acknowledged = threading.Event(), threading.Event()
 
     def is_due(self, point: CrashPoint) -> bool:
-        """Return whether to crash now; each call with the crash's own point counts as one checkpoint."""
+        """Return whether to crash now, at this point.
+
+        Each call with the `point` of the crash counts as one checkpoint.
+        """
         self._left -= point is self.point
         return point is self.point and self._left == 0
 

@@ -1,4 +1,4 @@
-"""A source and sinks with lists, a manual clock and delayed labels."""
+"""A source that reads a list, sinks that fill lists, a manual clock and delayed labels."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class ListSinks:
 
 @dataclass(frozen=True, slots=True)
 class DelayedLabels:
-    """A replay of predictions and labels in the order of arrival, in which each label is late by a constant.
+    """Makes a stream in which each label arrives a constant time after its prediction.
 
     Parameters
     ----------
