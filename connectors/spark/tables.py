@@ -198,6 +198,21 @@ SCHEMA = pyarrow.schema(
             alike=_FLAG,
             others=_REAL,
             remainder=_REAL,
+            features=pyarrow.struct(
+                {
+                    "window": _WHOLE,
+                    "change": _REAL,
+                    "parts": _list_of(
+                        feature=_TEXTS, change=_REAL, standard_error=_REAL, missing=_REAL, unseen=_REAL
+                    ),
+                    "others": _REAL,
+                    "step": _REAL,
+                    "remainder": _REAL,
+                    "remainder_error": _REAL,
+                    "remainder_named": _FLAG,
+                    "reason": _TEXTS,
+                }
+            ),
         ),
         # The columns of kinds of tasks whose lines omit the fields of single models.
         "kind": _TEXTS,

@@ -138,7 +138,7 @@ class Journal:
             verdict.center,
             f"; broken: {', '.join(verdict.rules)}" if verdict.rules else "",
             "" if chart.by_labels is None else f"; {chart.by_labels}",
-            "".join(f"; {said_where(each)}" for each in report.attributions if each.metric == chart.metric),
+            _where(report, chart.metric),
         )
 
     def _trust(self, report: WindowReport) -> None:
@@ -174,12 +174,13 @@ class Journal:
         self._standing[place] = objective.state
         log.log(
             logging.INFO if objective.state in _CALM else logging.WARNING,
-            "Objective %s: %s: %s over the windows pooled; its %s is %.4g.",
+            "Objective %s: %s: %s over the windows pooled; its %s is %.4g%s.",
             objective.state.value.replace("_", " "),
             _which(report, objective.metric),
             "{:.4f} to {:.4f}".format(*objective.pooled) if objective.pooled else "unknown",
             "floor" if objective.is_floor else "ceiling",
             objective.bound,
+            _where(report, objective.metric),
         )
 
     def _log_unused(self, pause_seconds: float) -> None:
@@ -192,6 +193,11 @@ class Journal:
             were = "record was" if total == 1 else "records were"
             log.warning("%s: %d %s not used (%s). The first: %s", source, total, were, counts, unused.first)
             self._unused[source] = _Unused(said_at=now)
+
+
+def _where(report: WindowReport, metric: str) -> str:
+    """Return the parts of the window that changed the metric most, after a semicolon; ``""`` if unknown."""
+    return "".join(f"; {said_where(each)}" for each in report.attributions if each.metric == metric)
 
 
 def _place_of(reject: Reject) -> str:

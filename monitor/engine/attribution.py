@@ -80,7 +80,7 @@ class PartRows:
 
     def baseline(self, metric: str, evaluation: Evaluation) -> BaselineParts | None:
         """Return the sums over the window's parts for a baseline; None if the metric is no mean over rows."""
-        terms, counts = self._terms(metric, evaluation, None)
+        terms, counts = self.terms(metric, evaluation, None)
         return None if terms is None else BaselineParts(self._by(terms), counts)
 
     def attribution(
@@ -96,7 +96,7 @@ class PartRows:
         change : float
             The difference of the charted value and the chart's centre.
         """
-        terms, _ = self._terms(metric, evaluation, baseline.counts)
+        terms, _ = self.terms(metric, evaluation, baseline.counts)
         if terms is None:
             return None
         window = self._by(terms)
@@ -116,10 +116,25 @@ class PartRows:
         alike = named is None and any(len(each.names) > 1 for each in causes.values())
         return _attribution(metric, change, named or CONFIDENCE, split, alike)
 
-    def _terms(
+    def terms(
         self, metric: str, evaluation: Evaluation, before: Floats | None
     ) -> tuple[Floats | None, Floats | None]:
-        """Return each row's contribution to the metric, (n,), and the sums of its ratios' counts, (2, C)."""
+        """Return each row's contribution to the metric, (n,), and the sums of its ratios' counts, (2, C).
+
+        Parameters
+        ----------
+        metric : str
+        evaluation : Evaluation
+            The estimates of these rows.
+        before : (2, C) float64 or None
+            The `counts` of the baseline, around which a mean of ratios is split to first order.
+
+        Returns
+        -------
+        (n,) float64 or None
+            None if the metric is no mean over rows.
+        (2, C) float64 or None
+        """
         if metric == ACCURACY:
             return evaluation.confidence, None
         if metric in evaluation.errors:

@@ -279,16 +279,15 @@ class ActiveCalibration:
             seed=window.number,
             average=task.average,
             predictive=self.predictive,
-            charted=self._charted(window),
+            charted=self.charted(window.scores),
         )
         if self.reference is None:
             return request
         return request.adapted_to(self.reference.covariates(self.features), window.features)
 
-    def _charted(self, window: ClosedWindow) -> Floats | None:
-        if self.baseline is None:
-            return None
-        return calibrate(self.baseline, window.scores)
+    def charted(self, scores: Floats) -> Floats | None:
+        """Return scores by the calibration of the charts' baseline, (n, K); None if it is this one."""
+        return None if self.baseline is None else calibrate(self.baseline, scores)
 
     def begin_baseline(self) -> ActiveCalibration:
         """Return a copy for a new baseline, in which charts judge the present calibration's errors."""

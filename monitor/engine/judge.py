@@ -18,6 +18,7 @@ from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
 from monitor.engine.evaluate import Evaluation
+from monitor.engine.feature_changes import FeatureSplitter
 from monitor.engine.label_alarm import LabelAlarm, LabelAlarmState, LabelBaseline
 from monitor.engine.labels.correcting import Correcting
 from monitor.engine.objective import (
@@ -35,6 +36,9 @@ from monitor.stats.charts.base import Baseline, ChartLogic, ChartState
 from monitor.stats.charts.settings import LimitChart
 
 log = logging.getLogger("blindsight")
+
+_LEAST_CHANGE = 0.005
+"""The smallest change from the baseline that is split where an objective is breached and no rule broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +225,14 @@ class Judge:
         self._standing, self._pooled = {}, {}
 
     def judge(
-        self, evaluation: Evaluation, window: ClosedWindow, rows: PartRows, correction: Correcting
-    ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]]:
-        """Judge a closed window by its charts and objectives, and return both results.
+        self,
+        evaluation: Evaluation,
+        window: ClosedWindow,
+        rows: PartRows,
+        correction: Correcting,
+        features: FeatureSplitter | None = None,
+    ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...], tuple[Attribution, ...]]:
+        """Judge a closed window by its charts and objectives, and return both results with attributions.
 
         A window of fewer than `min_size` rows is not judged: its distribution is too far from the normal one
         that the limits assume.
@@ -236,22 +245,34 @@ class Judge:
             The parts (groups, classes, ranges of confidence) of the window's rows.
         correction : Correcting
             The accuracy corrected by labels, which the alarm and the objective use if it is known.
+        features : FeatureSplitter, optional
+            The features of the window's rows, over which changes are split too.
+
+        Returns
+        -------
+        tuple of ChartView
+        tuple of ObjectiveView
+        tuple of Attribution
+            The changes of metrics whose chart broke a rule in this window, or whose objective is breached.
         """
         charts: tuple[ChartView, ...] = ()
+        attributions: tuple[Attribution, ...] = ()
         if window.size >= self._settings.task.window.min_size:
             if "accuracy" in self._settings.task.metrics:
                 self._by_labels.collect(correction, window.number)
             charted = evaluation.for_charts()
             if self.warming_up and not self._rebaselining:
                 self._warm(charted, rows)
+                self._pool(evaluation, window, correction)
             else:
-                judged = [
-                    self._chart(metric, charted, window, rows, correction) for metric in self._known(charted)
-                ]
+                before = dict(self._attributions)
+                judged = [self._chart(metric, charted, window, correction) for metric in self._known(charted)]
                 charts = tuple(_moved_to_published(chart, evaluation, charted) for chart in judged)
                 self._warm_rebaselined(charted, rows)
-            self._pool(evaluation, window, correction)
-        return charts, self.objectives()
+                self._pool(evaluation, window, correction)
+                each = [self._attribute(chart, before, charted, rows, features) for chart in judged]
+                attributions = tuple(filter(None, each))
+        return charts, self.objectives(), attributions
 
     def objectives(self) -> tuple[ObjectiveView, ...]:
         """Return the result of each objective."""
@@ -301,7 +322,6 @@ class Judge:
         metric: str,
         evaluation: Evaluation,
         window: ClosedWindow,
-        rows: PartRows,
         correction: Correcting,
     ) -> ChartView:
         estimate, by_labels = evaluation.estimates[metric], None
@@ -317,11 +337,42 @@ class Judge:
             self._alarmed.setdefault(metric, window.end_time)
         else:
             self._alarmed.pop(metric, None)
-        if verdict.rules and (parts := self._parts.get(metric)) is not None:
-            attribution = rows.attribution(metric, evaluation, parts, estimate.value - verdict.center)
-            if attribution is not None:
-                self._attributions[metric] = attribution
         return ChartView(metric, verdict, self._settings.task.judged_estimator(metric), by_labels)
+
+    def _attribute(
+        self,
+        chart: ChartView,
+        before: Mapping[str, Attribution],
+        evaluation: Evaluation,
+        rows: PartRows,
+        features: FeatureSplitter | None,
+    ) -> Attribution | None:
+        """Split a change over the window's parts and over features; None without alarm or breach.
+
+        Parameters
+        ----------
+        chart : ChartView
+        before : mapping of str to Attribution
+            The attributions before this window, by metric.
+        evaluation : Evaluation
+        rows : PartRows
+        features : FeatureSplitter or None
+        """
+        metric, estimate = chart.metric, evaluation.estimates[chart.metric]
+        assert isinstance(estimate, Estimate)
+        change = estimate.value - chart.verdict.center
+        breached = self._standing.get(metric) is ObjectiveState.BREACHED and abs(change) >= _LEAST_CHANGE
+        parts = self._parts.get(metric)
+        if parts is None or not (chart.verdict.rules or breached):
+            return None
+        attribution = rows.attribution(metric, evaluation, parts, change)
+        if attribution is not None:
+            if features is not None:
+                known = before[metric].features if metric in before else None
+                split = features.split(metric, evaluation, parts, change, known)
+                attribution = msgspec.structs.replace(attribution, features=split)
+            self._attributions[metric] = attribution
+        return attribution
 
     def _warm(self, evaluation: Evaluation, rows: PartRows) -> None:
         """Collect a window of the stream for the baseline; make the charts if there are enough windows."""

@@ -16,6 +16,7 @@ from monitor.engine.attribution import BaselineParts, PartRows
 from monitor.engine.calibration import ActiveCalibration, CalibrationState
 from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate, informed
+from monitor.engine.feature_changes import FeatureSplitter
 from monitor.engine.features import FeaturesState, FeatureWatch
 from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
@@ -203,6 +204,7 @@ class Series:
         self._confidences = state.confidences
         self._unusable = dict(state.unusable)
         self._features = settings.feature_watch(reference, state.features)
+        self._reference = reference
         saved = state.calibration
         self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
         self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state.rivals)
@@ -466,7 +468,12 @@ class Series:
         rows = PartRows(
             evaluation.confidence, window.predicted, window.groups, group_name, self.settings.task
         )
-        judged = self._judge.judge(self._comparisons.judged(evaluation), window, rows, self.checks.correction)
+        features = None
+        if self._features is not None:
+            features = FeatureSplitter(self.settings.task, self._reference, self.active, window, rows)
+        judged = self._judge.judge(
+            self._comparisons.judged(evaluation), window, rows, self.checks.correction, features
+        )
         self._used += window.size
         self._count_unusable(evaluation)
         self._confidences = self._confidences.plus(evaluation.confidence)
@@ -474,15 +481,9 @@ class Series:
         comparisons = self._comparisons.estimates(evaluation)
         trust = self.checks.lost_trust()
         self.checks.predict()
-        charts, objectives = judged
-        known = self._judge.attributions
-        attributions = tuple(
-            known[each.metric] for each in charts if each.verdict.rules and each.metric in known
-        )
-        judgement = charts, objectives, attributions
         broken = () if self._features is None else self._features.close(window.features)
         doubts = trust, broken
-        return self._output.report(window, evaluation, comparisons, judgement, self.active.view, doubts)
+        return self._output.report(window, evaluation, comparisons, judged, self.active.view, doubts)
 
     def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:
         """Add a window to the correction, and report to it how a new calibration changed the confidences."""

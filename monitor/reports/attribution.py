@@ -11,6 +11,9 @@ GROUP, CLASS, CONFIDENCE = "group", "class", "confidence"
 
 _MOST_NAMED = 2
 _LEAST_NAMED = 0.0005  # a twentieth of a point; less would be printed as 0.0
+_LEAST_STEP = 0.005  # half a point; smaller steps follow from the calibration's fit alone
+_LEAST_RATE = 0.01  # the least share of rows without a feature, or beyond the reference, that is mentioned
+_SAME_FEATURES = "the same features (a release, a pipeline after logging, or a feature not configured)"
 
 
 class PartChange(msgspec.Struct, frozen=True):
@@ -46,6 +49,66 @@ class PartChange(msgspec.Struct, frozen=True):
         return self.mix + self.within
 
 
+class FeaturePart(msgspec.Struct, frozen=True):
+    """The contribution of one feature to a change; all numbers are ratios, -1 to 1.
+
+    Parameters
+    ----------
+    feature : str
+    change : float
+    standard_error : float
+    missing, unseen : float
+        The shares of the window's rows that lack the feature, and that have a value beyond the reference.
+    """
+
+    feature: str
+    change: float
+    standard_error: float
+    missing: float
+    unseen: float
+
+
+class FeatureChanges(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The change of a metric split over the features of a task, without labels.
+
+    `monitor.stats.features.split` computes the split.
+
+    Parameters
+    ----------
+    window : int
+        The number of the window that is split. It is an earlier one of the same alarm than the window of the
+        report if that one was not split.
+    change : float
+        Change of the metric in that window, -1 to 1: the sum over `parts`, `others`, `step` and `remainder`.
+    parts : tuple of FeaturePart
+        The features whose parts are beyond their noise, the largest change first.
+    others : float
+        Contribution of all other features together.
+    step : float
+        The difference between the mean of the reference and the centre of the chart; for other metrics than
+        the accuracy, with the terms of higher order.
+    remainder : float
+        The change at the same features.
+    remainder_error : float
+        The standard error of the remainder.
+    remainder_named : bool
+        Whether the remainder is beyond its noise.
+    reason : str
+        The reason why the split is impossible, or why it is impossible for the rows that have all features;
+        ``""`` if all rows are split.
+    """
+
+    window: int
+    change: float
+    parts: tuple[FeaturePart, ...] = ()
+    others: float = 0
+    step: float = 0
+    remainder: float = 0
+    remainder_error: float = 0
+    remainder_named: bool = False
+    reason: str = ""
+
+
 class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     """The change of a metric between the baseline and a window, split by part.
 
@@ -68,6 +131,8 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     remainder : float
         Change that no part explains: 0 up to rounding for the accuracy; for other metrics, which are split to
         first order, the terms of higher order.
+    features : FeatureChanges or None
+        The same change split over features; it is not added to the parts. None without features.
     """
 
     metric: str
@@ -77,10 +142,13 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     alike: bool = False
     others: float = 0
     remainder: float = 0
+    features: FeatureChanges | None = None
 
 
 def sentence(attribution: Attribution) -> str:
     """Describe an attribution in a sentence: the change in points of the metric, and its two largest parts.
+
+    The largest parts by feature follow, if the change is split over features too.
 
     Examples
     --------
@@ -95,11 +163,16 @@ def sentence(attribution: Attribution) -> str:
     >>> print(sentence(Attribution("accuracy", -0.031, "confidence", (low,), alike=True, others=-0.001)))
     −3.1 points, in no group or class above the others: 3.0 from confidences 0.50-0.60 (answers up from 10 to
     30 %)
+    >>> hour = FeaturePart("hour", -0.066, 0.004, missing=0.0, unseen=0.38)
+    >>> changes = FeatureChanges(12, -0.074, (hour,), others=-0.003, remainder=-0.005)
+    >>> print(sentence(Attribution("accuracy", -0.074, "group", (eu,), others=-0.05, features=changes)))
+    −7.4 points: 2.4 from region=eu (answers up from 20 to 45 %); by feature: 6.6 from hour (values beyond the
+    reference in 38 % of rows)
     """
     named = top_parts(attribution)
     by, metric = attribution.by, attribution.metric
     parts = ", ".join(
-        f"{100 * abs(each.change):.1f} from {_name(each.part, by)} ({_how(each, metric)})" for each in named
+        f"{_points(each.change)} from {_name(each.part, by)} ({_how(each, metric)})" for each in named
     )
     head = f"{_signed(attribution.change)} points"
     if attribution.alike:
@@ -108,7 +181,42 @@ def sentence(attribution: Attribution) -> str:
         head += ", split to first order"
         if abs(attribution.remainder) >= _LEAST_NAMED:
             parts += f"{parts and ', '}remainder {_signed(attribution.remainder)}"
-    return f"{head}: {parts}" if parts else head
+    where = f"{head}: {parts}" if parts else head
+    return where if attribution.features is None else f"{where}; {_by_feature(attribution)}"
+
+
+def _by_feature(attribution: Attribution) -> str:
+    """Describe the split over features; a split of another window has its number and its change."""
+    split = attribution.features
+    assert split is not None
+    if split.reason and not split.parts:
+        return f"not split by feature: {split.reason}"
+    parts = [f"{_points(each.change)} from {each.feature}{_rates(each)}" for each in top_features(split)]
+    if split.remainder_named:
+        first = bool(split.parts) and abs(split.remainder) < abs(split.parts[0].change)
+        parts.insert(len(parts) if first else 0, f"{_points(split.remainder)} at {_SAME_FEATURES}")
+    if abs(split.step) >= _LEAST_STEP:
+        parts.append(f"{_signed(split.step)} between the reference and the centre of the chart")
+    if split.reason:
+        parts.append(f"the other rows are not split ({split.reason})")
+    head = "by feature"
+    if split.change != attribution.change:
+        head += f", {_signed(split.change)} in window {split.window}"
+    return f"{head}: {', '.join(parts) or 'none stands out'}"
+
+
+def top_features(split: FeatureChanges) -> list[FeaturePart]:
+    """Return the features that contribute most to a change in its direction, at most two."""
+    return [each for each in split.parts if each.change * split.change > 0][:_MOST_NAMED]
+
+
+def _rates(part: FeaturePart) -> str:
+    """Describe the rows that lack the feature or have a value beyond the reference, if there are many."""
+    if max(part.missing, part.unseen) < _LEAST_RATE:
+        return ""
+    if part.missing >= part.unseen:
+        return f" (missing in {100 * part.missing:.0f} % of rows)"
+    return f" (values beyond the reference in {100 * part.unseen:.0f} % of rows)"
 
 
 def top_parts(attribution: Attribution) -> list[PartChange]:
@@ -118,6 +226,10 @@ def top_parts(attribution: Attribution) -> list[PartChange]:
     """
     same_direction = [each for each in attribution.parts if each.change * attribution.change > 0]
     return [each for each in same_direction[:_MOST_NAMED] if abs(each.change) >= _LEAST_NAMED]
+
+
+def _points(ratio: float) -> str:
+    return f"{100 * abs(ratio):.1f}"
 
 
 def _signed(ratio: float) -> str:

@@ -518,7 +518,7 @@ def to_json(report: WindowReport) -> bytes:
     - `classes` if no metric is estimated by class;
     - `rebaselined` if nobody requested a new baseline;
     - `untrusted` if labels contradict no estimate, and `broken_features` if no feature is broken;
-    - `attributions` if no chart broke a rule;
+    - `attributions` if no chart broke a rule and no objective is breached;
     - `improved` if a chart shows no improvement, and `by_labels` if labels do not decide about its alarm.
 
     Parameters

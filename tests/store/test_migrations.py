@@ -178,7 +178,6 @@ def without_trust(written: Sequence[bytes]) -> list[bytes]:
     """
     reports = [msgspec.json.decode(line) for line in uncorrected(written)]
     for line in reports:
-        line.pop("attributions", None)
         for chart in line.get("charts", ()):
             chart.pop("out_of_control", None)
             chart.pop("improved", None)
@@ -204,6 +203,7 @@ def uncorrected(written: Sequence[bytes]) -> list[bytes]:
                     for key in ("lower", "upper", "labels"):
                         estimate.pop(key, None)
         line.pop("objectives", None)
+        line.pop("attributions", None)  # those of breached objectives
         for chart in line.get("charts", ()):
             if chart["metric"] == "accuracy":  # labels decide on its alarm once the correction has begun
                 for key in ("out_of_control", "improved", "by_labels"):

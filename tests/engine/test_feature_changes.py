@@ -1,0 +1,290 @@
+"""The engine splits the change behind an alarm over features, beside its split over groups."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from monitor.base.codec import pack, restored, unpack
+from monitor.config.root import Task
+from monitor.engine import feature_changes
+from monitor.engine.engine import EngineState
+from monitor.engine.reference import Reference
+from monitor.reports.attribution import (
+    Attribution,
+    FeatureChanges,
+    FeaturePart,
+    PartChange,
+    sentence,
+    top_features,
+)
+from monitor.reports.reader import from_json
+from monitor.reports.window_report import WindowReport, to_json
+from tests.streams import CLASSES, Record, Rig, lines, reference_of, task
+
+WINDOW = 250
+FEATURES = {"hour": "number", "distance": "number", "carrier": "text"}
+ALL_METRICS = ["accuracy", "ece", "precision", "recall", "auroc"]
+
+
+def watched(**settings: Any) -> Task:
+    defaults = {
+        "window": {"size": WINDOW},
+        "features": FEATURES,
+        "groups": ["region"],
+        "reference": {"path": "reference.ndjson"},
+        "estimators": ["average_confidence"],
+    }
+    return task(**(defaults | settings))
+
+
+def flights(seed: int, n: int, start: float = 1.7e9, labelled: bool = False, **changed: Any) -> list[Record]:
+    """Return answers of a model that is less sure late in the day and for long distances.
+
+    Parameters
+    ----------
+    seed, n : int
+    start : float
+    labelled : bool
+    changed
+        `later` adds hours, `lost` is the share of rows without the hour, `new` the share of carriers that the
+        reference lacks, and `unsure` lowers the logits of all answers.
+    """
+    rng = np.random.default_rng(seed)
+    hour = rng.normal(12, 4, n) + changed.get("later", 0.0)
+    distance = rng.gamma(4, 300, n)
+    carrier = np.where(rng.random(n) < changed.get("new", 0.0), "Z", rng.choice(["A", "B", "C"], n))
+    lost = rng.random(n) < changed.get("lost", 0.0)
+    seen = np.where(lost, 22.0, hour)
+    logit = 2.5 - 0.2 * (seen - 12) - (distance - 1200) / 1000 - 2.0 * (carrier == "Z")
+    confidence = 0.5 + 0.49 / (1 + np.exp(changed.get("unsure", 0.0) - logit + rng.normal(0, 0.3, n)))
+    says, right = rng.integers(0, 2, n), rng.random(n) < confidence
+    records = []
+    for i, p in enumerate(confidence.tolist()):
+        features = {"hour": float(hour[i]), "distance": float(distance[i]), "carrier": str(carrier[i])}
+        if lost[i]:
+            del features["hour"]
+        record = {
+            "id": f"{seed}-{start:.0f}-{i}",
+            "time": start + i,
+            "model": "erm",
+            "scores": [1 - p, p] if says[i] else [p, 1 - p],
+            "groups": {"region": "us" if i % 3 else "eu"},
+            "features": features,
+        }
+        if labelled:
+            record["label"] = CLASSES[says[i] if right[i] else 1 - says[i]]
+        records.append(record)
+    return records
+
+
+@cache
+def reference() -> dict[str, Reference]:
+    return reference_of(watched(), flights(0, 4000, start=1.6e9, labelled=True))
+
+
+def rig(**settings: Any) -> Rig:
+    return Rig(watched(**settings), {"t": reference()})
+
+
+def of_model(reports: list[WindowReport]) -> list[WindowReport]:
+    return [report for report in reports if not report.group]
+
+
+def attributed(one: Rig, seed: int = 1, **changed: Any) -> Attribution:
+    """Return the attribution of the accuracy in one more window."""
+    changed.setdefault("start", 1.7e9 + 1e4 * seed)
+    [report] = of_model(one.feed(flights(seed, WINDOW, **changed)))
+    return next(each for each in report.attributions if each.metric == "accuracy")
+
+
+def split_of(one: Rig, seed: int = 1, **changed: Any) -> FeatureChanges:
+    split = attributed(one, seed, **changed).features
+    assert split is not None
+    return split
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [({"later": 5.0}, "hour"), ({"lost": 0.4}, "hour"), ({"new": 0.4}, "carrier"), ({"unsure": 2.0}, "")],
+)
+def test_it_names_the_feature_that_changed(changed: dict[str, float], named: str) -> None:
+    split = split_of(rig(), **changed)
+    assert [part.feature for part in split.parts][:1] == ([named] if named else [])
+    assert split.remainder_named == (not named)
+    assert split.change < -0.03
+    largest = split.parts[0].change if named else split.remainder
+    assert largest < 0.7 * split.change
+    if named:
+        part = split.parts[0]
+        assert part.missing == pytest.approx(changed.get("lost", 0.0), abs=0.1)
+        assert part.unseen >= 0.5 * changed.get("new", 0.0)
+        assert 0 < part.standard_error < abs(part.change) / 2
+
+
+def test_the_parts_sum_to_the_change_of_the_chart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_changes, "rounded", lambda split: split)
+    one = rig(metrics=ALL_METRICS)
+    [report] = of_model(one.feed(flights(1, WINDOW, later=5.0)))
+    centers = {chart.metric: chart.verdict.center for chart in report.charts}
+    values = {e.metric: e.result for e in report.estimates if e.estimator == "average_confidence"}
+    assert {"accuracy", "precision"} <= {each.metric for each in report.attributions}
+    for each in report.attributions:
+        split = each.features
+        assert split is not None
+        parts = [part.change for part in split.parts]
+        total = math.fsum([*parts, split.others, split.step, split.remainder])
+        assert total == pytest.approx(split.change, abs=1e-9), each.metric
+        assert split.change == pytest.approx(values[each.metric].value - centers[each.metric], abs=1e-9)
+    monkeypatch.undo()
+    rounded = feature_changes.rounded(split)
+    assert rounded.change == round(split.change, 6)
+    assert abs(rounded.step - split.step) < 1e-6
+
+
+def test_the_same_alarm_is_split_again_only_after_a_larger_change() -> None:
+    one = rig()
+    first = attributed(one, 1, later=3.0)
+    assert first.features is not None
+    second = attributed(one, 2, later=3.0)
+    assert second.change != first.change
+    assert second.features == first.features
+    third = attributed(one, 3, later=6.0)
+    assert third.features is not None
+    assert (first.features.window, third.features.window) == (0, 2)
+    assert third.features.change == third.change
+    assert f"by feature, {100 * first.change:+.1f} in window 0: ".replace("-", "−") in sentence(second)
+    assert "; by feature: " in sentence(third)
+
+
+def test_a_breached_objective_is_split_where_no_rule_is_broken() -> None:
+    one = rig(objective={"accuracy": {"min": 0.95}}, chart={"min_change": 0.2})
+    reports = of_model(one.feed([*flights(1, 2 * WINDOW), *flights(2, 3 * WINDOW, start=1.71e9, later=4.0)]))
+    assert not any(report.charts[0].verdict.rules for report in reports)
+    breached = [report for report in reports if report.objectives[0].state == "breached"]
+    assert breached
+    for report in reports:
+        assert bool(report.attributions) == (report in breached)
+    split = breached[0].attributions[0].features
+    assert split is not None
+    assert [part.feature for part in split.parts] == ["hour"]
+
+
+def test_a_new_alarm_is_split_anew() -> None:
+    one = rig()
+    split_of(one, 1, later=6.0)
+    one.feed(flights(2, 9 * WINDOW, start=1.75e9))
+    assert split_of(one, 3, later=4.0, start=1.8e9).window == 10
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_neither_cuts_nor_restarts_change_the_split(restart: bool) -> None:
+    records = [*flights(1, 300), *flights(2, 500, start=1.71e9, later=5.0), *flights(3, 300, start=1.72e9)]
+    whole = lines(rig().feed(records))
+    assert sum(b'"features"' in line for line in whole) >= 2
+    assert lines(rig().feed_in_pieces(records, [1, 130, 249, 420, 421, 600], restart)) == whole
+
+
+def test_a_state_from_before_opens_and_its_alarm_is_split_at_the_next_window() -> None:
+    one = rig()
+    split_of(one, 1, later=5.0)
+    state = unpack(pack(one.engine.snapshot()))
+    for _, _, series in state["tasks"]["t"]["series"]:
+        for attribution in series["judge"]["attributions"].values():
+            attribution.pop("features", None)
+    one.engine = one.settings.build(restored(state, EngineState))
+    assert split_of(one, 2, later=5.0).window == 1
+
+
+def test_without_a_reference_there_is_a_reason() -> None:
+    one = Rig(watched(reference={"first_windows": 10}))
+    one.feed(flights(1, 10 * WINDOW))
+    attribution = attributed(one, 2, later=6.0, start=1.8e9)
+    split = attribution.features
+    assert split is not None
+    assert (split.reason, split.parts) == ("no labelled reference", ())
+    assert sentence(attribution).endswith("; not split by feature: no labelled reference")
+
+
+def test_a_reference_whose_rows_lack_features_has_a_reason() -> None:
+    rows = flights(0, 4000, start=1.6e9, labelled=True)
+    for i, record in enumerate(rows):
+        del record["features"]["hour" if i % 2 else "distance"]
+    one = Rig(watched(), {"t": reference_of(watched(), rows)})
+    assert split_of(one, later=6.0, unsure=1.0).reason == "too few rows of the reference have all features"
+
+
+def test_groups_and_tasks_without_features_have_no_split() -> None:
+    reports = rig().feed(flights(1, 4 * WINDOW, later=6.0))
+    own = [each for report in reports if report.group for each in report.attributions]
+    assert own
+    assert [each.features for each in own] == [None] * len(own)
+    bare = watched(features={})
+    plain = Rig(bare, {"t": reference_of(bare, flights(0, 4000, start=1.6e9, labelled=True))})
+    assert attributed(plain, later=5.0).features is None
+
+
+@pytest.mark.parametrize("method", ["none", "covariates"])
+def test_it_holds_with_any_calibration(method: str) -> None:
+    settings = watched(calibration={"method": method})
+    known = reference_of(settings, flights(0, 4000, start=1.6e9, labelled=True))
+    split = split_of(Rig(settings, {"t": known}), later=4.0)
+    assert [part.feature for part in split.parts][:1] == ["hour"]
+
+
+# --- the line and the words --------------------------------------------------------------------------------
+
+HOUR = FeaturePart("hour", -0.05, 0.004, 0.0, 0.38)
+CARRIER = FeaturePart("carrier", -0.01, 0.002, 0.3, 0.0)
+DISTANCE = FeaturePart("distance", 0.008, 0.002, 0.0, 0.001)
+
+
+def in_words(**split: Any) -> str:
+    part = PartChange("region=eu", -0.02, -0.004, 0.45, 0.2, 0.71, 0.716)
+    changes = FeatureChanges(**({"window": 12, "change": -0.07} | split))
+    return sentence(Attribution("accuracy", -0.07, "group", (part,), features=changes))
+
+
+def test_the_line_holds_it_and_reads_it_back() -> None:
+    [report] = of_model(rig().feed(flights(1, WINDOW, lost=0.4)))
+    line = to_json(report)
+    written = msgspec.json.decode(line)["attributions"][0]["features"]
+    assert list(written)[:3] == ["window", "change", "parts"]
+    assert set(written["parts"][0]) == {"feature", "change", "standard_error", "missing", "unseen"}
+    assert to_json(from_json(line)) == line
+    assert from_json(line).attributions == report.attributions
+
+
+def test_two_features_are_named_and_none_that_moved_the_other_way() -> None:
+    split = FeatureChanges(0, -0.06, (HOUR, CARRIER, CARRIER, DISTANCE))
+    assert top_features(split) == [HOUR, CARRIER]
+    assert top_features(FeatureChanges(0, -0.06, (DISTANCE,))) == []
+
+
+def test_features_stand_beside_groups() -> None:
+    assert in_words(parts=(HOUR, CARRIER, DISTANCE)) == (
+        "−7.0 points: 2.4 from region=eu (answers up from 20 to 45 %); by feature: 5.0 from hour (values "
+        "beyond the reference in 38 % of rows), 1.0 from carrier (missing in 30 % of rows)"
+    )
+
+
+def test_the_remainder_the_step_and_the_reason_are_named() -> None:
+    same = "at the same features (a release, a pipeline after logging, or a feature not configured)"
+    assert in_words(remainder=-0.06, remainder_named=True).endswith(f"; by feature: 6.0 {same}")
+    both = in_words(parts=(CARRIER,), remainder=-0.06, remainder_named=True, step=0.012)
+    assert both.endswith(
+        f"by feature: 6.0 {same}, 1.0 from carrier (missing in 30 % of rows), +1.2 between the reference and "
+        "the centre of the chart"
+    )
+    assert in_words(parts=(HOUR,), remainder=-0.02, remainder_named=True).endswith(f" % of rows), 2.0 {same}")
+    assert in_words(parts=(CARRIER,), reason="reference too unlike the window").endswith(
+        "1.0 from carrier (missing in 30 % of rows), the other rows are not split (reference too unlike the "
+        "window)"
+    )
+    assert in_words(reason="no labelled reference").endswith("; not split by feature: no labelled reference")
+    assert in_words().endswith("; by feature: none stands out")
