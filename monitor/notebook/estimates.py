@@ -20,6 +20,7 @@ from monitor.export.page.period import Period
 from monitor.export.page.words import moment, percent, text
 from monitor.notebook.frames import new_frame
 from monitor.notebook.plots import altair_chart, matplotlib_axes
+from monitor.reports.attribution import sentence
 from monitor.reports.views import EngineView, SeriesView
 from monitor.reports.window_report import WindowReport, finite
 
@@ -33,7 +34,8 @@ _ALARMS_SHOWN = 3
 class RaisedAlarm(NamedTuple):
     """An alarm of a control chart, with the series and metric of the chart and the window that raised it.
 
-    `time` is the end of this window in seconds since the epoch; NaN if the answers had no times.
+    `time` is the end of this window in seconds since the epoch; NaN if the answers had no times. `change`
+    says how much the metric changed, from which groups and which features; ``""`` if that is unknown.
     """
 
     model: str
@@ -41,6 +43,7 @@ class RaisedAlarm(NamedTuple):
     metric: str
     window: int
     time: float
+    change: str = ""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,8 +83,17 @@ class MonitorResult:
     @property
     def alarms(self) -> tuple[RaisedAlarm, ...]:
         """Every raised alarm, in the order of the windows."""
+        changes = {
+            (report.model, report.group, each.metric, report.window): sentence(each)
+            for report in self.windows
+            for each in report.attributions
+        }
         alarms = [
-            RaisedAlarm(model, group, metric, raised.window, raised.time if self._timed else math.nan)
+            RaisedAlarm(
+                *(place := (model, group, metric, raised.window)),
+                raised.time if self._timed else math.nan,
+                changes.get(place, ""),
+            )
             for (_, model, group), metrics in self.period.histories.alarms().items()
             for metric, each in metrics.items()
             for raised in each
@@ -217,6 +229,8 @@ class MonitorResult:
         yield (
             f"{'alarm' if len(raised) == 1 else 'alarms'}: {', '.join(shown)}{more}" if shown else "no alarm"
         )
+        if raised and any(one.features for one in self._models) and raised[0].change:
+            yield f"({raised[0].metric} in window {raised[0].window}: {raised[0].change})"
         if self.rejected:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.items())
             yield f"(rows not used: {reasons})"

@@ -197,11 +197,11 @@ def _by_feature(attribution: Attribution) -> str:
         parts.insert(len(parts) if first else 0, f"{_points(split.remainder)} at {_SAME_FEATURES}")
     if abs(split.step) >= _LEAST_STEP:
         parts.append(f"{_signed(split.step)} between the reference and the centre of the chart")
-    if split.reason:
+    if split.reason and abs(split.remainder) >= _LEAST_NAMED:
         parts.append(f"the other rows are not split ({split.reason})")
     head = "by feature"
     if split.change != attribution.change:
-        head += f", {_signed(split.change)} in window {split.window}"
+        head += f", {_signed(split.change)} points in window {split.window}"
     return f"{head}: {', '.join(parts) or 'none stands out'}"
 
 

@@ -158,7 +158,7 @@ def test_the_same_alarm_is_split_again_only_after_a_larger_change() -> None:
     assert third.features is not None
     assert (first.features.window, third.features.window) == (0, 2)
     assert third.features.change == third.change
-    assert f"by feature, {100 * first.change:+.1f} in window 0: ".replace("-", "−") in sentence(second)
+    assert f"by feature, {100 * first.change:+.1f} points in window 0: ".replace("-", "−") in sentence(second)
     assert "; by feature: " in sentence(third)
 
 
@@ -282,7 +282,9 @@ def test_the_remainder_the_step_and_the_reason_are_named() -> None:
         "the centre of the chart"
     )
     assert in_words(parts=(HOUR,), remainder=-0.02, remainder_named=True).endswith(f" % of rows), 2.0 {same}")
-    assert in_words(parts=(CARRIER,), reason="reference too unlike the window").endswith(
+    unlike = "reference too unlike the window"
+    assert in_words(parts=(HOUR,), reason=unlike).endswith(" in 38 % of rows)"), "no rows are left"
+    assert in_words(parts=(CARRIER,), reason=unlike, remainder=-0.06).endswith(
         "1.0 from carrier (missing in 30 % of rows), the other rows are not split (reference too unlike the "
         "window)"
     )

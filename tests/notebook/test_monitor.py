@@ -571,6 +571,19 @@ def test_a_lost_feature_is_named_in_the_first_window_without_it(features: Any) -
     assert "is untrusted: a feature is broken" in str(result)
 
 
+def test_an_alarm_has_its_change_by_feature() -> None:
+    """The scores change at row 2,000. If the hour is lost there too, nothing tells the two apart."""
+    monitor = Monitor(CLASSES, **SETTINGS).fit(with_hours(REFERENCE), **NAMES, features=["hour of day"])
+    calm = monitor.estimate(with_hours(STREAM)).alarms
+    assert "; by feature" in calm[0].change
+    assert " at the same features (" in calm[0].change
+    assert "hour of day" not in calm[0].change
+    result = monitor.estimate(with_hours(STREAM, lost_from=2_000))
+    first = result.alarms[0]
+    assert " from hour of day (missing in 100 % of rows)" in first.change
+    assert f"(accuracy in window {first.window}: {first.change})" in str(result)
+
+
 def test_auto_takes_neither_ids_nor_columns_that_have_another_use(tmp_path: Path) -> None:
     monitor = Monitor(CLASSES, **SETTINGS).fit(with_hours(REFERENCE), **NAMES, features="auto")
     [task] = load_config(str(monitor.to_config(tmp_path / "blindsight.yaml"))).scored_tasks.values()

@@ -37,7 +37,7 @@ from monitor.export.page.words import count, moment, numbers, percent, table, te
 from monitor.reports import features
 from monitor.reports.attribution import Attribution, sentence
 from monitor.reports.features import BrokenFeature, FeatureCounts
-from monitor.reports.views import EngineView, SeriesView, TaskView
+from monitor.reports.views import EngineView, ObjectiveState, SeriesView, TaskView
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
 from monitor.stats.estimate.hajek import WeightedCounts
@@ -193,7 +193,7 @@ class Period:
         }
 
     def _attribute(self, series: Series, report: WindowReport, last: WindowReport | None) -> None:
-        """Keep the newest attribution of each active alarm, and the first attribution of each alarm."""
+        """Keep the newest attribution of each metric that alarms, and the first attribution of each alarm."""
         on, before = _alarms(report), set() if last is None else _alarms(last)
         known = self._attributions.get(series, {})
         began = [
@@ -204,6 +204,7 @@ class Period:
         if began:
             self._wheres.setdefault(series, deque(maxlen=_ALARMS_SHOWN)).extend(began)
         on |= {chart.metric for chart in report.charts if chart.verdict.improved or chart.confidences_moved}
+        on |= {each.metric for each in report.objectives if each.state is ObjectiveState.BREACHED}
         known = known | {each.metric: each for each in report.attributions}
         self._attributions[series] = {metric: each for metric, each in known.items() if metric in on}
 

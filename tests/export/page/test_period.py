@@ -339,8 +339,10 @@ def test_a_report_says_where_the_change_of_an_alarm_is(reports: list[WindowRepor
     calm = replace(broken[-1], window=20, charts=broken[-1].charts, attributions=())
     assert sentence(broken[-1].attributions[0]) in words(page_of([*reports, calm])), "while it is latched"
     released = replace(calm, charts=tuple(_released(chart) for chart in calm.charts))
-    figures = words(page_of([*reports, released])).partition("Figures and charts")[2]
-    assert " points" not in figures.partition("Groups of erm")[0]
+    assert [each.state for each in released.objectives] == ["breached"]
+    for last, is_said in ((released, True), (replace(released, objectives=()), False)):
+        figures = words(page_of([*reports, last])).partition("Figures and charts")[2]
+        assert (" points" in figures.partition("Groups of erm")[0]) == is_said
 
 
 def _released(chart: ChartView) -> ChartView:
