@@ -191,10 +191,11 @@ def _by_feature(attribution: Attribution) -> str:
     assert split is not None
     if split.reason and not split.parts:
         return f"not split by feature: {split.reason}"
-    parts = [f"{_points(each.change)} from {each.feature}{_rates(each)}" for each in top_features(split)]
-    if split.remainder_named:
-        first = bool(split.parts) and abs(split.remainder) < abs(split.parts[0].change)
-        parts.insert(len(parts) if first else 0, f"{_points(split.remainder)} at {_SAME_FEATURES}")
+    causes = [(each.change, f"from {each.feature}{_rates(each)}") for each in top_features(split)]
+    if split.remainder_named and split.remainder * split.change > 0:
+        causes.append((split.remainder, f"at {_SAME_FEATURES}"))
+    causes.sort(key=lambda each: -abs(each[0]))
+    parts = [f"{_points(change)} {where}" for change, where in causes]
     if abs(split.step) >= _LEAST_STEP:
         parts.append(f"{_signed(split.step)} between the reference and the centre of the chart")
     if split.reason and abs(split.remainder) >= _LEAST_NAMED:

@@ -276,6 +276,7 @@ def test_features_stand_beside_groups() -> None:
 def test_the_remainder_the_step_and_the_reason_are_named() -> None:
     same = "at the same features (a release, a pipeline after logging, or a feature not configured)"
     assert in_words(remainder=-0.06, remainder_named=True).endswith(f"; by feature: 6.0 {same}")
+    assert in_words(parts=(HOUR,), remainder=0.02, remainder_named=True).endswith(" in 38 % of rows)")
     both = in_words(parts=(CARRIER,), remainder=-0.06, remainder_named=True, step=0.012)
     assert both.endswith(
         f"by feature: 6.0 {same}, 1.0 from carrier (missing in 30 % of rows), +1.2 between the reference and "

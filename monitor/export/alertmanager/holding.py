@@ -125,10 +125,11 @@ def _name(one: SeriesView, metric: str) -> str:
 
 def _judged(one: SeriesView, objective: ObjectiveView) -> str:
     side = "at least" if objective.is_floor else "at most"
+    where = _where(one, objective.metric, "by the newest window in breach")
     return (
         f"{_name(one, objective.metric)}: the objective is {side} {objective.bound:.1%}. By the interval "
         f"pooled over the last windows, it is {str(objective.state).replace('_', ' ')}. Last window:"
-        f"{_estimates(one, objective.metric)}."
+        f"{_estimates(one, objective.metric)}.{where}"
     )
 
 
@@ -140,13 +141,17 @@ def _charted(one: SeriesView, chart: ChartView) -> str:
         if charted_metric == metric and count
     ]
     rules = f" Windows that broke a rule so far: {', '.join(broken)}." if broken else ""
-    where = "".join(
-        f" Where it changed, by the newest window that broke a rule: {sentence(each)}."
+    where = _where(one, metric, "by the newest window that broke a rule")
+    by = "" if chart.by_labels is None else f", {chart.by_labels}"
+    return f"{_name(one, metric)} is out of control{by}. Last window:{_estimates(one, metric)}.{rules}{where}"
+
+
+def _where(one: SeriesView, metric: str, window: str) -> str:
+    return "".join(
+        f" Where it changed, {window}: {sentence(each)}."
         for each in one.attributions
         if each.metric == metric
     )
-    by = "" if chart.by_labels is None else f", {chart.by_labels}"
-    return f"{_name(one, metric)} is out of control{by}. Last window:{_estimates(one, metric)}.{rules}{where}"
 
 
 def _estimates(one: SeriesView, metric: str) -> str:

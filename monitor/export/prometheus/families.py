@@ -110,14 +110,15 @@ FAMILIES: dict[str, MetricFamily] = {
     "alarm_change_ratio": MetricFamily(
         "gauge",
         "Change of the metric against its baseline, -1 to 1. In the newest window that broke a rule of its "
-        "chart; only while an alarm or an improvement is active.",
+        "chart or whose objective is breached; only while an alarm, an improvement or a breach is active.",
         "ratio",
         rows="monitor.export.prometheus.rows:alarm_rows",
     ),
     "alarm_part_change_ratio": MetricFamily(
         "gauge",
-        "Part of that change which the label part brings. A group, class or range of confidences; the two "
-        "that bring most.",
+        "Part of that change which the label part brings. A group, class or range of confidences; beside "
+        "them feature=NAME and same_features, another split that is not to be added; of each those that "
+        "bring most.",
         "ratio",
         rows="monitor.export.prometheus.rows:alarm_part_rows",
     ),

@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 
-from monitor.reports.attribution import top_parts
+from monitor.reports.attribution import Attribution, top_features, top_parts
 from monitor.reports.views import SeriesView
 from monitor.stats.pairwise.ranking import RankInterval
+
+_SAME_FEATURES = "same_features"
 
 Row = tuple[str, dict[str, str], float]
 """A row: key in `FAMILIES`, labels, value. In a row of a histogram, the key has a suffix such as `:bucket`.
@@ -111,7 +113,20 @@ def alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def alarm_part_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the two parts of the stream that contribute most to the change behind each alarm, by metric."""
+    """Yield the parts that contribute most to the change behind each alarm, by metric.
+
+    The parts are two groups, classes or ranges of confidence, and two features with the change at the same
+    features if it is named.
+    """
     for each in one.attributions:
-        for part in top_parts(each):
-            yield {"metric": each.metric, "part": text(part.part)}, part.change
+        # A group may be named `feature`, and a label must not come twice.
+        for part, change in (_feature_parts(each) | {p.part: p.change for p in top_parts(each)}).items():
+            yield {"metric": each.metric, "part": text(part)}, change
+
+
+def _feature_parts(attribution: Attribution) -> dict[str, float]:
+    split = attribution.features
+    if split is None:
+        return {}
+    parts = {f"feature={part.feature}": part.change for part in top_features(split)}
+    return parts | ({_SAME_FEATURES: split.remainder} if split.remainder_named else {})

@@ -20,6 +20,7 @@ from monitor.export.alertmanager.holding import BREACHED, NO_WINDOW, active_cond
 from monitor.export.alertmanager.pusher import AlertPusher
 from monitor.export.page.addresses import external_address
 from monitor.export.rules import RuleSettings
+from monitor.reports.attribution import sentence
 from monitor.reports.features import BrokenFeature
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
@@ -137,7 +138,8 @@ def test_an_alarm_says_where_the_change_is() -> None:
     assert alarm.text.endswith(
         "Windows that broke a rule so far: we1 2. Where it changed, by the newest window that broke a rule: "
         '−3.1 points: 2.4 from region="eu" (answers up from 20 to 45 %), 0.5 from region=us '
-        "(confidences down 1.0 points)."
+        "(confidences down 1.0 points); by feature: 2.0 from hour (missing in 41 % of rows), 1.0 at the same "
+        'features (a release, a pipeline after logging, or a feature not configured), 0.4 from car"rier.'
     )
 
 
@@ -163,7 +165,8 @@ def test_an_alert_has_the_labels_of_the_rule_and_its_values_in_words() -> None:
     }
     assert breached.text == (
         "accuracy of model erm, task toxicity: the objective is at least 90.0%. By the interval pooled over "
-        "the last windows, it is breached. Last window: average_confidence 91.3% (88.8% to 93.6%)."
+        "the last windows, it is breached. Last window: average_confidence 91.3% (88.8% to 93.6%). Where it "
+        f"changed, by the newest window in breach: {sentence(WATCHED.attributions[0])}."
     )
 
 

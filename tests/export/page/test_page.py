@@ -112,7 +112,10 @@ def test_an_alarm_says_where_the_change_is() -> None:
     text = read(of(dataclasses.replace(MODEL, attributions=WATCHED.attributions))).text
     assert (
         'eight windows on one side of the centre\n−3.1 points: 2.4 from region="eu" (answers up from 20 to '
-        "45 %), 0.5 from region=us (confidences down 1.0 points)|" in text
+        "45 %), 0.5 from region=us (confidences down 1.0 points); by feature: 2.0 from hour (missing in 41 % "
+        "of rows), 1.0 at the same features (a release, a pipeline after logging, or a feature not "
+        "configured), "
+        '0.4 from car"rier|' in text
     )
     lost = dataclasses.replace(MODEL, state=SeriesState.UNTRUSTED, attributions=WATCHED.attributions)
     assert "−3.1 points" not in read(of(lost)).text, "an untrusted estimate changes nowhere that is known"

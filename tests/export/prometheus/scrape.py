@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from monitor import RankInterval
@@ -12,7 +13,7 @@ from monitor.base.results import Estimate, Reason, TooFew, Unknown
 from monitor.base.source import SourceCounts
 from monitor.export.prometheus.collector import BlindsightCollector
 from monitor.reports.arena_report import ArenaView
-from monitor.reports.attribution import Attribution, PartChange
+from monitor.reports.attribution import Attribution, FeatureChanges, FeaturePart, PartChange
 from monitor.reports.features import BrokenFeature, FeatureCounts, FeatureRates
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
@@ -118,6 +119,18 @@ WATCHED = SeriesView(
                 PartChange("region=us", 0.0, -0.005, 0.5, 0.75, 0.9, 0.91),
                 PartChange("region=af", -0.002, 0.0, 0.05, 0.05, 0.9, 0.9),
             ),
+            features=FeatureChanges(
+                12,
+                -0.031,
+                (
+                    FeaturePart("hour", -0.02, 0.003, 0.412, 0.0),
+                    FeaturePart('car"rier', -0.004, 0.001, 0.0, 0.008),
+                    FeaturePart("origin", 0.003, 0.001, 0.0, 0.0),
+                ),
+                remainder=-0.01,
+                remainder_error=0.002,
+                remainder_named=True,
+            ),
         ),
     ),
 )
@@ -153,6 +166,7 @@ GROUP = dataclasses.replace(
     trust=Trust(False, 31.25, 80, confidences=Bias(-0.151, -0.262, -0.058, 0.95, 44)),
     recalibrations=None,
     distributions=None,
+    attributions=(msgspec.structs.replace(WATCHED.attributions[0], features=None),),
 )
 
 

@@ -86,12 +86,15 @@ CASES = [
         WHO,
         "accuracy of model erm, task toxicity is out of control: windows of the last 1d broke we1 (31), we2 "
         "(62). The alarm stays until eight windows in a row are in control. Against the baseline: -3.1 "
-        "points: 2.4 from region=eu, 0.5 from region=us",
+        "points: 2.4 from region=eu, 0.5 from region=us; by feature: 2.7 from feature=hour, 0.3 from "
+        "same_features",
         {
             f"blindsight_out_of_control{{{ACCURACY}}}": gauge(0, 1),
             f"blindsight_alarm_change_ratio{{{ACCURACY}}}": gauge(None, -0.031),
             f'blindsight_alarm_part_change_ratio{{{ACCURACY},part="region=us"}}': gauge(None, -0.005),
             f'blindsight_alarm_part_change_ratio{{{ACCURACY},part="region=eu"}}': gauge(None, -0.024),
+            f'blindsight_alarm_part_change_ratio{{{ACCURACY},part="same_features"}}': gauge(None, -0.003),
+            f'blindsight_alarm_part_change_ratio{{{ACCURACY},part="feature=hour"}}': gauge(None, -0.027),
             f'blindsight_control_violations_total{{{ACCURACY},rule="we1"}}': counter(0, 1),
             f'blindsight_control_violations_total{{{ACCURACY},rule="we2"}}': counter(0, 2),
             f'blindsight_control_violations_total{{{ACCURACY},rule="we4"}}': counter(0, 0),
