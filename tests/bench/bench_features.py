@@ -3,8 +3,9 @@
     python -m tests.bench.bench_features [--reference 10000] [--keep]
 
 Milliseconds of the processor by features and rows of the window. *drift* is `drift` for each feature and
-`discoveries` over all, from tables of 16 counts; *ratio* is the fit of the density ratio
-(`SplitReference.fit`); *split* is `WindowSplit.split` of one metric, with standard errors, beyond that fit.
+`discoveries` over all, from tables of 16 counts. An alarm costs the other three: *bins* prepares the rows of
+the reference (`SplitReference.from_rows`); *ratio* is the fit of the density ratio (`SplitReference.fit`);
+*split* is `WindowSplit.split` of one metric, with standard errors, beyond that fit.
 Half of the features are numbers, half texts of ten categories; numbers move by half a standard deviation, two
 turn their correlation, and one category comes in more than half of the rows.
 """
@@ -41,16 +42,21 @@ def drift_seconds(many: int, n: int) -> float:
     return processor(measure)
 
 
-def split_seconds(reference: int, many: int, n: int) -> tuple[float, float]:
-    """Seconds of the fit of the ratio, and of the split of a change."""
+def split_seconds(reference: int, many: int, n: int) -> tuple[float, float, float]:
+    """Seconds of the reference's preparation, of the fit of the ratio, and of the split of a change."""
     rng = np.random.default_rng(many)
     kinds: list[FeatureKind] = ["number"] * (many // 2) + ["text"] * (many // 2)
     rows, window = features_of(rng, reference, many, shifted=False), features_of(rng, n, many, shifted=True)
-    prepared = SplitReference.from_rows(rows, kinds, [str(k) for k in range(many)])
+    names = [str(k) for k in range(many)]
+    prepared = SplitReference.from_rows(rows, kinds, names)
     fitted = prepared.fit(window)
     assert fitted.reason is None
     before, now = (confidence(each) for each in (rows, window))
-    return processor(lambda: prepared.fit(window)), processor(lambda: fitted.split(before, now))
+    return (
+        processor(lambda: SplitReference.from_rows(rows, kinds, names)),
+        processor(lambda: prepared.fit(window)),
+        processor(lambda: fitted.split(before, now)),
+    )
 
 
 def confidence(features: Floats) -> Floats:
@@ -65,7 +71,7 @@ def table(reference: int = MOST_ROWS) -> Iterator[str]:
         f"Milliseconds of the processor a window, reference of {reference:,} rows "
         "(python -m tests.bench.bench_features)"
     )
-    yield f"{'features':>8s}{'rows':>8s}{'drift':>8s}{'ratio':>8s}{'split':>8s}"
+    yield f"{'features':>8s}{'rows':>8s}{'drift':>8s}{'bins':>8s}{'ratio':>8s}{'split':>8s}"
     for many in FEATURES:
         for n in WINDOWS:
             seconds = drift_seconds(many, n), *split_seconds(reference, many, n)

@@ -1,6 +1,6 @@
 """The drift of features without a change, and the split of a change whose cause is known.
 
-    python -m tests.fidelity.features [drift split]
+    python -m tests.fidelity.features [drift split alarm]
 
 `drift`: windows of a feature of 10, 13 or 34 cells that has not changed, beside a reference of 5,000 rows.
 The table gives the shares of windows whose p-value is below 1 %, whose distances exceed their thresholds at
@@ -27,6 +27,10 @@ The table counts the windows whose mean confidence changed by five points or mor
 windows whose first named part is the cause (for `two`, both causes come first), those that name `echo`, and
 those whose rows with all features are not split. Of the windows without a change it counts those that name
 any part. Half the width of a 95 % interval stands beside each share.
+
+`alarm`: the same windows as records through the engine, with a labelled reference, the default calibration
+and chart. The table counts the windows whose chart alarms with a change of five points or more, and their
+shares by what the report of the window names.
 """
 
 from __future__ import annotations
@@ -40,9 +44,11 @@ from scipy.special import expit
 
 from monitor.base.names import FeatureKind
 from monitor.base.records import Floats
+from monitor.reports.attribution import FeatureChanges
 from monitor.stats.features.drift import drift
 from monitor.stats.features.split import FeatureSplit, SplitReference
 from tests.harness import run
+from tests.streams import CLASSES, Record, Rig, reference_of, task
 
 CAUSES = ("unit", "minutes", "scale", "missing", "category", "shift", "far", "two", "release", "none")
 NAMES = ("cause", "echo", "friend", "other", "segment", "carrier")
@@ -99,6 +105,11 @@ class World:
         """Return the split of a window in which one thing has changed."""
         reference = self.features(REFERENCE_ROWS)
         before = self.confidence(reference)
+        window, now = self.window(cause)
+        return SplitReference.from_rows(reference, KINDS, NAMES).fit(window).split(before, now)
+
+    def window(self, cause: str) -> tuple[Floats, Floats]:
+        """Return the features and confidences of a window in which one thing has changed."""
         shares = np.array([0.05, 0.05, 0.2, 0.3, 0.4]) if cause == "two" else None
         window = self.features(WINDOW_ROWS, MOVED.get(cause, 0.0), shares)
         hit = self.rng.random(WINDOW_ROWS) < 0.3
@@ -112,9 +123,67 @@ class World:
             window[hit, CAUSE] = np.nan
         elif cause == "category":
             window[hit, SEGMENT] = 99.0
-        now = self.confidence(window, 0.45 if cause == "release" else 1.0)
-        prepared = SplitReference.from_rows(reference, KINDS, NAMES)
-        return prepared.fit(window).split(before, now)
+        return window, self.confidence(window, 0.45 if cause == "release" else 1.0)
+
+
+class WatchedWorld:
+    """A world whose answers are watched by an engine with a labelled reference.
+
+    Parameters
+    ----------
+    world : World
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        settings = task(
+            window={"size": WINDOW_ROWS},
+            features=dict(zip(NAMES, KINDS, strict=True)),
+            reference={"path": "reference.ndjson"},
+            interval="poisson_binomial",  # the alarm does not depend on it, and it is quicker
+        )
+        features = world.features(REFERENCE_ROWS)
+        labelled = self._records(features, world.confidence(features), labelled=True)
+        self._rig = Rig(settings, {"t": reference_of(settings, labelled)})
+        self._start = self._rig.engine.snapshot()
+
+    def _records(self, features: Floats, confidence: Floats, labelled: bool = False) -> list[Record]:
+        rng = self._world.rng
+        predicted = rng.integers(0, 2, len(features)).tolist()
+        right = (rng.random(len(features)) < confidence).tolist()
+        records = []
+        for i, (row, p) in enumerate(zip(features.tolist(), confidence.tolist(), strict=True)):
+            values = [
+                value if kind == "number" else f"{value:.0f}" for value, kind in zip(row, KINDS, strict=True)
+            ]
+            record: Record = {
+                "time": 1.6e9 + i,
+                "model": "m",
+                "scores": [1 - p, p] if predicted[i] else [p, 1 - p],
+                "features": {
+                    name: value
+                    for name, value, number in zip(NAMES, values, row, strict=True)
+                    if math.isfinite(number)
+                },
+            }
+            if labelled:
+                record["label"] = CLASSES[predicted[i] if right[i] else 1 - predicted[i]]
+            records.append(record)
+        return records
+
+    def incident(self, cause: str) -> FeatureChanges | None:
+        """Return the split in the report of a window in which one thing has changed; None without alarm."""
+        self._rig.engine = self._rig.settings.build(self._start)
+        [report] = self._rig.feed(self._records(*self._world.window(cause)))
+        return report.attributions[0].features if report.attributions else None
+
+
+def named(split: FeatureChanges) -> list[int]:
+    """Return what a report names, the largest part in the direction of the change first."""
+    causes = [(part.change, NAMES.index(part.feature)) for part in split.parts]
+    if split.remainder_named:
+        causes.append((split.remainder, REMAINDER))
+    return [cause for _, cause in sorted(causes, key=lambda each: -each[0] * np.sign(split.change))]
 
 
 @dataclass
@@ -202,5 +271,35 @@ def table(streams: int = 200, seed: int = FIRST_REPORTED, correlation: float = 0
     yield f"largest difference of the change and the sum of its parts: {inexact:.0e}"
 
 
+def alarms(streams: int = 60, seed: int = FIRST_REPORTED, correlation: float = 0.7) -> Iterator[str]:
+    """Shares of alarms of an engine."""
+    yield (
+        f"simulation: {streams} streams of one window each through the engine, correlation {correlation:g}, "
+        f"seeds from {seed} (python -m tests.fidelity.features alarm)"
+    )
+    yield f"{'cause':<10s}{'alarms':>7s}{'cause first, %':>16s}{'echo named, %':>15s}"
+    worlds = [WatchedWorld(World(seed + k, correlation)) for k in range(streams)]
+    for cause in CAUSES:
+        counts = counted_alarms(cause, worlds)
+        cells = (share(each, counts.alarms) for each in (counts.first, counts.echo))
+        yield f"{cause:<10s}{counts.alarms:7d}" + "".join(
+            f"{cell:>{width}s}" for cell, width in zip(cells, (16, 15), strict=True)
+        )
+
+
+def counted_alarms(cause: str, worlds: list[WatchedWorld]) -> Counts:
+    """Count one window of each world."""
+    counts = Counts()
+    right = FIRST.get(cause, {CAUSE})
+    for world in worlds:
+        split = world.incident(cause)
+        if split is not None and abs(split.change) >= LEAST_CHANGE:
+            names = named(split)
+            counts.alarms += 1
+            counts.first += set(names[: len(right)]) == right
+            counts.echo += ECHO in names
+    return counts
+
+
 if __name__ == "__main__":
-    run({"drift": drifts, "split": table})
+    run({"drift": drifts, "split": table, "alarm": alarms})

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tests.fidelity.features import CAUSES, counted
+from tests.fidelity.features import CAUSES, WatchedWorld, World, counted, counted_alarms
 
 STREAMS = 25
 FIRST, ECHO, NONE = 0.95, 0.02, 0.01
@@ -27,3 +27,14 @@ def test_without_a_change_hardly_any_part_is_named() -> None:
     counts = counted("none", 2 * STREAMS, 5000, 0.7)
     assert counts.named <= 2  # the probability of three or more at 1 % is 1.4 %
     assert counts.inexact < 1e-9
+
+
+def test_the_report_of_an_alarm_names_the_cause_first() -> None:
+    """Through the engine, with fewer streams than `python -m tests.fidelity.features alarm`."""
+    worlds = [WatchedWorld(World(6000 + k, 0.7)) for k in range(8)]
+    every = {cause: counted_alarms(cause, worlds) for cause in CAUSES}
+    assert every.pop("none").alarms == 0
+    assert all(counts.alarms >= 2 for counts in every.values()), every
+    alarms, first = (sum(getattr(each, name) for each in every.values()) for name in ("alarms", "first"))
+    assert first / alarms >= FIRST - 2 * math.sqrt(FIRST * (1 - FIRST) / alarms)
+    assert sum(each.echo for each in every.values()) <= 1 + ECHO * alarms
