@@ -213,6 +213,7 @@ SCHEMA = pyarrow.schema(
                     "reason": _TEXTS,
                 }
             ),
+            concept_drift=pyarrow.struct({"change": _REAL, "lower": _REAL, "upper": _REAL, "labels": _WHOLE}),
         ),
         # The columns of kinds of tasks whose lines omit the fields of single models.
         "kind": _TEXTS,

@@ -12,6 +12,7 @@ from itertools import islice
 
 import msgspec
 import numpy as np
+from scipy.special import ndtri
 
 from monitor.base.records import Floats
 from monitor.base.results import Reason
@@ -20,13 +21,18 @@ from monitor.config.task import CALIBRATION_ERRORS, MOST_COVARIATES
 from monitor.engine.attribution import BaselineParts, PartRows
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
+from monitor.engine.labels.correcting import Correcting
 from monitor.engine.reference import Reference
 from monitor.engine.windows import ClosedWindow
-from monitor.reports.attribution import FeatureChanges, FeaturePart
+from monitor.reports.attribution import ConceptDrift, FeatureChanges, FeaturePart
+from monitor.stats.estimate.corrected import shifted
 from monitor.stats.features.ratio import evenly
 from monitor.stats.features.split import MOST_ROWS, FeatureSplit, SplitReference, WindowSplit
 
 REFERENCE_LACKS_FEATURES = "too few rows of the reference have all features"
+
+LEAST_CHANGE = 0.005
+"""The smallest change that is worth a cause: of a metric whose chart breaks no rule, or by concept drift."""
 
 _GROWN = 1.1
 _STALE_WINDOWS = 100
@@ -168,6 +174,38 @@ class FeatureSplitter:
             remainder_named=len(self._features) in split.named,
             reason=split.reason or "",
         )
+
+
+def concept_drift(correction: Correcting, confidence: Floats, level: float) -> ConceptDrift | None:
+    """Return the change of the accuracy that labels show at the same features and confidences.
+
+    It is the bias of the confidences as of the newest labels, which `monitor.stats.estimate.corrected`
+    estimates.
+
+    Parameters
+    ----------
+    correction : Correcting
+        The correction of the series, with the window.
+    confidence : (n,) float64
+        The calibrated confidences of the window.
+    level : float
+
+    Returns
+    -------
+    ConceptDrift or None
+        None without labels, if the interval includes 0, or if the change is less than half a point.
+    """
+    if not correction.labelled:
+        return None
+    bias, stretch = correction.logic.forecast(), correction.stretch
+    half = float(ndtri((1 + level) / 2)) * bias.deviation
+    change, lower, upper = (
+        _rounded(float((shifted(confidence, stretch, at) - shifted(confidence, stretch, 0.0)).mean()))
+        for at in (bias.mean, bias.mean - half, bias.mean + half)
+    )
+    if abs(change) < LEAST_CHANGE or lower <= 0 <= upper:
+        return None
+    return ConceptDrift(change, lower, upper, correction.labelled)
 
 
 def rounded(split: FeatureChanges) -> FeatureChanges:

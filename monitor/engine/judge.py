@@ -18,7 +18,7 @@ from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
 from monitor.engine.evaluate import Evaluation
-from monitor.engine.feature_changes import FeatureSplitter
+from monitor.engine.feature_changes import LEAST_CHANGE, FeatureSplitter, concept_drift
 from monitor.engine.label_alarm import LabelAlarm, LabelAlarmState, LabelBaseline
 from monitor.engine.labels.correcting import Correcting
 from monitor.engine.objective import (
@@ -36,9 +36,6 @@ from monitor.stats.charts.base import Baseline, ChartLogic, ChartState
 from monitor.stats.charts.settings import LimitChart
 
 log = logging.getLogger("blindsight")
-
-_LEAST_CHANGE = 0.005
-"""The smallest change from the baseline that is split where an objective is breached and no rule broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +267,9 @@ class Judge:
                 charts = tuple(_moved_to_published(chart, evaluation, charted) for chart in judged)
                 self._warm_rebaselined(charted, rows)
                 self._pool(evaluation, window, correction)
-                each = [self._attribute(chart, before, charted, rows, features) for chart in judged]
+                each = [
+                    self._attribute(chart, before, charted, rows, correction, features) for chart in judged
+                ]
                 attributions = tuple(filter(None, each))
         return charts, self.objectives(), attributions
 
@@ -345,6 +344,7 @@ class Judge:
         before: Mapping[str, Attribution],
         evaluation: Evaluation,
         rows: PartRows,
+        correction: Correcting,
         features: FeatureSplitter | None,
     ) -> Attribution | None:
         """Split a change over the window's parts and over features; None without alarm or breach.
@@ -356,12 +356,13 @@ class Judge:
             The attributions before this window, by metric.
         evaluation : Evaluation
         rows : PartRows
+        correction : Correcting
         features : FeatureSplitter or None
         """
         metric, estimate = chart.metric, evaluation.estimates[chart.metric]
         assert isinstance(estimate, Estimate)
         change = estimate.value - chart.verdict.center
-        breached = self._standing.get(metric) is ObjectiveState.BREACHED and abs(change) >= _LEAST_CHANGE
+        breached = self._standing.get(metric) is ObjectiveState.BREACHED and abs(change) >= LEAST_CHANGE
         parts = self._parts.get(metric)
         if parts is None or not (chart.verdict.rules or breached):
             return None
@@ -371,6 +372,9 @@ class Judge:
                 known = before[metric].features if metric in before else None
                 split = features.split(metric, evaluation, parts, change, known)
                 attribution = msgspec.structs.replace(attribution, features=split)
+                if metric == "accuracy":
+                    drift = concept_drift(correction, evaluation.confidence, self._settings.task.level)
+                    attribution = msgspec.structs.replace(attribution, concept_drift=drift)
             self._attributions[metric] = attribution
         return attribution
 

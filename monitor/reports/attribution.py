@@ -109,6 +109,25 @@ class FeatureChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
+class ConceptDrift(msgspec.Struct, frozen=True):
+    """A change of the accuracy that labels show beside that of the confidences; ratios, -1 to 1.
+
+    Parameters
+    ----------
+    change : float
+        The effect of the bias of the confidences, as of the newest labels, on the mean of the window's.
+    lower, upper : float
+        The ends of the interval of `change`, at the level of the task.
+    labels : int
+        The number of labels.
+    """
+
+    change: float
+    lower: float
+    upper: float
+    labels: int
+
+
 class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     """The change of a metric between the baseline and a window, split by part.
 
@@ -133,6 +152,9 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
         first order, the terms of higher order.
     features : FeatureChanges or None
         The same change split over features; it is not added to the parts. None without features.
+    concept_drift : ConceptDrift or None
+        A further change of the accuracy, at the same features and scores; None if labels show none, or
+        without features.
     """
 
     metric: str
@@ -143,6 +165,7 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     others: float = 0
     remainder: float = 0
     features: FeatureChanges | None = None
+    concept_drift: ConceptDrift | None = None
 
 
 def sentence(attribution: Attribution) -> str:
@@ -182,7 +205,16 @@ def sentence(attribution: Attribution) -> str:
         if abs(attribution.remainder) >= _LEAST_NAMED:
             parts += f"{parts and ', '}remainder {_signed(attribution.remainder)}"
     where = f"{head}: {parts}" if parts else head
-    return where if attribution.features is None else f"{where}; {_by_feature(attribution)}"
+    if attribution.features is not None:
+        where += f"; {_by_feature(attribution)}"
+    if attribution.concept_drift is not None:
+        where += f"; {_by_labels(attribution.concept_drift)}"
+    return where
+
+
+def _by_labels(drift: ConceptDrift) -> str:
+    became = "right answers became wrong" if drift.change < 0 else "wrong answers became right"
+    return f"beyond that {_signed(drift.change)} points by labels ({became} at the same features and scores)"
 
 
 def _by_feature(attribution: Attribution) -> str:

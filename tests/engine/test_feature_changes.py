@@ -53,7 +53,8 @@ def flights(seed: int, n: int, start: float = 1.7e9, labelled: bool = False, **c
     labelled : bool
     changed
         `later` adds hours, `lost` is the share of rows without the hour, `new` the share of carriers that the
-        reference lacks, and `unsure` lowers the logits of all answers.
+        reference lacks, `unsure` lowers the logits of all answers, and `wrong` is the share of right answers
+        that are labelled as wrong.
     """
     rng = np.random.default_rng(seed)
     hour = rng.normal(12, 4, n) + changed.get("later", 0.0)
@@ -63,7 +64,7 @@ def flights(seed: int, n: int, start: float = 1.7e9, labelled: bool = False, **c
     seen = np.where(lost, 22.0, hour)
     logit = 2.5 - 0.2 * (seen - 12) - (distance - 1200) / 1000 - 2.0 * (carrier == "Z")
     confidence = 0.5 + 0.49 / (1 + np.exp(changed.get("unsure", 0.0) - logit + rng.normal(0, 0.3, n)))
-    says, right = rng.integers(0, 2, n), rng.random(n) < confidence
+    says, right = rng.integers(0, 2, n), rng.random(n) < confidence * (1 - changed.get("wrong", 0.0))
     records = []
     for i, p in enumerate(confidence.tolist()):
         features = {"hour": float(hour[i]), "distance": float(distance[i]), "carrier": str(carrier[i])}
@@ -173,6 +174,25 @@ def test_a_breached_objective_is_split_where_no_rule_is_broken() -> None:
     split = breached[0].attributions[0].features
     assert split is not None
     assert [part.feature for part in split.parts] == ["hour"]
+
+
+def test_labels_show_a_further_change_at_the_same_features_and_scores() -> None:
+    one = rig()
+    one.feed(flights(5, 2 * WINDOW, start=1.69e9, labelled=True, wrong=0.3))
+    attribution = attributed(one, later=5.0, labelled=True, wrong=0.3)
+    drift = attribution.concept_drift
+    assert drift is not None
+    assert drift.lower < drift.change < drift.upper < 0
+    assert -0.3 < drift.change < -0.1
+    assert drift.labels == 3 * WINDOW
+    assert "points by labels (right answers became wrong at the same features and scores)" in sentence(
+        attribution
+    )
+    line = lines(of_model(one.feed(flights(2, WINDOW, start=1.75e9, later=6.0, labelled=True, wrong=0.3))))[0]
+    assert to_json(from_json(line)) == line
+    assert b'"concept_drift":{"change":-0.' in line
+    assert attributed(rig(), later=5.0, labelled=True).concept_drift is None
+    assert attributed(rig(), later=5.0).concept_drift is None
 
 
 def test_a_new_alarm_is_split_anew() -> None:
