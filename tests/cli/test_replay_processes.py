@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,11 @@ from monitor.cli.process import cores
 from monitor.cli.replay import Replayed, replay, series_of
 from monitor.cli.replay_processes import replay_on_cores
 from monitor.config.file import load_config
-from monitor.reports.views import LabelOutcome
+from monitor.reports.views import EngineView, LabelOutcome
 from tests.cli.test_replay import WRITERS, Record
 from tests.connectors.spark.streams import TASKS, comparisons, write_input
 from tests.daemon import command, configuration, ndjson, write_configuration
+from tests.engine.test_feature_changes import FEATURES, flights
 from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import CLASSES, answers
 
@@ -53,10 +55,15 @@ def both(
     assert shared.windows == alone.windows
     assert shared.unused == alone.unused
     assert shared.alarms == alone.alarms
-    assert shared.view.series == alone.view.series
+    assert comparable(shared.view) == comparable(alone.view)
     assert shared.view.tasks == alone.view.tasks
     assert [path.name for path in shared.pictures] == [path.name for path in alone.pictures]
     return alone, shared
+
+
+def comparable(view: EngineView) -> list[object]:
+    """Return the series with the rates of their features in place of the counts, which are arrays."""
+    return [(replace(one, features=None), one.feature_rates) for one in view.series]
 
 
 @pytest.mark.parametrize("processes", [2, 3, 5])
@@ -103,6 +110,22 @@ def test_the_format_of_the_file_does_not_matter(name: str, tmp_path: Path) -> No
     alone, shared = both(config, [tmp_path / name])
     assert alone.windows > 300
     assert shared.unused.first == []
+
+
+def test_the_features_behind_an_alarm_are_those_of_one_process(tmp_path: Path) -> None:
+    reference = flights(0, 4000, start=1.6e9, labelled=True)
+    (tmp_path / "reference.ndjson").write_bytes(
+        ndjson([record | {"model": model} for model in ("erm", "irm") for record in reference])
+    )
+    late = [*flights(1, 3000), *flights(2, 1500, start=1.71e9, later=6.0)]
+    stream = [record | {"id": f"r{i}", "model": ("erm", "irm")[i % 2]} for i, record in enumerate(late)]
+    (tmp_path / "answers.ndjson").write_bytes(ndjson(stream))
+    watched = {"features": FEATURES, "reference": {"path": "reference.ndjson"}, "window": {"size": 250}}
+    config = write_configuration(tmp_path, configuration(task=watched))
+    both(config, [tmp_path / "answers.ndjson"], piece=20_000)
+    lines = (tmp_path / "several" / "windows.ndjson").read_bytes()
+    assert lines.count(b'"features":{"window":') >= 4
+    assert b'{"feature":"hour","change":-0.' in lines
 
 
 def test_times_that_leap_move_the_clock_of_the_whole_stream(tmp_path: Path) -> None:
