@@ -112,7 +112,7 @@ def test_its_table_of_tools_is_that_of_the_page_with_the_facts():
     names, *features = rows(ROOT / "README.md", 0)
     assert [name.split()[-1] for name in names[1:]] == [tool[1] for tool in tools]
     facts = {row[0]: [cell.strip("*").startswith("yes") for cell in row[1:]] for row in rows(compared, 1)[1:]}
-    assert len(features) == 11
+    assert len(features) == 12
     for feature, *marks in features:
         assert [mark == "✓" for mark in marks] == facts[feature], feature
         assert set(marks) == {"✓", "✗"}
