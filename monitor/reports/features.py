@@ -109,7 +109,10 @@ class FeatureCounts:
         missing = [count / self.rows for count in self.missing]
         if self.counts is None:
             return {name: FeatureRates(share, None) for name, share in zip(self.kinds, missing, strict=True)}
-        distances = [drift(table.counts, own) for table, own in zip(self.tables, self.counts, strict=True)]
+        distances = [
+            drift(table.unbiased(table.counts), table.unbiased(own))
+            for table, own in zip(self.tables, self.counts, strict=True)
+        ]
         discovered = discoveries(np.array([each.p_value for each in distances])).tolist()
         unseen = (self.counts[:, OUTSIDE] / self.rows).tolist()
         parts = zip(self.kinds, missing, unseen, distances, discovered, strict=True)

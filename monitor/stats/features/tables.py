@@ -6,6 +6,7 @@ window add up to the counts of the window.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,7 @@ BEYOND = 0.1
 
 _FEWEST_DIGITS = 3  # significant digits of the edges in the names of bins, more if edges would look alike
 _REST = OUTSIDE - 1  # the column of all known texts that are too rare for a column of their own
+_CLEARLY_MORE = 3.0  # between roots of counts, each of which has a standard deviation of a half
 _QUANTILES = np.array([0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
 
 
@@ -95,6 +97,25 @@ class FeatureTable:
     def count(self, values: Floats) -> Ints:
         """Return the number of values in each bin and in `OUTSIDE` and `MISSING`, (WIDTH,) int64."""
         return np.bincount(self.places(values), minlength=WIDTH)
+
+    def unbiased(self, counts: Ints) -> Ints:
+        """Return counts, (WIDTH,) int64, in which the bins that the reference chose by chance are joined.
+
+        The reference has no row of the texts that it lacks, and many of those texts that got a bin of their
+        own by chance, so windows differ from it there without drift. Such bins count as beyond the reference:
+        the bin of all rare texts, and each bin of a text that is hardly more frequent than the least frequent
+        text with a bin, or if all known texts have one, hardly in the reference.
+        """
+        if self.kind == "number":
+            return counts
+        own = self.counts[:_REST]
+        least = own[-1] if self.counts[_REST] else 0
+        by_chance = np.sqrt(own) - math.sqrt(least) < _CLEARLY_MORE
+        joined = counts.copy()
+        joined[:_REST][by_chance] = 0
+        joined[_REST] = 0
+        joined[OUTSIDE] = counts.sum() - joined.sum() + counts[OUTSIDE]
+        return joined
 
     def bins(self) -> list[FeatureBin]:
         """Return the bins in order, with those of values beyond the reference and of missing values.

@@ -116,3 +116,23 @@ def test_several_features_are_counted_in_one_call() -> None:
     counts = count_features(tables, rows)
     assert counts.tolist() == [table.count(rows[:, j]).tolist() for j, table in enumerate(tables)]
     assert count_features([], rows[:, :0]).shape == (0, WIDTH)
+
+
+def test_bins_of_texts_that_chance_chose_are_joined_in_reference_and_window() -> None:
+    """Their own bin keep 100 and 64, whose roots are three above that of the 31st value's 25, or more."""
+    frequencies = [100, 64, 63, *[25] * 30, 24]
+    table = FeatureTable.from_values("text", np.repeat(np.arange(34.0), frequencies))
+    assert int(table.counts[OUTSIDE - 1]) == 25 + 25 + 24
+    joined = table.unbiased(table.counts)
+    assert (joined[:2].tolist(), int(joined[OUTSIDE])) == ([100, 64], sum(frequencies) - 164)
+    window = table.unbiased(table.count(np.array([0.0, 0.0, 1.0, 2.0, 33.0, 99.0, np.nan])))
+    assert (window[:2].tolist(), int(window[OUTSIDE]), int(window[MISSING])) == ([2, 1], 3, 1)
+    assert (int(joined.sum()), int(window.sum())) == (sum(frequencies), 7)
+
+
+def test_known_texts_keep_their_bins_if_they_are_hardly_unknown_by_chance() -> None:
+    table = FeatureTable.from_values("text", np.repeat([1.0, 2.0, 3.0], [50, 9, 8]))
+    joined = table.unbiased(table.counts)
+    assert (joined[:3].tolist(), int(joined[OUTSIDE])) == ([50, 9, 0], 8)
+    numbers = FeatureTable.from_values("number", np.arange(50.0))
+    assert numbers.unbiased(numbers.counts) is numbers.counts
