@@ -42,7 +42,7 @@ IN, OUT, SECTION = object(), object(), object()
 TOGETHER: dict[str, Any] = {
     r"reference\.first_windows": OUT,
     r"objective\.\w+\.max": OUT,
-    r"chart\.(rules|sigmas|estimator)": OUT,
+    r"chart\.(rules|sigmas|estimator|features)": OUT,
     r"tasks\.\*\.features": OUT,
     r"tasks\.\*\.metrics": list(get_args(Metric)),
     r"(mapping|\*)\.(format|class_scores|constants)": OUT,
@@ -60,7 +60,7 @@ APART: list[dict[str, Any]] = [
     {r"chart\.rules": IN, r"chart\.kind": "shewhart", r"chart\.(shift|weight)": OUT, r"chart\.arl0": SECTION},
     {r"chart\.sigmas": IN, r"chart\.arl0": OUT, r"chart\.min_change": SECTION},
     {r"chart\.estimator": IN, r"\*\.estimators": ["average_confidence", "doc", "ssme"]},
-    {r"tasks\.\*\.features": IN, r"calibration\.method": "covariates"},
+    {r"tasks\.\*\.features": IN, r"chart\.features": SECTION, r"calibration\.method": "covariates"},
     {r"tasks\.\*\.metrics": IN, r"objective\.(?!accuracy|ece|f1)\w+": OUT},
     {
         r"(mapping|\*)\.(class_scores|constants)": IN,

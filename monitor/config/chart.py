@@ -16,6 +16,9 @@ RuleTag = Literal[
 ]  # fmt: skip
 RULES: tuple[str, ...] = get_args(RuleTag)
 
+_MORE_THAN_NOMINAL = 4.0  # false alarms of the test of a feature, in multiples of its level: docs/measured.md
+_LEAST_LEVEL, _MOST_LEVEL = 1e-9, 0.01
+
 
 def _bare_rule(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and value in range(1, 5):
@@ -36,6 +39,18 @@ class FalseAlarmBudget(Section):
         "are in control. They share the budget by their number of windows. Needs "
         "answers_per_day of every model.",
         examples=[1],
+    )
+
+
+class FeatureAlarms(Section):
+    """A budget of false alarms for the drift of all features of a task together."""
+
+    false_alarms_per_week: float = Field(
+        gt=0,
+        le=1000,
+        description="False alarms a week of all models and features of the task together, while no feature "
+        "drifts. Needs answers_per_day of every model.",
+        examples=[0.2],
     )
 
 
@@ -146,6 +161,13 @@ class ChartConfig(Section):
         examples=[0.02],
     )
 
+    features: FeatureAlarms | None = Field(
+        default=None,
+        description="The budget of alarms for features that drift. Without it, drift is shown and raises no "
+        "alarm. Needs features.",
+        examples=[{"false_alarms_per_week": 0.2}],
+    )
+
     @model_validator(mode="after")
     def _fits(self) -> ChartConfig:
         demand([self._both(), unique("rules", self.rules), *self._out_of_place()])
@@ -205,16 +227,8 @@ def budget_problems(
     if not isinstance(chart.arl0, FalseAlarmBudget):
         return
     key, budget = "chart.arl0.false_alarms_per_week", chart.arl0.false_alarms_per_week
-    unknown = [name for name, known in traffic.items() if known is None]
-    if unknown or not traffic:
-        got = f"none for {unknown[0]!r}" if unknown else "no models"
-        name = unknown[0] if unknown else "NAME"
-        yield (
-            key,
-            f"expected answers_per_day of every model, which divide the budget, got {got}: "
-            f"add models: {{{name}: {{answers_per_day: 40000}}}} with the right number, "
-            "or give arl0 in windows",
-        )
+    if unknown := _traffic_problem(traffic, "give arl0 in windows"):
+        yield key, unknown
         return
     arl0 = windows_per_week / budget
     if arl0 and not 10 <= arl0 <= 1_000_000:
@@ -224,3 +238,68 @@ def budget_problems(
             f"for {windows_per_week:,.4g} windows a week, an ARL0 of {arl0:,.4g}: "
             f"give {windows_per_week / 1e6:.3g} to {windows_per_week / 10:.3g}",
         )
+
+
+def feature_alarm_level(alarms: FeatureAlarms, tests_per_week: float) -> float:
+    """Return the level of each test of a feature with which all tests together keep their budget.
+
+    By the union bound it is the budget divided by the number of tests, however the features depend on each
+    other. A quarter of that allows for the law of the test, which is exact for large counts only
+    (`monitor.stats.features.drift`).
+
+    Examples
+    --------
+    >>> feature_alarm_level(FeatureAlarms(false_alarms_per_week=0.2), 10_000)
+    5e-06
+    """
+    return alarms.false_alarms_per_week / tests_per_week / _MORE_THAN_NOMINAL
+
+
+def feature_alarm_problems(
+    chart: ChartConfig, traffic: Mapping[str, float | None], windows_per_week: float, features: int
+) -> Iterable[Problem]:
+    """Yield a problem if the budget of false alarms cannot be divided among the tests of features.
+
+    Parameters
+    ----------
+    chart : ChartConfig
+    traffic : mapping of str to float or None
+        The answers per day of each model, None if unknown.
+    windows_per_week : float
+        The number of windows per week of all models of the task.
+    features : int
+        The number of the task's features.
+    """
+    if chart.features is None:
+        return
+    key, budget = "chart.features.false_alarms_per_week", chart.features.false_alarms_per_week
+    tests_per_week = windows_per_week * features
+    if not features:
+        yield (
+            "chart.features",
+            "expected features beside it, got none: name the records' features in features, such as "
+            "{hour: number, carrier: text}, or leave chart.features out",
+        )
+    elif unknown := _traffic_problem(traffic, "leave chart.features out"):
+        yield key, unknown
+    elif not _LEAST_LEVEL <= (level := feature_alarm_level(chart.features, tests_per_week)) <= _MOST_LEVEL:
+        least, most = (bound * _MORE_THAN_NOMINAL * tests_per_week for bound in (_LEAST_LEVEL, _MOST_LEVEL))
+        yield (
+            key,
+            f"expected a budget with a level of {_LEAST_LEVEL:g} to {_MOST_LEVEL:g} for each test, got "
+            f"{budget:g} for {tests_per_week:,.4g} tests a week (windows times features), a level of "
+            f"{level:.3g}: give {least:.3g} to {most:.3g}",
+        )
+
+
+def _traffic_problem(traffic: Mapping[str, float | None], otherwise: str) -> str:
+    """Return why a budget cannot be divided by the models' traffic; ``""`` if it can."""
+    unknown = [name for name, known in traffic.items() if known is None]
+    if traffic and not unknown:
+        return ""
+    got = f"none for {unknown[0]!r}" if unknown else "no models"
+    name = unknown[0] if unknown else "NAME"
+    return (
+        f"expected answers_per_day of every model, which divide the budget, got {got}: "
+        f"add models: {{{name}: {{answers_per_day: 40000}}}} with the right number, or {otherwise}"
+    )

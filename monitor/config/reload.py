@@ -40,6 +40,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.calibration.refit_labels": Consequence.AT_ONCE,
     "tasks.*.calibration": Consequence.NEW_BASELINE,
     "tasks.*.chart": Consequence.NEW_BASELINE,
+    "tasks.*.chart.features": Consequence.AT_ONCE,
     # The chart of a metric that was not estimated before has no baseline.
     "tasks.*.metrics": Consequence.NEW_BASELINE,
     "tasks.*.average": Consequence.NEW_BASELINE,

@@ -15,7 +15,13 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from monitor.base import registry
 from monitor.base.names import FeatureKind
 from monitor.base.records import TaskLayout
-from monitor.config.chart import ChartConfig, FalseAlarmBudget, budget_problems
+from monitor.config.chart import (
+    ChartConfig,
+    FalseAlarmBudget,
+    budget_problems,
+    feature_alarm_level,
+    feature_alarm_problems,
+)
 from monitor.config.labels import LabelsConfig, Ssme, WeightedLabels, unread_weights
 from monitor.config.mapping import is_placeholder
 from monitor.config.section import OneOf, Problem, Section, demand, describe_tags, sane, unique
@@ -49,6 +55,19 @@ def charted_metrics(task: Task) -> tuple[str, ...]:
     return tuple(metric for metric in task.metrics if metric not in CALIBRATION_ERRORS or calibrated)
 
 
+def windows_per_week(task: Task) -> float:
+    """Return the number of windows per week of all models of a task with `answers_per_day`.
+
+    Examples
+    --------
+    >>> from monitor.config.root import Task
+    >>> windows_per_week(Task(models={"erm": {"answers_per_day": 50_000}}))
+    700.0
+    """
+    days = [known.answers_per_day for known in task.models.values() if known.answers_per_day is not None]
+    return 7 * sum(each / window_rows(task, each) for each in days)
+
+
 def charted_windows_per_week(task: Task) -> float:
     """Return the number of windows per week that all charts of a task judge together.
 
@@ -65,9 +84,7 @@ def charted_windows_per_week(task: Task) -> float:
     >>> charted_windows_per_week(task)
     1400.0
     """
-    days = [known.answers_per_day for known in task.models.values() if known.answers_per_day is not None]
-    windows = 7 * sum(each / window_rows(task, each) for each in days)
-    return windows * len(charted_metrics(task)) * (1 + len(task.groups))
+    return windows_per_week(task) * len(charted_metrics(task)) * (1 + len(task.groups))
 
 
 def shared_arl0(task: Task, false_alarms_per_week: float) -> float:
@@ -514,9 +531,18 @@ class Task(TaskSection):
                 *self._feature_problems(),
                 *self._refit_problems(),
                 *budget_problems(self.chart, traffic, windows),
+                *feature_alarm_problems(self.chart, traffic, windows_per_week(self), len(self.features)),
             ]
         )
         return self
+
+    @property
+    def feature_alarm_level(self) -> float:
+        """The p-value below which the drift of a feature raises an alarm; 0 if it raises none."""
+        alarms = self.chart.features
+        if alarms is None:
+            return 0.0
+        return feature_alarm_level(alarms, windows_per_week(self) * len(self.features))
 
     @property
     def charting(self) -> ChartConfig:

@@ -125,6 +125,8 @@ class FeaturesState(msgspec.Struct, frozen=True):
         The faults in the last closed window.
     kinds : tuple of {"number", "text"}
         The kinds of the features; empty in states of older versions.
+    alarm_level : float
+        The p-value below which the drift of a feature raised an alarm; 0 if it raised none.
     """
 
     names: tuple[str, ...] = ()
@@ -137,6 +139,7 @@ class FeaturesState(msgspec.Struct, frozen=True):
     missing: tuple[int, ...] = ()
     broken: tuple[BrokenFeature, ...] = ()
     kinds: tuple[FeatureKind, ...] = ()
+    alarm_level: float = 0.0
 
     def tables(self, kinds: Iterable[FeatureKind]) -> tuple[FeatureTable, ...]:
         """Return the stored tables of features of these kinds; empty while there are none."""
@@ -150,7 +153,9 @@ class FeaturesState(msgspec.Struct, frozen=True):
         if self.counts is None:
             return FeatureCounts(kinds, self.rows if kinds else 0, self.missing)
         tables = self.tables(self.kinds) if kinds else ()
-        return FeatureCounts.from_tables(kinds, tables, self.counts) if tables else FeatureCounts(kinds)
+        if not tables:
+            return FeatureCounts(kinds)
+        return FeatureCounts.from_tables(kinds, tables, self.counts, self.alarm_level)
 
 
 class FeatureWatch:
@@ -186,6 +191,7 @@ class FeatureWatch:
         self._rows = task.window.size
         self._windows = windows
         self._level = health_level(len(self._kinds), windows_per_day(task))
+        self._alarm_level = task.feature_alarm_level
         self._from_reference = from_reference
         self._bins: FeatureBaseline | None = None  # of the reference: computed for the first window
         self._first = state.first or FirstRows()
@@ -200,7 +206,7 @@ class FeatureWatch:
         bins = self._known_bins()
         if bins is None or (state.reference is not None and not np.array_equal(state.reference, bins.counts)):
             return FeatureCounts(self._kinds)  # the reference is another one, with other bins
-        return FeatureCounts.from_tables(self._kinds, bins.tables, state.counts)
+        return FeatureCounts.from_tables(self._kinds, bins.tables, state.counts, self._alarm_level)
 
     def restart(self) -> None:
         """Wait for new first windows, unless there is a reference."""
@@ -219,7 +225,7 @@ class FeatureWatch:
                 self._bins, self._first = self._first.bins(self._kinds, self._rows), FirstRows()
             return ()
         counts = count_features(bins.tables, features)
-        self.newest = FeatureCounts.from_tables(self._kinds, bins.tables, counts)
+        self.newest = FeatureCounts.from_tables(self._kinds, bins.tables, counts, self._alarm_level)
         before = [{each.fault for each in self.broken if each.feature == name} for name in self._kinds]
         constant = constant_features(features)
         faults = window_faults(bins.norms, counts, constant, self._level, before)
@@ -250,6 +256,7 @@ class FeatureWatch:
             counts=self.newest.counts,
             missing=self.newest.missing if self.newest.counts is None else (),
             broken=self.broken,
+            alarm_level=self._alarm_level,
         )
 
 

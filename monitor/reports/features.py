@@ -54,12 +54,15 @@ class FeatureRates:
     drifted : bool
         Whether the distance exceeds its threshold, and the difference is significant after the correction for
         several features (`monitor.stats.features.drift.discoveries`).
+    alarm : bool
+        Whether the drift raises an alarm, which needs `chart.features`.
     """
 
     missing: float
     unseen: float | None
     drift: Drift | None = None
     drifted: bool = False
+    alarm: bool = False
 
     @property
     def excess(self) -> float:
@@ -86,6 +89,8 @@ class FeatureCounts:
         The bins of each feature with the counts of the reference; empty without data of the reference.
     counts : (F, WIDTH) int64 or None
         The window's counts in these bins; None without `tables`.
+    alarm_level : float
+        The p-value below which the drift of a feature raises an alarm; 0 if it raises none.
     """
 
     kinds: Mapping[str, FeatureKind]
@@ -93,13 +98,19 @@ class FeatureCounts:
     missing: tuple[int, ...] = ()
     tables: tuple[FeatureTable, ...] = ()
     counts: Ints | None = None
+    alarm_level: float = 0.0
 
     @classmethod
     def from_tables(
-        cls, kinds: Mapping[str, FeatureKind], tables: tuple[FeatureTable, ...], counts: Ints
+        cls,
+        kinds: Mapping[str, FeatureKind],
+        tables: tuple[FeatureTable, ...],
+        counts: Ints,
+        alarm_level: float = 0.0,
     ) -> FeatureCounts:
         """Return the counts of a window from its (F, WIDTH) numbers of rows in the bins of F tables."""
-        return cls(kinds, int(counts[0].sum()), tuple(counts[:, MISSING].tolist()), tables, counts)
+        missing = tuple(counts[:, MISSING].tolist())
+        return cls(kinds, int(counts[0].sum()), missing, tables, counts, alarm_level)
 
     @cached_property
     def rates(self) -> Mapping[str, FeatureRates]:
@@ -117,7 +128,13 @@ class FeatureCounts:
         unseen = (self.counts[:, OUTSIDE] / self.rows).tolist()
         parts = zip(self.kinds, missing, unseen, distances, discovered, strict=True)
         return {
-            name: FeatureRates(lacking, new, own, differs and own.distance > own.distance_threshold)
+            name: FeatureRates(
+                lacking,
+                new,
+                own,
+                differs and own.distance > own.distance_threshold,
+                alarm=own.p_value < self.alarm_level,
+            )
             for name, lacking, new, own, differs in parts
         }
 

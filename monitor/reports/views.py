@@ -222,6 +222,21 @@ class SeriesView:
         """The rates of each feature in the last closed window; empty without any."""
         return {} if self.features is None else self.features.rates
 
+    @property
+    def feature_alarms(self) -> Mapping[str, bool]:
+        """The features of which the drift is judged, each with whether it raises an alarm.
+
+        A broken feature raises none, because it has an alert of its own.
+        """
+        if self.features is None or not self.features.alarm_level:
+            return {}
+        broken = {each.feature for each in self.broken_features}
+        return {
+            name: rates.alarm and name not in broken
+            for name, rates in self.feature_rates.items()
+            if rates.drift is not None
+        }
+
     def feature_order(self, name: str) -> tuple[bool, float]:
         """Return the sort key of a feature: broken ones first, then those farthest from the reference."""
         return all(each.feature != name for each in self.broken_features), -self.feature_rates[name].excess

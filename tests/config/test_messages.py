@@ -41,7 +41,7 @@ BASE = {
             "metrics": list(get_args(Metric)),
             "estimators": ["average_confidence"],
             "level": 0.9,
-            "chart": {"rules": ["we1"], "kind": "shewhart"},
+            "chart": {"rules": ["we1"], "kind": "shewhart", "features": {"false_alarms_per_week": 0.01}},
             "objective": {metric: {"min": 0.1} for metric in get_args(Metric)},
             "labels": {"horizon_days": 3, "max_bytes": 10_000_000},
             "ssme": {"models": ["m"], "every_seconds": 60},
@@ -191,7 +191,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 53
+    assert len(SECTIONS) == 54
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 
@@ -364,6 +364,63 @@ def test_a_budget_that_is_too_large_or_too_small_says_what_would_do():
         ]
     task["chart"] = {"arl0": {"false_alarms_per_week": 20}}
     assert config_from(changed(("tasks", "t"), task)).tasks["t"].charting.arl0 == pytest.approx(21.0)
+
+
+FEATURE_BUDGET = "  tasks.t.chart.features.false_alarms_per_week"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"features": {}, "calibration": {"method": "none"}, "metrics": ["accuracy"], "objective": {}},
+            "  tasks.t.chart.features: expected features beside it, got none: name the records' features in "
+            "features, such as {hour: number, carrier: text}, or leave chart.features out",
+        ),
+        (
+            {"models": {}, "ssme": {}},
+            f"{FEATURE_BUDGET}: expected answers_per_day of every model, which divide the budget, got no "
+            "models: add models: {NAME: {answers_per_day: 40000}} with the right number, or leave "
+            "chart.features out",
+        ),
+        (
+            {"models": {"m": {"answers_per_day": 1e7}}, "ssme": {}},
+            f"{FEATURE_BUDGET}: expected a budget with a level of 1e-09 to 0.01 for each test, got 1e-09 for "
+            "1.4e+05 tests a week (windows times features), a level of 1.79e-15: give 0.00056 to 5.6e+03",
+        ),
+    ],
+)
+def test_a_budget_of_drift_that_cannot_be_divided_says_what_to_do(change, message):
+    chart = {"features": {"false_alarms_per_week": 1e-9}}
+    data = changed(("tasks", "t"), {**BASE["tasks"]["t"], **change, "chart": chart})
+    assert lines_of(refusal(data)) == [message]
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({}, "chart.features.false_alarms_per_week: missing; expected a number above 0 and at most 1000"),
+        (
+            {"false_alarms_per_week": 0},
+            "chart.features.false_alarms_per_week: expected a number above 0 and at most 1000, got 0",
+        ),
+        (0.2, "chart.features: expected a mapping with keys among false_alarms_per_week, got 0.2"),
+    ],
+)
+def test_a_budget_of_drift_is_a_number_of_a_week(features, message):
+    assert message in refusal(changed(("tasks", "t", "chart", "features"), features))
+
+
+def test_a_budget_of_drift_is_shared_over_windows_and_features():
+    task = {**BASE["tasks"]["t"], "models": {"m": {"answers_per_day": 50_000}, "n": {"answers_per_day": 1e5}}}
+    task |= {
+        "features": {"hour": "number", "carrier": "text"},
+        "window": {"size": 500, "max_age_seconds": 1e6},
+    }
+    assert config_from(changed(("tasks", "t"), task | {"chart": {}})).tasks["t"].feature_alarm_level == 0
+    task["chart"] = {"features": {"false_alarms_per_week": 0.2}}
+    level = config_from(changed(("tasks", "t"), task)).tasks["t"].feature_alarm_level
+    assert 4 * level * 7 * (100 + 200) * 2 == pytest.approx(0.2)
 
 
 def test_keys_that_are_no_text():

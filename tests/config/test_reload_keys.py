@@ -167,6 +167,13 @@ def looked_at(key: str, rig: Rig) -> Any:
     return int((job.labels >= 0).sum()) if key == "max_labelled" else len(job.labels)
 
 
+def hours(n: int, every: int, **more: Any) -> list[Record]:
+    """Return answers with a feature that is another one in one of `every` rows."""
+    return [r | {"features": {"hour": str(i % every == 0)}} for i, r in enumerate(rows(n, **more))]
+
+
+WITH_FEATURES = {"features": {"hour": "text"}, "models": {"erm": {"answers_per_day": 9000}}}
+
 AT_ONCE: dict[str, tuple[Any, ...]] = {
     # what else is set, what changes, records before, records after, what is looked at
     "tasks.*.level": (
@@ -221,6 +228,11 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
         rows(150), rows(100, start=1.72e9, labelled=True), lambda _, rig: len(rig.engine.refits()),
     ),
     **{f"tasks.*.ssme.{key}": refitted(key, before, after) for key, (before, after) in REFITS.items()},
+    "tasks.*.chart.features.false_alarms_per_week": (
+        WITH_FEATURES, {"chart": {"sigmas": 3, "features": {"false_alarms_per_week": 0.2}}},
+        hours(600, 2), hours(100, 5, start=1.72e9),
+        lambda _, rig: dict(rig.engine.view().series[0].feature_alarms),
+    ),
     "tasks.*.max_series": (
         {"max_series": 1}, {"max_series": 2}, rows(50), rows(50, model="irm"),
         lambda _, rig: len(rig.engine.view().series),
@@ -235,6 +247,7 @@ SEEN = {
     "tasks.*.labels.horizon_days": (50, 0),
     "tasks.*.labels.max_answers": (100, 0),
     "tasks.*.labels.max_waiting": (1500, 1000),
+    "tasks.*.chart.features.false_alarms_per_week": ({}, {"hour": True}),
     "tasks.*.max_series": (1, 2),
     "tasks.*.labels.max_replaced": (False, True),
     "tasks.*.labels.weights": (["given"], ["estimated"]),

@@ -195,6 +195,37 @@ def test_the_line_tells_the_faults_and_reads_back() -> None:
     assert from_json(to_json(broken)).broken_features == broken.broken_features
 
 
+def alarming(**settings: Any) -> Task:
+    budget = {"features": {"false_alarms_per_week": 0.2}}
+    return watched(chart=budget, models={"erm": {"answers_per_day": 50_000}}, **settings)
+
+
+@pytest.mark.parametrize("settings", [{}, {"reference": {"first_windows": 20}}])
+def test_drift_raises_an_alarm_until_the_next_normal_window_if_it_has_a_budget(settings: Any) -> None:
+    known = {} if settings else {"t": reference()}
+    one, plain = Rig(alarming(**settings), known), Rig(watched(**settings), known)
+    for each in (one, plain):
+        each.feed(stream((20 if settings else 0) * WINDOW))
+        each.feed(stream(WINDOW, seed=4))
+    assert view(one).feature_alarms == {"carrier": False, "hour": False}
+    moved = flights(2, WINDOW, 0.9, labelled=False)
+    assert lines(one.feed(moved)) == lines(plain.feed(moved)), "the lines of windows do not change"
+    assert view(one).feature_alarms == {"carrier": True, "hour": False}
+    assert view(plain).feature_alarms == {}
+    assert view(one).state is view(plain).state is not SeriesState.UNTRUSTED
+    one.restart()
+    assert view(one).feature_alarms == {"carrier": True, "hour": False}
+    one.feed(stream(WINDOW, seed=3))
+    assert view(one).feature_alarms == {"carrier": False, "hour": False}
+
+
+def test_a_broken_feature_raises_no_alarm_by_drift() -> None:
+    one = rig(alarming())
+    one.feed(stream(WINDOW, lost=0.4))
+    assert one.engine.view().series[0].feature_rates["hour"].alarm
+    assert view(one).feature_alarms == {"carrier": False, "hour": False}
+
+
 def test_a_task_without_features_reports_the_same_bytes() -> None:
     plain = Rig(watched(features={}), {"t": reference_of(watched(features={}), flights(0, 5000, 0.3, 1.6e9))})
     records = stream(3 * WINDOW)

@@ -1,10 +1,13 @@
 """The drift of features without a change, and the split of a change whose cause is known.
 
-    python -m tests.fidelity.features [drift split alarm]
+    python -m tests.fidelity.features [drift budget split alarm]
 
 `drift`: windows of a feature of 10, 13 or 34 cells that has not changed, beside a reference of 5,000 rows.
 The table gives the shares of windows whose p-value is below 1 %, whose distances exceed their thresholds at
 1 %, and whose PSI exceeds 0.1.
+
+`budget`: windows of a feature that has not changed, beside a reference whose rows set the bins. The table
+gives the number of false alarms with `chart.features`, and the number that its budget allows.
 
 `split`: each stream has a reference of 5,000 rows and a model that is fixed: a logistic function of four
 numbers and two texts. Its weights are random, and its logits have noise that no feature shows. Two numbers
@@ -44,9 +47,11 @@ from scipy.special import expit
 
 from monitor.base.names import FeatureKind
 from monitor.base.records import Floats
+from monitor.config.chart import FeatureAlarms, feature_alarm_level
 from monitor.reports.attribution import FeatureChanges
 from monitor.stats.features.drift import drift
 from monitor.stats.features.split import FeatureSplit, SplitReference
+from monitor.stats.features.tables import WIDTH, FeatureTable
 from tests.harness import run
 from tests.streams import CLASSES, Record, Rig, reference_of, task
 
@@ -242,6 +247,50 @@ def drifts(windows: int = 4000) -> Iterator[str]:
             yield f"{cells:5d}{rows:7,}{each[0]:9.1f}{each[1]:7.1f}{each[2]:10.1f}{each[3]:11.1f}"
 
 
+FREQUENCIES = {
+    "number": np.ones(0),
+    "text, 5 values": np.array([0.9, 0.06, 0.03, 0.008, 0.002]),
+    "text, 300, rarer and rarer": 1 / np.arange(1, 301) ** 1.2,
+    "text, 300, all alike": np.ones(300),
+}
+"""How frequent the values of a text are, in any unit."""
+
+
+def false_alarms(values: str, reference: int, rows: int, windows: int, level: float, seed: int) -> int:
+    """Count the windows without drift whose p-value is below a level; every hundred have a new reference."""
+    rng = np.random.default_rng(seed)
+    shares = FREQUENCIES[values] / max(FREQUENCIES[values].sum(), 1.0)
+    count = 0
+    for _ in range(windows // 100):
+        if values == "number":
+            table = FeatureTable.from_values("number", rng.random(reference))
+            inside = np.diff(table.values.clip(0, 1))  # of uniform numbers
+            cells = np.append(inside, np.zeros(WIDTH - len(inside)))
+        else:
+            codes = rng.choice(len(shares), reference, p=shares).astype(np.float64)
+            table = FeatureTable.from_values("text", codes)
+            places = table.places(np.arange(len(shares), dtype=np.float64))
+            cells = np.bincount(places, weights=shares, minlength=WIDTH)
+        known = table.unbiased(table.counts)
+        for counts in rng.multinomial(rows, cells / cells.sum(), 100):
+            count += drift(known, table.unbiased(counts)).p_value < level
+    return count
+
+
+def budgets(windows: int = 20_000, level: float = 1e-3) -> Iterator[str]:
+    """False alarms of drift."""
+    allowed = windows * feature_alarm_level(FeatureAlarms(false_alarms_per_week=1), 1) ** -1 * level
+    yield (
+        f"simulation: {windows:,} windows without drift, {allowed:g} false alarms allowed "
+        "(python -m tests.fidelity.features budget)"
+    )
+    yield f"{'feature':<28s}{'reference':>10s}{'rows':>7s}{'false alarms':>14s}"
+    for values in FREQUENCIES:
+        for reference, rows in ((400, 500), (5000, 50), (5000, 500), (10_000, 5000)):
+            seen = false_alarms(values, reference, rows, windows, level, FIRST_REPORTED)
+            yield f"{values:<28s}{reference:10,}{rows:7,}{seen:14,}"
+
+
 def share(count: int, of: int) -> str:
     """Return a share in percent, with half the width of its 95 % interval."""
     if not of:
@@ -302,4 +351,4 @@ def counted_alarms(cause: str, worlds: list[WatchedWorld]) -> Counts:
 
 
 if __name__ == "__main__":
-    run({"drift": drifts, "split": table, "alarm": alarms})
+    run({"drift": drifts, "budget": budgets, "split": table, "alarm": alarms})

@@ -6,7 +6,16 @@ import math
 
 import pytest
 
-from tests.fidelity.features import CAUSES, WatchedWorld, World, counted, counted_alarms
+from monitor.config.chart import FeatureAlarms, feature_alarm_level
+from tests.fidelity.features import (
+    CAUSES,
+    FREQUENCIES,
+    WatchedWorld,
+    World,
+    counted,
+    counted_alarms,
+    false_alarms,
+)
 
 STREAMS = 25
 FIRST, ECHO, NONE = 0.95, 0.02, 0.01
@@ -21,6 +30,15 @@ def test_the_cause_is_named_first(cause: str) -> None:
     assert counts.first / counts.alarms >= FIRST - 2 * error
     assert counts.echo <= 1 + ECHO * counts.alarms
     assert counts.inexact < 1e-9
+
+
+@pytest.mark.parametrize("values", FREQUENCIES)
+@pytest.mark.parametrize(("reference", "rows"), [(400, 500), (5000, 50), (10_000, 5000)])
+def test_drift_keeps_its_budget_of_false_alarms(values: str, reference: int, rows: int) -> None:
+    """A week of 5,000 tests of features, less three standard errors of the number that the budget allows."""
+    budget, tests = 20, 5000
+    level = feature_alarm_level(FeatureAlarms(false_alarms_per_week=budget), tests)
+    assert false_alarms(values, reference, rows, tests, level, 7000) <= budget + 3 * math.sqrt(budget)
 
 
 def test_without_a_change_hardly_any_part_is_named() -> None:

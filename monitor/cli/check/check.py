@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from monitor.base.errors import ConfigError
 from monitor.base.registry import COMPARISON_ESTIMATORS
@@ -92,6 +92,9 @@ class CheckReport:
         The budgets of false alarms a week.
     unmatched : tuple of str
         The part of `warnings` about models that are missing from the reference or from the configuration.
+    features : mapping of str to float
+        The promised number of false alarms in a week of the drift of features, for each task with
+        `chart.features`. They come on top of those of charts.
     """
 
     charts: tuple[ChartRate, ...]
@@ -99,6 +102,7 @@ class CheckReport:
     warnings: tuple[str, ...]
     shared: tuple[SharedBudget, ...] = ()
     unmatched: tuple[str, ...] = ()
+    features: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def false_alarms_per_week(self) -> float | None:
@@ -183,7 +187,13 @@ def check(
         warnings += [f"tasks.{name}.{warning}" for warning in others]
     warnings += [*shared_models(config), *key_warnings(config)]
     groups = {name: task.groups for name, task in config.scored_tasks.items() if task.groups}
-    return CheckReport(tuple(charts), groups, tuple(warnings), tuple(_shared(config)), tuple(unmatched))
+    features = {
+        name: task.chart.features.false_alarms_per_week
+        for name, task in config.scored_tasks.items()
+        if task.chart.features is not None
+    }
+    shared = tuple(_shared(config))
+    return CheckReport(tuple(charts), groups, tuple(warnings), shared, tuple(unmatched), features)
 
 
 def _shared(config: Config) -> Iterator[SharedBudget]:

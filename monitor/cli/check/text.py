@@ -33,6 +33,10 @@ def render(report: CheckReport) -> str:
     lines += [f"  {_shared_line(shared)}" for shared in report.shared]
     if report.charts:
         lines.append(_total_line(report))
+    lines += [
+        f"Beside them, features of {task} that drift: at most {figure(rate)} a week."
+        for task, rate in report.features.items()
+    ]
     if report.warnings:
         lines += ["", "Warnings:"] + [f"  {warning}" for warning in report.warnings]
     return "\n".join(lines)

@@ -21,6 +21,7 @@ AT_RISK = "BlindsightObjectiveAtRisk"
 OUT_OF_CONTROL = "BlindsightOutOfControl"
 UNTRUSTED = "BlindsightEstimateUntrusted"
 BROKEN_FEATURE = "BlindsightFeatureBroken"
+DRIFTED_FEATURE = "BlindsightFeatureDrifted"
 CONFLICT = "BlindsightLabelsConflict"
 NO_WINDOW = "BlindsightNoWindowClosed"
 
@@ -110,6 +111,12 @@ def _of_series(one: SeriesView, model_lost_trust: bool) -> Iterator[Condition]:
     elif _untrusted(one) and not model_lost_trust:
         text = f"{_name(one, 'accuracy')}: labels contradict the accuracy that was predicted."
         yield Condition(UNTRUSTED, (*who, ("metric", "accuracy")), text, closed, patient=False)
+    if drifted := [name for name, alarm in one.feature_alarms.items() if alarm]:
+        text = (
+            f"Model {one.model}, task {one.task}: features drift beyond chart.features: "
+            f"{', '.join(drifted)}. Estimates still count."
+        )
+        yield Condition(DRIFTED_FEATURE, tuple(who), text, closed, patient=False)
     if one.recalibrations is not None and one.recalibrations.held:
         text = f"Model {one.model}, task {one.task}: no recalibration begins: {one.recalibrations.refused}."
         yield Condition(CONFLICT, tuple(who), text, closed, patient=False)

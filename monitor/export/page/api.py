@@ -278,6 +278,8 @@ class FeatureLine(msgspec.Struct, frozen=True, kw_only=True):
         The faults that break it.
     drifted : bool
         Whether the distance exceeds its threshold and the p-value counts among those of the other features.
+    alarm : bool
+        Whether the drift raises an alarm, which needs `chart.features`.
     missing : float
         The share of rows that lack it.
     unseen : float or None
@@ -292,6 +294,7 @@ class FeatureLine(msgspec.Struct, frozen=True, kw_only=True):
     kind: FeatureKind
     broken: list[FaultKind]
     drifted: bool
+    alarm: bool
     missing: float
     unseen: float | None
     distance: float | None
@@ -519,6 +522,7 @@ def _feature(one: SeriesView, name: str) -> FeatureLine:
         kind=one.features.kinds[name],
         broken=[each.fault for each in one.broken_features if each.feature == name],
         drifted=rates.drifted,
+        alarm=one.feature_alarms.get(name, False),
         missing=rounded(rates.missing),
         unseen=None if rates.unseen is None else rounded(rates.unseen),
         distance=None if own is None else rounded(own.distance),

@@ -52,10 +52,11 @@ def features_table(
 
 def _row(one: SeriesView, name: str, model: str, pictured: bool) -> str:
     rates = one.feature_rates[name]
+    alarm = one.feature_alarms.get(name, False)
     fault = next((each.fault for each in one.broken_features if each.feature == name), "")
     return (
         f'<tr><th scope="row">{text(name)}</th>{model}{numbers(_figures(rates))}'
-        f"<td>{_verdict(rates, fault.replace('_', ' '))}</td>{_compared(one, name, pictured)}</tr>"
+        f"<td>{_verdict(rates, fault.replace('_', ' '), alarm)}</td>{_compared(one, name, pictured)}</tr>"
     )
 
 
@@ -66,9 +67,11 @@ def _figures(rates: FeatureRates) -> list[str]:
     return [*shares, f"{rates.drift.distance:.3f}", f"{rates.drift.distance_threshold:.3f}"]
 
 
-def _verdict(rates: FeatureRates, fault: str) -> str:
+def _verdict(rates: FeatureRates, fault: str, alarm: bool) -> str:
     if fault:
         return f'<span class="bad">broken: {fault}</span>'
+    if alarm:
+        return '<span class="bad">has drifted, alarm</span>'
     if rates.drift is None:
         return "no reference yet"
     return "has drifted" if rates.drifted else "as in the reference"

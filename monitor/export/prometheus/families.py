@@ -216,6 +216,12 @@ FAMILIES: dict[str, MetricFamily] = {
         "ratio",
         rows="monitor.export.prometheus.rows:feature_broken_rows",
     ),
+    "feature_drift_alarm": MetricFamily(
+        "gauge",
+        "1 while the drift of the feature in the last closed window raises an alarm, 0 otherwise; absent "
+        "without chart.features.",
+        rows="monitor.export.prometheus.rows:feature_drift_alarm_rows",
+    ),
     "model": MetricFamily("info", "Calibration, version and window size of the model."),
     "labels": MetricFamily(
         "counter",

@@ -106,6 +106,12 @@ def feature_broken_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float
         yield {"feature": text(each.feature), "fault": each.fault}, each.ratio
 
 
+def feature_drift_alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield whether the drift of each feature raises an alarm."""
+    for name, alarm in one.feature_alarms.items():
+        yield {"feature": text(name)}, float(alarm)
+
+
 def alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the change of the metric that led to each active alarm or improvement, by metric."""
     for each in one.attributions:

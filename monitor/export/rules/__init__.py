@@ -47,7 +47,7 @@ def runbook_names() -> tuple[str, ...]:
     Examples
     --------
     >>> len(runbook_names()), runbook_names()[0]
-    (19, 'BlindsightAccountingBroken')
+    (20, 'BlindsightAccountingBroken')
     """
     return tuple(sorted(path.stem for path in _runbooks().glob("*.md")))
 
@@ -350,7 +350,7 @@ def rule_groups(settings: RuleSettings) -> tuple[Group, ...]:
     --------
     >>> for group in rule_groups(RuleSettings()):
     ...     print(group.name, len({alert.name for alert in group.alerts}))
-    blindsight-models 7
+    blindsight-models 8
     blindsight-agent 12
     """
     groups: dict[str, list[Alert]] = {}

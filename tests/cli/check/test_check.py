@@ -396,6 +396,17 @@ def test_a_budget_is_shared_out_over_models_metrics_and_groups(kind):
     ) in render(checked)
 
 
+def test_the_budget_of_drift_is_promised_beside_the_charts():
+    models, features = {"a": {"answers_per_day": 50_000}}, {"hour": "number"}
+    chart = {"features": {"false_alarms_per_week": 0.2}}
+    checked = report(models=models, chart=chart, features=features)
+    assert checked.features == {"t": 0.2}
+    assert "\nBeside them, features of t that drift: at most 0.2 a week." in render(checked)
+    without = report(models=models, features=features)
+    assert checked.false_alarms_per_week == without.false_alarms_per_week
+    assert "that drift" not in render(without)
+
+
 def test_a_budget_reaches_the_charts_of_the_agent():
     chart = {"arl0": {"false_alarms_per_week": 1}}
     task = Task(models={"m": {"answers_per_day": 50_000}}, metrics=("accuracy",), chart=chart)

@@ -21,7 +21,7 @@ from monitor.export.alertmanager.pusher import AlertPusher
 from monitor.export.page.addresses import external_address
 from monitor.export.rules import RuleSettings
 from monitor.reports.attribution import sentence
-from monitor.reports.features import BrokenFeature
+from monitor.reports.features import BrokenFeature, FeatureCounts
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
     AgentView,
@@ -57,9 +57,13 @@ CALM = dataclasses.replace(
     charts=(ChartView("accuracy", Verdict(0.94, 0.92, 0.96, (), False)),),
     objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.MET),),
     trust=Trust(True, 1.0, 1200, None),
+    features=None,
     broken_features=(),
 )
 LOST = BrokenFeature("hour", "missing", 0.412, 0.002)
+UNCHARTED = FeatureCounts({"origin": "number"}, 500)
+vars(UNCHARTED)["rates"] = WATCHED.feature_rates
+ODD = BrokenFeature("origin", "unseen", 0.3, 0.0)
 BELOW = AlarmByLabels(0.9, 0.92, 0.96, 1200, confidences_moved=True)
 LOW = dataclasses.replace(CALM, objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.BREACHED),))
 
@@ -99,6 +103,11 @@ def test_nothing_holds_of_a_model_that_does_well() -> None:
         ({"trust": None}, []),
         ({"broken_features": (LOST,)}, ["FeatureBroken"]),
         ({"broken_features": (LOST,), "trust": Trust(False, 23.5, 1200)}, ["FeatureBroken"]),
+        ({"features": WATCHED.features}, ["FeatureDrifted"]),
+        ({"features": WATCHED.features, "state": SeriesState.WARMING_UP, "charts": ()}, []),
+        ({"features": UNCHARTED}, []),
+        ({"features": WATCHED.features, "broken_features": (LOST,)}, ["FeatureBroken", "FeatureDrifted"]),
+        ({"features": WATCHED.features, "broken_features": (ODD,)}, ["FeatureBroken"]),
         ({"recalibrations": RecalibrationsView({}, "6 of 100 labels …", held=True)}, ["LabelsConflict"]),
         ({"recalibrations": RecalibrationsView({}, "50 labels are needed")}, []),
         ({"state": SeriesState.SILENT}, ["NoWindowClosed"]),
@@ -129,6 +138,14 @@ def test_a_broken_feature_is_named_and_stands_for_the_lost_trust_of_groups() -> 
     assert condition.text == (
         "Model erm, task toxicity: feature hour is missing in 41 % of rows, 0.2 % in the reference. "
         "Estimates do not count meanwhile."
+    )
+    assert dict(condition.labels) == {"task": "toxicity", "model": "erm"}
+
+
+def test_a_feature_that_drifts_is_named() -> None:
+    (condition,) = active_conditions(view(dataclasses.replace(CALM, features=WATCHED.features)))
+    assert condition.text == (
+        "Model erm, task toxicity: features drift beyond chart.features: origin. Estimates still count."
     )
     assert dict(condition.labels) == {"task": "toxicity", "model": "erm"}
 

@@ -14,6 +14,7 @@ from monitor import __version__
 from monitor.base.results import Estimate, Unknown
 from monitor.export.http.query import parameters
 from monitor.export.page import MOST_SERIES, render_page
+from monitor.export.page.features import features_table
 from monitor.export.page.overview import Shown, WorstState
 from monitor.reports.features import BrokenFeature
 from monitor.reports.views import (
@@ -559,3 +560,13 @@ def test_outputs_are_told_with_what_they_lost() -> None:
     text = read(AgentView(sinks=(failing, SinkView("metrics", delivered=9)))).text
     assert "|reports_file|failing since 2026-11-20 10:00:00 UTC|3|1,200|4" in text
     assert "|metrics|fine|0|9|0" in text
+
+
+def test_a_feature_whose_drift_raises_an_alarm_says_so() -> None:
+    table = "".join(features_table([WATCHED]))
+    assert re.findall(r'row">(\w+)</th>.*?<span class="bad">([^<]+)</span>', table) == [
+        ("hour", "broken: missing"),
+        ("origin", "has drifted, alarm"),
+    ]
+    silent = dataclasses.replace(WATCHED, features=None)
+    assert silent.feature_alarms == {}

@@ -45,7 +45,7 @@ ERM = {"task": "toxicity", "model": "erm"}
 
 def _counts(**rates: FeatureRates) -> FeatureCounts:
     """Return counts with these rates; the last bits of computed ones differ between processors."""
-    counts = FeatureCounts(dict.fromkeys(rates, "number"), 500)
+    counts = FeatureCounts(dict.fromkeys(rates, "number"), 500, alarm_level=1e-5)
     vars(counts)["rates"] = rates
     return counts
 
@@ -107,6 +107,7 @@ WATCHED = SeriesView(
     features=_counts(
         hour=FeatureRates(0.412, 0.0, Drift(0.0, 2.25, 0.06, 0.4375, 0.1015625), True),
         carrier=FeatureRates(0.0, 0.008),
+        origin=FeatureRates(0.0, 0.0, Drift(1e-9, 0.5, 0.06, 0.25, 0.1015625), True, alarm=True),
     ),
     broken_features=(BrokenFeature("hour", "missing", 0.412, 0.002),),
     attributions=(

@@ -163,6 +163,20 @@ CASES = [
         *(60, 31, 25, 32, 40, 50),
     ),
     Case(
+        "BlindsightFeatureDrifted",
+        "warning",
+        {"task": "toxicity", "model": "erm"},
+        "Model erm, task toxicity: features drift beyond chart.features: carrier, hour. Estimates "
+        "still count.",
+        {
+            f'blindsight_feature_drift_alarm{{{MODEL},feature="carrier"}}': gauge(0, 1),
+            f'blindsight_feature_drift_alarm{{{MODEL},feature="hour"}}': gauge(0, 1),
+            f'blindsight_feature_drift_alarm{{{MODEL},feature="origin"}}': gauge(0, 0),
+        }
+        | IN_CONTROL,
+        *(60, 31, 25, 32, 40, 50),
+    ),
+    Case(
         "BlindsightLabelsConflict",
         "warning",
         {"task": "toxicity", "model": "erm"},

@@ -117,7 +117,7 @@ def test_all_agents_down_mutes_every_alert_on_models_and_no_other_but_each_agent
 
 def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:
     assert sorted(path.stem for path in RUNBOOKS.iterdir()) == NAMES
-    assert len(NAMES) == 19
+    assert len(NAMES) == 20
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -193,6 +193,7 @@ def test_alerts_on_models_lead_to_the_page_and_its_runbooks_once_the_address_is_
         "BlindsightOutOfControl",
         "BlindsightEstimateUntrusted",
         "BlindsightFeatureBroken",
+        "BlindsightFeatureDrifted",
         "BlindsightLabelsConflict",
         "BlindsightModelUnranked",
         "BlindsightNoWindowClosed",
