@@ -186,9 +186,9 @@ def examine(
     chunk = Decoder(layouts, name, wire=wire, clock=time.time).decode(raws)
     values = list(records_of(raws, wire))
     left = [f"the mapping {left}" for left in _left(chunk)]
-    mistaken = _mistaken(chunk, values)
+    mistaken, absent = _mistaken(chunk, values), _absent_features(chunk, layouts)
     lines = [*_held(chunk), *mistaken, *left, *faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
-    lines += [*_suspicious(chunk), *_unread(raws, values, wire, chunk)]
+    lines += [*absent, *_suspicious(chunk), *_unread(raws, values, wire, chunk)]
     shaped = [wire.shaped(value) for value in values] if isinstance(wire, MappedWire) else values
     odd = no_probabilities([value.get("scores") for value in shaped])
     lines += odd
@@ -202,7 +202,7 @@ def examine(
         labels=sum(map(len, chunk.labels)),
         rejected=chunk.rejected,
         lines=tuple(lines),
-        wrong=bool(chunk.rejects or left or odd or mistaken),
+        wrong=bool(chunk.rejects or left or odd or mistaken or absent),
         chunk=chunk,
         records=sum(map(records_in, raws)),
         proposals=proposals,
@@ -233,6 +233,18 @@ def _mistaken(chunk: Chunk, values: Sequence[Any]) -> list[str]:
     return [
         f"all {labels} are read as labels, though they name a model and have fields of scores: "
         + (spelled or "their scores may be under another name, and their label may be the model's own answer")
+    ]
+
+
+def _absent_features(chunk: Chunk, layouts: Sequence[TaskLayout]) -> list[str]:
+    """Return a sentence for each feature of a task that no answer has."""
+    names = {layout.name: [name for name, _ in layout.features] for layout in layouts}
+    return [
+        f"task {batch.task}: no answer has the feature {name}, without which the estimates are not trusted: "
+        f"send it as features.{name}, or name its field in mapping.features.{name}"
+        for batch in chunk.batches
+        for name, absent in zip(names[batch.task], np.isnan(batch.features).all(axis=0), strict=True)
+        if absent
     ]
 
 

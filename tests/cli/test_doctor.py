@@ -87,6 +87,24 @@ def test_without_id_and_time_it_says_what_that_means(doctor: Doctor) -> None:
     assert "some answers have no id: no label can be joined to those" in text
 
 
+def test_a_feature_that_no_answer_has_is_named(tmp_path: Path) -> None:
+    answers = [record | {"features": {"carrier": "DL", "hr": 3.0}} for record in ours(20)]
+    answers[0]["features"]["distance"] = 200.0  # one answer that has a feature suffices
+    (tmp_path / "in.ndjson").write_text("".join(json.dumps(record) + "\n" for record in answers))
+    features = {"hour": "number", "carrier": "text", "distance": "number"}
+    task = {"classes": ["ok", "toxic"], "features": features}
+    source: dict[str, Any] = {"kind": "file", "path": "in.ndjson"}
+    paths = {"hour": "features.hr", "carrier": "features.carrier", "distance": "features.distance"}
+    named = {name: name for name in ("id", "time", "model", "scores")} | {"features": paths}
+    for mapping, well in (({}, False), ({"mapping": named}, True)):
+        sources = [source | mapping]
+        path = write_configuration(tmp_path, {"tasks": {"toxicity": task}, "sources": sources})
+        text, fine = examine_sources(str(path))
+        assert fine == well, text
+        assert ("task toxicity: no answer has the feature hour, without which" in text) != well
+        assert text.count("no answer has the feature") == (not well), text
+
+
 def test_the_mapping_that_it_proposes_makes_the_same_records_readable(doctor: Doctor) -> None:
     text, well = doctor(theirs(30))
     assert not well
