@@ -90,10 +90,12 @@ def test_an_alarm_says_where_the_change_is(journal: Journal, caplog: pytest.LogC
     raised = replace(window(1, True), attributions=WATCHED.attributions)
     journal.windows([raised])
     [(_, line)] = messages(caplog)
-    assert line.endswith(
-        '; broken: we1; −3.1 points: 2.4 from region="eu" (answers up from 20 to 45 %), 0.5 from region=us '
-        "(confidences down 1.0 points)."
+    groups = (
+        '2.4 from region="eu" (answers up from 20 to 45 %), 0.5 from region=us (confidences down 1.0 points)'
     )
+    before, features = line.split("; by feature: ")
+    assert before.endswith(f"; broken: we1; −3.1 points: {groups}")
+    assert features.endswith(', 0.4 from car"rier.')
 
 
 def test_an_improvement_is_told_and_warns_of_nothing(
