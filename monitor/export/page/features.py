@@ -100,7 +100,7 @@ def _picture(name: str, before: Sequence[float], now: Sequence[float]) -> str:
         return "".join(f"M{number(k * step + across)} {_HEIGHT}v-{h}h{wide}v{h}" for k, h in heights)
 
     return (
-        f'<svg class="bar" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img" '
+        f'<svg class="pairs" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img" '
         f'aria-label="{text(f"Distribution of {name} in the reference and in the window")}">'
         f'<path d="M0 {_HEIGHT - 0.5}h{_WIDTH}" stroke="{_FAINT}"/>'
         f'<path d="{bars(before, 0.1 * step)}" fill="none" stroke="{_QUIET}"/>'

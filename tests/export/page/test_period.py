@@ -493,7 +493,7 @@ def test_axe_finds_nothing_in_the_features_and_they_fit_a_phone(
         pictures = tab.page.locator('svg[aria-label^="Distribution of"]')
         assert [pictures.nth(k).is_visible() for k in range(pictures.count())] == [True, True]
         filled = tab.page.evaluate(
-            "getComputedStyle(document.querySelector('svg.bar path[fill=\"#0072b2\"]')).fill"
+            "getComputedStyle(document.querySelector('svg.pairs path[fill=\"#0072b2\"]')).fill"
         )
     assert results.violations_count == 0, results.generate_report()
     assert filled == {"light": "rgb(0, 114, 178)", "dark": "rgb(86, 180, 233)"}[scheme]
