@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kafka.errors import TopicAuthorizationFailedError
 
-from connectors.kafka.source import health
+from connectors.kafka.source import health, pace
 from connectors.kafka.source import source as source_module
 from monitor.base.errors import SourceError
 from tests.connectors.kafka.memory_driver import MemoryDriver
@@ -30,6 +30,7 @@ def test_messages_of_the_same_read_are_handed_out_before_the_error_is_raised(
 ) -> None:
     driver = Refusing(3)
     monkeypatch.setattr(health, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "PAUSE_FACTOR", 0.0)  # else a slow look before it makes this one wait
     monkeypatch.setattr(source_module, "make_driver", lambda *arguments: driver)
     source = make_source("unused:9092", "clicks")
     source.open({})
