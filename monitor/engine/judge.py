@@ -371,10 +371,10 @@ class Judge:
             if features is not None:
                 known = before[metric].features if metric in before else None
                 split = features.split(metric, evaluation, parts, change, known)
-                attribution = msgspec.structs.replace(attribution, features=split)
+                drift = None
                 if metric == "accuracy":
                     drift = concept_drift(correction, evaluation.confidence, self._settings.task.level)
-                    attribution = msgspec.structs.replace(attribution, concept_drift=drift)
+                attribution = msgspec.structs.replace(attribution, features=split, concept_drift=drift)
             self._attributions[metric] = attribution
         return attribution
 
