@@ -11,27 +11,27 @@ LEFT, RIGHT, TOP, BOTTOM = 66, 132, 76, 52
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 PLOT = f'x="{LEFT}" y="{TOP}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}"'
 
-_BLUE, _VERMILION, _GREEN, _ORANGE, _PURPLE = "#0072b2", "#d55e00", "#00795a", "#e69f00", "#8a3a73"
-INK, _QUIET, _FAINT = "#222222", "#5c5c5c", "#e6e6e6"
+BLUE, _VERMILION, _GREEN, ORANGE, _PURPLE = "#0072b2", "#d55e00", "#00795a", "#e69f00", "#8a3a73"
+INK, QUIET, FAINT = "#222222", "#5c5c5c", "#e6e6e6"
 OBJECTIVE_INK = _GREEN
 
 _ROUND = 'stroke-linejoin="round" stroke-linecap="round" fill="none"'
 STYLES = {
-    "estimate": f'stroke="{_BLUE}" stroke-width="1.8" {_ROUND}',
+    "estimate": f'stroke="{BLUE}" stroke-width="1.8" {_ROUND}',
     "other": f'stroke="{_PURPLE}" stroke-width="1.5" stroke-dasharray="4 3" fill="none"',
-    "band": f'fill="{_BLUE}" fill-opacity="0.13"',
-    "limit": f'stroke="{_QUIET}" stroke-width="1" stroke-dasharray="5 4" fill="none"',
-    "center": f'stroke="{_QUIET}" stroke-width="0.6" fill="none"',
+    "band": f'fill="{BLUE}" fill-opacity="0.13"',
+    "limit": f'stroke="{QUIET}" stroke-width="1" stroke-dasharray="5 4" fill="none"',
+    "center": f'stroke="{QUIET}" stroke-width="0.6" fill="none"',
     "objective": f'stroke="{_GREEN}" stroke-width="3" fill="none"',
     "whisker": f'stroke="{INK}" stroke-width="1" fill="none"',
     "realised": f'stroke="{INK}" stroke-width="1" fill="#ffffff"',
     "violation": f'fill="{_VERMILION}" stroke="#ffffff" stroke-width="0.8"',
-    "alarm": f'fill="{_ORANGE}" fill-opacity="0.17"',
-    "alarm-bar": f'fill="{_ORANGE}"',
+    "alarm": f'fill="{ORANGE}" fill-opacity="0.17"',
+    "alarm-bar": f'fill="{ORANGE}"',
     "improved": f'fill="{_GREEN}" fill-opacity="0.1"',
     "improved-bar": f'fill="{_GREEN}"',
     "version": f'stroke="{INK}" stroke-width="1" stroke-dasharray="1.5 3" fill="none"',
-    "unknown": f'stroke="{_QUIET}" stroke-width="1.5" fill="none"',
+    "unknown": f'stroke="{QUIET}" stroke-width="1.5" fill="none"',
 }
 
 _LABEL_PIXELS = 14.0
@@ -50,7 +50,7 @@ def title(words: str, more: str) -> list[str]:
     if more:
         parts.append(
             f'<text class="subtitle" x="{LEFT + PLOT_WIDTH}" y="28" font-size="12" text-anchor="end" '
-            f'fill="{_QUIET}">{marks.text(_cut(more, _SUBTITLE_CHARACTERS))}</text>'
+            f'fill="{QUIET}">{marks.text(_cut(more, _SUBTITLE_CHARACTERS))}</text>'
         )
     return parts
 
@@ -67,7 +67,7 @@ def y_axis(ticks: Sequence[tuple[float, str]]) -> list[str]:
     parts = []
     for height, label in ticks:
         y = marks.number(TOP + height)
-        parts.append(f'<path class="grid" d="M{LEFT} {y}h{PLOT_WIDTH}" stroke="{_FAINT}"/>')
+        parts.append(f'<path class="grid" d="M{LEFT} {y}h{PLOT_WIDTH}" stroke="{FAINT}"/>')
         parts.append(_axis_text(marks.number(LEFT - 8), marks.number(TOP + height + 4), "end", label))
     return parts
 
@@ -81,13 +81,13 @@ def x_axis(ticks: Sequence[tuple[float, str]], name: str) -> list[str]:
     parts = []
     for across, label in ticks:
         x = marks.number(LEFT + across)
-        parts.append(f'<path class="tick" d="M{x} {bottom}v5" stroke="{_QUIET}"/>')
+        parts.append(f'<path class="tick" d="M{x} {bottom}v5" stroke="{QUIET}"/>')
         parts.append(_axis_text(x, str(bottom + 19), "middle", label))
     parts.append(_axis_text(marks.number(LEFT + PLOT_WIDTH / 2), str(bottom + 39), "middle", name))
     return parts
 
 
-def _axis_text(x: str, y: str, anchor: str, words: str, color: str = _QUIET) -> str:
+def _axis_text(x: str, y: str, anchor: str, words: str, color: str = QUIET) -> str:
     style = f'font-size="12" text-anchor="{anchor}" fill="{color}"'
     return f'<text x="{x}" y="{y}" {style}>{marks.text(words)}</text>'
 
@@ -108,7 +108,7 @@ def side_labels(labels: Sequence[tuple[float, str, str]]) -> list[str]:
 def note(words: str) -> list[str]:
     """Return an SVG text in the middle of an empty plot."""
     middle = f'x="{marks.number(LEFT + PLOT_WIDTH / 2)}" y="{marks.number(TOP + PLOT_HEIGHT / 2 - 16)}"'
-    style = f'font-size="14" text-anchor="middle" fill="{_QUIET}"'
+    style = f'font-size="14" text-anchor="middle" fill="{QUIET}"'
     return [f'<text class="note" {middle} {style}>{marks.text(words)}</text>']
 
 

@@ -198,7 +198,7 @@ class _Picture:
             *self._violations(),
             *self._unknown(),
             "</svg>",
-            f'<rect {frame.PLOT} fill="none" stroke="#5c5c5c"/>',
+            f'<rect {frame.PLOT} fill="none" stroke="{frame.QUIET}"/>',
             *frame.side_labels(self._side_labels()),
             *([] if len(self._chart.x) else frame.note("no window has closed yet")),
             *frame.legend(self._legend()),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from monitor.base.results import Estimate, Result
+from monitor.export.charts.frame import BLUE, FAINT, INK, QUIET
 from monitor.export.charts.marks import number
 from monitor.export.page.words import format_result, percent, table, text
 from monitor.stats.estimate.hajek import WeightedCounts, hajek
@@ -18,7 +19,6 @@ LEVEL = 0.95
 _HEADS = ("Confidence", "#Answers", "Share of answers", "#Labelled", "#Mean confidence", "Right")
 _SIDE, _LEFT, _TOP = 220, 44, 12  # the plot is a square, so that its diagonal has a slope of 1
 _BAR_WIDTH = 100
-_BLUE, _INK, _QUIET, _FAINT = "#0072b2", "#222222", "#5c5c5c", "#e6e6e6"
 
 
 def confidences(name: str, key: str, distributions: Distributions, unfolded: bool = False) -> Iterator[str]:
@@ -83,8 +83,8 @@ def _bar(share: float) -> str:
     width = number(_BAR_WIDTH * share)
     return (
         f'<svg class="bar" width="{_BAR_WIDTH}" height="10" aria-hidden="true">'
-        f'<rect width="{_BAR_WIDTH}" height="10" fill="{_FAINT}"/>'
-        f'<rect width="{width}" height="10" fill="{_BLUE}"/></svg>'
+        f'<rect width="{_BAR_WIDTH}" height="10" fill="{FAINT}"/>'
+        f'<rect width="{width}" height="10" fill="{BLUE}"/></svg>'
     )
 
 
@@ -110,8 +110,8 @@ def _picture(name: str, marks: Sequence[_Mark]) -> str:
     )
     bottom, right = _TOP + _SIDE, _LEFT + _SIDE
     elements = [
-        f'<path d="M{_LEFT} {bottom}L{right} {_TOP}" stroke="{_QUIET}" stroke-dasharray="4 4" fill="none"/>',
-        f'<rect x="{_LEFT}" y="{_TOP}" width="{_SIDE}" height="{_SIDE}" stroke="{_QUIET}" fill="none"/>',
+        f'<path d="M{_LEFT} {bottom}L{right} {_TOP}" stroke="{QUIET}" stroke-dasharray="4 4" fill="none"/>',
+        f'<rect x="{_LEFT}" y="{_TOP}" width="{_SIDE}" height="{_SIDE}" stroke="{QUIET}" fill="none"/>',
         *_axes(low),
         *(_mark_svg(mark, low) for mark in marks),
     ]
@@ -123,7 +123,7 @@ def _picture(name: str, marks: Sequence[_Mark]) -> str:
 
 
 def _axes(low: float) -> Iterator[str]:
-    style = f'font-size="11" fill="{_QUIET}"'
+    style = f'font-size="11" fill="{QUIET}"'
     bottom, middle = _TOP + _SIDE, _LEFT + _SIDE / 2
     for at in (low, (1 + low) / 2, 1.0):
         x, y = _place(at, at, low)
@@ -137,8 +137,8 @@ def _mark_svg(mark: _Mark, low: float) -> str:
     x, y = _place(mark.point.confidence, mark.point.right, low)
     (_, bottom), (_, top) = (_place(low, end, low) for end in mark.ends)
     return (
-        f'<path d="M{x} {bottom}V{top}" stroke="{_INK}" fill="none"/>'
-        f'<circle cx="{x}" cy="{y}" r="4" fill="{_BLUE}"/>'
+        f'<path d="M{x} {bottom}V{top}" stroke="{INK}" fill="none"/>'
+        f'<circle cx="{x}" cy="{y}" r="4" fill="{BLUE}"/>'
     )
 
 

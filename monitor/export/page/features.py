@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from monitor.export.charts.frame import BLUE, FAINT, QUIET
 from monitor.export.charts.marks import number
 from monitor.export.page.words import count, numbers, percent, table, text
 from monitor.reports.features import FeatureRates
@@ -15,7 +16,6 @@ _HEADS = (
 )  # fmt: skip
 _DRAWN = 16  # with 34 bins each, 16 kB of the page
 _WIDTH, _HEIGHT = 240, 32
-_BLUE, _QUIET, _FAINT = "#0072b2", "#5c5c5c", "#e6e6e6"
 
 
 def features_table(
@@ -83,7 +83,8 @@ def _compared(one: SeriesView, name: str, pictured: bool) -> str:
     if not bins:
         return "<td></td><td></td>"
     known, counts, own = zip(*bins, strict=True)
-    before, now = [rows / sum(counts) for rows in counts], [rows / sum(own) for rows in own]
+    total, in_window = sum(counts), sum(own)
+    before, now = [rows / total for rows in counts], [rows / in_window for rows in own]
     most = max(range(len(bins)), key=lambda k: round(abs(now[k] - before[k]), 9))  # the first of equal ones
     words = f"{text(known[most].name)}: {percent(now[most])} %, reference {percent(before[most])} %"
     return f"<td>{_picture(name, before, now) if pictured else ''}</td><td>{words}</td>"
@@ -102,7 +103,7 @@ def _picture(name: str, before: Sequence[float], now: Sequence[float]) -> str:
     return (
         f'<svg class="pairs" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img" '
         f'aria-label="{text(f"Distribution of {name} in the reference and in the window")}">'
-        f'<path d="M0 {_HEIGHT - 0.5}h{_WIDTH}" stroke="{_FAINT}"/>'
-        f'<path d="{bars(before, 0.1 * step)}" fill="none" stroke="{_QUIET}"/>'
-        f'<path d="{bars(now, 0.5 * step)}" fill="{_BLUE}"/></svg>'
+        f'<path d="M0 {_HEIGHT - 0.5}h{_WIDTH}" stroke="{FAINT}"/>'
+        f'<path d="{bars(before, 0.1 * step)}" fill="none" stroke="{QUIET}"/>'
+        f'<path d="{bars(now, 0.5 * step)}" fill="{BLUE}"/></svg>'
     )

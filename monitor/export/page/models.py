@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from monitor.base.names import BATCH_ROWS, CORRECTED, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.registry import WHOLE_TASKS, load
 from monitor.base.results import Estimate
+from monitor.export.charts.frame import FAINT, ORANGE
 from monitor.export.charts.marks import number
 from monitor.export.page.confidences import confidences
 from monitor.export.page.overview import (
@@ -245,11 +246,11 @@ def timeline(label: str, spans: Iterable[tuple[float, float]]) -> str:
     A span is its start and its end, as fractions of the whole time, 0 to 1.
     """
     bars = "".join(
-        f'<rect x="{number(start * _TIMELINE_WIDTH)}" fill="#e69f00" height="{_TIMELINE_HEIGHT}" '
+        f'<rect x="{number(start * _TIMELINE_WIDTH)}" fill="{ORANGE}" height="{_TIMELINE_HEIGHT}" '
         f'width="{number(max((end - start) * _TIMELINE_WIDTH, 2.0))}"/>'
         for start, end in spans
     )
-    back = f'<rect width="{_TIMELINE_WIDTH}" height="{_TIMELINE_HEIGHT}" fill="#e6e6e6"/>'
+    back = f'<rect width="{_TIMELINE_WIDTH}" height="{_TIMELINE_HEIGHT}" fill="{FAINT}"/>'
     return (
         f'<svg class="timeline" viewBox="0 0 {_TIMELINE_WIDTH} {_TIMELINE_HEIGHT}" '
         f'preserveAspectRatio="none" role="img" aria-label="{text(label)}">{back}{bars}</svg>'
