@@ -16,7 +16,7 @@ RuleTag = Literal[
 ]  # fmt: skip
 RULES: tuple[str, ...] = get_args(RuleTag)
 
-_MORE_THAN_NOMINAL = 4.0  # false alarms of the test of a feature, in multiples of its level: docs/measured.md
+_MORE_THAN_NOMINAL = 4.0  # false alarms of a feature's test, in multiples of its level: tests/measured.md
 _LEAST_LEVEL, _MOST_LEVEL = 1e-9, 0.01
 
 

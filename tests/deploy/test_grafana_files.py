@@ -185,7 +185,7 @@ def test_the_page_of_figures_counts_what_ships() -> None:
     every = [panel for name in NAMES for panel in panels(name)]
     assert all(panel["targets"] for panel in every), "one that asks for nothing would pass as one with data"
     runbooks = len(list((deploy / "runbooks").glob("*.md")))
-    page = (deploy.parent / "docs" / "measured.md").read_text(encoding="utf-8")
+    page = (deploy.parent / "tests" / "measured.md").read_text(encoding="utf-8")
     [row] = [line for line in page.splitlines() if line.startswith("| what ships: ")]
     counts = re.findall(r"(\d+) (alerts|rules|runbooks|panels)", row)
     assert {what: int(count) for count, what in counts} == {
