@@ -71,7 +71,10 @@ RUN_BY = {
     ("docs/notebook.md", ">>> "): "tests/test_readme.py",
     ("docs/python.md", ">>> "): "tests/test_readme.py",
     ("docs/serving/mapping.md", '{"event"'): "tests/connectors/formats/test_mapping.py",
-    ("docs/serving/stacks.md", "from blindsight_client"): "tests/connectors/formats/test_stacks.py",
+    (
+        "docs/serving/stacks.md",
+        "from blindsight_client import Client\n\nclient",
+    ): "tests/connectors/formats/test_stacks.py",
     ("docs/sizing.md", "Python 3"): "tests/deploy/test_sizing.py",
     ("docs/tutorials/first-alarm.md", "import json"): "tests/test_tutorials.py",
     ("docs/tutorials/first-alarm.md", "true accuracy"): "tests/test_tutorials.py",
@@ -88,10 +91,10 @@ RECIPES = [
     ("kserve", "from fastapi", "FastAPI"),
     ("mlflow", "import mlflow", "MLflow"),
     ("mlflow", "import json", "FastAPI"),
-    ("mlserver", "import numpy", "MLServer"),
+    ("mlserver", "import numpy as np\nfrom blindsight_client", "MLServer"),
     ("mlserver", '{"name"', "MLServer"),
     ("mlserver", '{"host"', "MLServer"),
-    ("ray-serve", "from blindsight_client", "Ray"),
+    ("ray-serve", "from blindsight_client import Client, observed", "Ray"),
     ("ray-serve", "proxy_location", "Ray"),
     ("syslog-ng", "import json", "FastAPI"),
     ("syslog-ng", "@version", "syslog-ng"),
@@ -101,9 +104,9 @@ CANNOT = {
     ("docs/commands.md", "Accuracy by month"): DEMO,
     ("docs/commands.md", "Trust by"): DEMO,
     ("docs/commands.md", "An incident"): DEMO,
-    ("docs/serving/kserve.md", "spec:"): "is a part of an InferenceService, which needs a cluster",
+    ("docs/serving/stacks.md", "spec:"): "is a part of an InferenceService, which needs a cluster",
     **{
-        (f"docs/serving/{name}.md", begins): f"needs {what}: `python -m tests.recipes {name}` runs it"
+        ("docs/serving/stacks.md", begins): f"needs {what}: `python -m tests.recipes {name}` runs it"
         for name, begins, what in RECIPES
     },
 }
@@ -413,7 +416,8 @@ def test_the_lines_of_the_client_send_what_the_page_says(tmp_path: Path) -> None
         names = run("docs/client.md", "from blindsight_client import Client\n", {}, posted.source.port)
         client = names["client"]
         client.close(PATIENCE_SECONDS)
-        run("docs/serving/fastapi.md", "from blindsight_client import Client\n", {}, posted.source.port)
+        begins = "from blindsight_client import Client\n\nwith"
+        run("docs/serving/stacks.md", begins, {}, posted.source.port)
         rows = posted.read_rows()
     assert [(row["id"], row.get("scores"), row.get("label")) for row in rows] == [
         ("req-81", [0.12, 0.88], None),

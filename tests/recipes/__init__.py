@@ -1,1 +1,1 @@
-"""Recipes for serving stacks: what their pages in `docs/serving` show is installed, run and measured."""
+"""Recipes for serving stacks: what `docs/serving/stacks.md` shows is installed, run and measured."""

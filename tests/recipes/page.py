@@ -1,4 +1,4 @@
-"""A stack's page: its blocks run with free ports in place of those that it names."""
+"""A stack's section of the page of stacks: its blocks run with free ports in place of those that it names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.harness import ROOT
 
-SERVING = ROOT / "docs" / "serving"
+STACKS_PAGE = ROOT / "docs" / "serving" / "stacks.md"
 MARK = "# monitoring"
 """Ends the lines of a service that are there for monitoring: without them it is the service as it was."""
 _ID, _SCORE, _REST, _CLASS = "r-1", "0.88", "0.12", "toxic"
@@ -30,7 +30,19 @@ class Block(NamedTuple):
 
 def blocks(path: Path) -> list[Block]:
     """Return the blocks of a page of Markdown, in their order."""
-    return [Block(*groups) for groups in _BLOCK.findall(path.read_text(encoding="utf-8"))]
+    return _blocks_of(path.read_text(encoding="utf-8"))
+
+
+def _blocks_of(text: str) -> list[Block]:
+    return [Block(*groups) for groups in _BLOCK.findall(text)]
+
+
+def _named(stack: str) -> list[Block]:
+    """Return the blocks with a name of a stack's section, after those at the top of the page."""
+    top, *sections = re.split(r"^## (.+)\n", STACKS_PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    by_title = dict(zip(sections[::2], sections[1::2], strict=True))
+    [section] = [text for title, text in by_title.items() if title.lower().replace(" ", "-") == stack]
+    return [block for block in _blocks_of(top) + _blocks_of(section) if block.name]
 
 
 @dataclass(frozen=True)
@@ -43,7 +55,9 @@ class Call:
 
 
 class Page:
-    """The blocks of a page that have a name, the ports in them replaced.
+    """The blocks of a stack that have a name, the ports in them replaced.
+
+    The blocks at the top of the page stand for those that the stack's section does not show.
 
     Parameters
     ----------
@@ -59,7 +73,7 @@ class Page:
     """
 
     def __init__(self, stack: str, ports: dict[str, int] | None = None) -> None:
-        named = [block for block in blocks(SERVING / f"{stack}.md") if block.name]
+        named = _named(stack)
         self.blocks = {block.name: block.text for block in named}
         self.languages = {block.name: block.language for block in named}
         texts = self.blocks.values()

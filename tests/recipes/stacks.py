@@ -52,7 +52,7 @@ def _row(stack: str) -> str:
     assert match is not None, f"{stack}: the kept output has another form"
     lost = f" + {match['lost']} lost" if match["lost"] != "0" else ""
     cells = (
-        f"[{match['versions']}]({stack}.md)",
+        f"[{match['versions']}](#{stack})",
         match["minutes"],
         f"{match['own']} + {match['marked']}",
         f"{match['sent']} = {match['used']} + {match['rejected']}{lost}",

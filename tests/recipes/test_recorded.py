@@ -19,7 +19,7 @@ from monitor.config.file import load_config
 from monitor.testing import ListSinks, ListSource
 from tests.accounting import Accounts, accounts, scraped
 from tests.recipes.__main__ import main
-from tests.recipes.page import SERVING, Page
+from tests.recipes.page import STACKS_PAGE, Page
 from tests.recipes.recorded import REQUESTS, Payloads, recorded
 from tests.recipes.stacks import OUTPUT, STACKS, table
 from tests.services.process import PATIENCE_SECONDS, wait_until
@@ -116,7 +116,7 @@ def test_an_unknown_stack_is_told_the_others(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_page_of_stacks_shows_what_the_recipes_printed() -> None:
-    page = (SERVING / "stacks.md").read_text(encoding="utf-8")
+    page = STACKS_PAGE.read_text(encoding="utf-8")
     assert table() in page, "put in what `python -m tests.recipes table` prints"
 
 
