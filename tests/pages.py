@@ -1,6 +1,6 @@
 """Generated pages, which always match the code: ``python -m tests.pages`` writes them.
 
-`docs/configuration.md` comes from the configuration's schema, `docs/kinds.md` from the registry's tables,
+`docs/configuration.md` comes from the configuration's schema (its kinds from the registry's tables),
 `docs/metrics.md` from the table of families and a view in which every family has a sample, `docs/api.md`
 from the public names of `monitor`, `docs/http-api.md` from the definition of the JSON API, and the schema of
 the chart's values from that of the configuration.
@@ -19,9 +19,9 @@ import yaml
 
 import monitor
 from deploy.helm.schema import values_schema
-from monitor.base.registry import TABLES
 from monitor.config.file import schema
 from monitor.config.messages import describe
+from monitor.config.reload import consequence
 from monitor.export.http.query import allowed
 from monitor.export.page.openapi import document
 from monitor.export.prometheus.families import FAMILIES
@@ -56,19 +56,13 @@ here. In a path, `*` is a name of your choice, and `[]` is an entry of a list. T
 a part of a configuration. `blindsight check` names the keys that are wrong, or that need others beside them.
 In a value, `${NAME}` stands for an environment variable, `${NAME:-default}` for one that may be unset or
 empty, and `$${` for the text `${`. Quote such a value within braces or brackets. Without quotes it is then
-read as any other value, for example as a number. [reload.md](reload.md) says when a changed key takes effect
-while the agent runs; [config.example.yaml](../config.example.yaml) shows most keys in use.
+read as any other value, for example as a number. [config.example.yaml](../config.example.yaml) shows most
+keys in use. The column *change* says when a changed key takes effect after SIGHUP
+([reload](upgrade.md#changing-the-configuration-of-a-running-agent)).
 """
 _WHOLE = "The whole file"
 _WIDEST = 120
 """Characters that a cell of a table may have."""
-_KINDS = """# Every kind of task, estimator, calibration, chart, source and wire format
-
-`python -m tests.pages` makes this page from the tables in `monitor/base/registry.py`; do not edit it here.
-Use these names in the configuration: [every key](configuration.md). [estimators.md](estimators.md),
-[calibration.md](calibration.md) and [reading-the-chart.md](reading-the-chart.md) say what they assume and
-when they mislead. For metric families see [metrics.md](metrics.md).
-"""
 _METRICS = """# Every metric
 
 `python -m tests.pages` makes this page from the table of families; do not edit it here. The labels `task`
@@ -100,7 +94,7 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
 * **With `average: per_class`** each class adds three series for each metric, model and group.
 * **An objective** is judged on the interval pooled over the last `objective.windows` windows (five).
 * **A recalibration** is `taken`, `kept` (labels do not favour the new one) or `refused`
-  ([calibration.md](calibration.md)). [ssme.md](ssme.md) explains refits.
+  ([assumptions.md](assumptions.md#recalibration-on-labels)). [ssme](estimators.md#ssme) explains refits.
 * **Redis**: `source_gap` counts entries that were trimmed before the agent read them, `source_overlap`
   entries that the agent claimed from a dead consumer.
 * **Followed files**: `source_gap` counts gaps, of a length that nobody knows: text that was neither in the
@@ -186,15 +180,6 @@ def api_page() -> str:
     return "\n".join(
         [_API, *(f"## {title}\n\n" + "\n".join(by_subject[title]) for title in _SUBJECTS.values())]
     )
-
-
-def kinds_page() -> str:
-    """Return every line of every table."""
-    parts = [_KINDS]
-    for kind, table in TABLES.items():
-        rows = [f"* `{tag}`: {_cell(entry.text)}." for tag, entry in table.items()]
-        parts.append("\n".join([f"## {kind.capitalize()}", "", *rows]) + "\n")
-    return "\n".join(parts)
 
 
 def configuration_page() -> str:
@@ -283,7 +268,7 @@ def _part(part: Part, titles: Mapping[int, str], root: Mapping[str, Any]) -> str
     lines = [f"{'###' if inner else '##'} {part.title}", "", " ".join(description.split()), ""]
     if part.paths[1:]:
         lines += [f"The same keys stand in {', '.join(f'`{path}`' for path in part.paths[1:])}.", ""]
-    lines += ["| key | takes | default | example | meaning |", "|---|---|---|---|---|"]
+    lines += ["| key | takes | default | example | change | meaning |", "|---|---|---|---|---|---|"]
     notes: list[str] = []
     for key, node in part.node["properties"].items():
         allowed = choices(node, root)
@@ -291,13 +276,23 @@ def _part(part: Part, titles: Mapping[int, str], root: Mapping[str, Any]) -> str
         first, more = _first(node.get("description") or allowed[0].get("description", ""))
         default = "*required*" if key in part.node.get("required", []) else _default(node, allowed)
         takes = " or ".join(_takes(each, titles, root) for each in allowed)
-        lines.append(f"| `{key}` | {takes} | {default} | {_flow(example_of(node))} | {_cell(first)} |")
+        example, change = _flow(example_of(node)), _change(part, key, allowed)
+        lines.append(f"| `{key}` | {takes} | {default} | {example} | {change} | {_cell(first)} |")
         if more or kinds[1:]:
             plain = [_cell(each) for each in more if not _is_a_choice(each)]
             plain += [f"Its kinds: {', '.join(_link(each, titles) for each in kinds)}."] if kinds[1:] else []
             notes.append(f"* `{key}`: {' '.join(plain)}".rstrip())
             notes += [f"    * {_chosen(each)}" for each in more if _is_a_choice(each)]
     return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
+
+
+def _change(part: Part, key: str, allowed: list[Mapping[str, Any]]) -> str:
+    """Return when a changed key takes effect; nothing for a section, whose keys say it."""
+    if any("properties" in choice for choice in allowed):
+        return ""
+    end = ".*" if any("additionalProperties" in choice for choice in allowed) else ""
+    paths = [f"{path}.{key}{end}".lstrip(".").replace("[]", "").split(".") for path in part.paths]
+    return " or ".join(dict.fromkeys(consequence(tuple(path)).value for path in paths))
 
 
 def held(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -378,7 +373,6 @@ PAGES = {
     "api.md": api_page,
     "configuration.md": configuration_page,
     "http-api.md": http_api_page,
-    "kinds.md": kinds_page,
     "metrics.md": metrics_page,
 }
 

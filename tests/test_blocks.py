@@ -75,7 +75,7 @@ RUN_BY = {
         "docs/serving/stacks.md",
         "from blindsight_client import Client\n\nclient",
     ): "tests/connectors/formats/test_stacks.py",
-    ("docs/sizing.md", "Python 3"): "tests/deploy/test_sizing.py",
+    ("docs/scale.md", "Python 3"): "tests/deploy/test_sizing.py",
     ("docs/tutorials/first-alarm.md", "import json"): "tests/test_tutorials.py",
     ("docs/tutorials/first-alarm.md", "true accuracy"): "tests/test_tutorials.py",
     ("docs/tutorials/first-alarm.md", "The configuration"): "tests/test_tutorials.py",
@@ -230,7 +230,7 @@ def test_what_is_for_prometheus_is_taken_by_promtool(tmp_path: Path) -> None:
 
 WINDOW = ("docs/reports.md", '{"task": "toxicity", "model": "erm", "group": "", "version"')
 ARENA = ("docs/arena.md", '{"task": "chat"')
-ESTIMATE = ("docs/intervals.md", '{"metric"')
+ESTIMATE = ("docs/assumptions.md", '{"metric"')
 CHANGE = ("docs/reports.md", '{"attributions"')
 RESTORE = ("docs/reports.md", '{"task": "toxicity", "model": "erm", "group": "", "kind": "restore"')
 
@@ -476,7 +476,7 @@ def test_commands_of_the_pages_run_and_the_widths_of_labels_are_told_as_their_pa
         assert end_of(daemon.process) == 0, daemon.log
     (tmp_path / "deploy" / "prometheus").mkdir(parents=True)
     told_of: dict[str, str] = {}
-    for page in ("alerts", "labels-ask", "verify", "page", "rebaseline", "data", "find-out-why"):
+    for page in ("alerts", "labels-ask", "verify", "page", "data", "find-out-why"):
         text = "".join(case.block.text for case in of("sh") if case.page == f"docs/{page}.md")
         for program, *words in commands(text.replace("2026-", "2023-")):
             if program == "blindsight" and "--partition" not in words:

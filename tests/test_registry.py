@@ -40,7 +40,7 @@ from monitor.stats.estimate.reference import ReferenceEstimator
 from monitor.stats.labelled.ensemble import Ensemble
 from tests.daemon import ndjson, write_configuration
 from tests.export.prometheus.scrape import samples, value
-from tests.pages import kinds_page, metrics_page
+from tests.pages import configuration_page, metrics_page
 from tests.streams import CLASSES, Record, Rig, answers, task
 
 
@@ -169,7 +169,7 @@ def test_an_estimator_that_uses_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert value(
         scraped, "blindsight_estimate_ratio", estimator="boldest", metric="accuracy", model="erm", task="t"
     )
-    assert "* `boldest`: the boldest of all." in kinds_page()
+    assert "* `boldest`: the boldest of all." in configuration_page()
     assert "boldest: the boldest of all." in str(schema())
     assert ESTIMATORS["boldest"] is Boldest
 
@@ -188,7 +188,7 @@ def test_an_estimator_that_is_fitted_on_the_reference(monkeypatch: pytest.Monkey
     assert [result.value for result in results if isinstance(result, Estimate)] == [
         pytest.approx((predicted == labels).mean())
     ] * len(reports)
-    assert "* `unmoved`: the reference's." in kinds_page()
+    assert "* `unmoved`: the reference's." in configuration_page()
 
 
 def test_a_chart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_a_chart(monkeypatch: pytest.MonkeyPatch) -> None:
         samples(view_of(rig)), "blindsight_control_center_ratio", task="t", model="erm", metric="accuracy"
     )
     assert center == reports[-1].charts[0].verdict.center
-    assert "* `patient`: a patient chart." in kinds_page()
+    assert "* `patient`: a patient chart." in configuration_page()
     assert CHARTS["patient"] is Patient
 
 
@@ -224,7 +224,7 @@ def test_a_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shown = [dict(labels)["calibration"] for name, labels in scraped if name == "blindsight_model_info"]
     assert shown == ["trusting"]
     assert (CALIBRATORS["trusting"], CALIBRATIONS["trusting"]) == (TrustingCalibrator, Trusting)
-    assert "* `trusting`: trusts the scores." in kinds_page()
+    assert "* `trusting`: trusts the scores." in configuration_page()
 
 
 def test_a_kind_of_task(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_a_kind_of_task(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(report.task, report.size) for report in reports] == [("t", 10), ("t", 10)]
     assert rig.engine.snapshot().tasks["t"].join.answers.first == 0
     assert value(samples(view_of(rig)), "blindsight_answers_pending", task="t", model="m") == 5.0
-    assert "* `coin`: answers that are coins." in kinds_page()
+    assert "kind: coin\n" in configuration_page()
     assert schema()["properties"]["tasks"]["additionalProperties"]["discriminator"]["mapping"]["coin"]
 
 
@@ -272,8 +272,8 @@ def test_a_source_and_a_wire_format(monkeypatch: pytest.MonkeyPatch) -> None:
     assert value(samples(view_of(rig)), "blindsight_answers_received_total", source="tape") == 1.0
     assert value(samples(view_of(rig)), "blindsight_answers_pending", task="t", model="erm") == 1.0
     assert type(wire_of(config.sources[0])) is Mirrored
-    for named in ("* `tape`: a tape.", "* `mirrored`: mirrored."):
-        assert named in kinds_page()
+    for named in ("kind: tape\n", "* `mirrored`: mirrored."):
+        assert named in configuration_page()
     assert schema()["properties"]["sources"]["items"]["discriminator"]["mapping"]["tape"]
 
 

@@ -79,7 +79,7 @@ class Entry:
     path : str
         The import path of the code: ``package.module:name``.
     text : str
-        A description for the JSON Schema and `docs/kinds.md`, as a clause without a full stop.
+        A description for the JSON Schema and `docs/configuration.md`, as a clause without a full stop.
     """
 
     path: str

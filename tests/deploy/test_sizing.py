@@ -27,7 +27,7 @@ def test_a_short_run_measures_a_daemon_at_work() -> None:
 
 def test_the_page_quotes_the_kept_output_and_the_chart_stays_above_it() -> None:
     text = kept(table)
-    assert text.strip() in (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
+    assert text.strip() in (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
     [row] = [line.split() for line in text.splitlines() if line.split()[:2] == ["10", "1,000"]]
     cores, resident, store = float(row[2]), float(row[3]) * 1e6, float(row[4]) * 1e6
     objects = render.rendered(render.values(render.EXAMPLES / "standalone-values.yaml"))

@@ -164,7 +164,7 @@ classes, whose mean claims far too few right answers, and networks that learnt t
 
 
 def test_ssme_is_ahead_of_both_simple_answers_on_average_and_behind_where_it_is_said() -> None:
-    """The kept table, 50 draws a row: what `docs/ssme.md` and `tests/measured.md` say."""
+    """The kept table, 50 draws a row: what `docs/estimators.md` and `tests/measured.md` say."""
     behind = set()
     for (metric, special, name, count), cells in kept_rows().items():
         ours, mean, labelled = cells[:3]
