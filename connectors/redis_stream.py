@@ -108,7 +108,7 @@ def _is_temporary(error: Exception) -> bool:
 
 
 class RedisStream(Source[Position]):
-    """A source of one Redis stream, which is read in a consumer group; see docs/redis.md.
+    """A source of one Redis stream, which is read in a consumer group; see docs/kafka.md.
 
     Each entry is used once by the store that saves the positions of the source.
 

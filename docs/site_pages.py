@@ -23,6 +23,30 @@ _TAKEN = {
     "config.example.yaml": "config.example.md",
 } | {path.relative_to(ROOT).as_posix(): f"runbooks/{path.name}" for path in ROOT.glob("deploy/runbooks/*.md")}
 _SOURCES = {site: source for source, site in _TAKEN.items()}
+MOVED = {
+    "calibration": "assumptions.html#recalibration-on-labels",
+    "choosing-an-estimator": "estimators.html",
+    "choosing-windows": "reading-the-chart.html#choosing-windows",
+    "intervals": "assumptions.html#intervals",
+    "kinds": "configuration.html",
+    "measured": "compared.html#measurements",
+    "python": "notebook.html#functions",
+    "rebaseline": "find-out-why.html#a-new-baseline",
+    "redis": "kafka.html#redis",
+    "reload": "upgrade.html#changing-the-configuration-of-a-running-agent",
+    "sizing": "scale.html#sizing",
+    "spark": "several-agents.html#spark",
+    "ssme": "estimators.html#ssme",
+    "tables": "files.html#databases",
+    "serving/protocols": "serving/stacks.html#events-and-protocols",
+    **{
+        f"serving/{stack}": f"serving/stacks.html#{stack}"
+        for stack in ("bentoml", "fastapi", "kcat", "kserve", "mlflow", "mlserver", "ray-serve", "syslog-ng")
+    },
+}
+"""Pages that joined others, and their addresses now; the site keeps the old addresses as redirects."""
+_SEARCH = {"your-situation.md": {"boost": 3}, "api.md": {"exclude": True}, "CHANGELOG.md": {"exclude": True}}
+"""The search finds situations first, and neither the names in Python nor the history."""
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -45,6 +69,8 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
     The name of a block, for tests (```sh ask), goes.
     """
     here = page.file.src_uri
+    if here in _SEARCH:
+        page.meta["search"] = _SEARCH[here]
     source = _SOURCES.get(here, f"docs/{here}")
 
     def led(found: re.Match[str]) -> str:
@@ -59,3 +85,16 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
 
     markdown = re.sub(r"^( *```\w+) .*$", r"\1", _CODE_OR_LINK.sub(led, markdown), flags=re.MULTILINE)
     return re.sub(r"(!\[[^\]]*\]\()docs/", r"\1", markdown)
+
+
+def on_post_build(config: Any) -> None:
+    """Write a page that leads on for each address that a page had before."""
+    for old, new in MOVED.items():
+        target = posixpath.relpath(new, posixpath.dirname(old) or ".")
+        path = Path(config["site_dir"]) / f"{old}.html"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            f'<!doctype html><meta charset="utf-8"><title>Moved</title><link rel="canonical" href="{target}">'
+            f'<meta http-equiv="refresh" content="0; url={target}"><a href="{target}">This page moved</a>\n',
+            encoding="utf-8",
+        )

@@ -34,7 +34,7 @@ _API = """# In Python, every name
 
 `python -m tests.pages` makes this page from the public names; do not edit it here. The site of the docs
 (`mkdocs serve -f docs/mkdocs.yml`) puts the docstrings below the names. Import each from `monitor`:
-[in Python](python.md).
+[in Python](notebook.md#functions).
 """
 _SUBJECTS = {
     "notebook": "In a notebook",
@@ -83,11 +83,8 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
     are refused as a whole (`posts_refused`) nothing is counted, but for the rows of a 429, and of a 413 for
     too many labels of a token, which are `shed`.
   * The group families count the same answers again. Series beyond `export.max_series` are missing in sums.
-  * With `store.by_partition` a model's counts go on at each agent that gets it, but what is counted for a
-    source or a task begins with the agent ([several agents](several-agents.md)): there the identities hold
-    for the states in the database, taken together.
-  * On Spark each model of a task without refits sees all labels of the task: `labels` has only the rejected
-    ones there, and `labels_received` all of them.
+  * With `store.by_partition` the identities hold for the states in the database, taken together
+    ([many agents](several-agents.md#what-prometheus-sees)).
 * **`realised`** belongs to the newest window with labels, which is older than the window of the other
   estimates; `realised_cohort` and `realised_horizon` belong to many windows
   ([assumptions.md](assumptions.md)).
@@ -95,18 +92,10 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
 * **An objective** is judged on the interval pooled over the last `objective.windows` windows (five).
 * **A recalibration** is `taken`, `kept` (labels do not favour the new one) or `refused`
   ([assumptions.md](assumptions.md#recalibration-on-labels)). [ssme](estimators.md#ssme) explains refits.
-* **Redis**: `source_gap` counts entries that were trimmed before the agent read them, `source_overlap`
-  entries that the agent claimed from a dead consumer.
-* **Followed files**: `source_gap` counts gaps, of a length that nobody knows: text that was neither in the
-  file nor in a rotated file beside it ([files.md](files.md)).
-* **Databases**: `source_gap` counts rows that came with a value of the rising column below the look-back
-  ([tables.md](tables.md)).
-* **Kafka**: `source_gap` counts messages that retention deleted before the agent read them, or that were lost
-  with a topic that was created again.
-  `source_taken_over` counts messages between the agent's position and the group's, which another member
-  read. `source_overlap` results from a kill -9, because positions are committed every second.
-  `source_rebuilds` counts replacements of a client whose partition delivered nothing for `stall_seconds`
-  while its lag grew.
+* **`source_gap`** counts records that were deleted before the agent read them; for followed files it counts
+  gaps, for databases rows that came too late ([files and databases](files.md), [Kafka and Redis](kafka.md)).
+  `source_taken_over` counts messages that another member of Kafka's group read, `source_overlap` records that
+  two agents may both have used, `source_rebuilds` replacements of a client whose partition delivered nothing.
 * **Sinks** are the files, topics and scrapers that receive the output: [what happens if a sink
   fails](sinks.md).
 

@@ -69,7 +69,6 @@ RUN_BY = {
     ("docs/deployment.md", "# kustomization.yaml"): "tests/deploy/test_kustomize.py",
     ("docs/commands.md", "blindsight_estimate_ratio"): "tests/test_readme.py",
     ("docs/notebook.md", ">>> "): "tests/test_readme.py",
-    ("docs/python.md", ">>> "): "tests/test_readme.py",
     ("docs/serving/mapping.md", '{"event"'): "tests/connectors/formats/test_mapping.py",
     (
         "docs/serving/stacks.md",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import json
 import os
 import re
 import shlex
@@ -21,7 +22,7 @@ from tests.services.process import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PYTHON = ROOT / "docs" / "python.md"
+NOTEBOOK = ROOT / "docs" / "notebook.md"
 COMMANDS = ROOT / "docs" / "commands.md"
 PAGES = sorted(ROOT.glob("docs/**/*.md"))
 LINK = r"\]\(([^)#]+)[^)]*\)"
@@ -36,12 +37,11 @@ def console_commands() -> list[tuple[str, str]]:
     return list(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
-@pytest.mark.parametrize("page", [PYTHON, ROOT / "docs" / "notebook.md"], ids=lambda page: page.name)
-def test_the_python_blocks_run_and_print_what_they_say(page):
+def test_the_python_blocks_run_and_print_what_they_say():
     finder = doctest.DocTestParser()
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    for text in blocks("python", page):
-        runner.run(finder.get_doctest(text, {}, page.name, str(page), 0))
+    for text in blocks("python", NOTEBOOK):
+        runner.run(finder.get_doctest(text, {}, NOTEBOOK.name, str(NOTEBOOK), 0))
     assert runner.summarize(verbose=False).failed == 0
     assert runner.tries >= 4
 
@@ -180,6 +180,15 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     pages = {path.relative_to(tmp_path).with_suffix("").as_posix() for path in tmp_path.rglob("*.html")}
     assert {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in PAGES} <= pages
     assert {"index", "CHANGELOG", "runbooks/BlindsightOutOfControl"} <= pages
+    for path in pages:
+        if 'http-equiv="refresh"' in (text := (tmp_path / f"{path}.html").read_text(encoding="utf-8")):
+            page, _, anchor = re.findall(r'url=([^"]+)"', text)[0].partition("#")
+            target = (tmp_path / path).parent / page
+            assert f'id="{anchor}"' in target.read_text(encoding="utf-8") or not anchor, path
+    index = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    places = {entry["location"].partition("#")[0] for entry in index}
+    assert "your-situation.html" in places
+    assert places & {"api.html", "CHANGELOG.html"} == set()
     home = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert re.findall(r'(?:src|<link[^>]+href)="(?:https?:)?//[^"]*"', home) == []
     names = (tmp_path / "api.html").read_text(encoding="utf-8")

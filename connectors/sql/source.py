@@ -87,7 +87,7 @@ class Poll:
 
 
 class SqlSource(Source[Position]):
-    """A source of the rows of a table or query: docs/tables.md.
+    """A source of the rows of a table or query: docs/files.md.
 
     Each row is handed out once, and again whenever its value of the rising column has increased. A read may
     return the rows of one batch of a poll; the next read continues the poll.
