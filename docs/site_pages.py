@@ -45,8 +45,14 @@ MOVED = {
     },
 }
 """Pages that joined others, and their addresses now; the site keeps the old addresses as redirects."""
-_SEARCH = {"your-situation.md": {"boost": 3}, "api.md": {"exclude": True}, "CHANGELOG.md": {"exclude": True}}
-"""The search finds situations first, and neither the names in Python nor the history."""
+_SEARCH = {
+    "your-situation.md": {"boost": 3},
+    "CONTRIBUTING.md": {"boost": 0.2},
+    "how-it-works.md": {"boost": 0.2},
+    "api.md": {"exclude": True},
+    "CHANGELOG.md": {"exclude": True},
+}
+"""The search finds situations first, developers' pages last, and neither names in Python nor the history."""
 
 
 def on_files(files: Files, config: Any) -> Files:
