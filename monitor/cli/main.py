@@ -12,10 +12,12 @@ import logging
 import sys
 import traceback
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from monitor import __version__
 from monitor.base.collector import postpone_collector
@@ -23,13 +25,38 @@ from monitor.base.errors import BlindsightError, ConfigError, MissingExtraError
 from monitor.cli.process import leave_if_abandoned, one_heap, one_thread_for_matrices, print_any_text
 from monitor.export.rules import SELECTOR, Format
 
+
+class _Command(TyperCommand):
+    """A command whose help shows no type beside an option that takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types_of_flags(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    """A group of commands whose help shows no type beside an option that takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types_of_flags(super().get_params(ctx))
+
+
+def _without_types_of_flags(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
 app = typer.Typer(
     name="blindsight",
+    cls=_Group,
     help="Estimate how good deployed models are now, without waiting for labels.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+command = partial(app.command, cls=_Command)
 
 ConfigPath = Annotated[str, typer.Argument(metavar="CONFIG", help="The configuration, a YAML file.")]
 
@@ -74,7 +101,7 @@ Master = Annotated[
 SparkConf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark.")]
 
 
-@app.command()
+@command()
 def run(
     config: ConfigPath,
     engine: EngineChoice = EngineName.PROCESS,
@@ -111,7 +138,7 @@ def run(
     raise typer.Exit(run_daemon(config))
 
 
-@app.command()
+@command()
 def replay(
     config: ConfigPath,
     files: Annotated[
@@ -149,7 +176,7 @@ def replay(
     replay_with_progress(config, files, out, spark, processes)
 
 
-@app.command()
+@command()
 def init(
     predictions: Annotated[
         Path, typer.Option("--from", metavar="FILE", help="Predictions: NDJSON, CSV or Parquet.")
@@ -174,7 +201,7 @@ def init(
     raise typer.Exit(0 if complete else 2)
 
 
-@app.command()
+@command()
 def check(config: ConfigPath) -> None:
     """Check a configuration, and predict how many false alarms a week its charts will raise."""
     from monitor.cli.checking import check_file
@@ -182,7 +209,7 @@ def check(config: ConfigPath) -> None:
     typer.echo(check_file(config))
 
 
-@app.command()
+@command()
 def doctor(
     config: ConfigPath,
     sample: Annotated[
@@ -204,7 +231,7 @@ def doctor(
     raise typer.Exit(0 if well else 1)
 
 
-@app.command()
+@command()
 def backup(
     config: ConfigPath,
     target: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; it must not exist.")],
@@ -215,7 +242,7 @@ def backup(
     typer.echo(back_up(config, target))
 
 
-@app.command()
+@command()
 def rebaseline(
     config: ConfigPath,
     model: Annotated[str, typer.Option(help="The model, as in its records.")],
@@ -231,7 +258,7 @@ def rebaseline(
     typer.echo(ask_for_baseline(config, task, model, group, metric, reason, wait))
 
 
-@app.command()
+@command()
 def forget(
     config: ConfigPath,
     ids: Annotated[
@@ -247,11 +274,11 @@ def forget(
         typer.echo(line)
 
 
-labels_app = typer.Typer(help="Choose the answers to label next.", no_args_is_help=True)
+labels_app = typer.Typer(cls=_Group, help="Choose the answers to label next.", no_args_is_help=True)
 app.add_typer(labels_app, name="labels")
 
 
-@labels_app.command("ask")
+@labels_app.command("ask", cls=_Command)
 def labels_ask(
     config: ConfigPath,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="NDJSON, CSV or Parquet.")],
@@ -283,7 +310,7 @@ def labels_ask(
         typer.echo(sentence, err=True)
 
 
-@app.command()
+@command()
 def verify(
     config: ConfigPath,
     store: Annotated[
@@ -309,7 +336,7 @@ def verify(
     raise typer.Exit(0 if findings.clean else 1)
 
 
-@app.command()
+@command()
 def report(
     store: Annotated[
         Path,
@@ -331,7 +358,7 @@ def report(
     typer.echo(f"{out}: from {lines:,} lines of the store.")
 
 
-@app.command()
+@command()
 def schema() -> None:
     """Print the configuration's JSON Schema, for editors."""
     from monitor.config.file import schema as config_schema
@@ -339,7 +366,7 @@ def schema() -> None:
     typer.echo(json.dumps(config_schema(), indent=2))
 
 
-@app.command()
+@command()
 def rules(
     config: Annotated[
         str | None,
@@ -369,13 +396,13 @@ def rules(
         typer.echo(f"{settings.missing}. Set it in {config}, and print the rules again.", err=True)
 
 
-@app.command()
+@command()
 def version() -> None:
     """Print the version."""
     typer.echo(f"blindsight {__version__}")
 
 
-@app.command()
+@command()
 def demo(
     folder: Annotated[
         Path, typer.Option("--out", help="Folder for the stream, the reports and the picture.")

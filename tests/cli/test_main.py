@@ -18,7 +18,7 @@ import pytest
 from monitor import __version__
 from monitor.cli.main import main
 from monitor.store.lock import FolderLock
-from tests.daemon import ROOT, command, configuration, ndjson, write_configuration
+from tests.daemon import ROOT, command, command_here, configuration, ndjson, write_configuration
 from tests.services.process import PATIENCE_SECONDS
 from tests.streams import answers
 
@@ -280,6 +280,14 @@ def test_help_of_a_command_has_a_short_form_too() -> None:
     assert done.returncode == 0
     assert "Usage:" in done.stdout
     assert "CONFIG" in done.stdout
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["demo"], ["labels"], ["labels", "ask"]])
+def test_help_shows_a_type_only_beside_an_option_that_takes_a_value(words: list[str]) -> None:
+    shown = command_here(*words, "--help").stdout
+    (line,) = (line for line in shown.splitlines() if "--help" in line)
+    assert "Show this message" in line
+    assert "bool" not in shown
 
 
 def test_check_says_which_files_cannot_be_written(folder: Path) -> None:
