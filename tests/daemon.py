@@ -95,6 +95,14 @@ def command_here(*arguments: str | Path, cwd: Path | None = None) -> subprocess.
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
+def diagnosed(config: str, sample: Path | None = None) -> tuple[str, bool]:
+    """Return what `doctor` prints about the sources or a captured body, and whether all is well."""
+    from monitor.cli.doctor import diagnose_sample, diagnose_sources
+
+    diagnosis = diagnose_sources(config) if sample is None else diagnose_sample(config, sample)
+    return str(diagnosis), diagnosis.well
+
+
 def configuration(**rest: Any) -> dict[str, Any]:
     """Return one task of two classes in windows of 100, served on a free port; `task` changes the task."""
     task = {

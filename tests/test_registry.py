@@ -23,7 +23,6 @@ from monitor.base.errors import MissingExtraError
 from monitor.base.records import Batch, Floats, Ints, TaskLayout
 from monitor.base.results import Estimate
 from monitor.base.source import EndOfSource, Raw, RawBlock, Source
-from monitor.cli.doctor import examine_sources
 from monitor.cli.trial import read_references, refuse_missing_extras
 from monitor.config.file import config_from, schema
 from monitor.config.mapping import MAPPING, FieldMapping
@@ -38,7 +37,7 @@ from monitor.stats.calibration.none import NoCalibrator, Uncalibrated
 from monitor.stats.charts.shewhart import Shewhart
 from monitor.stats.estimate.reference import ReferenceEstimator
 from monitor.stats.labelled.ensemble import Ensemble
-from tests.daemon import ndjson, write_configuration
+from tests.daemon import diagnosed, ndjson, write_configuration
 from tests.export.prometheus.scrape import samples, value
 from tests.pages import configuration_page, metrics_page
 from tests.streams import CLASSES, Record, Rig, answers, task
@@ -285,7 +284,7 @@ def test_what_a_kind_of_source_does_not_sample_the_doctor_does_not_look_at(
     monkeypatch.setitem(registry.SOURCES, "tape", line)
     config = {"tasks": {"t": {}}, "sources": [{"kind": "tape", "text": "{}"}]}
     expected = "tape (tape):\n  not looked at: a source of kind tape can be read by its agent alone"
-    assert examine_sources(str(write_configuration(tmp_path, config))) == (expected, True)
+    assert diagnosed(str(write_configuration(tmp_path, config))) == (expected, True)
 
 
 def test_a_metric_family(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,14 +172,15 @@ def table(accounts: Accounts, answers_rejected: Counter[str], labels_rejected: C
     shown = [(name, count) for name, count in rows if count or name in ("answers used", "duplicates")]
     width = max(24, max(len(name) for name, _ in shown))
     yield from (f"{name:{width}}{count:>11,}" for name, count in shown)
-    yield from _warnings(accounts, answers_rejected.total(), labels_rejected)
+    yield from warnings(accounts, answers_rejected.total(), labels_rejected)
 
 
 def _words(reason: str) -> str:
     return reason.replace("_", " ")
 
 
-def _warnings(accounts: Accounts, answers_rejected: int, labels_rejected: Counter[str]) -> Iterator[str]:
+def warnings(accounts: Accounts, answers_rejected: int, labels_rejected: Counter[str]) -> Iterator[str]:
+    """Yield a warning for each kind of loss that concerns more than a few of the records."""
     labels = accounts.labels
     causes = {"duplicates": accounts.duplicates, "rejected": answers_rejected}
     remedy = "give each answer an id of its own, not that of its user" if accounts.duplicates else ""

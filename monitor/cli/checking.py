@@ -13,6 +13,7 @@ from monitor.cli.check.calibrations import (
     interval_sentences,
     surprise_warnings,
 )
+from monitor.cli.check.check import CheckReport
 from monitor.cli.check.features import untested_features
 from monitor.cli.check.text import render
 from monitor.cli.outputs import OTLP
@@ -27,7 +28,12 @@ from monitor.export.sinks.reports_file import why_not_writable
 
 
 def check_file(path: str) -> str:
-    """Read a configuration and its references, and return the text to print about them.
+    """Return the report of `check_configuration` as text."""
+    return render(check_configuration(path))
+
+
+def check_configuration(path: str) -> CheckReport:
+    """Read a configuration and its references, and return the forecast with all warnings.
 
     Raises
     ------
@@ -47,9 +53,11 @@ def check_file(path: str) -> str:
     intervals = interval_sentences(tasks, references)
     features = untested_features(tasks, references)
     unusable = (*_unwritable(config), *_unusable(config))
-    text = render(replace(report, warnings=(*report.warnings, *weaknesses, *intervals, *features, *unusable)))
-    chosen = choice_lines(tasks, references)
-    return "\n  ".join(["Calibrations that auto takes:", *chosen]) + "\n\n" + text if chosen else text
+    return replace(
+        report,
+        warnings=(*report.warnings, *weaknesses, *intervals, *features, *unusable),
+        calibrations=tuple(choice_lines(tasks, references)),
+    )
 
 
 def _check_topics(config: Config) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ RECORDS = 100
 """The number of records that are read from each source."""
 
 
-class _Join(NamedTuple):
+class Join(NamedTuple):
     """Counts of one task: joined labels, all labels, all answers, and labels that lack a row's number."""
 
     joined: int
@@ -52,8 +52,85 @@ class _Join(NamedTuple):
         return f"{text}, {self.ambiguous} name a request of several rows: add a colon and the row's number"
 
 
-def examine_sources(path: str) -> tuple[str, bool]:
-    """Return a report on the records of a configuration's sources, and whether all of them can be used.
+@dataclass(frozen=True, slots=True)
+class SourceDiagnosis:
+    """The diagnosis of one source.
+
+    Parameters
+    ----------
+    name, kind : str
+        The name of the source, and its kind, or a description of the captured body.
+    examination : Examination
+    proposal : Proposal or None
+        The best mapping; None if the records need none, or no mapping is known.
+    joins : str
+        A clause on the labels that join answers with the proposed mapping.
+    losses : tuple of str
+        Clauses on joins of labels that the proposed mapping loses.
+    """
+
+    name: str
+    kind: str
+    examination: Examination
+    proposal: Proposal | None
+    joins: str = ""
+    losses: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.name} ({self.kind}):", *self.examination.lines]
+        if self.proposal is not None:
+            lines += self.proposal.lines(self.examination.records, self.joins, self.losses)
+        return "\n  ".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinDiagnosis:
+    """The diagnosis of one task's labels, read with the proposed mappings.
+
+    Parameters
+    ----------
+    task : str
+    join : Join
+    comparison : str
+        A sentence that compares the ids of answers and labels; "" if a label joins.
+    """
+
+    task: str
+    join: Join
+    comparison: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The result of `doctor`; `str` is its text for a terminal.
+
+    Parameters
+    ----------
+    sources : tuple of SourceDiagnosis
+    joins : tuple of JoinDiagnosis
+        A diagnosis for each task that has answers and labels.
+    """
+
+    sources: tuple[SourceDiagnosis, ...]
+    joins: tuple[JoinDiagnosis, ...]
+
+    @property
+    def well(self) -> bool:
+        """True if all records can be used."""
+        return not any(each.examination.wrong for each in self.sources)
+
+    def __str__(self) -> str:
+        proposed = any(each.proposal is not None for each in self.sources)
+        mapped = ", with the mappings proposed" if proposed else ""
+        paragraphs = [str(each) for each in self.sources]
+        for each in self.joins:
+            comparison = f": {each.comparison}" if each.comparison else ""
+            paragraphs.append(f"task {each.task}{mapped}: {each.join}{comparison}")
+        return "\n".join(paragraphs)
+
+
+def diagnose_sources(path: str) -> Diagnosis:
+    """Return a diagnosis of the records of a configuration's sources.
 
     Nothing is committed, acknowledged or written: topics are read outside the consumer group, files are read
     without effect on other readers, and the store is not opened. A mapping is proposed only after a trial on
@@ -72,12 +149,12 @@ def examine_sources(path: str) -> tuple[str, bool]:
     config = load_config(path)
     if not config.sources:
         raise ConfigError("sources: there are none to examine; configure one")
-    heads = [f"{source.label} ({source.kind})" for source in config.sources]
-    return _report(config, heads, [_examine_source(config, source) for source in config.sources])
+    names = [(source.label, source.kind) for source in config.sources]
+    return _diagnose(config, names, [_examine_source(config, source) for source in config.sources])
 
 
-def examine_sample(path: str, sample: Path) -> tuple[str, bool]:
-    """Return a report on the saved body of a post to an `http` source, and whether all of it can be used.
+def diagnose_sample(path: str, sample: Path) -> Diagnosis:
+    """Return a diagnosis of the saved body of a post to an `http` source.
 
     Parameters
     ----------
@@ -105,7 +182,7 @@ def examine_sample(path: str, sample: Path) -> tuple[str, bool]:
     known = layouts(config.tasks, numbered=True)
     examination = _examine_raws(read(wire), known, sample.name, wire, read)
     beside = f" with {len(headers)} headers" if headers else ""
-    return _report(config, [f"{sample.name} (a body{beside})"], [examination])
+    return _diagnose(config, [(sample.name, f"a body{beside}")], [examination])
 
 
 def _read_capture(sample: Path) -> tuple[dict[str, str], bytes]:
@@ -141,23 +218,25 @@ def _read_capture(sample: Path) -> tuple[dict[str, str], bytes]:
     return headers, body
 
 
-def _report(config: Config, heads: Sequence[str], examinations: Sequence[Examination]) -> tuple[str, bool]:
-    """Return the report on the sources with proposed mappings and joins, and whether all is well."""
+def _diagnose(
+    config: Config, names: Sequence[tuple[str, str]], examinations: Sequence[Examination]
+) -> Diagnosis:
+    """Return the diagnosis of sources, which have these names and kinds, with proposed mappings and joins."""
     proposals = _best_proposals(config, examinations)
     now = _joins(config, [each.chunk for each in examinations])
     chunks = [
         each.chunk if best is None else best.chunk for each, best in zip(examinations, proposals, strict=True)
     ]
     then = _joins(config, chunks)
-    paragraphs = []
-    for head, each, best in zip(heads, examinations, proposals, strict=True):
-        lines = [*each.lines, *([] if best is None else _trial_lines(each, best, chunks, now, then))]
-        paragraphs.append("\n  ".join([f"{head}:", *lines]))
-    proposed = ", with the mappings proposed" if any(proposals) else ""
-    for task, join in then.items():
-        comparison = "" if join.joined else f": {_compare_ids(task, chunks)}"
-        paragraphs.append(f"task {task}{proposed}: {join}{comparison}")
-    return "\n".join(paragraphs), not any(each.wrong for each in examinations)
+    sources = (
+        SourceDiagnosis(*name, each, best, *(() if best is None else _trial(best, chunks, now, then)))
+        for name, each, best in zip(names, examinations, proposals, strict=True)
+    )
+    joins = (
+        JoinDiagnosis(task, join, "" if join.joined else _compare_ids(task, chunks))
+        for task, join in then.items()
+    )
+    return Diagnosis(tuple(sources), tuple(joins))
 
 
 def _best_proposals(config: Config, examinations: Sequence[Examination]) -> list[Proposal | None]:
@@ -190,7 +269,7 @@ def _best_proposals(config: Config, examinations: Sequence[Examination]) -> list
     return best_of_each
 
 
-def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, _Join]:
+def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, Join]:
     """Return the joins of each task with answers and labels, counted by an engine like that of `run`."""
     known = [replace(batch, label=np.full(len(batch), -1)) for chunk in chunks for batch in chunk.batches]
     label_batches = [batch for chunk in chunks for batch in chunk.labels]
@@ -212,7 +291,7 @@ def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, _Join]:
         engine.absorb(replace(chunk, batches=(), rejects=()), now)
     outcomes = engine.view().labels
     return {
-        task: _Join(
+        task: Join(
             outcomes.get((task, LabelOutcome.MATCHED), 0),
             sum(len(batch) for batch in label_batches if batch.task == task),
             sum(len(batch) for batch in known if batch.task == task),
@@ -223,14 +302,10 @@ def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, _Join]:
     }
 
 
-def _trial_lines(
-    examination: Examination,
-    best: Proposal,
-    chunks: Sequence[Chunk],
-    now: Mapping[str, _Join],
-    then: Mapping[str, _Join],
-) -> Iterable[str]:
-    """Return lines with the result of a proposal's trial, and with the proposal."""
+def _trial(
+    best: Proposal, chunks: Sequence[Chunk], now: Mapping[str, Join], then: Mapping[str, Join]
+) -> tuple[str, tuple[str, ...]]:
+    """Return a clause on the labels that join with a proposal, and a clause on each loss of joins."""
     chunk = best.chunk
     tasks = {batch.task for batch in chunk.batches} | {batch.task for batch in chunk.labels}
     here = {task: join for task, join in then.items() if task in tasks}
@@ -246,8 +321,7 @@ def _trial_lines(
         for task, join in here.items()
         if join.ambiguous or (not join.joined and not _alike(task, chunks))
     ]
-    joined = "".join(f"; {join}" for join in here.values())
-    return best.lines(examination.records, joined, losses)
+    return "".join(f"; {join}" for join in here.values()), tuple(losses)
 
 
 def _ids(task: str, chunks: Sequence[Chunk]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

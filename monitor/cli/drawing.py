@@ -21,7 +21,7 @@ from monitor.cli.answered import (
     read_inputs,
     texts_of,
 )
-from monitor.cli.labels_ask import ask
+from monitor.cli.labels_ask import LabelSelection, ModelWidth, RoundForecast, ask
 from monitor.cli.rounds import Begun, read_rounds
 from monitor.cli.trial import read_references
 from monitor.config.root import Config, Task
@@ -94,8 +94,8 @@ def ask_for_estimator(
     model: str,
     seed: int,
     earlier: Sequence[Path],
-) -> tuple[list[str], list[str]]:
-    """Select what to label for an estimator; return the label records and sentences to print.
+) -> LabelSelection:
+    """Select what to label for an estimator.
 
     If `estimator` is empty, the result is that of `ask`; if it needs draws in sequence, of `ask_in_turn`.
 
@@ -125,7 +125,7 @@ def ask_in_turn(
     model: str = "",
     seed: int = 0,
     earlier: Sequence[Path] = (),
-) -> tuple[list[str], list[str]]:
+) -> LabelSelection:
     """Draw n requests of each task, one after another, to label them for all models of the task.
 
     Nine tenths of the probability of a draw are proportional to the models' expected error on a request; one
@@ -148,11 +148,6 @@ def ask_in_turn(
         Files with lines of earlier calls, with or without labels. The draws continue those of the earlier
         calls, in which `files` must have been the same.
 
-    Returns
-    -------
-    (list of str, list of str)
-        Label records as JSON, with an empty `label`; and a sentence for each task and for omitted records.
-
     Raises
     ------
     ConfigError
@@ -165,22 +160,22 @@ def ask_in_turn(
     rounds = read_rounds(earlier, config.scored_tasks)
     references = read_references(config)
     draws: list[tuple[_Draws, _Requests]] = []
-    sentences: list[str] = []
+    forecasts: list[RoundForecast] = []
     for name, models in _by_task(pool, config, task, model):
         round_ = rounds.get(name)
         if earlier and round_ is None:
             continue
         requests = _requests(config.scored_tasks[name], name, models, pool, references.get(name, {}), round_)
         if len(requests):
-            draw, sentence = _draw_round(name, config.scored_tasks[name], requests, n, seed, round_)
+            draw, forecast = _draw_round(name, config.scored_tasks[name], requests, n, seed, round_)
             draws.append((draw, requests))
-            sentences.append(sentence)
+            forecasts.append(forecast)
     if not draws:
         raise ConfigError(
             "FILE…: no request in them has an id, an answer with scores and no label yet; give files of "
             "predictions whose records have an id"
         )
-    return _lines(config, files, draws), [*sentences, *left_out(pool)]
+    return LabelSelection(_label_records(config, files, draws), forecasts, tuple(left_out(pool)))
 
 
 def _by_task(pool: Answered, config: Config, task: str, model: str) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -226,8 +221,8 @@ def _requests(
 
 def _draw_round(
     name: str, task: Task, requests: _Requests, n: int, seed: int, begun: Begun | None
-) -> tuple[_Draws, str]:
-    """Return the next draws of a round, new or continued, and a sentence on their expected benefit."""
+) -> tuple[_Draws, RoundForecast]:
+    """Return the next draws of a round, new or continued, and their expected benefit."""
     done = Begun.nothing() if begun is None else begun
     seed = seed if begun is None else _same_round(name, requests, begun)
     round_, known = requests.name(name, seed), np.searchsorted(requests.key, done.key)
@@ -246,26 +241,29 @@ def _draw_round(
     picked = as_if_at_once(np.r_[done.probability, turns.probability], len(requests))[len(known) :]
     return (
         _Draws(name, round_, len(requests), first, turns.row, turns.probability, picked),
-        f"{name}: draws {first:,} to {last:,} of the round {round_}, out of {len(requests):,} requests, by "
-        f"the errors that {which} expects. Expected width of {FOR}'s {task.level:.0%} interval of the "
-        f"accuracy with {last:,} labels: {_widths(requests, surrogate, chance, last, task.level)}."
-        + (
-            ""
-            if FOR in task.estimators
-            else f" Add {FOR} to tasks.{name}.estimators: nothing else counts draws."
+        RoundForecast(
+            name,
+            round_,
+            first,
+            last,
+            len(requests),
+            which,
+            task.level,
+            tuple(_widths(requests, surrogate, chance, last, task.level)),
+            FOR in task.estimators,
         ),
     )
 
 
-def _widths(requests: _Requests, surrogate: Floats, chance: Floats, labels: int, level: float) -> str:
-    parts = []
+def _widths(
+    requests: _Requests, surrogate: Floats, chance: Floats, labels: int, level: float
+) -> Iterator[ModelWidth]:
     for m, who in enumerate(requests.models):
         own = np.flatnonzero(requests.predicted[:, m] >= 0)
         if len(own):
             error = 1.0 - surrogate[own, requests.predicted[own, m]]
             widths = expected_turn_widths(np.clip(error, 0.0, 1.0), chance[own], labels, level)
-            parts.append(f"{who} {widths.chosen:.3f} ({widths.even:.3f} if drawn evenly)")
-    return ", ".join(parts)
+            yield ModelWidth(who, widths.chosen, widths.even)
 
 
 def _same_round(name: str, requests: _Requests, begun: Begun) -> int:
@@ -312,16 +310,14 @@ def _chances(requests: _Requests, surrogate: Floats) -> Floats:
     return share
 
 
-def _lines(config: Config, files: Sequence[Path], draws: Sequence[tuple[_Draws, _Requests]]) -> list[str]:
+def _label_records(
+    config: Config, files: Sequence[Path], draws: Sequence[tuple[_Draws, _Requests]]
+) -> list[dict[str, object]]:
     places = np.concatenate(
         [np.stack([r.file[a.row], r.position[a.row], r.key[a.row].view(np.int64)], axis=1) for a, r in draws]
     )
     ids = texts_of(config, files, places[:, 0], places[:, 1], places[:, 2].view(np.uint64))
-    return [
-        json.dumps(record, ensure_ascii=False)
-        for draw, requests in draws
-        for record in _records(draw, requests, ids)
-    ]
+    return [record for draw, requests in draws for record in _records(draw, requests, ids)]
 
 
 def _records(draws: _Draws, requests: _Requests, ids: dict[Place, str]) -> Iterator[dict[str, object]]:

@@ -76,7 +76,7 @@ class Proposal:
 
         The number of answers comes first, so that an answer which is read as a label is no gain.
         """
-        return sum(map(len, self.chunk.batches)), self.used
+        return self.answers, self.used
 
     @property
     def labelled(self) -> int:
@@ -87,6 +87,21 @@ class Proposal:
     def with_id(self) -> int:
         """The number of answers with an id, which labels can join."""
         return sum(int((batch.key != NO_ID).sum()) for batch in self.chunk.batches)
+
+    @property
+    def answers(self) -> int:
+        """The number of usable answers."""
+        return sum(map(len, self.chunk.batches))
+
+    @property
+    def labels(self) -> int:
+        """The number of usable labels, in records of their own and in those of answers."""
+        return sum(map(len, self.chunk.labels)) + self.labelled
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The mapping as the keys of a configuration, with placeholders for unknown values."""
+        return written(self.mapping)
 
     def losses(self) -> Iterable[str]:
         """Yield a clause for each kind of record that is usable now, but not with the mapping."""
@@ -110,17 +125,16 @@ class Proposal:
         losses : sequence of str
             Clauses on other losses than records, such as joins of labels.
         """
-        answers, labels = (sum(map(len, each)) for each in (self.chunk.batches, self.chunk.labels))
         yield (
-            f"tried on {_times(records, 'record')}: {_times(answers, 'answer')}, {self.with_id} with an id, "
-            f"{_times(labels + self.labelled, 'label')}, "
+            f"tried on {_times(records, 'record')}: {_times(self.answers, 'answer')}, "
+            f"{self.with_id} with an id, {_times(self.labels, 'label')}, "
             f"{_times(self.chunk.rejected, 'record')} that cannot be "
             f"used{joins}"
         )
         lost = "; ".join((*self.losses(), *losses))
         begin = "not good yet, as it loses some: with" if lost else "with"
         end = f", but {lost}" if lost else ""
-        text = yaml.safe_dump({"mapping": written(self.mapping)}, sort_keys=False, width=100)
+        text = yaml.safe_dump({"mapping": self.keys}, sort_keys=False, width=100)
         indented = "\n".join(f"    {line}" for line in text.splitlines())
         gain = f"{self.used} can be used instead of {_used(self.before)}"
         if self.used == _used(self.before) and self.labelled > _labelled(self.before):  # in answers' records
@@ -160,6 +174,11 @@ class Examination:
     chunk: Chunk
     records: int = 0
     proposals: tuple[Proposal, ...] = ()
+
+    @property
+    def every_label(self) -> int:
+        """The number of usable labels, in records of their own and in those of answers."""
+        return self.labels + _labelled(self.chunk)
 
 
 def examine(

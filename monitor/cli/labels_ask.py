@@ -22,6 +22,7 @@ from monitor.reports.window_report import rfc3339
 from monitor.stats.calibration.base import confidence_of
 from monitor.stats.estimate.average_confidence import average_confidence
 from monitor.stats.estimate.predictive import predictive_interval
+from monitor.stats.labelled.active_testing import ActiveTesting
 from monitor.stats.sampling.acquisition import draw, expected_widths, inclusion_probabilities
 
 
@@ -40,9 +41,133 @@ class _Selection:
     probability: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class ModelForecast:
+    """The draw from the answers of one model, and what to expect of the labels; `str` is a sentence.
+
+    Parameters
+    ----------
+    task, model : str
+    selected, answers : int
+        The number of answers to label, and of all answers from which they are drawn.
+    level : float
+        The level of the intervals.
+    width, width_evenly : float
+        The expected width of the interval of the realised accuracy: with these labels, and with as many
+        labels drawn evenly.
+    width_without_labels : float or None
+        The width of the interval of the estimate without labels; None if the estimate is unknown.
+    calibrated : bool
+        Whether the confidences are calibrated, on which all widths depend.
+    """
+
+    task: str
+    model: str
+    selected: int
+    answers: int
+    level: float
+    width: float
+    width_evenly: float
+    width_without_labels: float | None
+    calibrated: bool
+
+    def __str__(self) -> str:
+        without = "unknown" if self.width_without_labels is None else f"{self.width_without_labels:.3f}"
+        raw = " The confidences are not calibrated: all this is as right as they are."
+        return (
+            f"{self.task}, {self.model}: {self.selected:,} of {self.answers:,} answers. Expected width of "
+            f"the realised accuracy's {self.level:.0%} interval: {self.width:.3f} with these labels, "
+            f"{self.width_evenly:.3f} with as many drawn evenly; of the estimate without labels: {without}."
+            f"{'' if self.calibrated else raw}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWidth:
+    """The expected width of the interval of a model's accuracy: with these draws, and with even draws."""
+
+    model: str
+    width: float
+    width_evenly: float
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.width:.3f} ({self.width_evenly:.3f} if drawn evenly)"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundForecast:
+    """The draws for one task in a round of `active_testing`, and what to expect; `str` is a sentence.
+
+    Parameters
+    ----------
+    task, round : str
+    first, last : int
+        The numbers of the first and of the last draw.
+    requests : int
+        The number of requests from which the round is drawn.
+    surrogate : str
+        What expects the errors by which requests are drawn.
+    level : float
+        The level of the intervals.
+    models : tuple of ModelWidth
+    counted : bool
+        Whether the task has the estimator, which alone counts draws.
+    """
+
+    task: str
+    round: str
+    first: int
+    last: int
+    requests: int
+    surrogate: str
+    level: float
+    models: tuple[ModelWidth, ...]
+    counted: bool
+
+    def __str__(self) -> str:
+        name = ActiveTesting.tag
+        text = (
+            f"{self.task}: draws {self.first:,} to {self.last:,} of the round {self.round}, out of "
+            f"{self.requests:,} requests, by the errors that {self.surrogate} expects. Expected width of "
+            f"{name}'s {self.level:.0%} interval of the accuracy with {self.last:,} labels: "
+            f"{', '.join(map(str, self.models))}."
+        )
+        if self.counted:
+            return text
+        return f"{text} Add {name} to tasks.{self.task}.estimators: nothing else counts draws."
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelection:
+    """The result of `labels ask`.
+
+    Parameters
+    ----------
+    records : list of dict
+        Label records, with an empty `label` or `correct`.
+    forecasts : list of ModelForecast or RoundForecast
+    remarks : tuple of str
+        A sentence on each kind of record that cannot be selected.
+    """
+
+    records: list[dict[str, object]]
+    forecasts: Sequence[ModelForecast | RoundForecast]
+    remarks: tuple[str, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """The records as lines of JSON."""
+        return [json.dumps(record, ensure_ascii=False) for record in self.records]
+
+    @property
+    def sentences(self) -> list[str]:
+        """A sentence on each forecast, and the remarks."""
+        return [*map(str, self.forecasts), *self.remarks]
+
+
 def ask(
     path: str, files: Sequence[Path], n: int, task: str = "", model: str = "", seed: int = 0
-) -> tuple[list[str], list[str]]:
+) -> LabelSelection:
     """Draw n answers of each model, for people to label.
 
     Parameters
@@ -58,12 +183,6 @@ def ask(
     seed : int
         The seed of the draws. The same files, configuration and seed give the same lines.
 
-    Returns
-    -------
-    (list of str, list of str)
-        Label records as JSON, with an empty `label` or `correct`; and a sentence for each model and for
-        omitted records.
-
     Raises
     ------
     ConfigError
@@ -74,24 +193,24 @@ def ask(
     config, pool = read_inputs(path, files, n, task, seed)
     references = read_references(config)
     selections: list[_Selection] = []
-    sentences: list[str] = []
+    forecasts: list[ModelForecast] = []
     for number, (name, model_name) in enumerate(matching_models(pool, task, model)):
         rows = pool.open_answers(name, model_name)
         if len(rows["key"]):
             active = active_calibration(
                 name, config.scored_tasks[name], model_name, references.get(name, {}).get(model_name)
             )
-            selection, sentence = _select(
+            selection, forecast = _select(
                 name, model_name, config.scored_tasks[name], active, rows, n, (seed, number)
             )
             selections.append(selection)
-            sentences.append(sentence)
+            forecasts.append(forecast)
     if not selections:
         raise ConfigError(
             "FILE…: no answer in them has an id and no label yet; give files of predictions whose records "
             "have an id"
         )
-    return _lines(config, files, selections), [*sentences, *left_out(pool)]
+    return LabelSelection(_label_records(config, files, selections), forecasts, tuple(left_out(pool)))
 
 
 def write(lines: Sequence[str], out: Path | None) -> None:
@@ -122,8 +241,8 @@ def _select(
     rows: dict[str, np.ndarray],
     n: int,
     seed: tuple[int, int],
-) -> tuple[_Selection, str]:
-    """Draw answers of one model, and return them with a sentence on the expected benefit of their labels."""
+) -> tuple[_Selection, ModelForecast]:
+    """Draw answers of one model, and return them with the expected benefit of their labels."""
     confidence = confidence_of(active.calibration.apply(rows["scores"]), rows["predicted"])
     probability = inclusion_probabilities(confidence, n)
     at = draw(probability, np.random.default_rng(seed))
@@ -135,30 +254,22 @@ def _select(
         if active.predictive is None
         else predictive_interval(confidence, active.predictive, task.level)
     )
-    without = f"{free.upper - free.lower:.3f}" if isinstance(free, Estimate) else "unknown"
-    raw = (
-        ""
-        if active.view.version
-        else " The confidences are not calibrated: all this is as right as they are."
-    )
-    return selection, (
-        f"{name}, {model}: {len(at):,} of {len(confidence):,} answers. Expected width of the realised "
-        f"accuracy's {task.level:.0%} interval: {widths.chosen:.3f} with these labels, {widths.even:.3f} "
-        f"with as many drawn evenly; of the estimate without labels: {without}.{raw}"
+    without = free.upper - free.lower if isinstance(free, Estimate) else None
+    calibrated = bool(active.view.version)
+    return selection, ModelForecast(
+        name, model, len(at), len(confidence), task.level, widths.chosen, widths.even, without, calibrated
     )
 
 
-def _lines(config: Config, files: Sequence[Path], selections: Sequence[_Selection]) -> list[str]:
+def _label_records(
+    config: Config, files: Sequence[Path], selections: Sequence[_Selection]
+) -> list[dict[str, object]]:
     """Return the label records, model by model in the order of the files."""
     file, position, key = (
         np.concatenate([getattr(each, name) for each in selections]) for name in ("file", "position", "key")
     )
     ids = texts_of(config, files, file, position, key)
-    return [
-        json.dumps(record, ensure_ascii=False)
-        for each in selections
-        for record in _records(config, each, ids)
-    ]
+    return [record for each in selections for record in _records(config, each, ids)]
 
 
 def _records(config: Config, selection: _Selection, ids: dict[Place, str]) -> Iterator[dict[str, object]]:

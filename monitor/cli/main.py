@@ -160,7 +160,7 @@ def replay(
         start_fork_server()
 
     from monitor.base.collector import tune_collector
-    from monitor.cli.replay_screen import replay_with_progress
+    from monitor.cli.replay_screen import print_results, refuse_unusable, replay_with_progress
 
     tune_collector()
     trim_heap()
@@ -173,7 +173,9 @@ def replay(
         spark = OnSpark(master or OnSpark().master, spark_conf or ())
     elif master or spark_conf:
         raise ConfigError("--master and --spark-conf are Spark's; add --engine spark")
-    replay_with_progress(config, files, out, spark, processes)
+    done = replay_with_progress(config, files, out, spark, processes)
+    print_results(done, out)
+    refuse_unusable(done, config)
 
 
 @command()
@@ -222,13 +224,13 @@ def doctor(
 ) -> None:
     """Read a hundred records of each source; show fields, errors, a mapping that reads them; then check."""
     from monitor.cli.checking import check_file
-    from monitor.cli.doctor import examine_sample, examine_sources
+    from monitor.cli.doctor import diagnose_sample, diagnose_sources
 
-    text, well = examine_sources(config) if sample is None else examine_sample(config, sample)
-    typer.echo(text)
-    if sample is None and well:
+    diagnosis = diagnose_sources(config) if sample is None else diagnose_sample(config, sample)
+    typer.echo(diagnosis)
+    if sample is None and diagnosis.well:
         typer.echo(f"\n{check_file(config)}")
-    raise typer.Exit(0 if well else 1)
+    raise typer.Exit(0 if diagnosis.well else 1)
 
 
 @command()
@@ -304,9 +306,9 @@ def labels_ask(
     from monitor.cli.drawing import ask_for_estimator
     from monitor.cli.labels_ask import write
 
-    lines, sentences = ask_for_estimator(estimator, config, files, number, task, model, seed, earlier or [])
-    write(lines, out)
-    for sentence in sentences:
+    selection = ask_for_estimator(estimator, config, files, number, task, model, seed, earlier or [])
+    write(selection.lines, out)
+    for sentence in selection.sentences:
         typer.echo(sentence, err=True)
 
 

@@ -31,18 +31,15 @@ def replay_with_progress(
     out: Path,
     spark: OnSpark | None = None,
     processes: int | None = None,
-) -> None:
-    """Replay files, in processes or on Spark, and print the results.
+) -> Replayed:
+    """Replay files, in processes or on Spark; show the progress on standard error if it is a terminal."""
+    if spark is not None:
+        return replay_on_spark(config, files, out, spark)
+    return _here(config, files, out, processes)
 
-    Raises
-    ------
-    SourceError
-        No record could be used. If only some records could not be used, they are printed and no error is
-        raised.
-    """
-    done = (
-        _here(config, files, out, processes) if spark is None else replay_on_spark(config, files, out, spark)
-    )
+
+def print_results(done: Replayed, out: Path) -> None:
+    """Print the results of a replay into the folder `out`."""
     console = series_table.output()
     if done.view.series:
         console.print(_table(done, console.width))
@@ -55,6 +52,10 @@ def replay_with_progress(
         *_of_rejects(done),
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def refuse_unusable(done: Replayed, config: str) -> None:
+    """Raise `SourceError` if no record could be used; not if only some records could not be used."""
     if done.unused.everything:
         raise SourceError(
             f"not one of the {done.unused.received:,} answers and labels could be used; compare the first "

@@ -18,9 +18,9 @@ import yaml
 from connectors.formats.messages.proposal import propose
 from monitor.base.errors import ConfigError
 from monitor.base.records import TaskLayout
-from monitor.cli.doctor import RECORDS, examine_sample, examine_sources
+from monitor.cli.doctor import RECORDS
 from tests.connectors.formats.test_tensors import with_binary
-from tests.daemon import command_here, write_configuration
+from tests.daemon import command_here, diagnosed, write_configuration
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.redis_server import RedisServer
 
@@ -38,7 +38,7 @@ def doctor(tmp_path: Path) -> Doctor:
         sources = [{"kind": "file", "path": name, **source}]
         tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
         path = write_configuration(tmp_path, {"tasks": tasks, "sources": sources, "store": {"path": "state"}})
-        return examine_sources(str(path))
+        return diagnosed(str(path))
 
     return examined
 
@@ -99,7 +99,7 @@ def test_a_feature_that_no_answer_has_is_named(tmp_path: Path) -> None:
     for mapping, well in (({}, False), ({"mapping": named}, True)):
         sources = [source | mapping]
         path = write_configuration(tmp_path, {"tasks": {"toxicity": task}, "sources": sources})
-        text, fine = examine_sources(str(path))
+        text, fine = diagnosed(str(path))
         assert fine == well, text
         assert ("task toxicity: no answer has the feature hour, without which" in text) != well
         assert text.count("no answer has the feature") == (not well), text
@@ -274,7 +274,7 @@ def test_a_topic_is_looked_at_without_joining_the_group(
     source["driver"] = kafka_driver
     tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
     path = write_configuration(tmp_path, {"tasks": tasks, "sources": [source]})
-    text, well = examine_sources(str(path))
+    text, well = diagnosed(str(path))
     assert not well
     assert f"with this mapping {RECORDS} can be used instead of 0" in text
     assert kafka_broker.committed("watch", "events", 2) == {}
@@ -286,16 +286,16 @@ def test_a_stream_of_redis_is_looked_at_without_its_group(redis_server: RedisSer
     path = write_configuration(tmp_path, {"tasks": tasks, "sources": [source]})
     with redis_server.client() as client:
         client.delete("looked-at")
-        assert examine_sources(str(path)) == ("looked-at (redis):\n  nothing is there yet", True)
+        assert diagnosed(str(path)) == ("looked-at (redis):\n  nothing is there yet", True)
         for row in theirs(300):
             client.xadd("looked-at", {"value": json.dumps(row)})
-        text, well = examine_sources(str(path))
+        text, well = diagnosed(str(path))
         assert not well
         assert f"with this mapping {RECORDS} can be used instead of 0" in text
         assert client.xinfo_groups("looked-at") == []
         client.delete("looked-at")
         client.set("looked-at", "text")
-        text, well = examine_sources(str(path))
+        text, well = diagnosed(str(path))
         client.delete("looked-at")
     assert (well, "WRONGTYPE" in text, "; name the key of a stream" in text) == (False, True, True)
 
@@ -431,7 +431,7 @@ def two(tmp_path: Path) -> Two:
         sources[0] |= {"mapping": mapping} if mapping else {}
         tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
         path = write_configuration(tmp_path, {"tasks": tasks, "sources": sources, "store": {"path": "state"}})
-        return examine_sources(str(path))
+        return diagnosed(str(path))
 
     return examined
 
@@ -504,7 +504,7 @@ def sample(tmp_path: Path) -> Sample:
         (tmp_path / "body.txt").write_bytes(head.encode() + body)
         tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
         path = write_configuration(tmp_path, {"tasks": tasks, "sources": list(sources)})
-        return examine_sample(str(path), tmp_path / "body.txt")
+        return diagnosed(str(path), tmp_path / "body.txt")
 
     return examined
 
@@ -657,7 +657,7 @@ def test_the_ids_of_labels_are_compared_with_those_of_answers_of_another_source(
     sources = [{"kind": "file", "name": n, "path": f"{n}.ndjson"} for n in ("answers", "labels")]
     tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
     path = write_configuration(tmp_path, {"tasks": tasks, "sources": sources, "store": {"path": "state"}})
-    text, well = examine_sources(str(path))
+    text, well = diagnosed(str(path))
     assert text.splitlines()[-1] == f"task toxicity: {message}"
     assert well
 
@@ -677,7 +677,7 @@ def test_decimal_and_hexadecimal_ids_are_told_apart(tmp_path: Path) -> None:
         ]
         tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
         config = {"tasks": tasks, "sources": sources, "store": {"path": "state"}}
-        return examine_sources(str(write_configuration(tmp_path, config)))[0].splitlines()[-1]
+        return diagnosed(str(write_configuration(tmp_path, config)))[0].splitlines()[-1]
 
     message = last_line()
     assert "a number in decimal and in hexadecimal digits may be the same: see `id_hex_digits`" in message
@@ -705,11 +705,11 @@ def test_translations_of_ids_are_proposed_where_they_make_labels_join(
         sources.append({"kind": "file", "path": str(path)})
     path = tmp_path / "c.yaml"
     path.write_text(json.dumps({"tasks": {"t": {"classes": ["ok", "toxic"]}}, "sources": sources}))
-    output, _ = examine_sources(str(path))
+    output, _ = diagnosed(str(path))
     assert f"; with {keys} beside id in the mapping of labels.ndjson, " in output, output
     sources[1]["mapping"] = {"id": "id", "label": "label", **yaml.safe_load(keys)}
     path.write_text(json.dumps({"tasks": {"t": {"classes": ["ok", "toxic"]}}, "sources": sources}))
-    assert "50 of 50 labels find one of 50 answers" in examine_sources(str(path))[0]
+    assert "50 of 50 labels find one of 50 answers" in diagnosed(str(path))[0]
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["with a mapping", "without one"])
@@ -760,7 +760,7 @@ def test_labels_of_a_file_of_their_own_are_translated_and_join(tmp_path: Path) -
     sources[1] |= {"mapping": {"id": "id", "label": "verdict"}}
     tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
     path = write_configuration(tmp_path, {"tasks": tasks, "sources": sources})
-    text, well = examine_sources(str(path))
+    text, well = diagnosed(str(path))
     assert not well
     assert "with this mapping 20 can be used instead of 0:" in text
     assert mapping_in(text)["mapping"]["label_values"] == {"YES": "toxic", "no": "ok"}
@@ -802,7 +802,7 @@ def test_a_mapping_is_proposed_for_a_table_of_which_no_column_is_known(tmp_path:
             base.commit()
     tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
     path = write_configuration(tmp_path, {"tasks": tasks, "sources": [source]})
-    text, well = examine_sources(str(path))
+    text, well = diagnosed(str(path))
     assert not well
     assert re.search("none of (them|its columns|the columns) is known", text)
     assert "with this mapping 30 can be used instead of 0:" in text

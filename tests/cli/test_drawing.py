@@ -49,7 +49,8 @@ def file(folder: Path, records: list[Record], name: str = "in.ndjson") -> Path:
 
 def ask(path: str, files: list[Path], n: int, earlier: list[Path] | None = None, **more: Any) -> Any:
     options = {"task": "", "model": "", "seed": 0} | more
-    lines, notes = ask_for_estimator(FOR, path, files, n, earlier=earlier or [], **options)
+    selection = ask_for_estimator(FOR, path, files, n, earlier=earlier or [], **options)
+    lines, notes = selection.lines, selection.sentences
     return [json.loads(line) for line in lines], notes
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from monitor.base.errors import ConfigError
 from monitor.base.results import Estimate
-from monitor.cli.labels_ask import ask
+from monitor.cli import labels_ask
 from monitor.cli.replay import replay
 from monitor.stats.estimate.hajek import hajek, weighted_counts
 from tests.daemon import command_here, configuration, ndjson, read_windows, write_configuration
@@ -38,6 +38,11 @@ def config(folder: Path, **task: Any) -> str:
         "estimators": ["average_confidence", "realised"],
     }
     return str(write_configuration(folder, configuration(task=settings | task)))
+
+
+def ask(path: str, files: list[Path], n: int, **more: Any) -> tuple[list[str], list[str]]:
+    selection = labels_ask.ask(path, files, n, **more)
+    return selection.lines, selection.sentences
 
 
 def file(folder: Path, records: list[Record], name: str = "in.ndjson") -> Path:

@@ -18,11 +18,10 @@ import pytest
 import yaml
 
 from monitor.base.errors import ConfigError
-from monitor.cli.doctor import examine_sources
 from monitor.cli.init import InitOptions, write_configuration
 from monitor.cli.replay import Replayed, replay
 from monitor.config.file import load_config
-from tests.daemon import DaemonProcess
+from tests.daemon import DaemonProcess, diagnosed
 
 N = 300
 LOOKED_AT = 100
@@ -181,7 +180,7 @@ def test_what_init_reads_replay_and_doctor_read_with_the_same_counts(
     done = read(config, data, tmp_path)
     assert (done.accounts.used, done.unused.answers.total()) == (N, 0), done.unused.first
     assert done.accounts.labels.matched == labelled
-    text, well = examine_sources(str(config))
+    text, well = diagnosed(str(config))
     assert well, text
     assert (counts(text, "answers, "), counts(text, "records that cannot be used")) == (LOOKED_AT, 0)
     assert counts(text, "labels, ") == min(labelled, LOOKED_AT)
@@ -243,7 +242,7 @@ def test_a_database_gives_what_a_file_gives(tmp_path: Path, shape: str) -> None:
     tasks = {"t": {"classes": list(NAMES), "models": {"m": {}}}}
     config = tmp_path / "c.yaml"
     config.write_text(yaml.safe_dump({"tasks": tasks, "sources": [source]}))
-    text, well = examine_sources(str(config))
+    text, well = diagnosed(str(config))
     assert well, text
     assert (counts(text, "answers, "), counts(text, "labels, ")) == (LOOKED_AT, min(labelled, LOOKED_AT))
 
@@ -257,7 +256,7 @@ def test_rows_that_cannot_be_used_are_counted_alike(tmp_path: Path) -> None:
     assert "Fields that are not read: note." in summary
     done = read(filled(out), data, tmp_path)
     assert (done.accounts.used, dict(done.unused.answers)) == (N // 2, {"wrong_sum": N // 2})
-    text, _ = examine_sources(str(out))
+    text, _ = diagnosed(str(out))
     assert f"{LOOKED_AT // 2} answers, 0 labels, {LOOKED_AT // 2} records that cannot be used" in text
     assert "fields that are not read: note" in text
 
@@ -307,7 +306,7 @@ def test_a_table_of_answers_is_not_taken_for_labels(tmp_path: Path) -> None:
         table(tmp_path / name, list(records))
         config = tmp_path / "c.yaml"
         config.write_text(yaml.safe_dump({"tasks": tasks, "sources": [{"kind": "file", "path": name}]}))
-        return examine_sources(str(config))
+        return diagnosed(str(config))
 
     text, well = doctor("a.csv", SHAPES["probabilities by class"][0])
     assert not well

@@ -95,6 +95,8 @@ class CheckReport:
     features : mapping of str to float
         The promised number of false alarms in a week of the drift of features, for each task with
         `chart.features`. They come on top of those of charts.
+    calibrations : tuple of str
+        A sentence for each model whose calibration is chosen by `auto` or made by `covariates`.
     """
 
     charts: tuple[ChartRate, ...]
@@ -103,6 +105,7 @@ class CheckReport:
     shared: tuple[SharedBudget, ...] = ()
     unmatched: tuple[str, ...] = ()
     features: Mapping[str, float] = field(default_factory=dict)
+    calibrations: tuple[str, ...] = ()
 
     @property
     def false_alarms_per_week(self) -> float | None:

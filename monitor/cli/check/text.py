@@ -23,7 +23,10 @@ def render(report: CheckReport) -> str:
       toxicity, erm, accuracy: 1.9 a week (100 windows a day)
     All charts together: 1.9 a week.
     """
-    lines = [
+    lines = []
+    if report.calibrations:
+        lines += ["\n  ".join(["Calibrations that auto takes:", *report.calibrations]), ""]
+    lines += [
         "The configuration is valid. False alarms to expect while the models are as good as in the reference:"
         if report.charts
         else "The configuration is valid. It has no charts, so there will be no alarms."

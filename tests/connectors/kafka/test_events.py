@@ -18,10 +18,9 @@ from connectors.formats.wires.cloudevents import kafka_attributes
 from connectors.kafka import KafkaSource
 from monitor.base.records import Chunk, TaskLayout, id_keys
 from monitor.base.source import RawMessages
-from monitor.cli.doctor import examine_sources
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from tests.connectors.formats.test_tensors import RAW, TYPED, with_binary
-from tests.daemon import write_configuration
+from tests.daemon import diagnosed, write_configuration
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import JOIN_FAST
 from tests.services.process import wait_until
@@ -277,14 +276,14 @@ def test_doctor_looks_at_events_as_the_source_would(
     path = write_configuration(
         tmp_path, {"tasks": tasks, "sources": [{**source, "mapping": {"format": "kserve"}}]}
     )
-    text, well = examine_sources(str(path))
+    text, well = diagnosed(str(path))
     assert (well, "2 answers, 0 labels, 0 records that cannot be used" in text) == (True, True)
     kafka_broker.produce("looked", [TYPED, b"\x00\x00\x00\x00\x07" + RAW, b"\x1f\x8b\x08\x00"])
     path = write_configuration(tmp_path, {"tasks": tasks, "sources": [source]})
-    text, well = examine_sources(str(path))
+    text, well = diagnosed(str(path))
     assert (well, "4 answers, 0 labels, " in text) == (False, True)  # by their shape, as `run` reads them
     paths = {**source, "mapping": {"id": "uuid", "scores": "p"}}
-    text, well = examine_sources(str(write_configuration(tmp_path, {"tasks": tasks, "sources": [paths]})))
+    text, well = diagnosed(str(write_configuration(tmp_path, {"tasks": tasks, "sources": [paths]})))
     assert not well
     assert "with this mapping 4 can be used instead of 0:\n" in text
     assert text.rstrip().endswith("mapping:\n      format: kserve")
