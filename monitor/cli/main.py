@@ -60,6 +60,10 @@ command = partial(app.command, cls=_Command)
 
 ConfigPath = Annotated[str, typer.Argument(metavar="CONFIG", help="The configuration, a YAML file.")]
 
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document instead of text; see `blindsight schema`.")
+]
+
 _debug = False
 
 
@@ -85,6 +89,17 @@ def _options(
         # kafka-python logs every attempt to reconnect as an error; the source says each outage once.
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
     logging.getLogger("blindsight").setLevel(logging.DEBUG if debug else logging.INFO)
+
+
+class DocumentName(StrEnum):
+    """The documents whose schema `blindsight schema` prints."""
+
+    CONFIG = "config"
+    CHECK = "check"
+    DOCTOR = "doctor"
+    REPLAY = "replay"
+    LABELS = "labels"
+    VERIFY = "verify"
 
 
 class EngineName(StrEnum):
@@ -152,6 +167,7 @@ def replay(
         int | None,
         typer.Option(help="Processes that read and compute; default the cores, 1 for small input."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compute the windows of files as fast as possible, and draw a picture for each model."""
     from monitor.cli.process import processes_for, start_fork_server, trim_heap
@@ -174,7 +190,7 @@ def replay(
     elif master or spark_conf:
         raise ConfigError("--master and --spark-conf are Spark's; add --engine spark")
     done = replay_with_progress(config, files, out, spark, processes)
-    print_results(done, out)
+    print_results(done, out, as_json)
     refuse_unusable(done, config)
 
 
@@ -204,11 +220,18 @@ def init(
 
 
 @command()
-def check(config: ConfigPath) -> None:
+def check(config: ConfigPath, as_json: AsJson = False) -> None:
     """Check a configuration, and predict how many false alarms a week its charts will raise."""
-    from monitor.cli.checking import check_file
+    from monitor.cli.check.text import render
+    from monitor.cli.checking import check_configuration
 
-    typer.echo(check_file(config))
+    report = check_configuration(config)
+    if as_json:
+        from monitor.cli.documents import check_document, to_json
+
+        typer.echo(to_json(check_document(report)))
+    else:
+        typer.echo(render(report))
 
 
 @command()
@@ -221,15 +244,23 @@ def doctor(
             help="Look at a captured body of a post instead, with or without its headers.",
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Read a hundred records of each source; show fields, errors, a mapping that reads them; then check."""
-    from monitor.cli.checking import check_file
+    from monitor.cli.check.text import render
+    from monitor.cli.checking import check_configuration
     from monitor.cli.doctor import diagnose_sample, diagnose_sources
 
     diagnosis = diagnose_sources(config) if sample is None else diagnose_sample(config, sample)
-    typer.echo(diagnosis)
-    if sample is None and diagnosis.well:
-        typer.echo(f"\n{check_file(config)}")
+    if not as_json:
+        typer.echo(diagnosis)
+    report = check_configuration(config) if sample is None and diagnosis.well else None
+    if as_json:
+        from monitor.cli.documents import doctor_document, to_json
+
+        typer.echo(to_json(doctor_document(diagnosis, report)))
+    elif report is not None:
+        typer.echo(f"\n{render(report)}")
     raise typer.Exit(0 if diagnosis.well else 1)
 
 
@@ -301,15 +332,22 @@ def labels_ask(
             "--continue", metavar="FILE", help="Continue the round in this earlier output of --for."
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Draw the answers to label next, with their probabilities, and predict the width of the interval."""
     from monitor.cli.drawing import ask_for_estimator
     from monitor.cli.labels_ask import write
 
     selection = ask_for_estimator(estimator, config, files, number, task, model, seed, earlier or [])
-    write(selection.lines, out)
-    for sentence in selection.sentences:
-        typer.echo(sentence, err=True)
+    if out is not None or not as_json:
+        write(selection.lines, out)
+    if as_json:
+        from monitor.cli.documents import labels_document, to_json
+
+        typer.echo(to_json(labels_document(selection)))
+    else:
+        for sentence in selection.sentences:
+            typer.echo(sentence, err=True)
 
 
 @command()
@@ -328,13 +366,19 @@ def verify(
         list[str] | None,
         typer.Option(metavar="NAME=FILE", help="A partition's file, or a topic's dump; see docs/verify.md."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Recompute the reported windows from the raw input, and compare them with the reports."""
     from monitor.cli.verifying import findings_table
     from monitor.cli.verifying import verify as verify_files
 
     findings = verify_files(config, store, files or [], partition or [])
-    typer.echo(findings_table(findings))
+    if as_json:
+        from monitor.cli.documents import to_json, verify_document
+
+        typer.echo(to_json(verify_document(findings)))
+    else:
+        typer.echo(findings_table(findings))
     raise typer.Exit(0 if findings.clean else 1)
 
 
@@ -361,11 +405,21 @@ def report(
 
 
 @command()
-def schema() -> None:
-    """Print the configuration's JSON Schema, for editors."""
-    from monitor.config.file import schema as config_schema
+def schema(
+    document: Annotated[
+        DocumentName,
+        typer.Argument(metavar="NAME", help="config, or a command with --json: check, doctor and so on."),
+    ] = DocumentName.CONFIG,
+) -> None:
+    """Print the JSON Schema of the configuration, for editors, or of what a command prints with --json."""
+    if document is DocumentName.CONFIG:
+        from monitor.config.file import schema as config_schema
 
-    typer.echo(json.dumps(config_schema(), indent=2))
+        typer.echo(json.dumps(config_schema(), indent=2))
+    else:
+        from monitor.cli.documents import schema as document_schema
+
+        typer.echo(json.dumps(document_schema(document), indent=2))
 
 
 @command()

@@ -38,8 +38,13 @@ def replay_with_progress(
     return _here(config, files, out, processes)
 
 
-def print_results(done: Replayed, out: Path) -> None:
-    """Print the results of a replay into the folder `out`."""
+def print_results(done: Replayed, out: Path, as_json: bool) -> None:
+    """Print the results of a replay into the folder `out`, as text or as a JSON document."""
+    if as_json:
+        from monitor.cli.documents import replay_document, to_json
+
+        print(to_json(replay_document(done, out)))
+        return
     console = series_table.output()
     if done.view.series:
         console.print(_table(done, console.width))
