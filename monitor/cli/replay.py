@@ -158,7 +158,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     return Replayed(
         replace(view, series=series_of(config, [view], models)),
         written.windows,
-        draw(engine.labelled(), written.period, out, counts_of([view])),
+        draw(engine.labelled(), written.period, out, [view]),
         written.period.histories.alarms(),
         unused_of([facts]),
         out / REJECTS if config.rejects else None,
@@ -364,7 +364,7 @@ def draw(
     labelled: Labelled,
     period: Period,
     out: Path,
-    features: Mapping[tuple[str, str, str], FeatureCounts],
+    views: Sequence[EngineView],
 ) -> tuple[Path, ...]:
     """Write a picture for each model and group to the folder of the reports, and a page with all pictures.
 
@@ -375,8 +375,8 @@ def draw(
     period : Period
     out : Path
         The folder.
-    features : mapping of (task, model, group) to FeatureCounts
-        See `Period.html`.
+    views : sequence of EngineView
+        The engines at the end, whose states the page shows as the terminal does.
     """
     paths: list[Path] = []
     for series, charts in period.histories.charts(labelled).items():
@@ -388,7 +388,8 @@ def draw(
         except OSError as error:
             raise SinkError(cannot_write(str(path), error)) from error
         paths.append(path)
-    write_report(out / PAGE, period.html(labelled, features))
+    ends = {(one.task, one.model, one.group): one for view in views for one in view.series}
+    write_report(out / PAGE, period.html(labelled, counts_of(views), ends))
     return tuple(paths)
 
 

@@ -23,7 +23,6 @@ from monitor.cli.replay import (
     Replayed,
     Written,
     check_files,
-    counts_of,
     draw,
     order_notes,
     replay,
@@ -150,7 +149,7 @@ def _result(
     return Replayed(
         EngineView(series=series_of(config, views, owners.order), tasks=views_of_tasks(config, views)),
         written.windows,
-        draw(labelled, written.period, out, counts_of(views)),
+        draw(labelled, written.period, out, views),
         written.period.histories.alarms(),
         unused_of([run.facts]),
         out / REJECTS if config.rejects else None,

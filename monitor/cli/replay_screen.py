@@ -18,6 +18,7 @@ from monitor.cli.accounts import table
 from monitor.cli.replay import REPORTS, Replayed
 from monitor.cli.replay_processes import replay_on_cores
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
+from monitor.export.page.overview import headline
 from monitor.reports.features import sentence
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import rfc3339
@@ -49,6 +50,7 @@ def print_results(done: Replayed, out: Path, as_json: bool) -> None:
     if done.view.series:
         console.print(_table(done, console.width))
     for line in (
+        *_of_state(done),
         *_of_series(done),
         *_of_alarms(done),
         *_of_files(done, out),
@@ -98,6 +100,14 @@ def _table(done: Replayed, width: int) -> Table:
     }
     expendable = series_table.expendable(series, "windows", "objective", "realised, %, of labels")
     return series_table.fitted(columns, expendable, width)
+
+
+def _of_state(done: Replayed) -> Iterator[str]:
+    """Yield the sentence that heads the report: the worst state, and the counts of the others."""
+    models = [one for one in done.view.series if not one.group]
+    if models:
+        summary = headline(models)
+        yield f"{summary.words} {summary.rest}".strip()
 
 
 def _of_series(done: Replayed) -> Iterator[str]:

@@ -16,7 +16,6 @@ from monitor.cli.replay import (
     REJECTS,
     Replayed,
     Written,
-    counts_of,
     draw,
     order_notes,
     series_of,
@@ -102,7 +101,7 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
             done = replayed(session, job)
             period, windows = _write(config, done, aside)
         labelled = {series: rows for unit in done.ended for series, rows in unit.labelled.items()}
-        pictures = draw(labelled, period, aside, counts_of(unit.view for unit in done.ended))
+        pictures = draw(labelled, period, aside, [unit.view for unit in done.ended])
         _put_in_place(aside, out)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

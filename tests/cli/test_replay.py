@@ -18,7 +18,7 @@ import pytest
 from monitor.base.errors import ConfigError, SourceError
 from monitor.cli.accounts import Accounts, LabelCounts, table
 from monitor.cli.replay import Replayed, file_name, replay
-from tests.daemon import command, configuration, ndjson, read_windows, write_configuration
+from tests.daemon import command, command_here, configuration, ndjson, read_windows, write_configuration
 from tests.streams import answers
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -394,3 +394,23 @@ def test_the_warning_names_what_may_be_wrong_with_labels() -> None:
         "id; `blindsight doctor` compares ids; 5 name a model: answers without scores are read as labels; "
         "`blindsight doctor` proposes label_values for labels that are no classes"
     )
+
+
+def test_the_report_shows_the_state_that_the_terminal_shows(tmp_path: Path) -> None:
+    """Labels that came after the last window contradict the estimates; no window's line says so."""
+    rng = np.random.default_rng(3)
+    (tmp_path / "reference.ndjson").write_bytes(ndjson(answers(rng, 2000, labelled=True)))
+    stream = answers(rng, 1000)
+    false = [{"id": each["id"], "time": each["time"] + 10, "label": "ok"} for each in stream[500:]]
+    (tmp_path / "in.ndjson").write_bytes(ndjson(stream))
+    (tmp_path / "labels.ndjson").write_bytes(ndjson(false))
+    config = write_configuration(
+        tmp_path, configuration(task={"reference": {"path": "reference.ndjson"}, "metrics": ["accuracy"]})
+    )
+    files = ("in.ndjson", "labels.ndjson")
+    done = command_here("replay", config, *files, "--out", "out", "--processes", "1", cwd=tmp_path)
+    verdict = "1 model is untrusted: labels contradict its estimate."
+    assert re.search(r"^(t +)?erm +10 +untrusted ", done.stdout, re.MULTILINE)
+    assert f"\n{verdict}\n" in done.stdout
+    assert f">{verdict}<" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert all("untrusted" not in window for window in read_windows(tmp_path / "out" / "windows.ndjson"))

@@ -225,6 +225,7 @@ class Period:
         self,
         labelled: Mapping[Series, Mapping[int, WeightedCounts]],
         features: Mapping[Series, FeatureCounts] | None = None,
+        ends: Mapping[Series, SeriesView] | None = None,
     ) -> str:
         """Return the report as a complete HTML document without scripts and requests.
 
@@ -234,10 +235,13 @@ class Period:
             See `Histories.charts`.
         features : mapping of (task, model, group) to FeatureCounts, optional
             The counts of the features in the last windows; no table of features without them.
+        ends : mapping of (task, model, group) to SeriesView, optional
+            The series at the end of the stream. Their states count, because labels may have come after the
+            last windows closed.
         """
         charts = self.histories.charts({series: dict(rows) for series, rows in labelled.items()})
         alarms = self.histories.alarms()
-        views = self._views(alarms, features or {})
+        views = self._views(alarms, features or {}, ends or {})
         figures = _Figures(charts, self._windows)
         form = models.Form(
             lambda one: self._progress(one, alarms.get(_key(one), {})),
@@ -494,8 +498,9 @@ class Period:
         self,
         alarms: Mapping[Series, Mapping[str, Sequence[Alarm]]],
         features: Mapping[Series, FeatureCounts],
+        ends: Mapping[Series, SeriesView],
     ) -> list[SeriesView]:
-        """Return each series as of its last window."""
+        """Return each series as of its last window, in the state of its end if that is known."""
         views = []
         for series, last in self._last.items():
             first = self._first[series].window
@@ -508,6 +513,8 @@ class Period:
             }
             attributions = tuple(self._attributions.get(series, {}).values())
             view = series_view(last, self._windows[series], since, attributions)
+            end = ends.get(series, view)
+            view = replace(view, state=end.state, trust=end.trust, objectives=end.objectives)
             views.append(replace(view, features=features.get(series)))
         return views
 
