@@ -519,13 +519,13 @@ def _refined(
         )
     elif mapping.label is not None:
         notes.append(f"The truth is read at {mapping.label}; --label COLUMN names another field.")
-    elif mapping.confidence is not None and mapping.prediction is not None:
+    elif mapping.prediction is not None and mapping.confidence is None:
+        notes.append("No field of the truth is known; --label COLUMN names it.")
+    if mapping.confidence is not None and mapping.prediction is not None:
         notes.append(
             f"{mapping.confidence} is the probability of the class at {mapping.prediction} alone: it is read "
             "as the confidence that the answer is right, in a task without classes."
         )
-    elif mapping.prediction is not None:
-        notes.append("No field of the truth is known; --label COLUMN names it.")
     if mapping.time_zone is not None:
         notes.append(
             "Times have no offset and are read as UTC: change time_zone if they are of another zone."

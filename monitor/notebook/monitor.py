@@ -40,7 +40,6 @@ from monitor.notebook.frames import Cells, ReadFrame, with_nan
 from monitor.parallel.planning import Facts
 from monitor.reports.window_report import WindowReport
 
-_CORRECT = "correct"
 _NEAR = 0.05
 """The allowed difference, in addition to chance, between a class's mean probability and the class's share."""
 
@@ -138,7 +137,7 @@ class Monitor:
         scores : str, sequence of str, or mapping of class to str
             Columns with probabilities from 0 to 1: a column for each class, in the order of the classes or by
             class; or one column of lists; or, for two classes, one column with the probability of the second
-            class.
+            class. By default, without `confidence`, the columns have the names of the classes.
         label : str
             Column of the true class; without `classes`, a column that says whether the answer was right.
         confidence : str, optional
@@ -167,8 +166,10 @@ class Monitor:
         MissingExtraError
             The extra `notebook` is not installed.
         """
-        if (scores is None) == (confidence is None):
-            got = "neither" if scores is None else "both"
+        if scores is None and confidence is None:
+            scores = self.classes  # as in a frame of predict_proba with columns=model.classes_
+        if (not scores) == (confidence is None):
+            got = "both" if scores else "neither"
             raise ConfigError(f"fit: expected either scores or confidence, got {got}")
         classes = self.classes if confidence is None else ()
         named = _named(confidence=confidence, label=label, prediction=prediction, time=time, version=version)
@@ -179,8 +180,9 @@ class Monitor:
         places |= {f"features.{name}": name for name in draft.features}
         columns = _read(reference, "reference", places)
         self._refuse(columns, places)
+        self._refuse_unknown(columns, places)
         wire = MappedWire(self._mapping(places, time_zone))
-        tables = tuple(map(wire.map_table, _tables(self._judged(columns, places), "reference")))
+        tables = tuple(map(wire.map_table, _tables(columns, "reference")))
         (layout,) = layouts({self.task: draft})
         batch = reference_rows("reference", tables, layout)
         config = self._config(classes, self._sized(len(batch), answers_a_day(batch.time)))
@@ -212,10 +214,11 @@ class Monitor:
         if not labels:
             places = {key: name for key, name in places.items() if key != "label"}
         columns = _read(frame, "frame", places, optional=("label",))
+        self._refuse_unknown(columns, places)
         engine = fitted.settings.build()
         decoder = Decoder(layouts(fitted.config.tasks), "frame", wire=fitted.wire)
         facts, reports = Facts(), list[WindowReport]()
-        for table in _tables(self._judged(columns, places), "frame"):
+        for table in _tables(columns, "frame"):
             chunk = decoder.decode([table])
             facts.note(chunk, "row")
             reports += engine.absorb(chunk, 0.0)
@@ -323,9 +326,8 @@ class Monitor:
                 fields.setdefault(parent, {})[name] = _path(column)
             else:
                 fields[field] = _path(column)
-        if "confidence" in places:
-            label = fields.pop("label")
-            fields["correct"] = _CORRECT if self.classes else label
+        if "confidence" in places and not self.classes:
+            fields["correct"] = fields.pop("label")
             fields.pop("prediction", None)
         named = {"tasks": {self.task: {}}, "sources": [{"kind": "stdin", "mapping": fields}]}
         (source,) = config_from(named, name="What fit was given").sources
@@ -380,11 +382,10 @@ class Monitor:
                 "give the classes' probabilities as scores"
             )
 
-    def _judged(self, columns: Mapping[str, Cells], places: Mapping[str, str]) -> Mapping[str, Cells]:
-        """Add whether each answer was right, if the task is about confidences and there are labels."""
-        label = places.get("label", "")
-        if not ("confidence" in places and self.classes) or label not in columns:
-            return columns
+    def _refuse_unknown(self, columns: Mapping[str, Cells], places: Mapping[str, str]) -> None:
+        """Raise ConfigError for a class that is unknown, which a task of confidences would count as wrong."""
+        if not ("confidence" in places and self.classes) or places.get("label", "") not in columns:
+            return
         for field in ("label", "prediction"):
             strange = {_class_name(cell) for cell in columns[places[field]] if cell is not None} - {
                 *self.classes
@@ -394,11 +395,6 @@ class Monitor:
                     f"{places[field]}: expected one of the classes ({', '.join(self.classes)}), got "
                     f"{min(strange)!r}: add it to classes, or correct it"
                 )
-        pairs = zip(columns[label], columns[places["prediction"]], strict=True)
-        right: Cells = [
-            None if None in pair else _class_name(pair[0]) == _class_name(pair[1]) for pair in pairs
-        ]
-        return {**columns, _CORRECT: right}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

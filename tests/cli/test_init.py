@@ -198,6 +198,21 @@ def test_a_model_without_a_name_has_that_of_the_file(tmp_path: Path) -> None:
     assert len(load_config(tmp_path / "b.yaml").sources) == 2
 
 
+def test_a_label_beside_the_top_class_says_whether_the_answer_is_right(tmp_path: Path) -> None:
+    p, right = simulated()
+    table = {
+        "prediction": [5 if i % 2 else 3 for i in range(N)],
+        "confidence": p,
+        "label": [(5 if i % 2 else 3) if right[i] else 7 for i in range(N)],
+    }
+    out = tmp_path / "blindsight.yaml"
+    summary = write_configuration(write_csv(tmp_path / "digits.csv", table), None, out)
+    assert f"{N:,} have a label.\nThe truth is read at label;" in summary
+    assert "confidence is the probability of the class at prediction alone" in summary
+    reference = read_windows(tmp_path / "blindsight.reference.ndjson")
+    assert [row["correct"] for row in reference] == list(map(bool, right[: N // 2]))
+
+
 def test_confidences_alone_make_a_task_without_classes(tmp_path: Path) -> None:
     p, _ = simulated(100)
     data = write_lines(tmp_path / "p.ndjson", [{"model": "m", "confidence": each} for each in p])

@@ -277,6 +277,29 @@ def test_reports_and_page_are_those_of_replay(
     assert saved.read_bytes() == (tmp_path / "out" / "report.html").read_bytes()
 
 
+def test_columns_with_the_names_of_the_classes_are_the_scores() -> None:
+    """Fit on a frame like ``DataFrame(predict_proba(X), columns=model.classes_)``."""
+
+    def frame(known: Columns) -> Columns:
+        scores = {"ok": 1 - known["p toxic"], "toxic": known["p toxic"]}
+        return scores | {name: known[name] for name in ("truth", "acted") if name in known}
+
+    named = Monitor(CLASSES).fit(frame(REFERENCE), label="truth")
+    listed = Monitor(CLASSES).fit(frame(REFERENCE), label="truth", scores=["ok", "toxic"])
+    assert lines(named.estimate(frame(STREAM))) == lines(listed.estimate(frame(STREAM)))
+
+
+def test_a_configuration_for_the_top_class_reads_the_columns_of_the_frame(tmp_path: Path) -> None:
+    def frame(known: Columns) -> Columns:
+        p = known["p toxic"]
+        top = np.where(p > 0.5, "toxic", "ok")
+        return {"sure": np.maximum(p, 1 - p), "top": top, "truth": known["truth"]}
+
+    monitor = Monitor(CLASSES).fit(frame(REFERENCE), confidence="sure", prediction="top", label="truth")
+    labelled = frame(columns(9, 2000))
+    assert replayed(monitor, labelled, tmp_path) == lines(monitor.estimate(labelled))
+
+
 def fit(frame: Columns | None = None, classes: Any = CLASSES, **names: Any) -> Monitor:
     return Monitor(classes).fit(REFERENCE if frame is None else frame, **{**NAMES, **names})
 
@@ -309,7 +332,10 @@ GIVEN: Mapping[str, tuple[Callable[[], object], str]] = {
         r"scores: expected classes=\[…\] to be given to Monitor, got none: name them",
     ),
     "one class": (lambda: fit(classes="ok"), "classes: expected a list of classes, got the text 'ok'"),
-    "neither": (lambda: fit(scores=None), "fit: expected either scores or confidence, got neither"),
+    "neither": (
+        lambda: fit(classes=(), scores=None),
+        "fit: expected either scores or confidence, got neither",
+    ),
     "both": (lambda: fit(confidence="p toxic"), "fit: expected either scores or confidence, got both"),
     "other classes": (
         lambda: fit(classes=["ok", "bad"]),

@@ -129,7 +129,9 @@ def _read_fields(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Fau
     if not absent(columns.models):
         _check_several(columns, chosen, faults)
     label_faults = Faults(len(chosen))
-    label = true_classes(pick(columns.label), pick(columns.correct), layout, label_faults)
+    label = true_classes(
+        pick(columns.label), pick(columns.correct), pick(columns.prediction), layout, label_faults
+    )
     probability = _label_probabilities(pick(columns.probability), label, label_faults)
     label[list(label_faults.by_row)] = -1
     return _Fields(

@@ -10,7 +10,15 @@ import numpy as np
 
 from connectors.formats.decode.columns import Columns, Places, RejectList, absent, picker
 from connectors.formats.decode.draws import read_draws
-from connectors.formats.decode.names import NO_VALUE, Value, check_names, encode, encode_classes, text_of
+from connectors.formats.decode.names import (
+    NO_VALUE,
+    Value,
+    check_names,
+    encode,
+    encode_classes,
+    same_name,
+    text_of,
+)
 from connectors.formats.decode.structs import Fault, Faults
 from connectors.formats.messages.explain import TooLarge, has_room, spelling
 from connectors.formats.messages.wording import listing, shown
@@ -28,11 +36,25 @@ _CORRECT = {
 
 
 def true_classes(
-    labels: Sequence[Value], correct: Sequence[object], layout: TaskLayout, faults: Faults
+    labels: Sequence[Value],
+    correct: Sequence[object],
+    predictions: Sequence[Value],
+    layout: TaskLayout,
+    faults: Faults,
 ) -> Ints:
     """Return the true classes, (n,), -1 for an absent or faulty class.
 
-    In a task of confidences, class 0 is correct and class 1 is wrong.
+    In a task of confidences, class 0 is correct and class 1 is wrong. A label beside a prediction says which
+    of the two holds.
+
+    Examples
+    --------
+    >>> faults = Faults(4)
+    >>> layout = TaskLayout("digits", ())
+    >>> true_classes(["5", 5.0, "3", ["5"]], [None] * 4, [5, "5", 5, 5], layout, faults)
+    array([ 0,  0,  1, -1])
+    >>> faults.by_row[3][1]
+    '$.label: expected the name of a class, got an array'
     """
     if layout.classes:
         if not absent(correct):
@@ -45,10 +67,19 @@ def true_classes(
                     faults.add(row, RejectReason.NO_LABEL, message)
         return encode_classes(labels, "label", layout, faults)
     if not absent(labels):
+        correct = list(correct)
         for row, label in enumerate(labels):
-            if label is not None and correct[row] is None:
+            if label is None or correct[row] is not None:
+                continue
+            prediction = predictions[row]
+            if prediction is None:
                 message = f"$.label: task {layout.name} has no classes; send correct, true or false"
                 faults.add(row, RejectReason.NO_LABEL, message)
+            elif isinstance(label, str | int | float):
+                correct[row] = same_name(text_of(label)) == same_name(text_of(prediction))
+            else:
+                message = f"$.label: expected the name of a class, got {shown(label)}"
+                faults.add(row, RejectReason.WRONG_TYPE, message)
     return _correct(correct, faults)
 
 
@@ -82,7 +113,7 @@ def read_labels(
     key = places.key[chosen]
     for row in np.flatnonzero(key == NO_ID).tolist():
         faults.add(row, RejectReason.NO_ID, "$.id: a label needs the id of its prediction, got none")
-    true = true_classes(pick(columns.label), pick(columns.correct), layout, faults)
+    true = true_classes(pick(columns.label), pick(columns.correct), pick(columns.prediction), layout, faults)
     _reject_missing(true, faults)
     model = pick(columns.model)
     # A task of confidences needs a model: each model's answer is right or wrong on its own.

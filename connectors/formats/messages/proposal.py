@@ -159,8 +159,8 @@ def propose(
         single |= {} if truth is None else {"label": truth}
     if not scores and ("label" not in single or _looks_scored(sample)):
         return None
-    if not layout.classes:
-        single.pop("label", None)
+    if not layout.classes and not ("prediction" in single and scores):
+        single.pop("label", None)  # only beside the predicted class a label says whether the answer is right
     keys: dict[str, Any] = {**single, **scores}
     time = sample.first(keys.get("time", ""))
     unit = next((unit for above, unit in _UNITS if isinstance(time, int | float) and time >= above), None)
