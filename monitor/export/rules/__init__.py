@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -192,16 +192,19 @@ class Scope:
     task : str
         The name of the task; ``""`` for all tasks.
     scale : float
-        Factor of every duration, above 0. A factor below 1 makes no duration shorter than 3 s.
+        Factor of every duration, above 0.
+    shortest_seconds : float
+        A factor below 1 makes no duration shorter than this.
     """
 
     selector: str
     task: str = ""
     scale: float = 1.0
+    shortest_seconds: float = _SHORTEST_SECONDS
 
     def seconds(self, real: float) -> float:
         """Return a duration in seconds, multiplied by `scale`."""
-        return real if self.scale == 1 else max(_SHORTEST_SECONDS, real * self.scale)
+        return real if self.scale == 1 else max(self.shortest_seconds, real * self.scale)
 
     @property
     def agents(self) -> str:
@@ -371,6 +374,8 @@ def _written() -> dict[str, Any]:
 
 
 def _alert(entry: dict[str, Any], scope: Scope, pace: Pace) -> Alert:
+    if "shortest" in entry:
+        scope = replace(scope, shortest_seconds=seconds_of(entry["shortest"]))
     times = {
         "two_windows": 2 * pace.window_seconds,
         "two_periods": 2 * pace.slowest_seconds,
@@ -380,15 +385,15 @@ def _alert(entry: dict[str, Any], scope: Scope, pace: Pace) -> Alert:
     values["refit_seconds"] = f"{scope.seconds(pace.refit_seconds):g}"
     values |= {"replica": REPLICA, "selector": scope.selector, "agents": scope.agents}
 
-    def real_seconds(name: str) -> float:
-        return times[name] if name in times else seconds_of(name)
+    def scaled_seconds(name: str) -> float:
+        return scope.seconds(times[name] if name in times else seconds_of(name))
 
     return Alert(
         name=entry["name"],
         severity=entry["severity"],
         expr=_filled(entry["expr"], values, scope),
-        for_seconds=real_seconds(entry["for"]),
-        keep_seconds=real_seconds(entry["keep"]),
+        for_seconds=scaled_seconds(entry["for"]),
+        keep_seconds=scaled_seconds(entry["keep"]),
         summary=entry["summary"],
         description=_filled(entry["description"], values, scope),
         task=pace.task,
@@ -456,7 +461,6 @@ def _group(group: Group, settings: RuleSettings) -> dict[str, Any]:
 
 
 def _rule(alert: Alert, settings: RuleSettings) -> dict[str, Any]:
-    scope = settings.scope()
     annotations = {
         "summary": alert.summary,
         "description": alert.description,
@@ -469,8 +473,8 @@ def _rule(alert: Alert, settings: RuleSettings) -> dict[str, Any]:
     return {
         "alert": alert.name,
         "expr": alert.expr + "\n" if "\n" in alert.expr else alert.expr,
-        "for": duration(scope.seconds(alert.for_seconds)),
-        "keep_firing_for": duration(scope.seconds(alert.keep_seconds)),
+        "for": duration(alert.for_seconds),
+        "keep_firing_for": duration(alert.keep_seconds),
         "labels": {"severity": alert.severity} | ({"task": alert.task} if alert.task else {}),
         "annotations": annotations,
     }
