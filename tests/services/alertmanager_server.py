@@ -54,7 +54,7 @@ class AlertmanagerServer:
         program = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
         if program is None:
             raise ServiceUnavailable("`prometheus-alertmanager` is missing: run .ci/install-services.sh")
-        self._program = program
+        self.program = program
         self._config, self._web = config, web
         self._scheme = "http" if reached is None else "https"
         self._reached = reached or urllib.request.build_opener()
@@ -91,7 +91,7 @@ class AlertmanagerServer:
         (self._folder / "web.yml").write_text(self._web, encoding="utf-8")
         log = self._folder / "alertmanager.log"
         words = [
-            self._program,
+            self.program,
             f"--config.file={self._folder / 'alertmanager.yml'}",
             f"--web.config.file={self._folder / 'web.yml'}",
             f"--storage.path={self._folder / 'data'}",

@@ -139,7 +139,7 @@ class PrometheusServer:
         alertmanagers: Sequence[str] = (),
         config: str = "",
     ) -> None:
-        self._program = binary("prometheus")
+        self.program = binary("prometheus")
         self._targets = list(targets)
         self._scrape_seconds = scrape_seconds
         self._metrics_path = metrics_path
@@ -158,7 +158,7 @@ class PrometheusServer:
     def __enter__(self) -> PrometheusServer:
         self._folder = Path(tempfile.mkdtemp(prefix="blindsight-prometheus-"))
         log = self._folder / "prometheus.log"
-        self._process = started("Prometheus", self._command(), log, self._ready)
+        self._process = started("Prometheus", self._command(), log, self.ready)
         return self
 
     def __exit__(
@@ -216,13 +216,14 @@ class PrometheusServer:
         # JSON is YAML, and needs no package to be written.
         (self._folder / "prometheus.yml").write_text(self._config or json.dumps(config))
         return [
-            self._program,
+            self.program,
             f"--config.file={self._folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={self._folder / 'tsdb'}",
             f"--web.listen-address=127.0.0.1:{self.port}",
         ]
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
+        """Return whether it answers queries."""
         try:
             with urllib.request.urlopen(self.url + "/-/ready", timeout=1) as answer:
                 return bool(answer.status == 200)
