@@ -308,11 +308,14 @@ class MetricEntry:
         The default for the smallest change that raises an alarm, in the unit of the metric.
     pages : bool
         Whether an alarm of the metric's chart also raises an alert.
+    words : str
+        The name in sentences, if it is not the name in the configuration with spaces.
     """
 
     better: int
     min_change: float = 0.0
     pages: bool = True
+    words: str = ""
 
 
 _STATS = "monitor.stats"
@@ -622,13 +625,13 @@ FORMATS: dict[str, FormatEntry] = {
 
 METRICS: dict[str, MetricEntry] = {
     "accuracy": MetricEntry(1, min_change=0.01),
-    "ece": MetricEntry(-1, pages=False),
-    "class_ece": MetricEntry(-1, pages=False),
+    "ece": MetricEntry(-1, pages=False, words="calibration error"),
+    "class_ece": MetricEntry(-1, pages=False, words="calibration error by class"),
     "precision": MetricEntry(1),
     "recall": MetricEntry(1),
     "specificity": MetricEntry(1),
-    "f1": MetricEntry(1),
-    "auroc": MetricEntry(1),
+    "f1": MetricEntry(1, words="F1"),
+    "auroc": MetricEntry(1, words="AUROC"),
     "average_precision": MetricEntry(1),
 }
 """All metrics that charts judge, by name."""

@@ -195,7 +195,7 @@ def sentence(attribution: Attribution) -> str:
     named = top_parts(attribution)
     by, metric = attribution.by, attribution.metric
     parts = ", ".join(
-        f"{_points(each.change)} from {_name(each.part, by)} ({_how(each, metric)})" for each in named
+        f"{_points(each.change)} from {part_name(each.part, by)} ({_how(each, metric)})" for each in named
     )
     head = f"{_signed(attribution.change)} points"
     if attribution.alike:
@@ -269,7 +269,8 @@ def _signed(ratio: float) -> str:
     return f"{100 * ratio:+.1f}".replace("-", "−")
 
 
-def _name(part: str, by: str) -> str:
+def part_name(part: str, by: str) -> str:
+    """Return the name of a part in words, such as ``region=eu``, ``class toxic``, or ``no region``."""
     kind, _, value = part.partition("=")
     if by == GROUP:
         return part if value else f"no {kind}"

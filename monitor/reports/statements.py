@@ -1,0 +1,409 @@
+"""Plain sentences on the state of a model, for alerts, the page, reports and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base.registry import METRICS
+from monitor.base.results import Estimate
+from monitor.reports import attribution, features
+from monitor.reports.attribution import Attribution, FeaturePart, PartChange
+from monitor.reports.trust import Bias, Trust
+from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState, SeriesView
+from monitor.reports.window_report import finite, rfc3339
+from monitor.reports.window_view import leading_estimate
+
+_View = TypeVar("_View", ChartView, ObjectiveView)
+_BY_LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)  # the one with most labels first
+_MOST_FEATURES = 2
+_MOSTLY, _PARTLY = 0.5, 0.2  # the least share of a change for which a part is named with this word
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A fact about a model, with what explains it and what to do.
+
+    Parameters
+    ----------
+    subject : str
+        The task and the model, ``toxicity/erm``, with the group if the fact concerns one.
+    fact : str
+        A sentence without its first word and its full stop, which states the newest figures.
+    details : str
+        Sentences that say since when, from what to what, in which part, and what labels say.
+    check : str
+        A sentence that says what to check first; ``""`` if there is nothing to check.
+
+    Examples
+    --------
+    >>> str(Statement("toxicity/erm", "no answers since 2026-11-20 12:21 UTC", "The figures are old.", ""))
+    'toxicity/erm: no answers since 2026-11-20 12:21 UTC'
+    """
+
+    subject: str
+    fact: str
+    details: str = ""
+    check: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.fact}"
+
+    @property
+    def explanation(self) -> str:
+        """The details, and what to check first."""
+        return " ".join(filter(None, (self.details, self.check)))
+
+
+def describe(one: SeriesView) -> Statement:
+    """Describe what needs attention most about a model or a group, or that nothing does.
+
+    The row of the page, the report and the notebook show the result. An alert shows the same fact, because it
+    comes from the function below that describes the alert's condition. The order is: a broken feature, labels
+    that contradict the estimates, a breached objective, an alarm, no answers, an objective at risk, and an
+    improvement.
+
+    Examples
+    --------
+    A model's page in HTML has `fact` in the row of the model, and `explanation` in the line below it:
+
+    >>> from monitor.reports.window_view import CalibrationView
+    >>> silent = SeriesView("toxicity", "erm", "", "", SeriesState.SILENT, 500, 0, 0, 0, 0, None,
+    ...     CalibrationView("none", 0, False, None), (), (), (), {})
+    >>> describe(silent).fact
+    'no answers yet'
+    """
+    breached, at_risk = (
+        [each for each in _accuracy_first(one.objectives) if each.state is state]
+        for state in (ObjectiveState.BREACHED, ObjectiveState.AT_RISK)
+    )
+    alarmed = [chart for chart in _accuracy_first(one.charts) if chart.verdict.out_of_control]
+    better = [chart for chart in _accuracy_first(one.charts) if chart.verdict.improved]
+    if one.state is SeriesState.UNTRUSTED and one.broken_features:
+        return describe_broken_features(one)
+    if one.state is SeriesState.UNTRUSTED:
+        return describe_distrust(one)
+    if breached:
+        return describe_objective(one, breached[0])
+    if alarmed and one.state is not SeriesState.SILENT:
+        return describe_alarm(one, alarmed[0])
+    if one.state is SeriesState.SILENT:
+        return describe_silence(one)
+    if at_risk:
+        return describe_objective(one, at_risk[0])
+    if one.state is SeriesState.WARMING_UP:
+        closed = f"{one.windows_closed:,} window{'' if one.windows_closed == 1 else 's'} closed"
+        return Statement(subject(one), f"no baseline to compare with yet, {closed}")
+    return describe_alarm(one, better[0]) if better else _nothing(one)
+
+
+def describe_objective(one: SeriesView, objective: ObjectiveView) -> Statement:
+    """Describe an objective that is breached or at risk."""
+    metric = objective.metric
+    chart = next((each for each in one.charts if each.metric == metric), None)
+    details = [*_change(one, metric, chart), *_pooled(objective), *_labels(one, metric)]
+    return Statement(
+        subject(one), _estimated(one, metric, objective), _text(details), _check(one, metric, chart)
+    )
+
+
+def describe_alarm(one: SeriesView, chart: ChartView) -> Statement:
+    """Describe the alarm of a chart, or a change for the better that it shows."""
+    metric, verdict = chart.metric, chart.verdict
+    if not verdict.out_of_control:
+        fact = f"{_moved(one, metric, chart)}, a change for the better"
+        return Statement(subject(one), fact, _text(_labels(one, metric)))
+    objective = next((each for each in one.objectives if each.metric == metric), None)
+    fact = _moved(one, metric, chart)
+    if objective is not None and objective.state is not None:
+        fact += f", must be {_bound(objective)}"
+    where, since = _where(one, metric), _since(one, metric)
+    begin = f"{since}{f', {where}' if since and where else where}"
+    details = [*([f"{begin[0].upper()}{begin[1:]}."] if begin else []), *_labels(one, metric)]
+    return Statement(subject(one), fact, _text(details), _check(one, metric, chart))
+
+
+def describe_broken_features(one: SeriesView) -> Statement:
+    """Describe the features that are broken, whose model has estimates that do not count."""
+    names = list(dict.fromkeys(each.feature for each in one.broken_features))
+    shown = [each for each in one.broken_features if each.feature in names[:_MOST_FEATURES]]
+    more = len(names) - _MOST_FEATURES
+    fact = features.sentence(shown) + (f"; {more:,} more features are broken" if more > 0 else "")
+    details = ["Estimates do not count until this is repaired.", *_labels(one, "accuracy")]
+    check = f"Check what computes {_named(names)}, and the latest releases of it."
+    return Statement(subject(one), fact, _text(details), check)
+
+
+def describe_drifted_features(one: SeriesView) -> Statement:
+    """Describe the features whose values differ from the reference beyond the budget of `chart.features`."""
+    names = [name for name, alarm in one.feature_alarms.items() if alarm]
+    verb = "has" if len(names) == 1 else "have"
+    fact = f"{_named(names)} {verb} other values than in the reference"
+    details = ["Estimates still count.", *_labels(one, "accuracy")]
+    check = "Check what computes these values; if they are right, take a newer reference."
+    return Statement(subject(one), fact, _text(details), check)
+
+
+def describe_distrust(one: SeriesView) -> Statement:
+    """Describe how labels contradict the estimates of a model or group."""
+    check = "Use the values by labels meanwhile, and check whether the meaning of the labels has changed."
+    fact = _distrust(one.trust)
+    return Statement(subject(one), fact, _text(_labels(one, "accuracy")), check)
+
+
+def describe_silence(one: SeriesView) -> Statement:
+    """Describe a model that has stopped answering."""
+    since = f" since {_moment(one.window_end_time)}" if one.window_end_time else " yet"
+    details = "The figures are from then." if one.window_end_time else ""
+    check = "Check whether the model answers requests, and whether its answers reach the agent."
+    return Statement(subject(one), f"no answers{since}", details, check)
+
+
+def describe_held_labels(name: str, refused: str | None) -> Statement:
+    """Describe labels that contradict each other, so that no recalibration or refit begins.
+
+    Parameters
+    ----------
+    name : str
+        The task, or the `subject` of the model.
+    refused : str or None
+        The reason with the numbers of labels.
+    """
+    fact = "labels contradict each other, so no fit on labels begins"
+    reason = f"{refused[0].upper()}{refused[1:]}." if refused else ""
+    return Statement(name, fact, reason, "Check who sends other classes for answers that have a label.")
+
+
+def subject(one: SeriesView) -> str:
+    """Return the task and the model, and the group if there is one.
+
+    Examples
+    --------
+    `toxicity/erm`, or `toxicity/erm, region=eu`.
+    """
+    return f"{one.task}/{one.model}" + (f", {one.group}" if one.group else "")
+
+
+def metric_words(metric: str) -> str:
+    """Return the name of a metric in words.
+
+    Examples
+    --------
+    >>> metric_words("ece"), metric_words("average_precision"), metric_words("accuracy")
+    ('calibration error', 'average precision', 'accuracy')
+    """
+    entry = METRICS.get(metric)
+    return (entry.words if entry else "") or metric.replace("_", " ")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names with commas and "and".
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _accuracy_first(views: Iterable[_View]) -> list[_View]:
+    return sorted(views, key=lambda each: each.metric != "accuracy")
+
+
+def _text(sentences: Iterable[str]) -> str:
+    return " ".join(sentences)
+
+
+def _estimate(one: SeriesView, metric: str) -> Estimate | None:
+    """Return the estimate of a metric that is shown first; None if its value is unknown."""
+    by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
+    leading = leading_estimate(one.estimates, metric, by)
+    result = None if leading is None else finite(leading.result)
+    return result if isinstance(result, Estimate) else None
+
+
+def _estimated(one: SeriesView, metric: str, objective: ObjectiveView) -> str:
+    """Return the newest estimate of a metric, and what the objective demands."""
+    estimate = _estimate(one, metric)
+    value = "unknown"
+    if estimate is not None:
+        numbers = (estimate.value, estimate.lower, estimate.upper, objective.bound)
+        shown = _percents(*numbers)
+        value = f"about {shown[0]} % ({shown[1]} to {shown[2]})"
+    must = f"must be {_bound(objective)}"
+    if objective.state is ObjectiveState.AT_RISK:
+        must = f"may be {'below' if objective.is_floor else 'above'} {_limit(objective)}"
+    return f"{metric_words(metric)} {value}, {must}"
+
+
+def _bound(objective: ObjectiveView) -> str:
+    return f"{'at least' if objective.is_floor else 'at most'} {_limit(objective)}"
+
+
+def _limit(objective: ObjectiveView) -> str:
+    return f"{round(100 * objective.bound, 4):g} %"
+
+
+def _moved(one: SeriesView, metric: str, chart: ChartView) -> str:
+    """Return how far a metric has moved from the baseline."""
+    before, by = chart.verdict.center, ""
+    estimate, ends = _estimate(one, metric), ""
+    if chart.by_labels is not None:
+        shown = _percents(before, chart.by_labels.value)
+        now, by = chart.by_labels.value, f" by {chart.by_labels.labels:,} labels"
+    elif estimate is not None:
+        now = estimate.value
+        shown = _percents(before, now, estimate.lower, estimate.upper)
+        ends = f" ({shown[2]} to {shown[3]})"
+    else:
+        return f"{metric_words(metric)} has changed"
+    verb = "fell" if now < before else "rose"
+    about = "" if by else "about "
+    return f"{metric_words(metric)} {verb} from {shown[0]} to {about}{shown[1]} %{ends}{by}"
+
+
+def _change(one: SeriesView, metric: str, chart: ChartView | None) -> Iterator[str]:
+    """Yield a sentence on the change of a metric since the baseline, or that there was none."""
+    if chart is None:
+        return
+    if not (chart.verdict.out_of_control or any(each.metric == metric for each in one.attributions)):
+        (before,) = _percents(chart.verdict.center)
+        yield f"Its chart shows no change from the baseline, {before} %."
+        return
+    since, where = _since(one, metric), _where(one, metric)
+    moved = _moved(one, metric, chart)
+    words = f"{since} {moved}" if since else f"{moved[0].upper()}{moved[1:]}"
+    yield f"{words}{where and f', {where}'}."
+
+
+def _since(one: SeriesView, metric: str) -> str:
+    since = one.alarmed_since.get(metric)
+    return f"Since {_moment(since)}" if since else ""
+
+
+def _pooled(objective: ObjectiveView) -> Iterator[str]:
+    if objective.pooled is not None:
+        lower, upper = _percents(*objective.pooled, objective.bound)[:2]
+        yield f"The last windows together: {lower} to {upper} %."
+
+
+def _where(one: SeriesView, metric: str) -> str:
+    """Return the part and the feature that bring most of a change, such as "mostly region=eu"."""
+    split = _attribution(one, metric)
+    if split is None:
+        return ""
+    part, feature = _top_part(split), _top_feature(split)
+    words = []
+    if feature is not None and split.features is not None:
+        words.append(f"{_how_much(feature.change, split.features.change)} feature {feature.feature}")
+    if part is not None:
+        words.append(f"{_how_much(part.change, split.change)} {attribution.part_name(part.part, split.by)}")
+    return ", ".join(words)
+
+
+def _attribution(one: SeriesView, metric: str) -> Attribution | None:
+    return next((each for each in one.attributions if each.metric == metric), None)
+
+
+def _top_part(split: Attribution) -> PartChange | None:
+    named = [] if split.alike else attribution.top_parts(split)
+    return next((each for each in named if each.change / split.change >= _PARTLY), None)
+
+
+def _top_feature(split: Attribution) -> FeaturePart | None:
+    by_feature = split.features
+    if by_feature is None or not by_feature.change:
+        return None
+    named = attribution.top_features(by_feature)
+    return next((each for each in named if each.change / by_feature.change >= _PARTLY), None)
+
+
+def _how_much(change: float, whole: float) -> str:
+    return "mostly" if change / whole >= _MOSTLY else "partly"
+
+
+def _check(one: SeriesView, metric: str, chart: ChartView | None) -> str:
+    """Return a sentence on what to check first."""
+    split = _attribution(one, metric)
+    if split is None:
+        stable = chart is not None and not chart.verdict.out_of_control
+        return "Check the objective." if stable else "Check releases of the model and its features first."
+    feature, part = _top_feature(split), _top_part(split)
+    if feature is not None:
+        return f"Check what computes feature {feature.feature} first, then releases of the model."
+    if part is not None and split.by == attribution.GROUP:
+        return f"Check what changed for {attribution.part_name(part.part, split.by)} first."
+    return "Check releases of the model and its features first."
+
+
+def _labels(one: SeriesView, metric: str) -> Iterator[str]:
+    """Yield a sentence on what labels say of a metric."""
+    for estimator in _BY_LABELS:
+        for each in one.estimates:
+            result = finite(each.result)
+            if (each.metric, each.estimator) == (metric, estimator) and isinstance(result, Estimate):
+                value, lower, upper = _percents(result.value, result.lower, result.upper)
+                words = f"{metric_words(metric)} {value} % ({lower} to {upper})"
+                yield f"{_count(result.n, 'label')} say: {words}."
+                return
+    if not one.group and not one.labelled:
+        yield "No labels yet."
+
+
+def _distrust(trust: Trust | None) -> str:
+    bias = trust.bias if trust is not None else None
+    if trust is None or (bias is None and not trust.on_probation):
+        return "labels contradict the estimated accuracy"
+    if trust.on_probation:
+        so_far = f"{_count(bias.rows, 'label')} so far" if bias is not None else "no label yet"
+        return f"labels contradicted the estimated accuracy; a new test has {so_far}"
+    return _bias(bias)
+
+
+def _bias(bias: Bias | None) -> str:
+    assert bias is not None
+    low, high = sorted((abs(bias.lower), abs(bias.upper)))
+    ends = f" ({100 * low:.1f} to {100 * high:.1f})" if bias.lower * bias.upper > 0 else ""
+    points = f"{100 * abs(bias.value):.1f} points {'lower' if bias.value < 0 else 'higher'} than estimated"
+    return f"accuracy is {points}{ends}, by {_count(bias.rows, 'label')}"
+
+
+def _nothing(one: SeriesView) -> Statement:
+    """Describe a model that needs no attention, by its accuracy or its first metric."""
+    metric = next((each.metric for each in _accuracy_first(one.charts)), "accuracy")
+    estimate = _estimate(one, metric)
+    if estimate is None:
+        return Statement(subject(one), "nothing has changed", _text(_labels(one, metric)))
+    value, lower, upper = _percents(estimate.value, estimate.lower, estimate.upper)
+    states = {each.state for each in one.objectives}
+    objective = ""
+    if ObjectiveState.NOT_PROVEN in states:
+        objective = ", too uncertain to say whether the objective is met"
+    elif ObjectiveState.MET in states:
+        objective = ", objective met"
+    fact = f"{metric_words(metric)} about {value} % ({lower} to {upper}), nothing has changed{objective}"
+    return Statement(subject(one), fact, _text(_labels(one, metric)))
+
+
+def _percents(*ratios: float) -> list[str]:
+    """Format ratios in per cent, as whole numbers unless two different ones would look the same."""
+    whole = len({f"{100 * each:.0f}" for each in ratios}) == len({f"{100 * each:.1f}" for each in ratios})
+    return [f"{100 * each:.{0 if whole else 1}f}" for each in ratios]
+
+
+def _moment(seconds: float) -> str:
+    return rfc3339(seconds)[:16].replace("T", " ") + " UTC"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _named(names: list[str]) -> str:
+    shown = names[:_MOST_FEATURES] if len(names) > _MOST_FEATURES + 1 else names
+    more = len(names) - len(shown)
+    every = listed([*shown, f"{more:,} more"] if more else shown)
+    return f"feature {every}" if len(names) == 1 else f"features {every}"
