@@ -252,17 +252,17 @@ def _moved(one: SeriesView, metric: str, chart: ChartView) -> str:
     before, by = chart.verdict.center, ""
     estimate, ends = _estimate(one, metric), ""
     if chart.by_labels is not None:
-        shown = _percents(before, chart.by_labels.value)
         now, by = chart.by_labels.value, f" by {chart.by_labels.labels:,} labels"
+        shown = _percents(now, before)
     elif estimate is not None:
         now = estimate.value
-        shown = _percents(before, now, estimate.lower, estimate.upper)
+        shown = _percents(now, before, estimate.lower, estimate.upper)
         ends = f" ({shown[2]} to {shown[3]})"
     else:
         return f"{metric_words(metric)} has changed"
     verb = "fell" if now < before else "rose"
     about = "" if by else "about "
-    return f"{metric_words(metric)} {verb} from {shown[0]} to {about}{shown[1]} %{ends}{by}"
+    return f"{metric_words(metric)} {verb} from {shown[1]} to {about}{shown[0]} %{ends}{by}"
 
 
 def _change(one: SeriesView, metric: str, chart: ChartView | None) -> Iterator[str]:
@@ -286,7 +286,9 @@ def _since(one: SeriesView, metric: str) -> str:
 
 def _pooled(objective: ObjectiveView) -> Iterator[str]:
     if objective.pooled is not None:
-        lower, upper = _percents(*objective.pooled, objective.bound)[:2]
+        near, far = objective.pooled[::-1] if objective.is_floor else objective.pooled
+        ends = _percents(near, far, objective.bound)[:2]
+        lower, upper = ends[::-1] if objective.is_floor else ends
         yield f"The last windows together: {lower} to {upper} %."
 
 
@@ -388,10 +390,14 @@ def _nothing(one: SeriesView) -> Statement:
     return Statement(subject(one), fact, _text(_labels(one, metric)))
 
 
-def _percents(*ratios: float) -> list[str]:
-    """Format ratios in per cent, as whole numbers unless two different ones would look the same."""
-    whole = len({f"{100 * each:.0f}" for each in ratios}) == len({f"{100 * each:.1f}" for each in ratios})
-    return [f"{100 * each:.{0 if whole else 1}f}" for each in ratios]
+def _percents(value: float, *others: float) -> list[str]:
+    """Format ratios in per cent, as whole numbers unless another one would look like the first one."""
+    tenths = [f"{100 * each:.1f}" for each in (value, *others)]
+    whole = [f"{100 * each:.0f}" for each in (value, *others)]
+    alike = any(
+        short == whole[0] and long != tenths[0] for short, long in zip(whole[1:], tenths[1:], strict=True)
+    )
+    return tenths if alike else whole
 
 
 def _moment(seconds: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from monitor.export.alertmanager.holding import Condition, Identity
+from monitor.reports.statements import Statement
 
 RESOLVED_SECONDS = 300.0
 """The time for which a resolved alert is sent, because Alertmanager may have been down when it ended."""
@@ -24,15 +25,16 @@ class PushedAlert:
     ----------
     identity : Identity
         The labels that identify the alert.
-    name, text : str
-        Name of the alert, and a sentence with the figures.
+    name : str
+    statement : Statement
+        The sentences of the alert.
     starts, ends : float
         Seconds since the epoch; `ends` of an active alert lies in the future.
     """
 
     identity: Identity
     name: str
-    text: str
+    statement: Statement
     starts: float
     ends: float
 
@@ -73,13 +75,14 @@ class AlertLedger:
     --------
     >>> ledger = AlertLedger(60.0, lambda task: 1800.0)
     >>> ledger.update([], {}, now=0.0)
-    >>> low = Condition("BlindsightObjectiveBreached", (("task", "t"), ("model", "m")), "too low", windows=7)
+    >>> who = (("task", "t"), ("model", "m"))
+    >>> low = Condition("BlindsightObjectiveBreached", who, Statement("t/m", "too low"), windows=7)
     >>> ledger.update([low], {("t", "m", ""): 7}, now=1.0)
     >>> ledger.due(now=1.0)
     []
     >>> ledger.update([replace(low, windows=8)], {("t", "m", ""): 8}, now=2.0)
-    >>> [(alert.text, alert.starts, alert.ends) for alert in ledger.due(now=2.0)]
-    [('too low', 2.0, 242.0)]
+    >>> [(str(alert.statement), alert.starts, alert.ends) for alert in ledger.due(now=2.0)]
+    [('t/m: too low', 2.0, 242.0)]
     """
 
     def __init__(self, resend_seconds: float, patience_seconds: Callable[[str], float]) -> None:
@@ -171,4 +174,4 @@ class AlertLedger:
         assert entry.fired is not None
         ends = now + _LIVES_RESENDS * self._resend if entry.resolved is None else entry.resolved
         condition = entry.condition
-        return PushedAlert(condition.identity, condition.name, condition.text, entry.fired, ends)
+        return PushedAlert(condition.identity, condition.name, condition.statement, entry.fired, ends)

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from monitor.config.alertmanager import Alertmanager
-from monitor.export.alertmanager.holding import active_conditions, rule
+from monitor.export.alertmanager.holding import active_conditions
 from monitor.export.alertmanager.ledger import AlertLedger, PushedAlert
 from monitor.export.page.addresses import external_address
 from monitor.export.push.access import Access, Endpoint
 from monitor.export.push.pusher import Pusher
-from monitor.export.rules import RuleSettings
+from monitor.export.rules import RuleSettings, with_links
 from monitor.reports.views import AgentView
 
 ALERTMANAGER = Endpoint("alertmanager", "urls", "the alerts", "labels, or the address")
@@ -79,17 +79,16 @@ class AlertPusher(Pusher):
 
     def _body(self, alert: PushedAlert) -> dict[str, Any]:
         identity = dict(alert.identity)
-        own_page = {}
-        if self._rules.external_url:
-            names = {name: identity.get(name, "") for name in ("task", "model", "group", "metric")}
-            own_page = {"page_url": external_address(self._rules.external_url, **names)}
+        names = {name: identity.get(name, "") for name in ("task", "model", "group", "metric")}
+        page = external_address(self._rules.external_url, **names) if self._rules.external_url else ""
+        runbook = self._rules.runbook_url(alert.name)
         return {
             "labels": {**self._settings.labels, **identity},
             "annotations": {
-                "summary": rule(alert.name).summary,
-                "description": alert.text,
-                "runbook_url": self._rules.runbook_url(alert.name),
-                **own_page,
+                "summary": str(alert.statement),
+                "description": with_links(alert.statement.explanation, page, runbook),
+                "runbook_url": runbook,
+                **({"page_url": page} if page else {}),
             },
             "startsAt": _rfc3339(alert.starts),
             "endsAt": _rfc3339(alert.ends),

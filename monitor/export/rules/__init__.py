@@ -456,6 +456,19 @@ def rendered(groups: Iterable[Group], settings: RuleSettings, form: Format) -> s
     return header + _yaml(resource)
 
 
+def with_links(text: str, page: str, runbook: str) -> str:
+    """Return a description with the addresses of the page and of the runbook on lines of their own.
+
+    Examples
+    --------
+    >>> print(with_links("Check releases first.", "https://a.example/models", "deploy/runbooks/A.md"))
+    Check releases first.
+    Page: https://a.example/models
+    """
+    links = {"Page": page, "Runbook": runbook}
+    return "\n".join([text, *(f"{name}: {url}" for name, url in links.items() if "://" in url)])
+
+
 def _group(group: Group, settings: RuleSettings) -> dict[str, Any]:
     return {"name": group.name, "rules": [_rule(alert, settings) for alert in group.alerts]}
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from monitor.export.alertmanager.holding import BREACHED, UNTRUSTED, Condition
 from monitor.export.alertmanager.ledger import RESOLVED_SECONDS, AlertLedger
+from monitor.reports.statements import Statement
 from tests.export.alertmanager.test_pusher import PATIENCE, RESEND, patience
 
 # ── when it is told ──
@@ -13,7 +14,9 @@ from tests.export.alertmanager.test_pusher import PATIENCE, RESEND, patience
 
 def breach(windows: int, patient: bool = True) -> Condition:
     who = (("task", "t"), ("model", "m"), ("metric", "accuracy"))
-    return Condition(BREACHED if patient else UNTRUSTED, who, f"after {windows}", windows, patient)
+    return Condition(
+        BREACHED if patient else UNTRUSTED, who, Statement("t/m", f"after {windows}"), windows, patient
+    )
 
 
 class Talk:

@@ -20,8 +20,8 @@ from monitor.export.alertmanager.holding import BREACHED, NO_WINDOW, active_cond
 from monitor.export.alertmanager.pusher import AlertPusher
 from monitor.export.page.addresses import external_address
 from monitor.export.rules import RuleSettings
-from monitor.reports.attribution import sentence
 from monitor.reports.features import BrokenFeature, FeatureCounts
+from monitor.reports.statements import describe, describe_broken_features
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
     AgentView,
@@ -135,29 +135,22 @@ def test_a_broken_feature_is_named_and_stands_for_the_lost_trust_of_groups() -> 
     broken = dataclasses.replace(CALM, broken_features=(LOST,))
     group = dataclasses.replace(CALM, group="region=eu", trust=Trust(False, 23.5, 1200))
     (condition,) = active_conditions(view(group, broken))
-    assert condition.text == (
-        "Model erm, task toxicity: feature hour is missing in 41 % of rows, 0.2 % in the reference. "
-        "Estimates do not count meanwhile."
-    )
+    assert condition.statement == describe_broken_features(broken)
     assert dict(condition.labels) == {"task": "toxicity", "model": "erm"}
 
 
 def test_a_feature_that_drifts_is_named() -> None:
     (condition,) = active_conditions(view(dataclasses.replace(CALM, features=WATCHED.features)))
-    assert condition.text == (
-        "Model erm, task toxicity: features drift beyond chart.features: origin. Estimates still count."
-    )
+    assert condition.statement.fact == "feature origin has other values than in the reference"
     assert dict(condition.labels) == {"task": "toxicity", "model": "erm"}
 
 
 def test_an_alarm_says_where_the_change_is() -> None:
     (alarm,) = active_conditions(view(dataclasses.replace(CALM, charts=WATCHED.charts)))
-    assert alarm.text.endswith(
-        "Windows that broke a rule so far: we1 2. Where it changed, by the newest window that broke a rule: "
-        '−3.1 points: 2.4 from region="eu" (answers up from 20 to 45 %), 0.5 from region=us '
-        "(confidences down 1.0 points); by feature: 2.0 from hour (missing in 41 % of rows), 1.0 at the same "
-        'features (a release, a pipeline after logging, or a feature not configured), 0.4 from car"rier.'
+    assert str(alarm.statement) == (
+        "toxicity/erm: accuracy fell from 94 to about 91 % (89 to 94), must be at least 90 %"
     )
+    assert alarm.statement.details == 'Mostly feature hour, mostly region="eu". No labels yet.'
 
 
 def test_a_refit_that_does_not_begin_is_told_by_its_task() -> None:
@@ -168,7 +161,8 @@ def test_a_refit_that_does_not_begin_is_told_by_its_task() -> None:
         "severity": "warning",
         "task": "t",
     }
-    assert conflict.text == "Task t: no refit begins: 6 of 100 labels …."
+    assert str(conflict.statement) == "t: labels contradict each other, so no fit on labels begins"
+    assert conflict.statement.details == "6 of 100 labels …."
 
 
 def test_an_alert_has_the_labels_of_the_rule_and_its_values_in_words() -> None:
@@ -180,11 +174,8 @@ def test_an_alert_has_the_labels_of_the_rule_and_its_values_in_words() -> None:
         "model": "erm",
         "metric": "accuracy",
     }
-    assert breached.text == (
-        "accuracy of model erm, task toxicity: the objective is at least 90.0%. By the interval pooled over "
-        "the last windows, it is breached. Last window: average_confidence 91.3% (88.8% to 93.6%). Where it "
-        f"changed, by the newest window in breach: {sentence(WATCHED.attributions[0])}."
-    )
+    assert str(breached.statement) == "toxicity/erm: accuracy about 91 % (89 to 94), must be at least 90 %"
+    assert breached.statement == describe(LOW)
 
 
 # ── a real Alertmanager ──
@@ -220,10 +211,14 @@ def test_alertmanager_hears_of_an_alert_and_of_its_end(
         wait_until(lambda: bool(webhook.matching("/pager", "firing")), "it pages")
         [alert] = receiver.alerts(alertname=BREACHED)
         assert (alert["labels"]["job"], alert["labels"]["cluster"]) == ("b", "eu")
-        assert alert["annotations"]["summary"] == "A model does not meet its objective."
+        assert alert["annotations"]["summary"] == str(describe(LOW))
         assert alert["annotations"]["runbook_url"] == "https://w.example/r/BlindsightObjectiveBreached.md"
         assert alert["annotations"]["page_url"] == external_address(
             "https://models.example/b", LOW.task, LOW.model, metric="accuracy"
+        )
+        assert alert["annotations"]["description"] == (
+            f"{describe(LOW).explanation}\nPage: {alert['annotations']['page_url']}\n"
+            f"Runbook: {alert['annotations']['runbook_url']}"
         )
         assert alert["generatorURL"] == "http://127.0.0.1:9109/"
         later = [receiver.alerts(alertname=BREACHED)[0]]
