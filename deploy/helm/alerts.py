@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from monitor.config.root import Config
-from monitor.export.rules import Format, Pace, RuleSettings, duration, rendered, rule_groups
+from monitor.export.rules import RUNBOOK_QUERY, Format, Pace, RuleSettings, duration, rendered, rule_groups
 
 # Durations that no rule has by itself, so that each can be recognised in the text of a rule.
 _PACE = Pace("<task>", window_seconds=617_283.445, slowest_seconds=1_172_839.456, refit_seconds=3_456_789.123)
@@ -28,7 +28,7 @@ _TEXTS = {
 
 
 def alerts() -> dict[str, Any]:
-    """Return the content of the chart's file: the groups of rules, and the defaults that their times need."""
+    """Return the content of the chart's file: the groups of rules, and what it fills in."""
     [task] = Config(tasks={"t": {}}).scored_tasks.values()
     groups = [
         {"name": group.name, "rules": [_rule(alert.name, alert.task, rule) for alert, rule in rules]}
@@ -41,6 +41,7 @@ def alerts() -> dict[str, Any]:
             "max_age_seconds": task.window.max_age_seconds,
             "every_windows": task.ssme.every_windows,
         },
+        "runbook_query": RUNBOOK_QUERY,
         "groups": groups,
     }
 

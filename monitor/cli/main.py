@@ -448,8 +448,10 @@ def rules(
 
     settings = settings_of(config, selector, runbooks, dashboard, time_scale)
     typer.echo(rules_text(settings, form, out))
-    if config is not None and settings.missing:
-        typer.echo(f"{settings.missing}. Set it in {config}, and print the rules again.", err=True)
+    if settings.missing:
+        where = config or "a configuration, give it to this command"
+        key = 'export: {external_url: "https://models.example/blindsight"}'
+        typer.echo(f"{settings.missing}. Write {key} in {where}, and print the rules again.", err=True)
 
 
 @command()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from monitor.config.alertmanager import Alertmanager
 from monitor.export.alertmanager.holding import active_conditions
@@ -81,7 +82,8 @@ class AlertPusher(Pusher):
         identity = dict(alert.identity)
         names = {name: identity.get(name, "") for name in ("task", "model", "group", "metric")}
         page = external_address(self._rules.external_url, **names) if self._rules.external_url else ""
-        runbook = self._rules.runbook_url(alert.name)
+        query = urlencode({key: names[key] for key in ("task", "model") if names[key]}, errors="replace")
+        runbook = self._rules.runbook_url(alert.name, f"?{query}")
         return {
             "labels": {**self._settings.labels, **identity},
             "annotations": {

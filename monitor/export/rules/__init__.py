@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from monitor.base.errors import ConfigError
+from monitor.base.registry import METRICS
+from monitor.reports.statements import metric_words
 
 if TYPE_CHECKING:
     from monitor.config.root import Config, Task
@@ -35,6 +37,24 @@ _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n`]|\\[^\n`])*"
 SELECTOR = 'job="blindsight"'
 RUNBOOKS = "deploy/runbooks"
 """The folder of the runbooks in the repository."""
+AGENT_DOWN = "BlindsightAgentDown"
+"""The alert that no agent serves a runbook for; its description says what to check."""
+RUNBOOK_QUERY = (
+    "{{ with $labels.task }}?task={{ . | urlquery }}{{ end }}"
+    "{{ with $labels.model }}&model={{ . | urlquery }}{{ end }}"
+)
+"""A Prometheus template for the query of a runbook's address, which fills in the names of the alert."""
+
+_METRIC = (
+    "{{ $labels.metric"
+    + "".join(
+        f' | reReplaceAll "^{metric}$" "{words}"'
+        for metric in METRICS
+        if (words := metric_words(metric)) != metric
+    )
+    + " }}"
+)
+"""A Prometheus template for the name of the alert's metric in words."""
 
 _FILLED_IN = re.compile(r"<(\w+)>")
 _HEADER = "# Printed by `blindsight rules`: change its options, not this file.\n"
@@ -235,7 +255,7 @@ class RuleSettings:
         One pace for every task, or one for each task.
     runbooks : str
         The part of `runbook_url` before ``/NAME.md``: an address, or a folder of this repository. ``""``
-        means the runbooks that the agent serves at `external_url`, or the folder `RUNBOOKS` without
+        means the runbooks that the agent serves as pages at `external_url`, or the folder `RUNBOOKS` without
         `external_url`.
     dashboard : str
         Address of a dashboard with the variables `task` and `model`; if empty, alerts have no
@@ -276,16 +296,33 @@ class RuleSettings:
                     f"{option}: expected an address without templates and line breaks, got {text!r}"
                 )
 
-    def runbook_url(self, name: str) -> str:
+    def runbook_url(self, name: str, query: str = "") -> str:
         """Return the address of an alert's runbook.
+
+        Parameters
+        ----------
+        name : str
+            The name of the alert.
+        query : str
+            The names of the task and the model for the runbook that the agent serves, such as
+            ``?task=spam&model=erm``.
+
+        Returns
+        -------
+        str
+            The address; ``""`` for the runbook on agents that are down if only the agent serves runbooks.
 
         Examples
         --------
-        >>> RuleSettings().runbook_url("A"), RuleSettings(external_url="https://a.example").runbook_url("A")
-        ('deploy/runbooks/A.md', 'https://a.example/runbooks/A.md')
+        >>> RuleSettings().runbook_url("A"), RuleSettings(runbooks="https://w.example").runbook_url("A")
+        ('deploy/runbooks/A.md', 'https://w.example/A.md')
+        >>> served = RuleSettings(external_url="https://a.example")
+        >>> served.runbook_url("A", "?task=t&model=m"), served.runbook_url(AGENT_DOWN)
+        ('https://a.example/runbooks/A?task=t&model=m', '')
         """
-        served = f"{self.external_url.rstrip('/')}/runbooks" if self.external_url else RUNBOOKS
-        return f"{(self.runbooks or served).rstrip('/')}/{name}.md"
+        if self.runbooks or not self.external_url:
+            return f"{(self.runbooks or RUNBOOKS).rstrip('/')}/{name}.md"
+        return "" if name == AGENT_DOWN else f"{self.external_url.rstrip('/')}/runbooks/{name}{query}"
 
     @property
     def missing(self) -> str:
@@ -293,7 +330,10 @@ class RuleSettings:
         if self.external_url:
             return ""
         relative = "" if "://" in self.runbooks else ", and runbook_url is no address"
-        return f"No alert has a page_url{relative}: export.external_url is not set"
+        return (
+            f"No alert has a page_url{relative}: export.external_url is not set, "
+            "the address under which people reach the page"
+        )
 
     def scope(self, pace: Pace | None = None) -> Scope:
         """Return the scope for the task of a pace; without a pace, the scope for all tasks."""
@@ -318,9 +358,9 @@ class Alert:
     keep_seconds : float
         The time for which the alert keeps firing after the expression is no longer true, or has no data.
     summary : str
-        A sentence without templates.
+        A Prometheus template: the model and the fact, with the newest figures.
     description : str
-        A Prometheus template that names the series and the figures.
+        A Prometheus template: what explains it, and what to check first.
     task : str
         The only task of the rule if tasks have different paces, otherwise ``""``. The label `task` then
         distinguishes rules of the same name; it does not change the identity of an alert.
@@ -383,7 +423,7 @@ def _alert(entry: dict[str, Any], scope: Scope, pace: Pace) -> Alert:
     }
     values = {name: duration(scope.seconds(seconds)) for name, seconds in times.items()}
     values["refit_seconds"] = f"{scope.seconds(pace.refit_seconds):g}"
-    values |= {"replica": REPLICA, "selector": scope.selector, "agents": scope.agents}
+    values |= {"replica": REPLICA, "selector": scope.selector, "agents": scope.agents, "metric": _METRIC}
 
     def scaled_seconds(name: str) -> float:
         return scope.seconds(times[name] if name in times else seconds_of(name))
@@ -394,7 +434,7 @@ def _alert(entry: dict[str, Any], scope: Scope, pace: Pace) -> Alert:
         expr=_filled(entry["expr"], values, scope),
         for_seconds=scaled_seconds(entry["for"]),
         keep_seconds=scaled_seconds(entry["keep"]),
-        summary=entry["summary"],
+        summary=_filled(entry["summary"], values, scope),
         description=_filled(entry["description"], values, scope),
         task=pace.task,
     )
@@ -436,9 +476,9 @@ def rendered(groups: Iterable[Group], settings: RuleSettings, form: Format) -> s
     Examples
     --------
     >>> settings = RuleSettings()
-    >>> print(rendered(rule_groups(settings), settings, Format.OPERATOR)[:216])
+    >>> print(rendered(rule_groups(settings), settings, Format.OPERATOR)[:262])
     # Printed by `blindsight rules`: change its options, not this file.
-    # No alert has a page_url, and runbook_url is no address: export.external_url is not set.
+    # No alert has a page_url, and runbook_url is no address: export.external_url is not set, the address ...
     apiVersion: monitoring.coreos.com/v1
     kind: PrometheusRule
     """
@@ -465,7 +505,7 @@ def with_links(text: str, page: str, runbook: str) -> str:
     Check releases first.
     Page: https://a.example/models
     """
-    links = {"Page": page, "Runbook": runbook}
+    links = {"Page": page, "Runbook": runbook}  # a folder is no address
     return "\n".join([text, *(f"{name}: {url}" for name, url in links.items() if "://" in url)])
 
 
@@ -474,13 +514,15 @@ def _group(group: Group, settings: RuleSettings) -> dict[str, Any]:
 
 
 def _rule(alert: Alert, settings: RuleSettings) -> dict[str, Any]:
+    of_model = "$labels.model" in alert.summary + alert.description
+    page = page_url(settings.external_url) if settings.external_url and of_model else ""
+    runbook = settings.runbook_url(alert.name, RUNBOOK_QUERY)
     annotations = {
         "summary": alert.summary,
-        "description": alert.description,
-        "runbook_url": settings.runbook_url(alert.name),
+        "description": with_links(alert.description, page, runbook),
+        **({"runbook_url": runbook} if runbook else {}),
+        **({"page_url": page} if page else {}),
     }
-    if settings.external_url and "$labels.model" in alert.description:
-        annotations["page_url"] = page_url(settings.external_url)
     if settings.dashboard:
         annotations["dashboard_url"] = _dashboard(settings.dashboard)
     return {

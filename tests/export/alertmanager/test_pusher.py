@@ -247,7 +247,7 @@ def test_a_configured_agent_links_its_alerts_to_its_page_and_its_own_runbooks(
     push.start()
     push.stop()
     [alert] = receiver.alerts(alertname=BREACHED)
-    assert alert["annotations"]["runbook_url"] == f"{outside}/runbooks/{BREACHED}.md"
+    assert alert["annotations"]["runbook_url"] == f"{outside}/runbooks/{BREACHED}?task=toxicity&model=erm"
     assert alert["annotations"]["page_url"] == external_address(outside, LOW.task, LOW.model, "", "accuracy")
     assert alert["generatorURL"] == outside
 

@@ -118,6 +118,8 @@ class Case:
         Minutes without any data after which it still fires.
     ends : int or None
         Minutes without any data after which it no longer fires; None where that is what it is about.
+    summary : str
+        The summary of the alert when it begins to fire; by default that of the rule, without templates.
     """
 
     alert: str
@@ -132,6 +134,7 @@ class Case:
     lives_on: int
     ends: int | None
     scrapes: bool = field(default=True)
+    summary: str = field(default="")
 
     @property
     def id(self) -> str:

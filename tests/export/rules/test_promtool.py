@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 import yaml
 
 from monitor.export.page.addresses import external_address
-from monitor.export.rules import Format, RuleSettings, page_url, rendered, rule_groups
+from monitor.export.rules import Format, RuleSettings, page_url, rendered, rule_groups, with_links
 from tests.export.rules.alert_cases import ACCURACY, CASES, IN_CONTROL, MODEL, OBJECTIVE, WHO, balance
 from tests.export.rules.alert_timelines import (
     Case,
@@ -96,7 +97,8 @@ def it_fires_in_time_and_says_what_is_wrong(case: Case) -> Question:
     at = case.healthy + case.fires - 1
     timeline = "H" * case.healthy + "S" * case.fires
     annotations = {
-        "summary": next(
+        "summary": case.summary
+        or next(
             alert.summary
             for group in rule_groups(RuleSettings())
             for alert in group.alerts
@@ -119,7 +121,11 @@ def _other_severity(case: Case) -> list[dict[str, object]]:
     identity = {"severity": "warning", "job": "blindsight", "instance": "agent:9109"}
     annotations = {
         "summary": "A Blindsight agent does not answer.",
-        "description": "Prometheus could not scrape agent:9109 of job blindsight for five minutes.",
+        "description": next(
+            case.description
+            for case in CASES
+            if (case.alert, case.severity) == ("BlindsightAgentDown", "warning")
+        ),
         "runbook_url": "deploy/runbooks/BlindsightAgentDown.md",
     }
     return [{"exp_labels": identity, "exp_annotations": annotations}]
@@ -295,12 +301,11 @@ def a_rolled_over_pod_is_the_same_alert() -> Question:
 
 @once
 def an_alarm_from_before_the_first_scrape_fires() -> Question:
-    """The violations were counted before Prometheus saw the counter: it came later, or there is a store."""
+    """The agent came before Prometheus, or has a store."""
     case = next(case for case in CASES if case.alert == "BlindsightOutOfControl")
-    old = replace(case, series={n: gauge(7, 7) if "_total" in n else v for n, v in case.series.items()})
     annotations = {
-        "summary": "A control chart shows that a model has changed.",
-        "description": case.description.replace(": windows of the last 1d broke we1 (31), we2 (62)", ""),
+        "summary": case.summary,
+        "description": case.description,
         "runbook_url": f"deploy/runbooks/{case.alert}.md",
     }
     alert_test = {
@@ -308,8 +313,8 @@ def an_alarm_from_before_the_first_scrape_fires() -> Question:
         "alertname": case.alert,
         "exp_alerts": [{"exp_labels": case.identity(), "exp_annotations": annotations}],
     }
-    checks = {"promql_expr_test": [never(old, 29), fires(old, 30)], "alert_rule_test": [alert_test]}
-    return question(alone(case.alert), samples(old, "S" * HOUR), checks)
+    checks = {"promql_expr_test": [never(case, 29), fires(case, 30)], "alert_rule_test": [alert_test]}
+    return question(alone(case.alert), samples(case, "S" * HOUR), checks)
 
 
 @once
@@ -318,8 +323,7 @@ def an_alarm_outlasts_a_day_in_which_no_window_broke_a_rule() -> Question:
     case = next(case for case in CASES if case.alert == "BlindsightOutOfControl")
     timeline = "H" * case.healthy + "S" * 27 * HOUR
     end = len(timeline) - 1
-    quiet = replace(case, series={n: gauge(0, 1) if "_total" in n else v for n, v in case.series.items()})
-    return verdict(quiet, timeline, fires(quiet, end))
+    return verdict(case, timeline, fires(case, end))
 
 
 @once
@@ -385,11 +389,13 @@ def an_alert_leads_to_the_page_of_its_model_whatever_its_name() -> Question:
     quoted = json.dumps(name, ensure_ascii=False)
     series = {key.replace('"erm"', quoted): values for key, values in BREACHED.series.items()}
     case = Case(**{n: getattr(BREACHED, n) for n in BREACHED.__dataclass_fields__} | {"series": series})
+    page = external_address(outside, "toxicity", name, metric="accuracy")
+    runbook = f"{outside}/runbooks/{BREACHED.alert}?{urlencode({'task': 'toxicity', 'model': name})}"
     annotations = {
-        "summary": "A model does not meet its objective.",
-        "description": BREACHED.description.replace("model erm", f"model {name}"),
-        "runbook_url": f"{outside}/runbooks/{BREACHED.alert}.md",
-        "page_url": external_address(outside, "toxicity", name, metric="accuracy"),
+        "summary": BREACHED.summary.replace("erm", name),
+        "description": with_links(BREACHED.description, page, runbook),
+        "runbook_url": runbook,
+        "page_url": page,
     }
     identity = {**BREACHED.identity(), "model": name}
     alert_test = {

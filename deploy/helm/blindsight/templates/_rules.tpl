@@ -85,7 +85,7 @@
 {{- if contains "${" $url -}}
 {{- fail "prometheusRule: config.export.external_url has a variable of the environment, which the chart cannot read; write the address" -}}
 {{- end -}}
-{{- $served := $url | empty | ternary "deploy/runbooks" (printf "%s/runbooks" $url) -}}
+{{- $served := and $url (not $given.runbooks) -}}
 {{- $paces := include "blindsight.paces" (dict "tasks" .Values.config.tasks "defaults" $file.defaults) | fromJsonArray -}}
 groups:
 {{- range $file.groups }}
@@ -97,7 +97,7 @@ groups:
       {{- $text := toRawJson $one.rule
         | replace "<selector>" (include "blindsight.escaped" $given.selector)
         | replace "<task>" (include "blindsight.escaped" $matcher)
-        | replace "<runbooks>" (include "blindsight.escaped" ($given.runbooks | default $served | trimSuffix "/"))
+        | replace "<runbooks>" (include "blindsight.escaped" ($given.runbooks | default "deploy/runbooks" | trimSuffix "/"))
         | replace "}}?var-task" (contains "?" $given.dashboard | ternary "}}&var-task" "}}?var-task")
         | replace "<dashboard>" (include "blindsight.escaped" $given.dashboard)
         | replace "<external_url>" (include "blindsight.escaped" $url) }}
@@ -107,6 +107,16 @@ groups:
       {{- $rule := fromJson $text }}
       {{- if $pace.task }}{{ $_ := set $rule.labels "task" $pace.task }}{{ end }}
       {{- if not $url }}{{ $_ := unset $rule.annotations "page_url" }}{{ end }}
+      {{- if and $served (eq $rule.alert "BlindsightAgentDown") }}
+      {{- $_ := unset $rule.annotations "runbook_url" }}
+      {{- else if $served }}
+      {{- $_ := set $rule.annotations "runbook_url" (printf "%s/runbooks/%s%s" $url $rule.alert $file.runbook_query) }}
+      {{- end }}
+      {{- range $name, $link := dict "Page" "page_url" "Runbook" "runbook_url" }}
+      {{- with get $rule.annotations $link }}
+      {{- if contains "://" . }}{{ $_ := set $rule.annotations "description" (printf "%s\n%s: %s" $rule.annotations.description $name .) }}{{ end }}
+      {{- end }}
+      {{- end }}
       {{- if not $given.dashboard }}{{ $_ := unset $rule.annotations "dashboard_url" }}{{ end }}
       - {{- toYaml $rule | nindent 8 }}
       {{- end }}
