@@ -193,4 +193,4 @@ def test_its_daemon_serves_the_page_with_the_files_that_it_asks_for(installed: P
         assets = set(re.findall(r'(?:src|href)="(assets/[^"]+)"', page))
         assert len(assets) >= 2
         assert [daemon.get(f"/{name}")[0] for name in assets] == [200] * len(assets)
-        assert daemon.get("/runbooks/BlindsightAgentDown.md")[1].startswith("# BlindsightAgentDown\n")
+        assert "<h2>BlindsightAgentDown</h2>" in daemon.get("/runbooks/BlindsightAgentDown")[1]

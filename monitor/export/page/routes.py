@@ -15,8 +15,9 @@ from monitor.export.http.query import parse_query, some
 from monitor.export.page import assets, openapi
 from monitor.export.page.api import API, ENDPOINTS, ApiEndpoint, ChartQuery, Data, answered
 from monitor.export.page.model import ModelQuery, NamedModelQuery, render_model
+from monitor.export.page.runbooks import RunbookQuery, render_runbook
 from monitor.export.page.windows import Windows
-from monitor.export.rules import runbook, runbook_names
+from monitor.export.rules import runbook_names
 from monitor.reports.views import AgentView
 
 _FOR_EVER = "public, max-age=31536000, immutable"
@@ -41,7 +42,7 @@ def page_routes(view: Callable[[], AgentView], windows: Windows) -> Mapping[str,
 
     return {
         "/assets/*": _asset,
-        "/runbooks/*": _runbook,
+        "/runbooks/*": made(_runbook),
         "/models": made(_model_by_query),
         "/models/*/*": made(_model_by_path),
         "/chart.svg": made(_picture),
@@ -58,11 +59,12 @@ async def _asset(request: HttpRequest) -> Response:
     return packed(request, assets.content(name), assets.TYPES[name], cache_control=_FOR_EVER)
 
 
-async def _runbook(request: HttpRequest) -> Response:
-    name = request.segments[-1].removesuffix(".md")
+def _runbook(data: Data, request: HttpRequest) -> Response:
+    name = request.segments[-1].removesuffix(".md")  # rules of earlier versions link to NAME.md
     if name not in runbook_names():
         return text(404, f"There is no runbook {name!r}; runbooks: {some(runbook_names(), 30)}.\n")
-    return text(200, runbook(name))
+    query = parse_query(request.query, RunbookQuery)
+    return packed(request, render_runbook(name, data.view(), query, time.time()), HTML)
 
 
 async def _api_page(request: HttpRequest) -> Response:
