@@ -15,12 +15,13 @@ from monitor.base.results import Estimate
 from monitor.cli.replay import Labelled, Unused, counts_of
 from monitor.cli.reporting import write_report
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
-from monitor.export.page.overview import Headline, headline, judged, worst_metric
+from monitor.export.page.overview import Headline, headline, worst_metric
 from monitor.export.page.period import Period
-from monitor.export.page.words import moment, percent, text
+from monitor.export.page.words import moment, text
 from monitor.notebook.frames import new_frame
 from monitor.notebook.plots import altair_chart, matplotlib_axes
 from monitor.reports.attribution import sentence
+from monitor.reports.statements import describe
 from monitor.reports.views import EngineView, SeriesView
 from monitor.reports.window_report import WindowReport, finite
 
@@ -213,14 +214,7 @@ class MonitorResult:
 
     def _facts(self) -> Iterator[str]:
         for one in self._models:
-            metric = worst_metric(one)
-            result = judged(one, metric)
-            windows = f"in the newest of {one.windows_closed:,} windows"
-            if isinstance(result, Estimate):
-                interval = f"{percent(result.lower)} to {percent(result.upper)}"
-                yield f"Estimated {metric} {percent(result.value)} % ({interval}) {windows};"
-            else:
-                yield f"Estimated {metric} unknown {windows};"
+            yield f"{describe(one)}, in the newest of {one.windows_closed:,} windows;"
         raised = [alarm for alarm in self.alarms if not alarm.group]
         shown = [
             f"{each.metric} in window {each.window}{self._when(each)}" for each in raised[:_ALARMS_SHOWN]

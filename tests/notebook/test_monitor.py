@@ -17,6 +17,7 @@ from monitor import BlindsightError, ConfigError, MissingExtraError, Monitor, Mo
 from monitor.cli.checking import check_file
 from monitor.cli.replay import replay
 from monitor.config.file import load_config
+from monitor.reports.statements import describe
 from monitor.reports.window_report import to_json
 
 CLASSES = ["ok", "toxic"]
@@ -206,7 +207,8 @@ def test_the_result_shows_verdict_and_chart_where_notebooks_look(result: Monitor
     assert 'alt="model: accuracy"' in html
     text = repr(result)
     assert text.startswith("MonitorResult: 1 model ")
-    assert re.search(r"accuracy \d\d\.\d % \(\d\d\.\d to \d\d\.\d\) in the newest of 15 windows", text)
+    assert f"{describe(result.view.series[0])}, in the newest of 15 windows;" in text
+    assert re.search(r"accuracy about [\d.]+ % \([\d.]+ to [\d.]+\), must be at least 70 %", text)
     raised = [alarm for alarm in result.alarms if (alarm.metric, alarm.group) == ("accuracy", "")]
     assert len(raised) == 1
     assert raised[0].window in (10, 11)
