@@ -10,14 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from markupsafe import Markup
+
 from monitor.base.errors import ConfigError
 from monitor.base.results import Estimate
 from monitor.cli.replay import Labelled, Unused, counts_of
 from monitor.cli.reporting import write_report
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
-from monitor.export.page.overview import Headline, headline, worst_metric
 from monitor.export.page.period import Period
-from monitor.export.page.words import moment, text
+from monitor.export.page.states import Headline, headline, judged, worst_metric
+from monitor.export.page.templates import render
+from monitor.export.page.words import moment, percent
 from monitor.notebook.frames import new_frame
 from monitor.notebook.plots import altair_chart, matplotlib_axes
 from monitor.reports.attribution import sentence
@@ -186,15 +189,11 @@ class MonitorResult:
 
     def _repr_html_(self) -> str:
         summary, facts = self._headline(), " ".join(self._facts())
-        pictures = (
-            f'<p><img alt="{text(data.title)}" src="data:image/svg+xml;base64,'
-            f'{base64.b64encode(control_chart_svg(data).encode()).decode()}"></p>'
+        pictures = [
+            (data.title, base64.b64encode(control_chart_svg(data).encode()).decode())
             for data in self._worst_charts()
-        )
-        return (
-            f'<div class="blindsight"><style>{_STYLE}</style><p><b class="{summary.worst.tone}">'
-            f"{text(summary.words)}</b> {text(summary.rest)} {text(facts)}</p>{''.join(pictures)}</div>"
-        )
+        ]
+        return str(render("notebook.html", "result", Markup(_STYLE), summary, facts, pictures))
 
     @property
     def _timed(self) -> bool:

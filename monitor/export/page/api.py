@@ -24,7 +24,8 @@ from monitor.export.http.messages import HttpRequest, RefusedError, Response
 from monitor.export.http.negotiation import packed
 from monitor.export.http.query import MOST_NUMBER, parse_query, some
 from monitor.export.page.addresses import model_address
-from monitor.export.page.overview import Shown, selected, worst_metric, worst_state
+from monitor.export.page.overview import Shown, selected
+from monitor.export.page.states import worst_metric, worst_state
 from monitor.export.page.windows import (
     MOST_WINDOWS,
     AlarmLine,

@@ -7,14 +7,16 @@ requests go to the agent.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+
+from markupsafe import Markup
 
 from monitor import __version__
 from monitor.export.http.query import parse_query
 from monitor.export.page import health, models, overview
 from monitor.export.page.assets import address
-from monitor.export.page.words import text
+from monitor.export.page.templates import render
 from monitor.reports.views import AgentView
 
 REFRESH_SECONDS = 15
@@ -55,14 +57,14 @@ def shown_page(view: AgentView, query: str) -> str:
 
 
 def html_document(
-    title: str, parts: Mapping[str, Iterable[str]], root: str = "", back: str = "", now: float | None = None
+    title: str, parts: Mapping[str, Markup], root: str = "", back: str = "", now: float | None = None
 ) -> str:
     """Return a page of the agent as a complete HTML document.
 
     Parameters
     ----------
     title : str
-    parts : mapping of str to iterable of str
+    parts : mapping of str to Markup
         The HTML of each part of the page, by id. The script updates each part separately, so an unchanged
         part keeps its charts and the focus.
     root : str
@@ -72,35 +74,12 @@ def html_document(
     now : float, optional
         Time of the page, seconds since the epoch; the present time by default.
     """
-    leave = f'<a href="{root or "./"}">{text(back)}</a>' if back else ""
-    made = overview.time_words(time.time() if now is None else now)
-    return "".join(
-        [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            # In the page and not as a header, so that it stays in a copy of the page.
-            f'<noscript><meta http-equiv="refresh" content="{REFRESH_SECONDS}"></noscript>',
-            f'<title>{text(title)}</title><link rel="icon" href="data:,">',
-            f'<link rel="stylesheet" href="{root}{address("uPlot.min.css")}">',
-            f'<link rel="stylesheet" href="{root}{address("page.css")}">',
-            f'<script defer src="{root}{address("uPlot.iife.min.js")}"></script>',
-            f'<script defer src="{root}{address("page.js")}"></script></head>',
-            f'<body data-refresh="{REFRESH_SECONDS}"><a class="skip" href="#main">Skip to the models</a>',
-            f"<header><h1>Blindsight <small>{text(__version__)}</small></h1>",
-            '<p class="tagline">How good deployed models are now, without waiting for labels</p>',
-            f'<nav aria-label="Agent">{leave}<a href="{root}metrics">Metrics</a>',
-            f'<a href="{root}-/healthy">Health</a><a href="{root}-/ready">Readiness</a>',
-            f'<a href="{root}api/v1/">API</a></nav></header>',
-            '<p id="stale" role="alert" hidden>The agent does not answer; this is what it said last.</p>',
-            '<main id="main">',
-            f'<div id="made"><p class="soft">As of {made}.</p></div>',
-            *(f'<div id="{name}">{"".join(content)}</div>' for name, content in parts.items()),
-            "</main></body></html>\n",
-        ]
-    )
+    made = time.time() if now is None else now
+    page = render("page.html", "page", title, parts, root, back, made, __version__, REFRESH_SECONDS, address)
+    return str(page)
 
 
-def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Iterable[str]]:
+def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Markup]:
     engine = view.engine
     filtered = engine
     if shown != overview.ALL:
@@ -109,8 +88,8 @@ def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Iterable[str]]:
     many = sum(not one.group for one in filtered.series) > overview.FEW_MODELS
     fits = bool(filtered.series) or not engine.series
     return {
-        "condition": _condition(view),
-        "headline": [overview.glance(of_models)] if of_models else [],
+        "condition": render("page.html", "condition", view),
+        "headline": overview.glance(of_models) if of_models else Markup(),
         "overview": overview.overview(engine, shown),
         "models": models.unwatched(engine) if many or not fits else models.tasks(filtered),
         **models.whole_tasks(engine.tasks),
@@ -121,18 +100,3 @@ def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Iterable[str]]:
         "recalibrations": health.recalibrations(engine),
         "sinks": health.sinks(view),
     }
-
-
-def _condition(view: AgentView) -> Iterator[str]:
-    words = [
-        "healthy" if view.healthy else '<span class="bad">not healthy</span>',
-        "ready" if view.ready else '<span class="warn">not ready</span>',
-    ]
-    if not view.reload_successful:
-        words.append('<span class="warn">the new configuration could not be read; the old one is kept</span>')
-    if view.reports_lost:
-        words.append(f'<span class="warn">windows missing in a sink of reports: {view.reports_lost:,}</span>')
-    yield f'<p class="soft">The agent is {", ".join(words)}.</p>'
-    failing = [f"{sink.name}: {sink.trouble}." for sink in view.sinks if sink.trouble]
-    if view.reasons or failing:
-        yield f"<ul>{''.join(f'<li>{text(reason)}</li>' for reason in (*view.reasons, *failing))}</ul>"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from monitor.export.charts.frame import BLUE, FAINT, QUIET
+from markupsafe import Markup
+
 from monitor.export.charts.marks import number
-from monitor.export.page.words import count, numbers, percent, table, text
+from monitor.export.page.templates import render
+from monitor.export.page.words import percent, tone
 from monitor.reports.features import FeatureRates
 from monitor.reports.views import SeriesView
 
@@ -20,8 +22,8 @@ _WIDTH, _HEIGHT = 240, 32
 
 def features_table(
     series: Iterable[SeriesView], most: int | None = None, named: Callable[[SeriesView], str] | None = None
-) -> Iterator[str]:
-    """Yield a table of the features, the broken and the farthest first; nothing before the first window.
+) -> Markup:
+    """Return a table of the features, the broken and the farthest first; nothing before the first window.
 
     Parameters
     ----------
@@ -36,28 +38,20 @@ def features_table(
         key=lambda each: each[0].feature_order(each[1]),
     )
     rows = [
-        _row(one, name, "" if named is None else f"<td>{text(named(one))}</td>", pictured=place < _DRAWN)
+        _row(one, name, () if named is None else (named(one),), pictured=place < _DRAWN)
         for place, (one, name) in enumerate(every[:most])
     ]
-    if not rows:
-        return
     heads = _HEADS if named is None else (_HEADS[0], "Model", *_HEADS[1:])
-    yield from table("Features in the newest window, the farthest first", heads, rows)
-    if any("<svg" in row for row in rows):
-        yield '<p class="soft">Hollow bars are the shares of rows in each bin of the reference, filled bars '
-        yield "those of the window. The last two bins: values not in the reference; rows that lack it.</p>"
-    if len(every) > len(rows):
-        yield f'<p class="soft">{count(len(every) - len(rows), "more feature")} nearer to the reference.</p>'
+    pictured = any(row[-2] for row in rows)
+    return render("features.html", "features", heads, rows, pictured, more=len(every) - len(rows))
 
 
-def _row(one: SeriesView, name: str, model: str, pictured: bool) -> str:
+def _row(one: SeriesView, name: str, model: tuple[str, ...], pictured: bool) -> Sequence[str]:
     rates = one.feature_rates[name]
     alarm = one.feature_alarms.get(name, False)
     fault = next((each.fault for each in one.broken_features if each.feature == name), "")
-    return (
-        f'<tr><th scope="row">{text(name)}</th>{model}{numbers(_figures(rates))}'
-        f"<td>{_verdict(rates, fault.replace('_', ' '), alarm)}</td>{_compared(one, name, pictured)}</tr>"
-    )
+    verdict = _verdict(rates, fault.replace("_", " "), alarm)
+    return name, *model, *_figures(rates), verdict, *_compared(one, name, pictured)
 
 
 def _figures(rates: FeatureRates) -> list[str]:
@@ -69,28 +63,28 @@ def _figures(rates: FeatureRates) -> list[str]:
 
 def _verdict(rates: FeatureRates, fault: str, alarm: bool) -> str:
     if fault:
-        return f'<span class="bad">broken: {fault}</span>'
+        return tone(f"broken: {fault}", "bad")
     if alarm:
-        return '<span class="bad">has drifted, alarm</span>'
+        return tone("has drifted, alarm", "bad")
     if rates.drift is None:
         return "no reference yet"
     return "has drifted" if rates.drifted else "as in the reference"
 
 
-def _compared(one: SeriesView, name: str, pictured: bool) -> str:
+def _compared(one: SeriesView, name: str, pictured: bool) -> tuple[str, str]:
     """Return the cells with the two distributions: a picture, and the bin that differs most."""
     bins = [] if one.features is None else one.features.bins(name)
     if not bins:
-        return "<td></td><td></td>"
+        return "", ""
     known, counts, own = zip(*bins, strict=True)
     total, in_window = sum(counts), sum(own)
     before, now = [rows / total for rows in counts], [rows / in_window for rows in own]
     most = max(range(len(bins)), key=lambda k: round(abs(now[k] - before[k]), 9))  # the first of equal ones
-    words = f"{text(known[most].name)}: {percent(now[most])} %, reference {percent(before[most])} %"
-    return f"<td>{_picture(name, before, now) if pictured else ''}</td><td>{words}</td>"
+    words = f"{known[most].name}: {percent(now[most])} %, reference {percent(before[most])} %"
+    return _picture(name, before, now) if pictured else "", words
 
 
-def _picture(name: str, before: Sequence[float], now: Sequence[float]) -> str:
+def _picture(name: str, before: Sequence[float], now: Sequence[float]) -> Markup:
     """Draw the shares of rows in each bin, those of the reference beside those of the window."""
     highest = max(*before, *now)
     step = _WIDTH / len(before)
@@ -100,10 +94,5 @@ def _picture(name: str, before: Sequence[float], now: Sequence[float]) -> str:
         heights = [(k, number((_HEIGHT - 1) * share / highest)) for k, share in enumerate(shares) if share]
         return "".join(f"M{number(k * step + across)} {_HEIGHT}v-{h}h{wide}v{h}" for k, h in heights)
 
-    return (
-        f'<svg class="pairs" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img" '
-        f'aria-label="{text(f"Distribution of {name} in the reference and in the window")}">'
-        f'<path d="M0 {_HEIGHT - 0.5}h{_WIDTH}" stroke="{FAINT}"/>'
-        f'<path d="{bars(before, 0.1 * step)}" fill="none" stroke="{QUIET}"/>'
-        f'<path d="{bars(now, 0.5 * step)}" fill="{BLUE}"/></svg>'
-    )
+    sides = bars(before, 0.1 * step), bars(now, 0.5 * step)
+    return render("features.html", "pairs", name, *sides, width=_WIDTH, height=_HEIGHT)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 from urllib.parse import urlencode
 
 import msgspec
+from markupsafe import Markup
 from msgspec import UNSET, Meta, UnsetType
 
 from monitor.export.alertmanager.holding import (
@@ -35,27 +36,11 @@ from monitor.export.page.models import (
     timeline,
     whole_tasks,
 )
-from monitor.export.page.overview import (
-    WorstState,
-    live_trend,
-    row,
-    rows_table,
-    time_words,
-    untrusted,
-    worst_metric,
-    worst_state,
-)
+from monitor.export.page.overview import row, rows_table
+from monitor.export.page.states import WorstState, worst_metric, worst_state
+from monitor.export.page.templates import render
 from monitor.export.page.windows import MOST_WINDOWS, AlarmLine, ChartColumns, alarms_of, series_view
-from monitor.export.page.words import (
-    anchor,
-    broken_rules,
-    format_result,
-    moment,
-    numbers,
-    percent,
-    table,
-    text,
-)
+from monitor.export.page.words import anchor, broken_rules, moment, percent, tone
 from monitor.reports.views import EngineView, SeriesView
 from monitor.reports.window_report import WindowReport, seconds_of
 from monitor.stats.estimate.hajek import WeightedCounts, hajek
@@ -152,8 +137,8 @@ class _Page:
             self.data.estimator(self.one, self.query.metric)
         return self.query.metric or worst_metric(self.one)
 
-    def parts(self) -> dict[str, Iterable[str]]:
-        parts = {
+    def parts(self) -> dict[str, Markup]:
+        return {
             "model": self._head(),
             "chart": self._chart(),
             "others": self._small_multiples(),
@@ -165,7 +150,6 @@ class _Page:
             "confidences": self._confidences(),
             "groups": self._groups(),
         }
-        return {name: list(content) for name, content in parts.items()}
 
     def _here(self, **changes: str | int) -> str:
         """Return the address of this page with other parameters; empty ones are left out."""
@@ -180,29 +164,32 @@ class _Page:
         return self._address(self.one.model, **{**parameters, **changes})
 
     def _address(self, model: str, **query: str | int) -> str:
-        return text(model_address(self.one.task, model, self.root, **query))
+        return model_address(self.one.task, model, self.root, **query)
 
-    def _head(self) -> Iterator[str]:
+    def _head(self) -> Markup:
         one = self.one
-        yield f"<section{untrusted(one, 'series')}>"
-        yield introduction(one, "h2", f"task {text(one.task)} · {progress(one)}")
-        yield f'<nav class="choices" aria-label="Of this model">{"".join(self._links())}</nav>'
-        yield from metrics_table(one)
-        yield "</section>"
+        return render(
+            "model.html",
+            "head",
+            one,
+            introduction(one, "h2", f"task {one.task} · {progress(one)}"),
+            metrics_table(one),
+            whole=self._address(one.model) if one.group else "",
+            root=self.root,
+            runbook=self._runbook(),
+            windows=[(words, self._windows(form)) for form, words in (("csv", "CSV"), ("ndjson", "NDJSON"))],
+        )
 
-    def _links(self) -> Iterator[str]:
-        one = self.one
-        if one.group:
-            yield f'<a href="{self._address(one.model)}">Whole model</a>'
-        runbook = RUNBOOKS.get(worst_state(one))
-        if one.broken_features and worst_state(one) is WorstState.UNTRUSTED:
-            runbook = BROKEN_FEATURE
-        if runbook:
-            yield f'<a href="{self.root}runbooks/{runbook}.md">Runbook {runbook}</a>'
-        names = {"task": one.task, "model": one.model, "group": one.group, "limit": MOST_WINDOWS}
-        for form, words in (("csv", "CSV"), ("ndjson", "NDJSON")):
-            link_query = text(urlencode({**names, "format": form}, errors="replace"))
-            yield f'<a href="{self.root}api/v1/windows?{link_query}" download>Windows as {words}</a>'
+    def _runbook(self) -> str:
+        state = worst_state(self.one)
+        if self.one.broken_features and state is WorstState.UNTRUSTED:
+            return BROKEN_FEATURE
+        return RUNBOOKS.get(state, "")
+
+    def _windows(self, form: str) -> str:
+        names = {"task": self.one.task, "model": self.one.model, "group": self.one.group}
+        query = urlencode({**names, "limit": MOST_WINDOWS, "format": form}, errors="replace")
+        return f"{self.root}api/v1/windows?{query}"
 
     def _chart_parameters(self) -> dict[str, str | int]:
         query = self.query
@@ -210,57 +197,57 @@ class _Page:
         parameters |= {"compare": query.compare} if query.compare else {}
         return parameters | ({} if query.former is UNSET else {"former": query.former})
 
-    def _chart(self) -> Iterator[str]:
+    def _figure(self, metric: str, kind: str) -> Markup:
+        return figure(self.one, metric, self.root, kind, **self._chart_parameters())
+
+    def _chart(self) -> Markup:
         if self.one.windows_closed and self._metric in charted_metrics(self.one):
-            yield figure(self.one, self._metric, self.root, "large", **self._chart_parameters())
+            return self._figure(self._metric, "large")
+        return Markup()
 
-    def _small_multiples(self) -> Iterator[str]:
+    def _small_multiples(self) -> Markup:
         others = [metric for metric in charted_metrics(self.one) if metric != self._metric]
-        if not others or not self.one.windows_closed:
-            return
-        yield '<h2>Other metrics</h2><div class="multiples">'
-        for metric in others:
-            yield f'<div><a href="{self._here(metric=metric)}">{text(metric)}</a>'
-            yield figure(self.one, metric, self.root, "small", **self._chart_parameters()) + "</div>"
-        yield "</div>"
+        if not self.one.windows_closed:
+            return Markup()
+        charts = [(metric, self._here(metric=metric), self._figure(metric, "small")) for metric in others]
+        return render("model.html", "others", charts)
 
-    def _compared(self) -> Iterator[str]:
-        one, query, links = self.one, self.query, list(self._comparisons())
-        if not links and not query.compare and query.former is UNSET:
-            return
-        yield f'<h2>Compare</h2><nav class="choices" aria-label="Compare with">{"".join(links)}</nav>'
-        if not query.compare and query.former is UNSET:
-            return
-        names = {"task": one.task, "model": one.model, "group": one.group, "metric": self._metric}
-        chart_request = ChartQuery(**names, limit=query.limit, compare=query.compare, former=query.former)
-        chart = self.data.chart(chart_request)
-        rows = [_summary(one.model, chart, chart.value), _summary(chart.other_name, chart, chart.other)]
-        heads = ("Of", "#Windows", "#Mean estimate", "#Lowest", "#Highest", "#Mean difference in points")
-        yield from table(f"Estimates of {self._metric}, side by side", heads, rows, hidden=False)
-
-    def _comparisons(self) -> Iterator[str]:
+    def _compared(self) -> Markup:
         one, query = self.one, self.query
-        series = self.data.view().engine.series
-        others = [
-            each.model
-            for each in series
+        is_compared = bool(query.compare) or query.former is not UNSET
+        rows = []
+        if is_compared:
+            names = {"task": one.task, "model": one.model, "group": one.group, "metric": self._metric}
+            chart_request = ChartQuery(**names, limit=query.limit, compare=query.compare, former=query.former)
+            chart = self.data.chart(chart_request)
+            rows = [_summary(one.model, chart, chart.value), _summary(chart.other_name, chart, chart.other)]
+        models = self._other_models()
+        links = [*self._comparisons(is_compared), *models[:_MOST_OTHERS]]
+        return render("model.html", "compared", self._metric, links, rows, more=len(models) - _MOST_OTHERS)
+
+    def _other_models(self) -> list[tuple[str, str, bool]]:
+        one = self.one
+        return [
+            (
+                f"with {each.model}",
+                self._here(compare=each.model, former=""),
+                each.model == self.query.compare,
+            )
+            for each in self.data.view().engine.series
             if (each.task, each.group) == (one.task, one.group) and each.model != one.model
         ]
-        reports = self._reports
-        if query.compare or query.former is not UNSET:
-            yield f'<a href="{self._here(compare="", former="")}">with nothing</a>'
-        if len(reports) > 1:
-            half = len(reports) // 2
-            former = reports[-1].window - half
-            link = self._here(compare="", limit=half, former=former)
-            yield f'<a href="{link}">the newest {half:,} windows with those before</a>'
-        for model in others[:_MOST_OTHERS]:
-            here = ' aria-current="true"' if model == query.compare else ""
-            yield f'<a href="{self._here(compare=model, former="")}"{here}>with {text(model)}</a>'
-        if len(others) > _MOST_OTHERS:
-            yield f"<span>{len(others) - _MOST_OTHERS:,} more by compare=MODEL in the address</span>"
 
-    def _window(self) -> Iterator[str]:
+    def _comparisons(self, is_compared: bool) -> Iterator[tuple[str, str, bool]]:
+        """Yield links that end a comparison, and that compare with an earlier period."""
+        if is_compared:
+            yield "with nothing", self._here(compare="", former=""), False
+        if len(self._reports) > 1:
+            half = len(self._reports) // 2
+            former = self._reports[-1].window - half
+            words = f"the newest {half:,} windows with those before"
+            yield words, self._here(compare="", limit=half, former=former), False
+
+    def _window(self) -> Markup:
         reports = self._reports
         if self.query.window is not UNSET:
             number = self.query.window
@@ -269,78 +256,67 @@ class _Page:
         elif reports:
             report = reports[-1]
         else:
-            return
+            return Markup()
         one = series_view(report, report.window + 1, {})
-        size = f"{report.size:,} answers, closed by {text(report.closed_by)}"
+        size = f"{report.size:,} answers, closed by {report.closed_by}"
         revised = f" · revision {report.revision:,}" if report.revision else ""
         span = f"{moment(report.start_time)} to {moment(report.end_time)}"
-        yield f"<section{untrusted(one, 'series')}>"
-        yield introduction(one, "h2", f"{span} · {size}{revised}", name=f"Window {report.window:,}")
-        yield f'<nav class="choices" aria-label="Windows">{"".join(self._beside(report))}</nav>'
-        yield from metrics_table(one, f"Metrics of window {report.window:,}")
-        yield from _positions(report)
-        yield "</section>"
+        return render(
+            "model.html",
+            "window",
+            one,
+            introduction(one, "h2", f"{span} · {size}{revised}", name=f"Window {report.window:,}"),
+            list(self._beside(report)),
+            metrics_table(one, f"Metrics of window {report.window:,}"),
+            positions={
+                name: zip(ends[::2], ends[1::2], strict=True) for name, ends in report.positions.items()
+            },
+        )
 
-    def _beside(self, report: WindowReport) -> Iterator[str]:
+    def _beside(self, report: WindowReport) -> Iterator[tuple[str, str, bool]]:
         newest = self._reports[-1].window if self._reports else report.window
         if report.window:
-            yield f'<a href="{self._here(window=report.window - 1)}">Window before</a>'
+            yield "Window before", self._here(window=report.window - 1), False
         if report.window < newest:
-            yield f'<a href="{self._here(window=report.window + 1)}">Window after</a>'
-            yield f'<a href="{self._here(window="")}">Newest window</a>'
+            yield "Window after", self._here(window=report.window + 1), False
+            yield "Newest window", self._here(window=""), False
 
-    def _features(self) -> Iterator[str]:
-        if self.one.feature_rates:
-            yield "<h2>Features</h2>"
-            yield from features_table([self.one])
+    def _features(self) -> Markup:
+        return render("model.html", "features", features_table([self.one]))
 
-    def _alarms(self) -> Iterator[str]:
+    def _alarms(self) -> Markup:
         reports = self._reports
         if not reports or not any(report.charts for report in reports):
-            return
+            return Markup()
         alarms = alarms_of(reports)
-        first, last = reports[0].window, reports[-1].window
-        yield "<h2>Alarms</h2>"
-        yield f'<p class="soft">Of windows {first:,} to {last:,}, {moment(reports[0].end_time)} to '
-        yield f"{moment(reports[-1].end_time)}: {len(alarms):,}.</p>"
-        if not alarms:
-            return
-        metrics = dict.fromkeys(alarm.metric for alarm in alarms)
-        rows = (
-            f'<tr><th scope="row">{text(metric)}</th><td>'
-            f"{_timeline(metric, [each for each in alarms if each.metric == metric], reports)}</td></tr>"
-            for metric in metrics
+        timelines = [
+            (metric, _timeline(metric, [each for each in alarms if each.metric == metric], reports))
+            for metric in dict.fromkeys(alarm.metric for alarm in alarms)
+        ]
+        return render(
+            "model.html",
+            "alarms",
+            reports[0],
+            reports[-1],
+            timelines,
+            [self._alarm(alarm) for alarm in alarms[::-1][:_MOST_ALARMS]],
+            count=len(alarms),
         )
-        yield from table("Alarms over the windows", ("Metric", "When the alarm was on"), rows, "timelines")
-        listed = (self._alarm(alarm) for alarm in alarms[::-1][:_MOST_ALARMS])
-        heads = ("Metric", "Raised", "Ended", "What the window showed")
-        yield from table("Alarms, the newest first", heads, listed)
-        if len(alarms) > _MOST_ALARMS:
-            yield f'<p class="soft">{len(alarms) - _MOST_ALARMS:,} earlier ones: api/v1/alarms.</p>'
 
-    def _alarm(self, alarm: AlarmLine) -> str:
-        def window(number: int, end: str) -> str:
-            link = self._here(window=number, metric=alarm.metric)
-            return f'<a href="{link}">window {number:,}</a>, {time_words(seconds_of(end))}'
+    def _alarm(self, alarm: AlarmLine) -> tuple[str, ...]:
+        def window(number: int, end: str) -> Markup:
+            address = self._here(window=number, metric=alarm.metric)
+            return render("model.html", "window_link", number, address, seconds_of(end))
 
-        ended = '<span class="bad">still on</span>'
+        ended = tone("still on", "bad")
         if alarm.ended_window is not None and alarm.ended_time is not None:
             ended = window(alarm.ended_window, alarm.ended_time)
-        return (
-            f'<tr><th scope="row">{text(alarm.metric)}</th>'
-            f"<td>{window(alarm.raised_window, alarm.raised_time)}</td><td>{ended}</td>"
-            f"<td>{broken_rules(alarm.rules)}</td></tr>"
-        )
+        raised = window(alarm.raised_window, alarm.raised_time)
+        return alarm.metric, raised, ended, broken_rules(alarm.rules)
 
-    def _labels(self) -> Iterator[str]:
+    def _labels(self) -> Markup:
         one, engine = self.one, self.data.view().engine
-        yield "<h2>Labels so far</h2>"
-        share = format_result(hajek(WeightedCounts(one.labelled, one.correct), LEVEL)) if one.labelled else ""
-        cells = numbers([f"{one.predictions:,}", f"{one.labelled:,}", f"{one.correct:,}"])
-        name = text(" ".join(filter(None, (one.model, one.group))))
-        line = f'<tr><th scope="row">{name}</th>{cells}<td>{share}</td></tr>'
-        heads = ("Model", "#Answers in windows", "#Labelled", "#Right", "Share of right answers")
-        yield from table("Labels of the model", heads, [line])
+        share = hajek(WeightedCounts(one.labelled, one.correct), LEVEL) if one.labelled else None
         of_task = EngineView(
             series=(one,),
             labels={key: count for key, count in engine.labels.items() if key[0] == one.task},
@@ -348,17 +324,21 @@ class _Page:
             label_lag_seconds=engine.label_lag_seconds,
             refits={task: refit for task, refit in engine.refits.items() if task == one.task},
         )
-        yield from health.labels(of_task, "Labels of the task")
-        yield from health.refits(of_task)
-        yield from health.recalibrations(of_task)
+        return (
+            render("model.html", "labels", one, share)
+            + health.labels(of_task, "Labels of the task")
+            + health.refits(of_task)
+            + health.recalibrations(of_task)
+        )
 
-    def _confidences(self) -> Iterator[str]:
+    def _confidences(self) -> Markup:
         one = self.one
-        if one.distributions is not None:
-            key = anchor(one.task, one.model, "confidences of")
-            yield "".join(confidences(one.model, key, one.distributions, unfolded=True))
+        if one.distributions is None:
+            return Markup()
+        key = anchor(one.task, one.model, "confidences of")
+        return confidences(one.model, key, one.distributions, unfolded=True)
 
-    def _groups(self) -> Iterator[str]:
+    def _groups(self) -> Markup:
         one = self.one
         groups = [
             each
@@ -366,45 +346,28 @@ class _Page:
             if (each.task, each.model) == (one.task, one.model) and each.group
         ]
         if not groups:
-            return
-        yield "<h2>Groups</h2>"
+            return Markup()
 
         def link(each: SeriesView) -> str:
             return model_address(each.task, each.model, self.root, group=each.group)
 
-        def trend(each: SeriesView, metric: str) -> str:
-            return live_trend(each, metric, self.root)
-
-        shown = sorted(groups, key=worst_state)
-        rows = (row(each, each.group, link, trend) for each in shown)
-        yield from rows_table(f"Groups of {one.model}, the worst first", "Group", rows, has_trend=True)
+        rows = [row(each, each.group, link, has_trend=True) for each in sorted(groups, key=worst_state)]
+        table = rows_table(f"Groups of {one.model}, the worst first", "Group", rows, self.root)
+        return render("model.html", "groups", table)
 
 
-def _summary(name: str, chart: ChartColumns, values: Sequence[float | None]) -> str:
+def _summary(name: str, chart: ChartColumns, values: Sequence[float | None]) -> tuple[str, ...]:
     """Return a row of the comparison; the mean difference is over windows in which both values are known."""
     known = [value for value in values if value is not None]
     if not known:
-        return f'<tr><th scope="row">{text(name)}</th>{numbers(["0", "", "", "", ""])}</tr>'
-    cells = [
-        f"{len(known):,}",
-        *(f"{percent(x)} %" for x in (sum(known) / len(known), min(known), max(known))),
-    ]
+        return name, "0", "", "", "", ""
+    shares = (f"{percent(x)} %" for x in (sum(known) / len(known), min(known), max(known)))
     pairs = [value - own for value, own in zip(values, chart.value, strict=True) if None not in (value, own)]  # type: ignore[operator]
     difference = "" if values is chart.value or not pairs else f"{100 * sum(pairs) / len(pairs):+.1f}"
-    return f'<tr><th scope="row">{text(name)}</th>{numbers([*cells, difference])}</tr>'
+    return name, f"{len(known):,}", *shares, difference
 
 
-def _positions(report: WindowReport) -> Iterator[str]:
-    if not report.positions:
-        return
-    line = ", ".join(
-        f"{text(name)} {'; '.join(f'{a} to {b}' for a, b in zip(ends[::2], ends[1::2], strict=True))}"
-        for name, ends in report.positions.items()
-    )
-    yield f'<p class="soft">Positions in the source: {line}</p>'
-
-
-def _timeline(metric: str, alarms: Sequence[AlarmLine], reports: Sequence[WindowReport]) -> str:
+def _timeline(metric: str, alarms: Sequence[AlarmLine], reports: Sequence[WindowReport]) -> Markup:
     """Draw the stretches in which the alarm was on; windows have equal distances, as in charts."""
     places = {report.window: place for place, report in enumerate(reports)}
     ends = [len(reports) if a.ended_window is None else places[a.ended_window] for a in alarms]

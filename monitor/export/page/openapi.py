@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -13,7 +12,7 @@ from monitor import __version__
 from monitor.export.http.query import allowed, parameters
 from monitor.export.page.api import API, ENDPOINTS, ApiEndpoint, Problem
 from monitor.export.page.document import html_document
-from monitor.export.page.words import table, text
+from monitor.export.page.templates import render
 
 _JSON = "application/json"
 _REFUSALS = {
@@ -54,21 +53,8 @@ def document() -> dict[str, Any]:
 
 def page() -> str:
     """Return an HTML page that documents the API, with a table of parameters for each address."""
-    return html_document("API · Blindsight", {"api": _addresses()}, "../../", "All models")
-
-
-def _addresses() -> Iterator[str]:
-    yield "<h2>JSON API</h2><p>What this page shows, for programs: "
-    yield '<a href="openapi.json">openapi.json</a> is its OpenAPI document.</p>'
-    for path, item in document()["paths"].items():
-        rows = (
-            f'<tr><th scope="row"><code>{text(one["name"])}</code></th>'
-            f"<td>{'must be given' if one['required'] else text(str(one['schema'].get('default', '')))}</td>"
-            f"<td>{text(allowed(one['schema']))}</td><td>{text(one['description'])}</td></tr>"
-            for one in item["get"]["parameters"]
-        )
-        yield f"<h3><code>{text(path)}</code></h3><p>{text(item['get']['summary'])}</p>"
-        yield from table(f"Parameters of {path}", ("Parameter", "Default", "Takes", "Meaning"), rows)
+    addresses = render("api.html", "addresses", document()["paths"], allowed)
+    return html_document("API · Blindsight", {"api": addresses}, "../../", "All models")
 
 
 def _operation(endpoint: ApiEndpoint, answer: dict[str, Any], problem: dict[str, Any]) -> dict[str, Any]:

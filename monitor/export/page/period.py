@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from monitor import __version__
 from monitor.base.names import AVERAGE_CONFIDENCE
@@ -23,17 +24,11 @@ from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page import assets, models
 from monitor.export.page.addresses import external_address
 from monitor.export.page.features import features_table
-from monitor.export.page.overview import (
-    MOST_SERIES,
-    glance,
-    in_place,
-    models_table,
-    time_words,
-    untrusted,
-    worst_state,
-)
+from monitor.export.page.overview import MOST_SERIES, glance, in_place, models_table
+from monitor.export.page.states import worst_state
+from monitor.export.page.templates import render
 from monitor.export.page.windows import series_view
-from monitor.export.page.words import count, moment, numbers, percent, table, text
+from monitor.export.page.words import moment, percent, thousands, time_words, tone
 from monitor.reports import features
 from monitor.reports.attribution import Attribution, sentence
 from monitor.reports.features import BrokenFeature, FeatureCounts
@@ -52,7 +47,9 @@ _ALARMS_SHOWN, _WORST_SHOWN, _WORST_OF_A_MODEL = 20, 24, 3
 _DAYS_SHOWN, _MODELS_BESIDE = 31, 8
 
 # The file contains its style; no script may run, and no request is allowed.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_POLICY = Markup(
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,90 +242,71 @@ class Period:
         figures = _Figures(charts, self._windows)
         form = models.Form(
             lambda one: self._progress(one, alarms.get(_key(one), {})),
-            lambda one: (figures(one, metric) for metric in models.charted_metrics(one)),
-            "left out to keep this file small",
+            lambda one: Markup().join(figures(one, metric) for metric in models.charted_metrics(one)),
+            Markup("left out to keep this file small"),
             self._page,
         )
         engine = EngineView(series=tuple(views), tasks=tuple(self._tasks.values()))
-        return "".join(
-            [
-                '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-                '<meta name="viewport" content="width=device-width, initial-scale=1">',
-                f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-                '<title>Blindsight report</title><link rel="icon" href="data:,">',
-                f"<style>{assets.content('page.css').decode()}</style></head><body>",
-                f"<header><h1>Blindsight report <small>{text(__version__)}</small></h1>",
-                f"<p>{self._span()}</p></header><main>",
-                *(
-                    self._body(engine, form, figures)
-                    if views or self._tasks
-                    else ["<p>No window closed in this period.</p>"]
-                ),
-                "</main></body></html>\n",
-            ]
-        )
+        style = Markup(assets.content("page.css").decode())
+        body = self._body(engine, form, figures)
+        return str(render("report.html", "report", body, _POLICY, style, __version__, self._span()))
 
-    def _body(self, engine: EngineView, form: models.Form, figures: _Figures) -> Iterator[str]:
+    def _body(self, engine: EngineView, form: models.Form, figures: _Figures) -> Markup:
+        whole_tasks = Markup().join(models.whole_tasks(engine.tasks).values())
+        if not engine.series:  # no model has windows of its own
+            return whole_tasks
         whole = sorted((one for one in engine.series if not one.group), key=worst_state)
-        if engine.series:  # else no model has windows of its own
-            if whole:  # a period may contain windows of groups only
-                yield glance(whole)
-            yield '<p class="soft">As of the end of the period:</p>'
-            series = engine.series[:MOST_SERIES]
-            yield from models_table(series, in_place, most=_ROWS_SHOWN)
-            if (more := sum(not one.group for one in series) - _ROWS_SHOWN) > 0:
-                yield f"<details><summary>{count(more, 'more model')}</summary>"
-                yield from models_table(series, in_place, rank=_ROWS_SHOWN)
-                yield "</details>"
-            yield from self._alarms()
-            yield from self._broken_features()
-            yield from self._features(whole)
-            yield from self._times(whole)
-            yield '<div class="panels"><div>'
-            yield from self._worst(whole)
-            yield "</div><div>"
-            yield from self._by_labels(whole, figures)
-            yield "</div></div>"
-            is_open = " open" if len(whole) <= _FEW_MODELS else ""
-            yield f"<details{is_open}><summary>Figures and charts of {count(len(whole), 'model')}</summary>"
-            yield from models.tasks(engine, form)
-            yield "</details>"
-        for part in models.whole_tasks(engine.tasks).values():
-            yield from part
+        series = engine.series[:MOST_SERIES]
+        more = sum(not one.group for one in series) - _ROWS_SHOWN
+        return (
+            render(
+                "report.html",
+                "body",
+                glance(whole) if whole else "",  # a period may contain windows of groups only
+                models_table(series, in_place, most=_ROWS_SHOWN),
+                models_table(series, in_place, rank=_ROWS_SHOWN) if more > 0 else "",
+                self._alarms(),
+                self._broken_features(),
+                features_table(whole, _WORST_SHOWN, lambda one: self._name(_key(one))),
+                self._times(whole),
+                self._worst(whole),
+                self._by_labels(whole, figures),
+                models.tasks(engine, form),
+                more=more,
+                models=len(whole),
+                unfolded=len(whole) <= _FEW_MODELS,
+            )
+            + whole_tasks
+        )
 
     def _name(self, series: Series) -> str:
         """Return the name of a model or group, with its task if there are several."""
         several = len({task for task, _, _ in self._last}) > 1
         return " ".join(filter(None, series if several else series[1:]))
 
-    def _alarms(self) -> Iterator[str]:
-        """Yield the alarms of the period, as timelines and as a list, the newest first."""
+    def _alarms(self) -> Markup:
+        """Return the alarms of the period, as timelines and as a list, the newest first."""
         by_chart = {
             (series, metric): alarms
             for series, metrics in self.histories.alarms().items()
             for metric, alarms in metrics.items()
         }
-        yield "<h2>Alarms</h2>"
-        if not by_chart:
-            yield "<p>No chart raised an alarm.</p>"
-            return
         latest = sorted(by_chart, key=lambda key: by_chart[key][-1].time, reverse=True)[:_ALARMS_SHOWN]
-        rows = (
-            f'<tr><th scope="row">{text(self._name(series))}</th><td>{text(metric)}</td>'
-            f"<td>{self._timeline(series, metric, by_chart[series, metric])}</td>"
-            f"{numbers([f'{len(by_chart[series, metric]):,}'])}</tr>"
+        timelines = [
+            (
+                self._name(series),
+                metric,
+                self._timeline(series, metric, by_chart[series, metric]),
+                thousands(len(by_chart[series, metric])),
+            )
             for series, metric in latest
-        )
-        heads = ("Model", "Metric", "When the alarm was on in the period", "#Alarms")
-        yield from table("Alarms over the period", heads, rows, "timelines")
+        ]
         every = [(alarm, *key) for key, own in by_chart.items() for alarm in own]
         every.sort(key=lambda each: each[0].time, reverse=True)
-        listed = (self._alarm(*each) for each in every[:_ALARMS_SHOWN])
-        columns = ("Model", "Metric", "From", "Until", "#Windows", "Where the change was")
-        yield from table("Alarms, the newest first", columns, listed)
-        yield from _beyond(len(every) - _ALARMS_SHOWN, "alarm", "in the charts")
+        listed = [self._alarm(*each) for each in every[:_ALARMS_SHOWN]]
+        return render("report.html", "alarms", timelines, listed, more=len(every) - _ALARMS_SHOWN)
 
-    def _timeline(self, series: Series, metric: str, alarms: Sequence[Alarm]) -> str:
+    def _timeline(self, series: Series, metric: str, alarms: Sequence[Alarm]) -> Markup:
         since, until = self._ends()
         length = max(until - since, 1e-9)  # all windows may end in the same second
         shares = [
@@ -340,7 +318,7 @@ class Period:
         ]
         return models.timeline(f"Alarms of {self._name(series)}: {metric}, {len(alarms):,}", shares)
 
-    def _alarm(self, alarm: Alarm, series: Series, metric: str) -> str:
+    def _alarm(self, alarm: Alarm, series: Series, metric: str) -> tuple[str, ...]:
         stop = math.inf if alarm.ended_window is None else alarm.ended_window
         where = next(
             (
@@ -350,79 +328,48 @@ class Period:
             ),
             "",
         )
-        still = '<span class="bad nowrap">still on</span>'
-        until = still if alarm.ended_time is None else time_words(alarm.ended_time)
-        windows = "" if alarm.ended_window is None else f"{alarm.ended_window - alarm.window:,}"
-        return (
-            f'<tr><th scope="row">{text(self._name(series))}</th>'
-            f"<td>{text(metric)}</td><td>{time_words(alarm.time)}</td><td>{until}</td>"
-            f"{numbers([windows])}<td>{text(where)}</td></tr>"
-        )
+        until = tone("still on", "bad nowrap") if alarm.ended_time is None else time_words(alarm.ended_time)
+        windows = "" if alarm.ended_window is None else thousands(alarm.ended_window - alarm.window)
+        return self._name(series), metric, time_words(alarm.time), until, windows, where
 
-    def _broken_features(self) -> Iterator[str]:
-        """Yield the features that were broken in the period, those of the newest windows first."""
+    def _broken_features(self) -> Markup:
+        """Return the features that were broken in the period, those of the newest windows first."""
         every = [(fault, series) for series, faults in self.faults().items() for fault in faults]
-        if not every:
-            return
         every.sort(key=lambda each: each[0].last_time, reverse=True)
-        yield "<h2>Broken features</h2>"
-        rows = (
-            f'<tr><th scope="row">{text(self._name(series))}</th>'
-            f"<td>{text(features.sentence([fault.worst]))}</td>"
-            f"<td>{time_words(fault.time)}</td><td>{time_words(fault.last_time)}</td>"
-            f"{numbers([f'{fault.windows:,}'])}</tr>"
+        rows = [
+            (
+                self._name(series),
+                features.sentence([fault.worst]),
+                time_words(fault.time),
+                time_words(fault.last_time),
+                thousands(fault.windows),
+            )
             for fault, series in every[:_ALARMS_SHOWN]
-        )
-        heads = ("Model", "In the worst window", "First", "Last", "#Windows")
-        yield from table("Broken features in the period", heads, rows)
-        yield from _beyond(len(every) - _ALARMS_SHOWN, "fault", "in the period")
+        ]
+        return render("report.html", "broken_features", rows, more=len(every) - _ALARMS_SHOWN)
 
-    def _features(self, whole: Sequence[SeriesView]) -> Iterator[str]:
-        """Yield the features of the last windows, those that differ most from the reference first."""
-        if any(one.feature_rates for one in whole):
-            yield "<h2>Features</h2>"
-            yield from features_table(whole, _WORST_SHOWN, lambda one: self._name(_key(one)))
-
-    def _times(self, whole: Sequence[SeriesView]) -> Iterator[str]:
-        """Yield the mean estimate and the alarms of each model by month, or by day for a short period."""
+    def _times(self, whole: Sequence[SeriesView]) -> Markup:
+        """Return the mean estimate and the alarms of each model by month, or by day for a short period."""
         known = [one for one in whole if self._days.get(_key(one))]
         shown = known[:_MODELS_BESIDE]
         days = sorted({day for one in shown for day in self._days[_key(one)]})
-        if not days:
-            return
         monthly = len(days) > _DAYS_SHOWN
         names = list(dict.fromkeys(day[:7] if monthly else day for day in days))
-        span = "Month" if monthly else "Day"
-        yield f"<h2>By {span.lower()}</h2>"
-        rows = (
-            f'<tr><th scope="row">{name}</th>'
-            + "".join(f"<td>{self._stretch(one, name)}</td>" for one in shown)
-            + "</tr>"
-            for name in names[-_DAYS_SHOWN:]
-        )
-        heads = (span, *(f"Mean {self._metric(one)} of {self._name(_key(one))}" for one in shown))
-        yield from table(f"Mean estimates by {span.lower()}", heads, rows, "" if len(shown) == 1 else "sheet")
-        yield from _beyond(len(known) - len(shown), "model", "in the charts")
+        rows = [(name, *(self._stretch(one, name) for one in shown)) for name in names[-_DAYS_SHOWN:]]
+        heads = [f"Mean {self._metric(one)} of {self._name(_key(one))}" for one in shown]
+        more = len(known) - len(shown)
+        return render("report.html", "times", "Month" if monthly else "Day", heads, rows, more)
 
     def _metric(self, one: SeriesView) -> str:
         return next(iter(self._days[_key(one)].values())).metric
 
-    def _stretch(self, one: SeriesView, name: str) -> str:
+    def _stretch(self, one: SeriesView, name: str) -> Markup:
         days = self._days[_key(one)]
         merged = _together(stretch for day, stretch in days.items() if day.startswith(name))
-        if merged is None:
-            return ""
-        mean = f"<b>{percent(merged.total / merged.windows)} %</b>"
-        window_words = f"in {count(merged.windows, 'window')}"
-        if not merged.alarmed:
-            return f'{mean} <span class="soft">{window_words}</span>'
-        return (
-            f'{mean} <span class="soft">{window_words},</span> '
-            f'<span class="warn">{merged.alarmed:,} out of control</span>'
-        )
+        return Markup() if merged is None else render("report.html", "stretch", merged)
 
-    def _worst(self, whole: Sequence[SeriesView]) -> Iterator[str]:
-        """Yield the windows with the worst estimates of each model."""
+    def _worst(self, whole: Sequence[SeriesView]) -> Markup:
+        """Return the windows with the worst estimates of each model."""
         worst = [
             (one, stretch.metric, window)
             for one in whole
@@ -430,24 +377,22 @@ class Period:
             if stretch is not None
             for window in stretch.worst
         ]
-        if not worst:
-            return
         left = len({_key(one) for one, _, _ in worst} - {_key(one) for one, _, _ in worst[:_WORST_SHOWN]})
-        yield "<h2>Worst windows</h2>"
-        rows = (
-            f'<tr><th scope="row">{text(self._name(_key(one)))}</th><td>{text(metric)}</td>'
-            f"{numbers([f'{percent(value)} % ({percent(lower)} to {percent(upper)})', f'{number:,}'])}"
-            f"<td>{time_words(end)}</td></tr>"
+        rows = [
+            (
+                self._name(_key(one)),
+                metric,
+                f"{percent(value)} % ({percent(lower)} to {percent(upper)})",
+                thousands(number),
+                time_words(end),
+            )
             for one, metric, (_, number, end, value, lower, upper) in worst[:_WORST_SHOWN]
-        )
-        yield from table(
-            "The worst windows", ("Model", "Metric", "#Estimate", "#Window", "Until"), rows, "sheet"
-        )
-        yield from _beyond(left, "model", "in the charts")
+        ]
+        return render("report.html", "worst", rows, left)
 
-    def _by_labels(self, whole: Sequence[SeriesView], figures: _Figures) -> Iterator[str]:
-        """Yield the values by labels beside the estimates of the same windows."""
-        rows: list[tuple[float, str]] = []
+    def _by_labels(self, whole: Sequence[SeriesView], figures: _Figures) -> Markup:
+        """Return the values by labels beside the estimates of the same windows."""
+        rows: list[tuple[float, tuple[str, ...]]] = []
         for one in whole:
             chart = figures.chart(one, self._metric(one)) if _key(one) in self._days else None
             both = np.isfinite(chart.value) & np.isfinite(chart.realised) if chart else np.zeros(0, bool)
@@ -455,29 +400,18 @@ class Period:
                 continue
             own, labels = float(chart.value[both].mean()), float(chart.realised[both].mean())
             points = round(100 * (own - labels), 1)
-            cells = [f"{both.sum():,}", f"{percent(own)} %", f"{percent(labels)} %"]
-            name = f'<th scope="row">{text(self._name(_key(one)))}</th><td>{text(self._metric(one))}</td>'
-            row = f"<tr>{name}{numbers([*cells, f'{points:+.1f}' if points else '0.0'])}</tr>"
-            rows.append((-abs(points), row))
-        yield "<h2>What labels said</h2>"
-        if not rows:
-            yield "<p>No window has labels.</p>"
-            return
-        heads = (
-            "Model",
-            "Metric",
-            "#Windows with labels",
-            "#Mean estimate",
-            "#By labels",
-            "#Difference, points",
-        )
+            shares = f"{percent(own)} %", f"{percent(labels)} %", f"{points:+.1f}" if points else "0.0"
+            cells = (self._name(_key(one)), self._metric(one), f"{both.sum():,}", *shares)
+            rows.append((-abs(points), cells))
         if len(rows) > _WORST_SHOWN:
             rows.sort(key=lambda row: row[0])
-        shown = (row for _, row in rows[:_WORST_SHOWN])
-        yield from table("Windows with labels: the mean estimate, and what labels said", heads, shown)
-        yield from _beyond(len(rows) - _WORST_SHOWN, "model", "with smaller differences")
-        if max(self._windows.values()) > MOST_KEPT:
-            yield '<p class="soft">Of a model with more windows than pixels, those in its chart count.</p>'
+        return render(
+            "report.html",
+            "by_labels",
+            [row for _, row in rows[:_WORST_SHOWN]],
+            more=len(rows) - _WORST_SHOWN,
+            thinned=max(self._windows.values()) > MOST_KEPT,
+        )
 
     def _ends(self) -> tuple[float, float]:
         """Return the requested beginning and end of the period, or those of the windows."""
@@ -527,7 +461,7 @@ class Period:
         series = _key(one)
         first, last = self._first[series], self._last[series]
         words = [f"{self._windows[series]:,} windows, {moment(first.start_time)} to {moment(last.end_time)}"]
-        words += [f"alarms of {text(metric)}: {len(alarms):,}" for metric, alarms in raised.items()]
+        words += [f"alarms of {metric}: {len(alarms):,}" for metric, alarms in raised.items()]
         if self._left_out[series]:
             words.append(f"{self._left_out[series]:,} from before a new start of the numbers are left out")
         return " · ".join(words)
@@ -536,12 +470,6 @@ class Period:
 def _alarms(report: WindowReport) -> set[str]:
     """Return the metrics whose alarm is on."""
     return {chart.metric for chart in report.charts if chart.verdict.out_of_control}
-
-
-def _beyond(number: int, noun: str, where: str) -> Iterator[str]:
-    """Yield the number of items left out of a table, if there are any."""
-    if number > 0:
-        yield f'<p class="soft">{count(number, f"more {noun}")} {where}.</p>'
 
 
 def _key(one: SeriesView) -> Series:
@@ -603,23 +531,12 @@ class _Figures:
         title = ": ".join((" · ".join(filter(None, (one.model, one.group))), metric))
         return next((chart for chart in self._charts.get(_key(one), ()) if chart.title == title), None)
 
-    def __call__(self, one: SeriesView, metric: str) -> str:
+    def __call__(self, one: SeriesView, metric: str) -> Markup:
         chart = self.chart(one, metric)
         if chart is None:
-            return ""
-        title = text(chart.title)
-        thinned = (
-            " There are more windows than pixels: the chart shows the lowest and the highest of each "
-            "pixel column, and every window with an event."
-            if self._windows[_key(one)] > MOST_KEPT
-            else ""
-        )
-        return (
-            f"<figure{untrusted(one)}><figcaption>Control chart of {title}"
-            f"{models.doubt(one, metric)}.{thinned}</figcaption>"
-            f'<div class="scroll" tabindex="0" role="region" aria-label="Chart of {title}">'
-            f"{control_chart_svg(chart)}</div></figure>"
-        )
+            return Markup()
+        picture, thinned = Markup(control_chart_svg(chart)), self._windows[_key(one)] > MOST_KEPT
+        return render("report.html", "figure", one, chart.title, models.doubt(one, metric), picture, thinned)
 
 
 def parse_time(words: str) -> float:

@@ -1,13 +1,15 @@
-"""The wording of the page: numbers, times, states, tables. All text from outside is escaped here."""
+"""The wording of the page: numbers, times, states, results. Templates escape text that is not `Markup`."""
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterable, Iterator
-from html import escape
+from collections.abc import Iterable
+from functools import cache
 
-from monitor.base.results import Result, TooFew, Unknown
+from markupsafe import Markup, escape
+
+from monitor.base.results import Estimate, Result, TooFew, Unknown
+from monitor.reports.views import ObjectiveView, SeriesState, SeriesView
 from monitor.reports.window_report import finite, rfc3339
 from monitor.stats.pairwise.ranking import RankInterval
 
@@ -26,20 +28,31 @@ _TONES = {
 }
 
 
-def text(words: str) -> str:
-    """Escape text for an element or a quoted attribute.
+def tone(words: str, css_class: str) -> Markup:
+    """Return words in the colour of a CSS class: `good`, `warn`, `bad` or `soft`.
 
     Examples
     --------
-    >>> text('<b title="x">')
-    '&lt;b title=&quot;x&quot;&gt;'
+    >>> tone("<none> yet", "soft")
+    Markup('<span class="soft">&lt;none&gt; yet</span>')
     """
-    return escape(words, quote=True)
+    return Markup(f'<span class="{css_class}">{escape(words)}</span>')
 
 
-def word(state: str) -> str:
+@cache
+def word(state: str) -> Markup:
     """Return a state as coloured HTML text: its words, for readers who cannot see the colour."""
-    return f'<span class="{_TONES[state]}">{state.replace("_", " ")}</span>'
+    return tone(state.replace("_", " "), _TONES[state])
+
+
+def class_of(one: SeriesView, more: str = "") -> Markup:
+    """Return the HTML attribute ``class`` for the element of a model, or "" without a class.
+
+    A model whose estimate is not trusted gets the class `untrusted`, which removes the colours of good news.
+    `more` holds further classes.
+    """
+    names = " ".join(filter(None, (more, "untrusted" if one.state is SeriesState.UNTRUSTED else "")))
+    return Markup(f' class="{names}"' if names else "")
 
 
 def percent(ratio: float) -> str:
@@ -78,14 +91,30 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def format_result(estimate: Result) -> str:
+def per_cent(estimate: Estimate, between: str = " ") -> Markup:
+    """Format an estimate with its interval in per cent; `between` is the HTML that separates them."""
+    value, lower, upper = percent(estimate.value), percent(estimate.lower), percent(estimate.upper)
+    return Markup(f'<b>{value} %</b>{between}<span class="nowrap">({lower} to {upper})</span>')
+
+
+def bound(objective: ObjectiveView) -> Markup:
+    """Format the bound of an objective in per cent, on one line."""
+    side = "at least" if objective.is_floor else "at most"
+    return Markup(f'<span class="nowrap">{side} {percent(objective.bound)} %</span>')
+
+
+def format_result(estimate: Result) -> Markup:
     """Format an estimate with its interval in per cent, or "unknown" with the reason."""
     result = finite(estimate)
     if isinstance(result, Unknown):
         count = f" ({result.n:,})" if isinstance(result, TooFew) else ""
-        return f"unknown, {text(result.reason)}{count}"
-    interval = f"{percent(result.lower)} to {percent(result.upper)}"
-    return f'<b>{percent(result.value)} %</b> <span class="nowrap">({interval})</span>'
+        return escape(f"unknown, {result.reason}{count}")
+    return per_cent(result)
+
+
+def time_words(seconds: float) -> Markup:
+    """Return a time as an HTML element; the script replaces it by its age."""
+    return Markup(f'<time datetime="{rfc3339(seconds)}">{moment(seconds)}</time>')
 
 
 def rank_words(rank: RankInterval | None, chi_square: RankInterval | None = None) -> str:
@@ -128,9 +157,23 @@ def broken_rules(rules: Iterable[str]) -> str:
     >>> broken_rules(("we1", "nelson1", "we4")), broken_rules(("cusum",))
     ('beyond a limit, eight windows on one side of the centre', 'a lasting shift (cusum)')
     """
-    return ", ".join(
-        dict.fromkeys(_RULE_WORDS.get(rule, f"a lasting shift ({text(rule)})") for rule in rules)
-    )
+    return ", ".join(dict.fromkeys(_RULE_WORDS.get(rule, f"a lasting shift ({rule})") for rule in rules))
+
+
+def thousands(number: int) -> str:
+    """Format a count with a comma before each three digits.
+
+    Examples
+    --------
+    >>> thousands(1200)
+    '1,200'
+    """
+    return f"{number:,}"
+
+
+def columns(heads: Iterable[str]) -> list[tuple[str, bool]]:
+    """Return the words of each heading of a table, and whether its column is of numbers: with # before it."""
+    return [(head.removeprefix("#"), head.startswith("#")) for head in heads]
 
 
 def count(number: int, noun: str) -> str:
@@ -147,37 +190,3 @@ def count(number: int, noun: str) -> str:
 def anchor(task: str, model: str, group: str) -> str:
     """Return an HTML id for a model or group, whose name may contain characters that ids may not."""
     return "m" + hashlib.sha256("\0".join((task, model, group)).encode("utf-8", "replace")).hexdigest()[:12]
-
-
-_CELL = re.compile("<td(?=[ >])")
-
-
-def table(
-    caption: str, heads: Iterable[str], rows: Iterable[str], kind: str = "", hidden: bool = True
-) -> Iterator[str]:
-    """Yield an HTML table of the CSS class `kind`. A heading with # before it is for a column of numbers.
-
-    The table can be focused and scrolled with the keyboard if it is wider than the screen. On a small screen
-    each row becomes a card whose cells have their headings beside them, except in tables of the class
-    `sheet`, which scroll.
-    """
-    heads = list(heads)
-    name = text(caption)
-    shown = ' class="unseen"' if hidden else ""
-    css_class = f' class="{kind}"' if kind else ""
-    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table{css_class}>'
-    yield f"<caption{shown}>{name}</caption><thead><tr>"
-    for head in heads:
-        number = ' class="number"' if head.startswith("#") else ""
-        yield f'<th scope="col"{number}>{text(head.removeprefix("#"))}</th>'
-    yield "</tr></thead>"
-    names = [f'<td data-head="{text(head.removeprefix("#"))}"' for head in heads[1:]]
-    for row in rows:
-        left = iter(names)
-        yield _CELL.sub(lambda _, left=left: next(left), row)  # type: ignore[misc]
-    yield "</table></div>"
-
-
-def numbers(cells: Iterable[str]) -> str:
-    """Return HTML table cells for numbers."""
-    return "".join(f'<td class="number">{text(cell)}</td>' for cell in cells)

@@ -15,7 +15,8 @@ from monitor.base.results import Estimate, Unknown
 from monitor.export.http.query import parameters
 from monitor.export.page import MOST_SERIES, render_page
 from monitor.export.page.features import features_table
-from monitor.export.page.overview import Shown, WorstState
+from monitor.export.page.overview import Shown
+from monitor.export.page.states import WorstState
 from monitor.reports.features import BrokenFeature
 from monitor.reports.views import (
     AgentView,

@@ -1,0 +1,147 @@
+"""The state of a model on the page: the worst that applies, the metric that needs attention, the headline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.base.results import Result
+from monitor.export.page.words import count, tone
+from monitor.reports.views import MetricEstimate, ObjectiveState, SeriesState, SeriesView
+from monitor.reports.window_report import finite
+from monitor.reports.window_view import leading_estimate
+
+
+class WorstState(IntEnum):
+    """The states of a model on the page, from the worst to the best; the worst that applies is shown."""
+
+    UNTRUSTED = 0
+    BREACHED = 1
+    OUT_OF_CONTROL = 2
+    SILENT = 3
+    AT_RISK = 4
+    WARMING_UP = 5
+    IN_CONTROL = 6
+
+    @property
+    def tone(self) -> str:
+        """The CSS class that gives the state's words their colour."""
+        if self <= WorstState.OUT_OF_CONTROL:
+            return "bad"
+        return {WorstState.WARMING_UP: "soft", WorstState.IN_CONTROL: "good"}.get(self, "warn")
+
+    @property
+    def words(self) -> str:
+        """The state as text."""
+        return _WORDS[self]
+
+
+_WORDS: Mapping[WorstState, str] = {
+    WorstState.UNTRUSTED: "untrusted",
+    WorstState.BREACHED: "objective breached",
+    WorstState.OUT_OF_CONTROL: "out of control",
+    WorstState.SILENT: "silent",
+    WorstState.AT_RISK: "objective at risk",
+    WorstState.WARMING_UP: "warming up",
+    WorstState.IN_CONTROL: "in control",
+}
+_BROKEN = ("is untrusted: a feature is broken", "are untrusted: features are broken")
+_HEADLINES: Mapping[WorstState, tuple[str, str]] = {
+    WorstState.UNTRUSTED: (
+        "is untrusted: labels contradict its estimate",
+        "are untrusted: labels contradict them",
+    ),
+    WorstState.BREACHED: ("misses its objective", "miss their objectives"),
+    WorstState.OUT_OF_CONTROL: ("is out of control", "are out of control"),
+    WorstState.SILENT: ("is silent", "are silent"),
+    WorstState.AT_RISK: ("may miss its objective", "may miss their objectives"),
+    WorstState.WARMING_UP: ("is warming up", "are warming up"),
+    WorstState.IN_CONTROL: ("is in control", "are in control"),
+}
+
+
+def worst_state(one: SeriesView) -> WorstState:
+    """Return the worst state of a model or group, by its trust, objectives, charts and missing answers."""
+    states = {objective.state for objective in one.objectives}
+    if one.state is SeriesState.UNTRUSTED:
+        return WorstState.UNTRUSTED
+    if ObjectiveState.BREACHED in states:
+        return WorstState.BREACHED
+    if one.state in (SeriesState.OUT_OF_CONTROL, SeriesState.SILENT):
+        return WorstState[one.state.name]
+    return WorstState.AT_RISK if ObjectiveState.AT_RISK in states else WorstState[one.state.name]
+
+
+def worst_word(one: SeriesView) -> Markup:
+    """Return the worst state of a model or group as coloured HTML text."""
+    now = worst_state(one)
+    return tone(now.words, now.tone)
+
+
+class Headline(NamedTuple):
+    """A summary of models: the worst state, a sentence on it, and the counts of the other states in words."""
+
+    worst: WorstState
+    words: str
+    rest: str
+
+
+def headline(models: Sequence[SeriesView]) -> Headline:
+    """Return the headline of one or more models."""
+    often = Counter(map(worst_state, models))
+    worst = min(often)
+    many = often[worst]
+    words = f"{count(many, 'model')} {_predicate(worst, models)[many > 1]}"
+    stable = all(one.state is SeriesState.IN_CONTROL for one in models if worst_state(one) is worst)
+    if worst is WorstState.BREACHED and stable:
+        words += "; its chart is stable" if many == 1 else "; their charts are stable"
+    rest = ", ".join(f"{number:,} {state.words}" for state, number in sorted(often.items())[1:])
+    return Headline(worst, f"{words}.", f"{rest}." if rest else "")
+
+
+def _predicate(worst: WorstState, models: Iterable[SeriesView]) -> tuple[str, str]:
+    """Return what the headline says of one model in the worst state, and of several."""
+    untrusted_models = [one for one in models if one.state is SeriesState.UNTRUSTED]
+    by_features = worst is WorstState.UNTRUSTED and all(one.broken_features for one in untrusted_models)
+    return _BROKEN if by_features else _HEADLINES[worst]
+
+
+def not_meaningful(one: SeriesView) -> str:
+    """Return a warning for the chart of a model whose estimate is not trusted; it says until when."""
+    until = "while a feature is broken" if one.broken_features else "until labels agree again"
+    return f"not meaningful {until}"
+
+
+def worst_metric(one: SeriesView) -> str:
+    """Return the name of the metric that needs attention most, or of the first metric if none does.
+
+    The order is: a breached objective, an alarm, an objective at risk.
+    """
+    alarmed = [chart.metric for chart in one.charts if chart.verdict.out_of_control]
+    first = [each.metric for each in one.estimates] + [each.metric for each in one.charts]
+    by_state = [
+        [each.metric for each in one.objectives if each.state is state]
+        for state in (ObjectiveState.BREACHED, ObjectiveState.AT_RISK)
+    ]
+    ranked = [*by_state[0], *alarmed, *by_state[1], *first]
+    return next(iter(ranked), "")
+
+
+def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
+    """Return the estimate of a metric that the page shows first.
+
+    It is the estimate corrected by labels, if there is one, or else the estimate that the chart judges.
+    """
+    by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
+    return leading_estimate(one.estimates, metric, by)
+
+
+def judged(one: SeriesView, metric: str) -> Result | None:
+    """Return the result of the estimate that the page shows first, or None if there is no estimate."""
+    estimate = shown_estimate(one, metric)
+    return None if estimate is None else finite(estimate.result)

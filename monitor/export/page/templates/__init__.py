@@ -1,0 +1,77 @@
+"""The templates of the page and of the report of a period, in Jinja's language.
+
+Templates escape every value but HTML, whose type is `markupsafe.Markup`. The line breaks of a template are
+for its readers: one beside a tag or beside braces does not reach the page, any other one becomes a space.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.ext import Extension
+from markupsafe import Markup
+
+from monitor.base.results import Estimate
+from monitor.export.charts import frame
+from monitor.export.page import states, words
+from monitor.reports.views import SeriesState
+
+_BREAK_BESIDE_A_TAG = re.compile(r"(?<=[>}])\s*\n\s*|\s*\n\s*(?=[<{])")
+_BREAK = re.compile(r"\s*\n\s*")
+
+_FILTERS: tuple[Callable[..., object], ...] = (
+    words.bound, words.broken_rules, words.class_of, words.columns, words.count, words.duration,
+    words.format_result, words.moment, words.per_cent, words.percent, words.rank_words, words.thousands,
+    words.time_words, words.tone, words.word, states.not_meaningful, states.worst_state, states.worst_word,
+    zip,
+)  # fmt: skip
+
+
+class _JoinLines(Extension):
+    """Joins the lines of a template, so that its indentation costs no bytes."""
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        return _BREAK.sub(" ", _BREAK_BESIDE_A_TAG.sub("", source))
+
+
+@cache
+def _macros(template: str) -> Any:
+    return environment().get_template(template).module
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of the templates, which compiles each of them once."""
+    made = Environment(
+        loader=PackageLoader("monitor.export.page"),
+        extensions=[_JoinLines],
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+    )
+    made.filters |= {function.__name__: function for function in _FILTERS}
+    made.tests["known"] = lambda result: isinstance(result, Estimate)
+    made.tests["untrusted"] = lambda series: series.state is SeriesState.UNTRUSTED
+    made.globals |= {name: getattr(frame, name) for name in ("BLUE", "FAINT", "INK", "ORANGE", "QUIET")}
+    return made
+
+
+def render(template: str, macro: str, /, *values: Any, **named: Any) -> Markup:
+    """Return the HTML that a macro of a template makes of values.
+
+    Examples
+    --------
+    >>> render("words.html", "section", "Labels", (), [])
+    Markup('')
+    """
+    html: Markup = getattr(_macros(template), macro)(*values, **named)
+    return html
+
+
+def section(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Markup:
+    """Return a heading and a table that has it as its caption; nothing without rows."""
+    return render("words.html", "section", title, heads, rows)
