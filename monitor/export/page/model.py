@@ -37,7 +37,7 @@ from monitor.export.page.models import (
     whole_tasks,
 )
 from monitor.export.page.overview import row, rows_table
-from monitor.export.page.states import WorstState, worst_metric, worst_state
+from monitor.export.page.states import WorstState, urgency, worst_metric, worst_state
 from monitor.export.page.templates import render
 from monitor.export.page.windows import MOST_WINDOWS, AlarmLine, ChartColumns, alarms_of, series_view
 from monitor.export.page.words import anchor, broken_rules, moment, percent, tone
@@ -351,7 +351,7 @@ class _Page:
         def link(each: SeriesView) -> str:
             return model_address(each.task, each.model, self.root, group=each.group)
 
-        rows = [row(each, each.group, link, has_trend=True) for each in sorted(groups, key=worst_state)]
+        rows = [row(each, each.group, link, has_trend=True) for each in sorted(groups, key=urgency)]
         table = rows_table(f"Groups of {one.model}, the worst first", "Group", rows, self.root)
         return render("model.html", "groups", table)
 

@@ -14,7 +14,15 @@ from msgspec import UNSET, Meta, UnsetType
 from monitor.base.names import CORRECTED, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Estimate, Result
 from monitor.export.page.addresses import model_address
-from monitor.export.page.states import WorstState, headline, judged, shown_estimate, worst_metric, worst_state
+from monitor.export.page.states import (
+    WorstState,
+    headline,
+    judged,
+    shown_estimate,
+    urgency,
+    worst_metric,
+    worst_state,
+)
 from monitor.export.page.templates import render
 from monitor.export.page.words import anchor
 from monitor.reports.views import EngineView, ObjectiveView, SeriesState, SeriesView
@@ -106,7 +114,7 @@ def models_table(
     for one in series:
         if one.group:
             groups.setdefault((one.task, one.model), []).append(one)
-    models = sorted((one for one in series if not one.group), key=worst_state)
+    models = sorted((one for one in series if not one.group), key=urgency)
     several = len({one.task for one in models}) > 1
     rows = [
         row(
@@ -236,7 +244,7 @@ def row(one: SeriesView, name: str, link: Link, has_trend: bool, groups: Sequenc
     metric = worst_metric(one)
     first = shown_estimate(one, metric)
     corrected = first is not None and first.estimator == CORRECTED
-    wrong = sorted((each for each in groups if worst_state(each) <= WorstState.AT_RISK), key=worst_state)
+    wrong = sorted((each for each in groups if worst_state(each) <= WorstState.AT_RISK), key=urgency)
     return Row(
         one=one,
         name=name,

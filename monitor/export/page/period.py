@@ -25,7 +25,7 @@ from monitor.export.page import assets, models
 from monitor.export.page.addresses import external_address
 from monitor.export.page.features import features_table
 from monitor.export.page.overview import MOST_SERIES, glance, in_place, models_table
-from monitor.export.page.states import worst_state
+from monitor.export.page.states import urgency
 from monitor.export.page.templates import render
 from monitor.export.page.windows import series_view
 from monitor.export.page.words import moment, percent, thousands, time_words, tone
@@ -255,7 +255,7 @@ class Period:
         whole_tasks = Markup().join(models.whole_tasks(engine.tasks).values())
         if not engine.series:  # no model has windows of its own
             return whole_tasks
-        whole = sorted((one for one in engine.series if not one.group), key=worst_state)
+        whole = sorted((one for one in engine.series if not one.group), key=urgency)
         series = engine.series[:MOST_SERIES]
         more = sum(not one.group for one in series) - _ROWS_SHOWN
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from monitor.base.names import AVERAGE_CONFIDENCE
-from monitor.base.results import Result
+from monitor.base.results import Estimate, Result
 from monitor.export.page.words import count, tone
 from monitor.reports.views import MetricEstimate, ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
@@ -75,6 +76,21 @@ def worst_state(one: SeriesView) -> WorstState:
     if one.state in (SeriesState.OUT_OF_CONTROL, SeriesState.SILENT):
         return WorstState[one.state.name]
     return WorstState.AT_RISK if ObjectiveState.AT_RISK in states else WorstState[one.state.name]
+
+
+def urgency(one: SeriesView) -> tuple[WorstState, float]:
+    """Return the key that sorts models and groups, the worst first.
+
+    Of one state the first is the farthest on the wrong side of the objective of its worst metric; those
+    without an objective, or without an estimate, are last.
+    """
+    metric = worst_metric(one)
+    objective = next((each for each in one.objectives if each.metric == metric), None)
+    result = judged(one, metric)
+    if objective is None or not isinstance(result, Estimate):
+        return worst_state(one), math.inf
+    above = result.value - objective.bound
+    return worst_state(one), above if objective.is_floor else -above
 
 
 def worst_word(one: SeriesView) -> Markup:

@@ -432,6 +432,26 @@ def test_the_headline_takes_the_worst_state(models: list[str], headline: str) ->
     assert f"\n{headline}Models, the worst first\n" in read(of(*named)).text
 
 
+def test_within_a_state_the_farthest_from_its_objective_is_first() -> None:
+    def missed(name: str, value: float, metric: str = "accuracy", bound: float = 0.93) -> SeriesView:
+        estimate = MetricEstimate(metric, "average_confidence", Estimate(value, 0.0, 1.0, 0.95, 500))
+        objective = ObjectiveView(metric, bound, metric == "accuracy", ObjectiveState.BREACHED)
+        return dataclasses.replace(
+            MODEL,
+            model=name,
+            state=SeriesState.IN_CONTROL,
+            charts=(),
+            estimates=(estimate,),
+            objectives=(objective,),
+        )
+
+    near, far, error = missed("near", 0.855), missed("far", 0.81), missed("error", 0.2, "ece", 0.1)
+    unknown = dataclasses.replace(near, model="unknown", estimates=())
+    out_of_control = dataclasses.replace(MODEL, model="alarmed", objectives=())
+    text = read(of(out_of_control, unknown, near, error, far)).text
+    assert [row.partition("|")[0] for row in rows_of(text)] == ["far", "error", "near", "unknown", "alarmed"]
+
+
 def test_groups_that_want_looking_at_are_folded_into_the_row_of_their_model() -> None:
     calm = dataclasses.replace(MODEL, state=SeriesState.IN_CONTROL, charts=(), objectives=())
     groups = [dataclasses.replace(MODEL, objectives=(), group=f"region=r{i}") for i in range(5)]
