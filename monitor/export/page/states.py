@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -120,11 +120,27 @@ def headline(models: Sequence[SeriesView]) -> Headline:
     return Headline(worst, f"{words}.", f"{rest}." if rest else "")
 
 
-def _predicate(worst: WorstState, models: Iterable[SeriesView]) -> tuple[str, str]:
+def _predicate(worst: WorstState, models: Sequence[SeriesView]) -> tuple[str, str]:
     """Return what the headline says of one model in the worst state, and of several."""
     untrusted_models = [one for one in models if one.state is SeriesState.UNTRUSTED]
     by_features = worst is WorstState.UNTRUSTED and all(one.broken_features for one in untrusted_models)
-    return _BROKEN if by_features else _HEADLINES[worst]
+    if by_features:
+        return _BROKEN
+    return _fine(models) or _HEADLINES[worst]
+
+
+def _fine(models: Sequence[SeriesView]) -> tuple[str, str] | None:
+    """Return the sentence on models that are all in control, unchanged and meet all of their objectives."""
+    charts = [chart for one in models for chart in one.charts]
+    objectives = [objective for one in models for objective in one.objectives]
+    if any(one.state is not SeriesState.IN_CONTROL for one in models):
+        return None
+    if any(chart.verdict.improved or chart.confidences_moved for chart in charts):
+        return None
+    if any(objective.state is not ObjectiveState.MET for objective in objectives):
+        return None
+    met = ("", "") if not objectives else (", objective met", ", objectives met")
+    return f"is fine: nothing has changed{met[0]}", f"are fine: nothing has changed{met[1]}"
 
 
 def not_meaningful(one: SeriesView) -> str:

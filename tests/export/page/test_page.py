@@ -418,7 +418,11 @@ def test_the_first_screen_has_a_row_a_model_the_worst_first() -> None:
             "2 models miss their objectives; their charts are stable. 1 in control.",
         ),
         (["alarmed", "fine"], "1 model is out of control. 1 in control."),
-        (["fine", "fine"], "2 models are in control."),
+        (["fine", "fine"], "2 models are fine: nothing has changed."),
+        (["met"], "1 model is fine: nothing has changed, objective met."),
+        (["met", "fine"], "2 models are fine: nothing has changed, objectives met."),
+        (["met", "not proven"], "2 models are in control."),
+        (["met", "improved"], "2 models are in control."),
     ],
 )
 def test_the_headline_takes_the_worst_state(models: list[str], headline: str) -> None:
@@ -428,6 +432,11 @@ def test_the_headline_takes_the_worst_state(models: list[str], headline: str) ->
         "alarmed": dataclasses.replace(MODEL, objectives=()),
         "fine": dataclasses.replace(MODEL, state=SeriesState.IN_CONTROL, charts=(), objectives=()),
     }
+    for name, state in (("met", ObjectiveState.MET), ("not proven", ObjectiveState.NOT_PROVEN)):
+        objective = ObjectiveView("accuracy", 0.9, True, state)
+        kinds[name] = dataclasses.replace(kinds["fine"], objectives=(objective,))
+    better = ChartView("accuracy", Verdict(0.9, 0.88, 0.92, (), False, improved=True))
+    kinds["improved"] = dataclasses.replace(kinds["met"], charts=(better,))
     named = [dataclasses.replace(kinds[kind], model=f"m{i}") for i, kind in enumerate(models)]
     assert f"\n{headline}Models, the worst first\n" in read(of(*named)).text
 

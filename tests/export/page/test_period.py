@@ -352,7 +352,7 @@ def _released(chart: ChartView) -> ChartView:
 def test_a_period_is_cut_by_the_ends_of_its_windows(reports: list[WindowReport]) -> None:
     good = words(page_of(reports, until=1.7e9 + 1000))
     assert "20 windows from 2023-11-14 22:13:20 UTC until 2023-11-14 22:30:00 UTC." in good
-    assert "1 model is in control." in good
+    assert "1 model is fine: nothing has changed, objective met." in good
     late = words(page_of(reports, since=1.7e9 + 1399))
     assert "14 windows from 2023-11-14 22:36:39 UTC until" in late, (
         "the window that ends at this moment counts"
