@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,10 @@ def test_states_alarms_and_charts_are_shown_with_no_error_and_no_request_to_anyw
         assert page.locator("h3").all_inner_texts() == ["erm objective breached", "irm in control"]
         assert page.inner_text(".glance") == "1 model misses its objective. 1 in control."
         first = page.inner_text(".overview tbody tr >> nth=0")
-        assert re.match(r"erm\s+objective breached, out of control since \d+ (s|min|h|d)\s", first)
+        assert re.match(
+            r"erm\s+objective breached, out of control since (\d+ (s|min|h)|2026-09-21 \d\d:\d\d UTC)\s",
+            first,
+        )
         page.wait_for_selector(".overview svg.trend path.value", state="attached")
         readout = page.inner_text("figure:has-text('erm: accuracy') .readout")
         assert readout.startswith("Window 34, 2026-")
@@ -112,6 +116,17 @@ def test_states_alarms_and_charts_are_shown_with_no_error_and_no_request_to_anyw
         assert page.locator("#rejects td").all_inner_texts() == ["malformed", "1"]
         page.wait_for_load_state("networkidle")
         assert (tab.complaints, tab.elsewhere) == ([], [])
+
+
+def test_a_time_is_an_age_for_48_hours_and_then_a_date(browser: Browser, origin: str) -> None:
+    with browser.tab(origin) as tab:
+        tab.page.goto(origin + "/")
+        newest = tab.page.locator(".overview tbody tr >> nth=0").locator("td").last.locator("time")
+        end = datetime.fromisoformat(newest.get_attribute("datetime") or "")
+        for hours, words in ((47, "47 h ago"), (48, f"{end:%Y-%m-%d %H:%M} UTC")):
+            tab.page.clock.set_fixed_time(end + timedelta(hours=hours))
+            tab.page.reload()
+            assert newest.inner_text() == words
 
 
 def test_confidences_and_the_calibration_curve_are_unfolded_and_agree_with_the_metrics(

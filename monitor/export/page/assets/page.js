@@ -332,12 +332,14 @@
   function ages() {
     document.querySelectorAll("main time").forEach((one) => {
       one.title ||= one.textContent;
-      const words = age((Date.now() - Date.parse(one.dateTime)) / 1000) + (one.closest(".since") ? "" : " ago");
+      const seconds = (Date.now() - Date.parse(one.dateTime)) / 1000;
+      const words = seconds >= 48 * 3600 ? one.title.slice(0, 16) + " UTC"
+        : age(seconds) + (one.closest(".since") ? "" : " ago");
       if (one.textContent !== words) one.textContent = words;
     });
   }
   function age(seconds) {
-    for (const [name, size] of [["d", 86400], ["h", 3600], ["min", 60]])
+    for (const [name, size] of [["h", 3600], ["min", 60]])
       if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${name}`;
     return `${Math.max(Math.floor(seconds), 0)} s`;
   }
