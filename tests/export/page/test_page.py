@@ -441,6 +441,14 @@ def test_the_headline_takes_the_worst_state(models: list[str], headline: str) ->
     assert f"\n{headline}Models, the worst first\n" in read(of(*named)).text
 
 
+def test_a_model_with_labels_is_not_shown_as_one_without() -> None:
+    labelled = dataclasses.replace(MODEL, labelled=49_891, correct=40_000)
+    (row,) = rows_of(read(of(labelled)).text)
+    assert "|no value yet, 49,891 labels|" in row
+    (row,) = rows_of(read(of(dataclasses.replace(labelled, labelled=0, correct=0))).text)
+    assert "|none yet|" in row
+
+
 def test_within_a_state_the_farthest_from_its_objective_is_first() -> None:
     def missed(name: str, value: float, metric: str = "accuracy", bound: float = 0.93) -> SeriesView:
         estimate = MetricEstimate(metric, "average_confidence", Estimate(value, 0.0, 1.0, 0.95, 500))
