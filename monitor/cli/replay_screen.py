@@ -18,7 +18,7 @@ from monitor.cli.accounts import table
 from monitor.cli.replay import REPORTS, Replayed
 from monitor.cli.replay_processes import replay_on_cores
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
-from monitor.export.page.overview import headline
+from monitor.export.page.states import headline
 from monitor.reports.features import sentence
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import rfc3339

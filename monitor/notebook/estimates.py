@@ -18,9 +18,9 @@ from monitor.cli.replay import Labelled, Unused, counts_of
 from monitor.cli.reporting import write_report
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page.period import Period
-from monitor.export.page.states import Headline, headline, judged, worst_metric
+from monitor.export.page.states import Headline, headline, worst_metric
 from monitor.export.page.templates import render
-from monitor.export.page.words import moment, percent
+from monitor.export.page.words import moment
 from monitor.notebook.frames import new_frame
 from monitor.notebook.plots import altair_chart, matplotlib_axes
 from monitor.reports.attribution import sentence

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from html import escape
 from typing import Annotated
 from urllib.parse import urlencode
 
 import msgspec
+from markupsafe import Markup
 from msgspec import Meta
 
 from monitor.export.page.addresses import model_address
 from monitor.export.page.document import html_document
-from monitor.export.page.words import text
 from monitor.export.rules import runbook, runbook_names
 from monitor.reports.statements import describe
 from monitor.reports.views import AgentView
@@ -52,7 +53,10 @@ def render_runbook(name: str, view: AgentView, query: RunbookQuery, now: float |
     >>> "<h2>BlindsightRefitFailing</h2>" in page, "task=&quot;spam&quot;" in page
     (True, True)
     """
-    parts = {"model": list(_model(view, query)), "runbook": list(_blocks(name, query))}
+    parts = {
+        "model": Markup("".join(_model(view, query))),
+        "runbook": Markup("".join(_blocks(name, query))),
+    }
     document = html_document(f"{name} · Blindsight", parts, "../", "All models", now)
     return document.encode("utf-8", "replace")
 
@@ -62,8 +66,8 @@ def _model(view: AgentView, query: RunbookQuery) -> Iterator[str]:
     for one in view.engine.series:
         if (one.task, one.model, one.group) == (query.task, query.model, ""):
             state = describe(one)
-            page = text(model_address(one.task, one.model, "../"))
-            yield f'<p class="glance">Now: {text(str(state))}</p><p>{text(state.explanation)}</p>'
+            page = escape(model_address(one.task, one.model, "../"))
+            yield f'<p class="glance">Now: {escape(str(state))}</p><p>{escape(state.explanation)}</p>'
             yield f'<nav class="choices" aria-label="Model"><a href="{page}">Page of the model</a></nav>'
 
 
@@ -92,24 +96,24 @@ def _inline(words: str, query: RunbookQuery) -> str:
     """Return a text with its code, bold words and links as HTML."""
     html, end = [], 0
     for match in _MARKS.finditer(words):
-        html += [text(words[end : match.start()]), _marked(match, query)]
+        html += [escape(words[end : match.start()]), _marked(match, query)]
         end = match.end()
-    return "".join([*html, text(words[end:])])
+    return "".join([*html, escape(words[end:])])
 
 
 def _marked(match: re.Match[str], query: RunbookQuery) -> str:
     if match["code"]:
-        return f"<code>{text(_named(match['code'], query))}</code>"
+        return f"<code>{escape(_named(match['code'], query))}</code>"
     if match["bold"]:
         return f"<b>{_inline(match['bold'], query)}</b>"
     other = match["target"].partition("#")[0].removesuffix(".md")
     if other not in runbook_names():  # the docs are not on the agent
         path = match["target"].removeprefix("../../")
-        return text(match["words"]) + (f" ({text(path)})" if path != match["words"] else "")
+        return escape(match["words"]) + (f" ({escape(path)})" if path != match["words"] else "")
     names = urlencode(
         {key: name for key, name in msgspec.structs.asdict(query).items() if name}, errors="replace"
     )
-    return f'<a href="{text(other + (names and f"?{names}"))}">{text(match["words"])}</a>'
+    return f'<a href="{escape(other + (names and f"?{names}"))}">{escape(match["words"])}</a>'
 
 
 def _named(code: str, query: RunbookQuery) -> str:
