@@ -89,7 +89,7 @@ def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Markup]:
     fits = bool(filtered.series) or not engine.series
     return {
         "condition": render("page.html", "condition", view),
-        "headline": overview.glance(of_models) if of_models else Markup(),
+        "headline": overview.glance(of_models, overview.own_page) if of_models else Markup(),
         "overview": overview.overview(engine, shown),
         "models": models.unwatched(engine) if many or not fits else models.tasks(filtered),
         **models.whole_tasks(engine.tasks),

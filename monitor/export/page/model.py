@@ -12,14 +12,6 @@ import msgspec
 from markupsafe import Markup
 from msgspec import UNSET, Meta, UnsetType
 
-from monitor.export.alertmanager.holding import (
-    AT_RISK,
-    BREACHED,
-    BROKEN_FEATURE,
-    NO_WINDOW,
-    OUT_OF_CONTROL,
-    UNTRUSTED,
-)
 from monitor.export.http.query import MOST_NUMBER
 from monitor.export.page import health
 from monitor.export.page.addresses import model_address
@@ -36,8 +28,8 @@ from monitor.export.page.models import (
     timeline,
     whole_tasks,
 )
-from monitor.export.page.overview import row, rows_table
-from monitor.export.page.states import WorstState, urgency, worst_metric, worst_state
+from monitor.export.page.overview import row, rows_table, runbook_address
+from monitor.export.page.states import runbook_of, urgency, worst_metric
 from monitor.export.page.templates import render
 from monitor.export.page.windows import MOST_WINDOWS, AlarmLine, ChartColumns, alarms_of, series_view
 from monitor.export.page.words import anchor, broken_rules, moment, percent, tone
@@ -47,15 +39,6 @@ from monitor.stats.estimate.hajek import WeightedCounts, hajek
 
 _MOST_ALARMS = 20
 _MOST_OTHERS = 10
-
-RUNBOOKS: dict[WorstState, str] = {
-    WorstState.UNTRUSTED: UNTRUSTED,
-    WorstState.BREACHED: BREACHED,
-    WorstState.OUT_OF_CONTROL: OUT_OF_CONTROL,
-    WorstState.SILENT: NO_WINDOW,
-    WorstState.AT_RISK: AT_RISK,
-}
-"""The runbook of each state that needs attention."""
 
 
 class ModelQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,15 +159,10 @@ class _Page:
             metrics_table(one),
             whole=self._address(one.model) if one.group else "",
             root=self.root,
-            runbook=self._runbook(),
+            runbook=runbook_of(self.one),
+            runbook_address=runbook_address(self.one, self.root),
             windows=[(words, self._windows(form)) for form, words in (("csv", "CSV"), ("ndjson", "NDJSON"))],
         )
-
-    def _runbook(self) -> str:
-        state = worst_state(self.one)
-        if self.one.broken_features and state is WorstState.UNTRUSTED:
-            return BROKEN_FEATURE
-        return RUNBOOKS.get(state, "")
 
     def _windows(self, form: str) -> str:
         names = {"task": self.one.task, "model": self.one.model, "group": self.one.group}

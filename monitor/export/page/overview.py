@@ -18,6 +18,7 @@ from monitor.export.page.states import (
     WorstState,
     headline,
     judged,
+    runbook_of,
     shown_estimate,
     urgency,
     worst_metric,
@@ -25,6 +26,7 @@ from monitor.export.page.states import (
 )
 from monitor.export.page.templates import render
 from monitor.export.page.words import anchor
+from monitor.reports.statements import describe
 from monitor.reports.views import EngineView, ObjectiveView, SeriesState, SeriesView
 from monitor.reports.window_report import finite
 
@@ -36,6 +38,7 @@ FEW_MODELS = 5
 # In descending order of the number of labels behind them.
 _LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)
 _TASKS_SHOWN = 20
+_SENTENCES_SHOWN = 5
 _TREND_WINDOWS = 60
 
 
@@ -162,9 +165,29 @@ def _query(**parameters: str) -> str:
     return f"?{urlencode(filters, errors='replace')}"
 
 
-def glance(models: Sequence[SeriesView]) -> Markup:
-    """Return the headline of one or more models as HTML, in the colour of the worst state."""
-    return render("overview.html", "glance", headline(models))
+def glance(models: Sequence[SeriesView], link: Link, root: str | None = "") -> Markup:
+    """Return the headline of one or more models as HTML, and a sentence on each that is in a red state.
+
+    Parameters
+    ----------
+    models : sequence of SeriesView
+    link : callable
+        Returns the address of a model.
+    root : str, optional
+        The relative address of the agent's page, which has the runbooks; None where there is no agent.
+    """
+    red = sorted((one for one in models if worst_state(one) <= WorstState.OUT_OF_CONTROL), key=urgency)
+    lines = [
+        (link(one), describe(one), "" if root is None else runbook_address(one, root))
+        for one in red[:_SENTENCES_SHOWN]
+    ]
+    return render("overview.html", "glance", headline(models), lines, len(red) - len(lines))
+
+
+def runbook_address(one: SeriesView, root: str = "") -> str:
+    """Return the address of the runbook for a model's worst state, with the names that it fills in."""
+    names = urlencode({"task": one.task, "model": one.model}, errors="replace")
+    return f"{root}runbooks/{runbook_of(one)}?{names}"
 
 
 class Row(NamedTuple):

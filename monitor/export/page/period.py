@@ -262,7 +262,7 @@ class Period:
             render(
                 "report.html",
                 "body",
-                glance(whole) if whole else "",  # a period may contain windows of groups only
+                glance(whole, in_place, None) if whole else "",  # a period may contain windows of groups only
                 models_table(series, in_place, most=_ROWS_SHOWN),
                 models_table(series, in_place, rank=_ROWS_SHOWN) if more > 0 else "",
                 self._alarms(),

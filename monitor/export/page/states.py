@@ -12,6 +12,14 @@ from markupsafe import Markup
 
 from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.results import Estimate, Result
+from monitor.export.alertmanager.holding import (
+    AT_RISK,
+    BREACHED,
+    BROKEN_FEATURE,
+    NO_WINDOW,
+    OUT_OF_CONTROL,
+    UNTRUSTED,
+)
 from monitor.export.page.words import count, tone
 from monitor.reports.views import MetricEstimate, ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
@@ -76,6 +84,24 @@ def worst_state(one: SeriesView) -> WorstState:
     if one.state in (SeriesState.OUT_OF_CONTROL, SeriesState.SILENT):
         return WorstState[one.state.name]
     return WorstState.AT_RISK if ObjectiveState.AT_RISK in states else WorstState[one.state.name]
+
+
+RUNBOOKS: dict[WorstState, str] = {
+    WorstState.UNTRUSTED: UNTRUSTED,
+    WorstState.BREACHED: BREACHED,
+    WorstState.OUT_OF_CONTROL: OUT_OF_CONTROL,
+    WorstState.SILENT: NO_WINDOW,
+    WorstState.AT_RISK: AT_RISK,
+}
+"""The runbook of each state that needs attention."""
+
+
+def runbook_of(one: SeriesView) -> str:
+    """Return the name of the runbook for a model's worst state; empty if nothing needs attention."""
+    state = worst_state(one)
+    if one.broken_features and state is WorstState.UNTRUSTED:
+        return BROKEN_FEATURE
+    return RUNBOOKS.get(state, "")
 
 
 def urgency(one: SeriesView) -> tuple[WorstState, float]:

@@ -19,7 +19,7 @@ import pytest
 from monitor.config.root import Arena
 from monitor.export.charts.pictures import Histories
 from monitor.export.page.addresses import external_address, model_address
-from monitor.export.page.model import RUNBOOKS
+from monitor.export.page.states import RUNBOOKS
 from monitor.export.page.windows import RecentWindows, alarms_of, chart_columns
 from monitor.export.rules import runbook_names
 from monitor.reports.window_report import WindowReport, rfc3339, to_json

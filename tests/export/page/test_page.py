@@ -18,6 +18,7 @@ from monitor.export.page.features import features_table
 from monitor.export.page.overview import Shown
 from monitor.export.page.states import WorstState
 from monitor.reports.features import BrokenFeature
+from monitor.reports.statements import describe
 from monitor.reports.views import (
     AgentView,
     AlarmByLabels,
@@ -324,7 +325,7 @@ def test_of_many_models_there_are_rows_alone_and_each_has_its_own_page() -> None
     models = [dataclasses.replace(MODEL, model=f"m{n}") for n in range(6)]
     page = render_page(of(*models, dataclasses.replace(MODEL, model="m5", group="region=eu")))
     assert "<figure" not in page
-    assert page.count('<a href="models/toxicity/m') == 7, "the group that is out of control, too"
+    assert page.count('<a href="models/toxicity/m') == 12, "a row each, five sentences, and a group"
     assert "<figure" in render_page(of(*models[:5]))
     assert "<figure" in render_page(of(*models), Shown(name="m3")), "what is filtered to a few is shown whole"
 
@@ -365,7 +366,7 @@ def test_nothing_is_asked_for_from_elsewhere_and_no_script_or_style_stands_in_th
     }
     ours = re.compile(
         r"data:,|metrics|-/(healthy|ready)|api/v1/|#main|assets/[\w.]+\?[0-9a-f]{12}|models/toxicity/erm"
-        r"|(api/v1/chart|chart.svg)\?task=.*"
+        r"|(api/v1/chart|chart.svg)\?task=.*|runbooks/BlindsightOutOfControl\?task=toxicity&model=erm"
     )
     assert {link for link in links if not ours.fullmatch(link)} == set()
     assert {tag for tag, _ in page.tags} & {"iframe", "form", "object", "style"} == set()
@@ -397,7 +398,7 @@ def test_the_first_screen_has_a_row_a_model_the_worst_first() -> None:
     )
     text = read(of(since, calm, untrusted)).text
     headline = "1 model is untrusted: labels contradict its estimate. 1 objective breached, 1 out of control."
-    assert f"\n{headline}Models" in text
+    assert f"\n{headline}" in text
     end = "|2026-11-20 10:07:31 UTC"
     assert rows_of(text) == [
         "irm|untrusted, chart not meaningful until labels agree again|accuracy|91.3 %\n(88.8 to 93.6)"
@@ -407,6 +408,25 @@ def test_the_first_screen_has_a_row_a_model_the_worst_first() -> None:
         "erm|out of control since 2026-11-20 10:00:00 UTC|accuracy|91.3 %\n(88.8 to 93.6)|at least 90.0 %\n"
         f"1.3 above|none yet|{end}",
     ]
+
+
+def test_a_sentence_says_what_is_wrong_with_each_model_in_a_red_state() -> None:
+    since = dataclasses.replace(MODEL, alarmed_since={"accuracy": 1795168800.0})
+    calm = dataclasses.replace(MODEL, model="good", state=SeriesState.IN_CONTROL, charts=(), objectives=())
+    page = render_page(of(since, calm))
+    start, _, end = page.partition('<ul class="actions">')[2].partition("</ul>")
+    assert start.count("<li>") == 1, start
+    statement = describe(since)
+    assert f'<a href="models/toxicity/erm">toxicity/erm</a>: {statement.fact}. {statement.details}' in start
+    assert '<a href="runbooks/BlindsightOutOfControl?task=toxicity&amp;model=erm">Runbook</a>' in start
+    assert '<ul class="actions">' not in end + render_page(of(calm))
+
+
+def test_at_most_five_models_have_a_sentence() -> None:
+    models = [dataclasses.replace(MODEL, model=f"m{n}") for n in range(7)]
+    text = render_page(of(*models)).partition('<ul class="actions">')[2].partition("</ul>")[0]
+    assert text.count("Runbook</a>") == 5
+    assert '<li class="soft">2 more models below</li>' in text
 
 
 @pytest.mark.parametrize(
@@ -438,7 +458,7 @@ def test_the_headline_takes_the_worst_state(models: list[str], headline: str) ->
     better = ChartView("accuracy", Verdict(0.9, 0.88, 0.92, (), False, improved=True))
     kinds["improved"] = dataclasses.replace(kinds["met"], charts=(better,))
     named = [dataclasses.replace(kinds[kind], model=f"m{i}") for i, kind in enumerate(models)]
-    assert f"\n{headline}Models, the worst first\n" in read(of(*named)).text
+    assert f"\n{headline}" in read(of(*named)).text
 
 
 def test_a_model_with_labels_is_not_shown_as_one_without() -> None:
@@ -513,7 +533,7 @@ def test_each_thing_that_wants_looking_at_leads_to_its_page() -> None:
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(set(ids)) == len(ids)
     own, group = "models/toxicity/erm", "models/toxicity/erm?group=region%3Deu"
-    assert [link for link in links if link.startswith("models")] == [own, group, own, group]
+    assert [link for link in links if link.startswith("models")] == [own, own, group, own, group]
 
 
 def fleet() -> AgentView:
