@@ -486,13 +486,18 @@ class Series:
         return self._output.report(window, evaluation, comparisons, judged, self.active.view, doubts)
 
     def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:
-        """Add a window to the correction, and report to it how a new calibration changed the confidences."""
+        """Add a window to the correction, and report to it how a new calibration changed the confidences.
+
+        A group's window may span weeks, and most of its labels may have come by the former calibration. So
+        rows before the change count by that one.
+        """
         correction, former, self._former = self.checks.correction, self._former, None
+        confidence = evaluation.confidence
         if former is not None:
             scores = calibrate(former, window.scores)
             before = confidence_of(window.scores if scores is None else scores, window.predicted)
-            correction.recalibrated(before, evaluation.confidence)
-        correction.close(window.number, evaluation.confidence)
+            confidence = correction.recalibrated(before, confidence, within=bool(self.settings.group))
+        correction.close(window.number, confidence)
 
     def _informed(self, window: ClosedWindow, evaluation: Evaluation) -> Evaluation:
         """Return the evaluation with intervals that allow for the labels' errors by predicted class."""

@@ -167,19 +167,31 @@ class Correcting:
             moved[end > self._changing[0]] = np.nan
         return moved
 
-    def recalibrated(self, before: Floats, after: Floats) -> None:
+    def recalibrated(self, before: Floats, after: Floats, within: bool = False) -> Floats:
         """Adapt the correction to a new calibration, beginning with the window that closes next.
 
         Parameters
         ----------
         before, after : (n,) float64
             The confidences of that window's rows by the previous and by the new calibration.
+        within : bool
+            Whether the new calibration counts only from the row on at which it came (`announce`). By default
+            it counts for the whole window.
+
+        Returns
+        -------
+        (n,) float64
+            The confidences of the window's rows for `close`.
         """
-        if len(before):
-            change, variance = logit_change(before, after)
-            self.logic.recalibrated(change, variance)
-            if self._changing is not None:
-                self._note(*self._changing, change)
+        if not len(before):
+            return after
+        change, variance = logit_change(before, after)
+        first = self.logic.rows
+        row = self._changing[0] if within and self._changing is not None else first
+        self.logic.recalibrated(change, variance, row)
+        if self._changing is not None:
+            self._note(*self._changing, change)
+        return np.where(np.arange(first, first + len(after)) < row, before, after)
 
     def _note(self, first: int, last: int, change: float) -> None:
         self._changing = None

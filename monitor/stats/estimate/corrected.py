@@ -43,7 +43,8 @@ logits, and no label counts twice. Another version of the model starts from the 
 labels of its predecessor still revise the windows before.
 
 **A group** of a model's answers has a correction of its own rows (`from_group`). Its bias starts at what the
-group's reference says beside the model's calibration, shrunk by a variance of 0.04 between groups.
+group's reference says beside the model's calibration, shrunk by a variance of 0.04 between groups. Its
+windows may take weeks, so that another calibration counts from its row on, within a window too.
 
 **Assumptions.** Whether a row is labelled does not depend on whether its answer was right, given its
 confidence and its block. The bias is one shift in logits for all confidences of a block.
@@ -62,7 +63,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -784,6 +785,11 @@ class CorrectionLogic:
         return self._labelled
 
     @property
+    def rows(self) -> int:
+        """The number of rows of closed windows."""
+        return self._rows
+
+    @property
     def windows(self) -> tuple[int, ...]:
         """The numbers of the windows that can be estimated."""
         return tuple(one.number for one in self._windows)
@@ -854,8 +860,8 @@ class CorrectionLogic:
             self._subtract(at, fewer, labels, rights)
         self._forget_after(low)
 
-    def recalibrated(self, change: float, variance: float) -> None:
-        """Apply another calibration to rows from here on.
+    def recalibrated(self, change: float, variance: float, row: int | None = None) -> None:
+        """Apply another calibration to rows from one of the next window on.
 
         Parameters
         ----------
@@ -863,10 +869,12 @@ class CorrectionLogic:
             The mean of logit c_new − logit c_old over recent rows, weighted by c(1 − c).
         variance : float
             The variance of that difference over these rows, in logits².
+        row : int, optional
+            The place of the row in the series; by default that of the first row of the next window.
         """
         if len(self._shifts) == _SHIFTS:
             self._join_shifts()
-        self._shifts.append((self._rows, change, variance))
+        self._shifts.append((self._rows if row is None else row, change, variance))
 
     def _join_shifts(self) -> None:
         """Join the oldest two neighbours that the belief before the kept windows does not lie between.
@@ -1063,18 +1071,20 @@ class CorrectionLogic:
             return known
         starts = range(window.first, stop, step)
         rows = tuple(min(step, stop - start) for start in starts)
+        middles = [start + many / 2 for start, many in zip(starts, rows, strict=True)]
         done, labelled, belief = self._begun(index, counts, starts)
         unlabelled = self._summed(window).unlabelled if counts else None
-        for run in _runs([start in self._blocks for start in starts], done):
+        shifted_from = {bisect_right(middles, place) for place, *_ in self._shifts}
+        for run in _runs([start in self._blocks for start in starts], done, shifted_from):
             start, last = starts[run.start], run.stop - 1
-            after = self._beside(labelled, belief, start + rows[run.start] / 2)
+            after = self._beside(labelled, belief, middles[run.start])
             if start in self._blocks:
                 own = None if unlabelled is None else unlabelled[last]
                 belief = _after_block(after, rows[last], self._blocks[start].gains, own)
                 labelled = self._keep_within(start, belief).without_counts()
             elif unlabelled is not None:
                 counted = _after_unlabelled(after, rows[run], unlabelled[run])
-                belief = self._drifted(after, starts[last] + rows[last] / 2).with_counts(counted)
+                belief = self._drifted(after, middles[last]).with_counts(counted)
         self._passed[window.number] = _Passed(labelled, belief)
         return self._passed[window.number]
 
@@ -1152,16 +1162,20 @@ class CorrectionLogic:
         return _moved(belief, at, self._settings.weights, share)
 
 
-def _runs(labelled: list[bool], start: int) -> Iterator[slice]:
+def _runs(labelled: list[bool], start: int, cuts: Collection[int] = ()) -> Iterator[slice]:
     """Cut blocks, from one on, into labelled ones, one by one, and runs of those without labels.
+
+    A run also ends before each block of `cuts`.
 
     Examples
     --------
     >>> [(run.start, run.stop) for run in _runs([True, False, False, True, True, False], 1)]
     [(1, 3), (3, 4), (4, 5), (5, 6)]
+    >>> [(run.start, run.stop) for run in _runs([False] * 4, 0, cuts={3})]
+    [(0, 3), (3, 4)]
     """
     for stop in range(start + 1, len(labelled) + 1):
-        if stop == len(labelled) or labelled[stop] or labelled[start]:
+        if stop == len(labelled) or labelled[stop] or labelled[start] or stop in cuts:
             yield slice(start, stop)
             start = stop
 

@@ -355,6 +355,26 @@ def test_rows_are_moved_by_the_calibrations_that_came_after_them_as_far_as_these
     assert one.moved(blocks)[1:] == pytest.approx(0.0)
 
 
+@pytest.mark.parametrize("labelled", [0, 40])
+def test_within_a_window_another_calibration_counts_from_its_row_on(labelled: int) -> None:
+    """Labels of the window that came before the change keep the confidences by which they came."""
+    before, after = np.full(100, 0.9), np.full(100, 0.6)
+    one, other = (Correcting(lambda: Correction.unknown(100), BLOCK, 0) for _ in range(2))
+    for each in (one, other):
+        each.add(np.repeat([0, 25, 50, 75], 20), np.full(80, 0.9), np.arange(80) % 10 > 0)
+        each.close(0, before)
+        each.add(np.repeat([100, 125], 20)[:labelled], np.full(labelled, 0.9), np.arange(labelled) % 10 > 0)
+    one.announce(150)
+    confidence = one.recalibrated(before, after, within=True)
+    assert confidence.tolist() == [0.9] * 50 + [0.6] * 50
+    one.close(1, confidence)
+    other.close(1, before)
+    for end in ("value", "lower", "upper"):
+        assert getattr(one.estimate(1), end) == pytest.approx(getattr(other.estimate(1), end), abs=0.02)
+    assert other.recalibrated(before, after).tolist() == after.tolist()
+    assert other.recalibrated(before[:0], after[:0]).tolist() == []
+
+
 def test_the_newest_sixteen_changes_of_a_calibration_are_told_apart() -> None:
     one = Correcting(lambda: Correction.unknown(100), BLOCK, 0)
     for window in range(20):

@@ -328,6 +328,27 @@ def test_another_calibration_moves_the_bias_and_counts_no_label_twice():
     assert logic.labelled == follows.labelled
 
 
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_another_calibration_may_come_within_a_window(share):
+    """The bias moves at the row of the change, whether the window has labels or none."""
+    confidence, right = stream(6, bias=-0.8)
+    labelled, moved, row = picked(confidence.shape, 0.2), -0.8, 5 * N + 300
+    labelled[5] = picked((N,), share)
+    changed = confidence.copy()
+    changed[5, 300:] = expit(logit(confidence[5, 300:]) + moved)
+    logic, follows = only(0).build(), only(0).build()
+    for k in range(6):
+        if k == 5:
+            logic.recalibrated(moved, 0.0, row)
+        for one, rows in ((logic, changed[k]), (follows, confidence[k])):
+            blocks = one.close(k, rows)
+            one.push(blocks[labelled[k]], rows[labelled[k]], right[k][labelled[k]])
+    one, other = logic.estimate(5), follows.estimate(5)
+    for end in ("value", "lower", "upper"):
+        assert getattr(one, end) == pytest.approx(getattr(other, end), abs=0.005)
+    assert logic.forecast().mean == pytest.approx(follows.forecast().mean - moved, abs=0.02)
+
+
 def test_many_recalibrations_stay_bounded_and_add_up():
     logic, once = STEADY.build(), STEADY.build()
     confidence, _ = stream(2)
