@@ -1,6 +1,6 @@
 """The corrected accuracy beside labels alone and a constant, on drifting streams.
 
-    python -m tests.fidelity.streams [flights] [draws] [levels] [late] [rain] [simulated] [--share 0.2]
+    python -m tests.fidelity.streams [flights] [draws] [levels] [late] [groups] [rain] [simulated]
 
 `flights`: the demo's models of "arrives more than 15 minutes late" on April to December 2013, calibrated on
 the held-out days of January to March. Labels of a share of the flights come three hours after landing. A
@@ -10,6 +10,9 @@ whose labels come three hours after landing, or at landing: the mean and the sta
 draws. One draw of windows of 2,000 cannot tell a coverage of 93.5 % from one of 95 %: all models have the
 same flights. `levels`: its intervals at other levels. `late`: labels that come 1, 10, 100 and 1,000 windows
 after their window closed (`python -m tests.bench.bench_corrected` has the cost).
+
+`groups`: the flights of each airport and carrier through the engine, which recalibrates on labels; windows
+of 500 flights of the group, as they close. Groups with fewer than ten windows count together.
 
 `rain`: will it rain within three hours at this airport? Hourly weather of the same package, a logistic
 regression on the first 6,500 rows, a reference of the next 5,000, labels 72 rows late. Hypotheses, prior
@@ -39,13 +42,16 @@ from scipy.stats import norm
 from monitor import CALIBRATORS
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
-from monitor.cli.demo.flights import data_folder, read_flights
+from monitor.cli.demo.flights import Flights, data_folder, read_flights
 from monitor.cli.demo.stream import LABEL_LAG_SECONDS
-from monitor.cli.demo.training import MODELS, train_and_score
+from monitor.cli.demo.training import MODELS, Scored, train_and_score
+from monitor.engine.refit.recalibration import recalibrate
+from monitor.reports.window_view import leading_estimate
 from monitor.stats.calibration.base import confidence_of, cross_fit_in_time
 from monitor.stats.estimate.corrected import Correction
 from tests.fidelity.predictive import simulated as simulated_life
 from tests.harness import run
+from tests.streams import CLASSES, Record, Rig, reference_of, task
 
 LEVELS = (0.8, 0.9, 0.95, 0.99)
 LATE = (1, 10, 100, 1000)
@@ -53,6 +59,12 @@ SHARES = (0.01, 0.05, 0.2)
 LAGS = (3, 0)
 """Hours from a flight's landing to its label."""
 
+FEWEST_WINDOWS = 10
+"""The fewest windows, in each draw and model, of a group that has a row of its own."""
+
+_CHUNK = 2000  # events that the engine gets at once
+_WIDTHS = ("8.2f", "8.2f", "9.1f", "8.2f")
+_NONE = np.zeros(0), np.zeros(0, dtype=np.bool_)
 _TRAINED, _REFERENCE, _RAIN_LAG = 6500, 5000, 72
 _WAITED = 3  # hours until which rain counts
 
@@ -244,6 +256,83 @@ def draws(
             yield f"{n:<9,d}{hours:10d}{printed}"
 
 
+def groups(models: int = 1, share: float = 0.2, n: int = 500, draws: int = 2) -> Iterator[str]:
+    """Yield the flights of groups through the engine, a line at a time."""
+    data = read_flights()
+    scored = train_and_score(data, seed=0)
+    yield f"Groups of flights, {models} models, windows of {n:,}, labels of {100 * share:g} %, {draws} draws"
+    yield "of the labels (python -m tests.fidelity.streams groups)"
+    yield f"{'group':18s}{'windows':>8s}{'error':>8s}{'width':>8s}{'covered':>9s}{'score':>8s}"
+    by_group: dict[str, list[Judged]] = {}
+    for draw in range(draws):
+        for group, one in _judged_groups(data, scored, models, share, n, seed=200 + draw):
+            by_group.setdefault(group, []).append(one)
+    large = {group: each for group, each in by_group.items() if len(each) >= FEWEST_WINDOWS * models * draws}
+    small = [one for group, each in by_group.items() if group not in large for one in each]
+    for group, each in [*sorted(large.items()), *([("smaller carriers", small)] if small else [])]:
+        mean = "".join(f"{cell:{width}}" for cell, width in zip(mean_of(each), _WIDTHS, strict=True))
+        yield f"{group or 'all':18s}{len(each):8,d}{mean}"
+    for name in ("origin", "carrier"):
+        means = [mean_of(each) for group, each in large.items() if group.startswith(name)]
+        mean = "".join(f"{cell:{width}}" for cell, width in zip(mean_of(means), _WIDTHS, strict=True))
+        yield f"{f'{name}: mean':18s}{'':8s}{mean}   worst covered {min(one.covered for one in means):.1f}"
+
+
+def _judged_groups(
+    data: Flights, scored: Scored, models: int, share: float, n: int, seed: int
+) -> Iterator[tuple[str, Judged]]:
+    """Yield the group and the judgement of each window, of one draw of the labels."""
+    known = data.late[scored.stream_rows] >= 0
+    rows, scores = scored.stream_rows[known], scored.stream_scores[known]
+    settings = task(
+        window={"size": n},
+        reference={"path": "r.ndjson"},
+        estimators=["average_confidence"],
+        chart={"sigmas": 3},
+        groups=["origin", "carrier"],
+    )
+    reference = [
+        answer | {"label": CLASSES[data.late[row]]}
+        for row, each in zip(scored.reference_rows.tolist(), scored.reference_scores, strict=True)
+        for answer in _answers(data, row, each[:models])
+    ]
+    rig = Rig(settings, reference_of(settings, reference), recalibrate=recalibrate)
+    come, made = data.landed[rows] + LABEL_LAG_SECONDS, data.departed[rows]
+    picked = np.flatnonzero(np.random.default_rng(seed).random(len(rows)) < share)
+    events = np.argsort(np.r_[made, come[picked]], kind="stable")
+    reports = []
+    for some in np.array_split(events, -(-len(events) // _CHUNK)):
+        records: list[Record] = []
+        for event in some.tolist():
+            if event < len(rows):
+                records += _answers(data, int(rows[event]), scores[event, :models])
+            else:
+                at = picked[event - len(rows)]
+                row = int(rows[at])
+                records.append({"id": f"f{row}", "time": float(come[at]), "label": CLASSES[data.late[row]]})
+        reports += rig.feed(records)
+    right = (scores > 0.5) == data.late[rows][:, None]
+    codes = {f"origin={code}": data.origin[rows] == k for k, code in enumerate(data.origins)}
+    codes |= {f"carrier={code}": data.carrier[rows] == k for k, code in enumerate(data.carriers)}
+    members = {group: np.flatnonzero(mask) for group, mask in codes.items()} | {"": np.arange(len(rows))}
+    for report in reports:
+        leading = leading_estimate(report.estimates, "accuracy")
+        if report.revision or leading is None or not isinstance(one := leading.result, Estimate):
+            continue
+        own = members[report.group][report.window * n : (report.window + 1) * n]
+        stream = Stream(own.astype(np.float64), right[own, MODELS.index(report.model)], *_NONE)
+        yield report.group, judged(stream, n, np.array([[one.value, one.lower, one.upper]]))
+
+
+def _answers(data: Flights, row: int, scores: Floats) -> list[Record]:
+    """Return the answers of the first models about a flight."""
+    origin, carrier = data.origins[data.origin[row]], data.carriers[data.carrier[row]]
+    answer: Record = {"id": f"f{row}", "time": float(data.departed[row])}
+    answer["groups"] = {"origin": origin, "carrier": carrier}
+    named = zip(MODELS, scores.tolist(), strict=False)
+    return [answer | {"model": model, "scores": [1 - score, score]} for model, score in named]
+
+
 def levels(models: int = 2, share: float = 0.2, n: int = 500) -> Iterator[str]:
     """Yield coverage at other levels, on flights."""
     streams, come, made = flight_streams(models)
@@ -345,4 +434,4 @@ def _row(first: str, name: str, cell: Judged) -> str:
 
 if __name__ == "__main__":
     parts = {"flights": flights, "draws": draws, "levels": levels, "late": late}
-    run({**parts, "rain": rain, "simulated": simulated})
+    run({**parts, "groups": groups, "rain": rain, "simulated": simulated})

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from tests.fidelity.predictive import simulated as simulated_life
-from tests.fidelity.streams import Stream, alone, calibrated, constant, corrected, draws, judged, mean_of
+from tests.fidelity.streams import (
+    Stream,
+    alone,
+    calibrated,
+    constant,
+    corrected,
+    draws,
+    groups,
+    judged,
+    mean_of,
+)
 from tests.harness import kept
 
 pytestmark = pytest.mark.simulation
@@ -72,3 +82,13 @@ def test_the_kept_table_of_draws_holds_its_level_and_is_better_where_labels_come
     assert all(94 <= float(covered) <= 98 for *_, covered, _ in rows)
     for later, sooner in (rows[:2], rows[2:]):
         assert all(float(a) < float(b) for a, b in zip(sooner[2::2], later[2::2], strict=True)), later[0]
+
+
+def test_the_kept_table_of_groups_holds_nine_of_ten_windows_of_each_airport_and_carrier() -> None:
+    rows = re.findall(
+        r"^(origin|carrier): mean +[\d.]+ +[\d.]+ +([\d.]+) +[\d.]+   worst covered ([\d.]+)$",
+        kept(groups, "groups"),
+        re.MULTILINE,
+    )
+    assert [row[0] for row in rows] == ["origin", "carrier"]
+    assert all(float(covered) >= 94 and float(worst) >= 90 for _, covered, worst in rows)
