@@ -64,7 +64,7 @@ def on_files(files: Files, config: Any) -> Files:
         level = InclusionLevel.NOT_IN_NAV if site.startswith("runbooks/") else InclusionLevel.UNDEFINED
         files.append(File.generated(config, site, content=text, inclusion=level))
     # The plugin same-dir leaves out pictures beside mkdocs.yml.
-    for picture in (ROOT / "docs").glob("*.png"):
+    for picture in [*(ROOT / "docs").glob("*.png"), ROOT / "docs" / "demo.svg"]:
         files.append(File.generated(config, picture.name, abs_src_path=str(picture)))
     return files
 

@@ -1,9 +1,8 @@
-"""The command `blindsight demo`: it runs the agent on a year of flights and compares estimates with truth."""
+"""The command `blindsight demo --full`: the agent on a year of flights, its estimates and the truth."""
 
 from __future__ import annotations
 
 import errno
-import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +19,6 @@ from monitor.base.errors import ConfigError, SinkError
 from monitor.cli import series_table
 from monitor.cli.daemon import Daemon
 from monitor.cli.demo.calibration import CALIBRATION_WHY, calibration_sentence, summarise_calibration
-from monitor.cli.demo.incident import WHY as INCIDENT_WHY
-from monitor.cli.demo.incident import alarm_sentence, incident_days, incident_stories, moment
 from monitor.cli.demo.pour import Pour
 from monitor.cli.demo.stream import METRICS, TASK, DemoData, prepare
 from monitor.cli.demo.summary import (
@@ -34,9 +31,7 @@ from monitor.cli.demo.summary import (
     sentences,
     summarise,
 )
-from monitor.cli.demo.training import INCIDENT
 from monitor.cli.demo.trust import TRUST_WHY, TrustStories, lasting_errors, trust_sentences
-from monitor.cli.replay import replay
 from monitor.cli.reporting import write_report
 from monitor.config.file import load_config
 from monitor.config.root import Config, FileSourceConfig, Task, listen_address
@@ -45,7 +40,6 @@ from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import ControlChartData, stacked_svg
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
-from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView, SeriesView
 from monitor.reports.window_report import WindowReport
 
@@ -81,12 +75,12 @@ def run_demo(folder: Path, listen: str, seconds: float, explain: bool, page: boo
     SinkError
         The folder cannot be written.
     """
-    _free(listen)
+    free_address(listen)
     console = series_table.output()
     with console.status("") as status:
         data = prepare(folder, progress=lambda step: status.update(f"{step} …"))
     console.print(_opening(data), highlight=False)
-    return watch(console, data, _free(listen), seconds, explain, page and console.is_terminal)
+    return watch(console, data, free_address(listen), seconds, explain, page and console.is_terminal)
 
 
 def watch(
@@ -103,8 +97,8 @@ def watch(
         stories.add(reports)
         at_close.add(reports)
 
-    config = _configured(load_config(data.config), data.stream, listen)
-    with _poured(data.stream, seconds) as pour:
+    config = following(load_config(data.config), data.stream, listen)
+    with poured(data.stream, seconds) as pour:
         daemon = Daemon(config, watch=record, in_flow=True)
         with daemon.running() as agent:
             address = f"http://127.0.0.1:{daemon.server.port}/"
@@ -115,11 +109,11 @@ def watch(
             write_report(data.config.parent / REPORT, period.html({}))
             _close(console, data, period.histories, stories, at_close, explain)
             if stay:
-                _serve_on(console, address)
+                serve_on(console, address)
     return 0
 
 
-def _serve_on(console: Console, address: str) -> None:
+def serve_on(console: Console, address: str) -> None:
     """Wait for Ctrl-C, so that the user can look at the page."""
     with suppress(KeyboardInterrupt):
         console.print(f"The page is still there: {address} (Ctrl-C ends the demo)", highlight=False)
@@ -128,7 +122,7 @@ def _serve_on(console: Console, address: str) -> None:
 
 
 @contextmanager
-def _poured(stream: Path, seconds: float) -> Iterator[Pour]:
+def poured(stream: Path, seconds: float) -> Iterator[Pour]:
     """Let the stream grow under its own name, so that reported positions stay valid for the full stream."""
     whole = stream.with_name(f"{stream.name}{_WHOLE}")
     try:
@@ -144,7 +138,7 @@ def _poured(stream: Path, seconds: float) -> Iterator[Pour]:
         raise SinkError(cannot_write(str(stream), error)) from error
 
 
-def _configured(config: Config, live: Path, listen: str) -> Config:
+def following(config: Config, live: Path, listen: str) -> Config:
     """Return the demo's configuration with the growing file as its source."""
     source = FileSourceConfig(kind="file", path=str(live), follow=True)
     export = config.export.model_copy(update={"listen": listen})
@@ -176,7 +170,7 @@ def _opening(data: DemoData) -> str:
     )
 
 
-def _free(listen: str) -> str:
+def free_address(listen: str) -> str:
     """Return the address, or the same host with port 0 if the port is in use."""
     try:
         host, port = listen_address(listen)
@@ -267,8 +261,6 @@ def _close(
         _print_points(console, "And the calibration error (ECE)", [*calibrations, CALIBRATION_WHY])
     else:
         console.print(SHORT_WHY, highlight=False)
-    if data.incident is not None:
-        _incident(console, data.incident)
     for line in _list_files(folder, data):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
@@ -283,38 +275,6 @@ def _write_pictures(data: DemoData, histories: Histories) -> Mapping[str, list[C
         except OSError as error:
             raise SinkError(cannot_write(str(path), error)) from error
     return charts
-
-
-def _incident(console: Console, data: DemoData) -> None:
-    """Replay the weeks of the incident, and print what the agent reported on them."""
-    out = data.config.parent / "out"
-    shutil.rmtree(out, ignore_errors=True)
-    replay(str(data.config), [data.stream], out, lambda path, size: None)
-    lines = (out / "windows.ndjson").read_bytes().splitlines()
-    stories = list(incident_stories(data, [from_json(line) for line in lines]))
-    console.print()
-    columns = {
-        "model": [Text(story.model) for story in stories],
-        f"estimated\nat {INCIDENT.origin}": [_from_to(story.estimated) for story in stories],
-        "turned out": [_from_to(story.turned_out) for story in stories],
-        "alarm of the model": [Text(moment(s.alarm.time) if s.alarm else "none") for s in stories],
-        "labels say": [Text(f"{100 * s.labelled[0]:.0f} %") for s in stories],
-    }
-    title = Text(
-        f"An incident: from {incident_days()} {INCIDENT.origin} sends the scheduled {INCIDENT.feature} in "
-        "minutes, and labels come two days later",
-        style="bold",
-    )
-    console.print(Group(title, series_table.fitted(columns, (), console.width)))
-    for story in stories:
-        if story.alarm is not None:
-            console.print(alarm_sentence(data, story), highlight=False, markup=False)
-    console.print(INCIDENT_WHY, highlight=False)
-    console.print(f"Its report: {out / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _from_to(both: tuple[float, float]) -> Text:
-    return Text(f"{100 * both[0]:.0f} → {100 * both[1]:.0f} %")
 
 
 def _print_points(console: Console, heading: str, points: list[str]) -> None:
@@ -346,8 +306,8 @@ def _comparison_table(
     bounds = min(values), max(values)
     columns = {
         "model": [Text(summary.model) for summary in summaries],
-        "estimated": [_blocks([100 * m.estimate for m in summary.months], bounds) for summary in summaries],
-        "turned out": [_blocks([100 * m.realised for m in summary.months], bounds) for summary in summaries],
+        "estimated": [blocks([100 * m.estimate for m in summary.months], bounds) for summary in summaries],
+        "turned out": [blocks([100 * m.realised for m in summary.months], bounds) for summary in summaries],
         "in the\ninterval": [Text(f"{100 * summary.covered:.0f} %") for summary in summaries],
         "alarms\naccuracy, ECE": [
             Text(", ".join(str(len(summary.alarms.get(metric, ()))) for metric in METRICS))
@@ -365,7 +325,7 @@ def _comparison_table(
     return Group(title, series_table.fitted(columns, (), width))
 
 
-def _blocks(values: Sequence[float], bounds: tuple[float, float]) -> Text:
+def blocks(values: Sequence[float], bounds: tuple[float, float]) -> Text:
     """Return a block for each value, as high as the value lies between the bounds."""
     low, high = bounds
     steps = [round((value - low) / max(high - low, 1e-9) * (len(_BLOCKS) - 1)) for value in values]

@@ -469,21 +469,29 @@ def demo(
         str, typer.Option(help="Address of the page and /metrics during the demo.")
     ] = "127.0.0.1:9109",
     seconds: Annotated[
-        float, typer.Option(min=0, max=3600, help="Duration of the nine months; 0 is as fast as possible.")
-    ] = 15,
+        float, typer.Option(min=0, max=3600, help="Duration of the stream; 0 is as fast as possible.")
+    ] = 12,
+    full: Annotated[
+        bool, typer.Option("--full", help="Compare the estimates of four models with the truth over a year.")
+    ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say where the estimates were wrong, and why.")
+        bool, typer.Option("--explain", help="With --full: say where the estimates were wrong, and why.")
     ] = False,
     page: Annotated[
         bool, typer.Option("--page/--no-page", help="In a terminal, serve the page until Ctrl-C.")
     ] = True,
 ) -> None:
-    """Run everything on a year of real flights, and compare the estimates with the true accuracy."""
+    """Show an incident on real flights: one airport sends a feature in another unit."""
     from monitor.base.collector import tune_collector
-    from monitor.cli.demo_screen import run_demo
 
     tune_collector()
-    raise typer.Exit(run_demo(folder, listen, seconds, explain, page))
+    if full or explain:
+        from monitor.cli.demo_screen import run_demo
+
+        raise typer.Exit(run_demo(folder, listen, seconds, explain, page))
+    from monitor.cli.incident_screen import run_incident
+
+    raise typer.Exit(run_incident(folder, listen, seconds, page))
 
 
 def main() -> None:

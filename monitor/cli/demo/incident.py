@@ -1,175 +1,239 @@
-"""The demo's incident: its alarm, the airport that the alarm named, the true accuracy, and the labels."""
+"""The demo's incident: one airport sends a feature in another unit, and a model answers on it.
+
+The model says whether an aircraft with more than 100 seats will fly a flight. It is a forest, trained on
+March to May 2013. The fault is in the feature itself; the scores are those of the model for the wrong values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from monitor.base.records import Ints
-from monitor.base.results import Estimate
-from monitor.cli.demo.stream import TASK, WINDOW_SIZE, DemoData
-from monitor.cli.demo.training import INCIDENT
-from monitor.export.charts.pictures import Alarm
-from monitor.export.page.period import Period
-from monitor.reports.attribution import sentence
-from monitor.reports.window_report import WindowReport
+from monitor.base.errors import SinkError
+from monitor.base.records import Floats, Ints
+from monitor.cli.demo.flights import Flights, import_extra, read_flights
+from monitor.cli.demo.stream import claim, stamps, write_lines
 
-_METRIC = "accuracy"
-_NEW_YORK = 4 * 3600
-"""The seconds by which New York's summer time is behind UTC."""
+TASK = "aircraft"
+MODEL = "forest"
+ORIGIN = "JFK"
+FEATURE = "duration"
+LARGE_SEATS = 100
+WINDOW_SIZE = 400
+TRAINED, REFERENCE, STREAM = (20130301, 20130603), (20130603, 20130708), (20130708, 20130806)
+"""The scheduled local dates of each part, the last one excluded."""
+BROKEN, REPAIRED = 20130716, 20130722
+"""The first date with the fault, a Tuesday, and the first date without it, a Monday."""
 
-WHY = (
-    "The alarm needs no label: a wrong feature makes a model that uses it less sure. Where it makes a model "
-    "surer instead, only labels can tell."
-)
+_CLASSES = ("small", "large")
+_NUMBERS = ("hour", "distance", "duration")
+_SCORE_DECIMALS = 6
+_DAY = 86_400
+_NEW_YORK = 4 * 3600  # the seconds by which New York's summer time is behind UTC
+_LABEL_HOUR = 6 * 3600
+_TREES, _LEAST_IN_LEAF = 40, 100
+_TRAINED_EVERY = 3
+_BLOCK_RECORDS = 1024
+
+_CONFIG = f"""\
+# Written by `blindsight demo`: four weeks of flights, calibrated on the five weeks before. From 16 to 21
+# July 2013 JFK sends the duration of its flights in hours. Labels come two days after the flights.
+tasks:
+  {TASK}:
+    classes: [{", ".join(_CLASSES)}]
+    window: {{size: {WINDOW_SIZE}, min_size: {WINDOW_SIZE // 2}, max_age_seconds: {2 * _DAY}}}   # half a day
+    reference: {{path: reference.ndjson}}
+    calibration: {{method: isotonic, refit_labels: null}}
+    metrics: [accuracy]
+    features: {{hour: number, distance: number, duration: number}}
+    groups: [origin]
+    labels: {{horizon_days: 4}}
+sources:
+  - {{kind: file, path: flights.ndjson}}
+reports: {{path: windows.ndjson}}
+export: {{listen: "127.0.0.1:0"}}
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class IncidentStory:
-    """One model during the incident: its alarm, its estimates and its true accuracy.
+class Incident:
+    """The files that `prepare_incident` wrote, and which answers were right.
 
     Parameters
     ----------
-    model : str
-    estimated, turned_out : tuple of float
-        The estimated and the true accuracy at the incident's airport, 0 to 1, before and during the incident,
-        over the same windows.
-    alarm : Alarm or None
-        The first alarm of the whole model's accuracy during the incident.
-    where : str
-        The parts of the stream, such as an airport, to which the window of the alarm attributed the change;
-        empty without an alarm.
-    labelled : tuple of float and int
-        The accuracy of the labelled answers in the airport's windows during the incident, 0 to 1, and the
-        number of these answers. Labels that arrived later are included.
+    config, stream, reports : Path
+        The files with the configuration, the answers with their later labels, and the agent's windows.
+    right : (n,) bool
+        Whether each answer of the stream was right, in the order of the stream.
+    time, labelled : (n,) float64
+        Times of the flights and of their labels, in seconds since the epoch.
+    wrong_feature : (n,) bool
+        Whether the feature of each flight was in the wrong unit.
     """
 
-    model: str
-    estimated: tuple[float, float]
-    turned_out: tuple[float, float]
-    alarm: Alarm | None
-    where: str
-    labelled: tuple[float, int]
+    config: Path
+    stream: Path
+    reports: Path
+    right: NDArray[np.bool_]
+    time: Floats
+    labelled: Floats
+    wrong_feature: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.right)
 
 
-def incident_time() -> tuple[float, float]:
-    """Return the times when the incident began and was repaired, in seconds since the epoch."""
-    first, repaired = (
-        datetime.strptime(str(date), "%Y%m%d").replace(tzinfo=UTC).timestamp() + _NEW_YORK
-        for date in (INCIDENT.first, INCIDENT.repaired)
+def moment_of(date: int) -> float:
+    """Return the time when a day of New York's summer begins, in seconds since the epoch.
+
+    Examples
+    --------
+    >>> moment_of(20130903)
+    1378180800.0
+    """
+    return datetime.strptime(str(date), "%Y%m%d").replace(tzinfo=UTC).timestamp() + _NEW_YORK
+
+
+def prepare_incident(
+    folder: Path,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda step: None,
+    flights: Flights | None = None,
+) -> Incident:
+    """Read the flights, train the model, let it answer, and write the folder of the incident.
+
+    The same flights, seed and package versions write the same bytes.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder, which is created if absent. An existing folder must be empty or hold an earlier demo,
+        which is replaced.
+    seed : int
+        Seed of the forest.
+    progress : callable, optional
+        A function that is called with a few words at the start of each step.
+    flights : Flights, optional
+        The departures; read from the installed package if absent.
+
+    Raises
+    ------
+    MissingExtraError
+        The extra `demo` is not installed.
+    SinkError
+        The folder cannot be written, or holds files that no demo wrote.
+    """
+    paths = claim(folder)
+    progress("reading the flights of 2013")
+    flights = read_flights() if flights is None else flights
+    progress("training the model on March to May")
+    large = flights.seats > LARGE_SEATS
+    features, stream = _features(flights), _rows(flights, *STREAM)
+    model = _train(features, large, _rows(flights, *TRAINED)[::_TRAINED_EVERY], seed)
+    scores = _scores(model, features[stream])
+    incident = Incident(
+        paths["config"],
+        paths["stream"],
+        paths["reports"],
+        (scores > 0.5) == large[stream],
+        flights.departed[stream],
+        (flights.departed[stream] // _DAY + 2) * _DAY + _LABEL_HOUR,
+        _wrong(flights)[stream],
     )
-    return first, repaired
+    progress("writing the reference and the stream")
+    reference = _rows(flights, *REFERENCE)
+    known = _answers(flights, reference, features, _scores(model, features[reference]))
+    answers = _answers(flights, stream, features, scores)
+    try:
+        np.savez(paths["truth"], time=incident.time, right=incident.right, scores=scores)
+        labelled = [a | {"label": label} for a, label in zip(known, _labels(large[reference]), strict=True)]
+        write_lines(paths["reference"], iter([labelled]))
+        write_lines(paths["stream"], _in_order(answers, _labels(large[stream]), incident))
+        paths["config"].write_text(_CONFIG, encoding="utf-8")
+    except OSError as error:
+        raise SinkError(
+            f"{folder}: cannot be written: {error.strerror}; choose another folder or make room"
+        ) from error
+    return incident
 
 
-def incident_days() -> str:
-    """Return the first and the last day of the incident in words.
+def _rows(flights: Flights, first: int, end: int) -> Ints:
+    """Return the flights of these dates whose aircraft is known."""
+    return np.flatnonzero((flights.date >= first) & (flights.date < end) & np.isfinite(flights.seats))
 
-    Examples
-    --------
-    >>> incident_days()
-    'Tuesday, 3 September, to 9 September'
+
+def _wrong(flights: Flights) -> NDArray[np.bool_]:
+    """Return whether each flight's feature is in the wrong unit, (n,)."""
+    in_time = (flights.date >= BROKEN) & (flights.date < REPAIRED)
+    wrong: NDArray[np.bool_] = in_time & (flights.origin == flights.origins.index(ORIGIN))
+    return wrong
+
+
+def _features(flights: Flights) -> Floats:
+    """Return what the model gets, (n, 6): hour, miles, minutes, and 1 in the column of the airport.
+
+    The feature of the incident is in hours where it is wrong.
     """
-    first, repaired = (datetime.fromtimestamp(time - _NEW_YORK, UTC) for time in incident_time())
-    return f"{first:%A, %-d %B}, to {repaired - timedelta(days=1):%-d %B}"
+    duration = np.where(_wrong(flights), np.round(flights.duration / 60, 2), flights.duration)
+    airports = flights.origin[:, None] == np.arange(len(flights.origins))
+    return np.column_stack([flights.hour, flights.distance, duration, airports])
 
 
-def first_label(data: DemoData) -> float:
-    """Return the time of the first label of the incident's flights, in seconds since the epoch."""
-    first, repaired = incident_time()
-    hit = (data.origin == data.origins.index(INCIDENT.origin)) & data.labelled
-    return float(data.reported[hit & (data.time >= first) & (data.time < repaired)].min())
+def _train(features: Floats, large: NDArray[np.bool_], rows: Ints, seed: int) -> Any:
+    forest = import_extra("sklearn.ensemble").RandomForestClassifier(
+        n_estimators=_TREES, min_samples_leaf=_LEAST_IN_LEAF, n_jobs=1, random_state=seed
+    )
+    return forest.fit(features[rows], large[rows])
 
 
-def incident_stories(data: DemoData, reports: Sequence[WindowReport]) -> Iterator[IncidentStory]:
-    """Yield the story of each model.
-
-    Parameters
-    ----------
-    data : DemoData
-        The data of the weeks with the incident.
-    reports : sequence of WindowReport
-        All windows of these weeks.
-    """
-    group, (first, repaired) = f"origin={INCIDENT.origin}", incident_time()
-    period = Period({TASK: "average_confidence"})
-    period.add(reports)
-    alarms = period.histories.alarms()
-    closed = [report for report in reports if not report.revision]
-    rows = np.flatnonzero(data.origin == data.origins.index(INCIDENT.origin))
-    for column, model in enumerate(data.models):
-        own = [report for report in closed if report.model == model]
-        at_airport = [report for report in own if report.group == group and report.size == WINDOW_SIZE]
-        before = [report for report in at_airport if report.end_time <= first]
-        during = [
-            report for report in at_airport if report.start_time >= first and report.end_time <= repaired
-        ]
-        parts = [(_estimated(each), _turned_out(data, column, rows, each)) for each in (before, during)]
-        estimated, turned_out = zip(*parts, strict=True)
-        raised = alarms.get((TASK, model, ""), {}).get(_METRIC, ())
-        alarm = next((each for each in raised if first <= each.time <= repaired), None)
-        numbers = {each.window for each in during}
-        all_revisions = [each for each in reports if each.model == model and each.group == group]
-        labelled = _labelled([each for each in all_revisions if each.window in numbers])
-        yield IncidentStory(model, estimated, turned_out, alarm, _where(own, alarm), labelled)
+def _scores(model: Any, features: Floats) -> Floats:
+    """Return the model's probability that the aircraft is large, rounded as in the records."""
+    scores: Floats = np.round(model.predict_proba(features)[:, 1], _SCORE_DECIMALS)
+    return scores
 
 
-def alarm_sentence(data: DemoData, story: IncidentStory) -> str:
-    """Return a sentence on the alarm: which part changed, how long before the first label, and its end."""
-    assert story.alarm is not None
-    hours = (first_label(data) - story.alarm.time) / 3600
-    ended = f"; in control again from {moment(story.alarm.ended_time)}" if story.alarm.ended_time else ""
-    return f"{story.model}: {story.where}. The first label came {hours:.0f} hours later{ended}."
+def _labels(large: NDArray[np.bool_]) -> list[str]:
+    return [_CLASSES[int(one)] for one in large.tolist()]
 
 
-def moment(seconds: float) -> str:
-    """Return a day and time in UTC.
-
-    Examples
-    --------
-    >>> moment(1378232000.0)
-    '3 September 18:13'
-    """
-    return datetime.fromtimestamp(seconds, UTC).strftime("%-d %B %H:%M")
-
-
-def _estimated(reports: Sequence[WindowReport]) -> float:
-    return float(np.mean([estimate.value for estimate in _accuracy(reports, "average_confidence")]))
-
-
-def _labelled(reports: Sequence[WindowReport]) -> tuple[float, int]:
-    """Return the share of right answers among the labelled ones, and their number, by newest revisions."""
-    known = _accuracy(list({report.window: report for report in reports}.values()), "realised")
-    rows = sum(estimate.n for estimate in known)
-    return sum(estimate.value * estimate.n for estimate in known) / rows, rows
-
-
-def _accuracy(reports: Sequence[WindowReport], estimator: str) -> list[Estimate]:
+def _answers(flights: Flights, rows: Ints, features: Floats, scores: Floats) -> list[dict[str, Any]]:
+    pairs = np.stack([np.round(1 - scores, _SCORE_DECIMALS), scores], axis=-1).tolist()
     return [
-        each.result
-        for report in reports
-        for each in report.estimates
-        if (each.metric, each.estimator) == (_METRIC, estimator) and isinstance(each.result, Estimate)
+        {
+            "id": one,
+            "time": stamp,
+            "task": TASK,
+            "model": MODEL,
+            "scores": pair,
+            "groups": {"origin": flights.origins[origin]},
+            "features": dict(zip(_NUMBERS, values, strict=True)),
+        }
+        for one, stamp, pair, origin, values in zip(
+            flights.ids(rows),
+            stamps(flights.departed[rows]),
+            pairs,
+            flights.origin[rows].tolist(),
+            features[rows, : len(_NUMBERS)].tolist(),
+            strict=True,
+        )
     ]
 
 
-def _turned_out(data: DemoData, column: int, rows: Ints, reports: Sequence[WindowReport]) -> float:
-    """Return the share of right answers among the windows' flights with a known outcome."""
-    numbers = np.array([report.window for report in reports], dtype=np.int64)
-    own = rows[(numbers[:, None] * WINDOW_SIZE + np.arange(WINDOW_SIZE)).ravel()]
-    known = own[data.late[own] >= 0]
-    return float(((data.scores[known, column] > 0.5) == (data.late[known] == 1)).mean())
-
-
-def _where(reports: Sequence[WindowReport], alarm: Alarm | None) -> str:
-    """Return the sentence on where the change is, from the window of a whole model's alarm."""
-    named = (
-        sentence(attribution)
-        for report in reports
-        if alarm is not None and not report.group and report.window == alarm.window
-        for attribution in report.attributions
-        if attribution.metric == _METRIC
-    )
-    return next(named, "")
+def _in_order(
+    answers: list[dict[str, Any]], truth: list[str], incident: Incident
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the answers and their labels in order of time."""
+    labels = [
+        {"id": answer["id"], "time": stamp, "task": TASK, "label": label}
+        for answer, stamp, label in zip(answers, stamps(incident.labelled), truth, strict=True)
+    ]
+    records = [*answers, *labels]
+    order = np.argsort(np.concatenate([incident.time, incident.labelled]), kind="stable").tolist()
+    for start in range(0, len(order), _BLOCK_RECORDS):
+        yield [records[row] for row in order[start : start + _BLOCK_RECORDS]]

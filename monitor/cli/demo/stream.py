@@ -1,4 +1,4 @@
-"""The writer of the folder that the demo's agent runs on: reference, stream, configuration and truth.
+"""The writer of the folder that `demo --full` runs on: reference, stream, configuration and truth.
 
 All files are written before the agent starts, so that the agent reads them by the same code as any other
 files.
@@ -7,7 +7,7 @@ files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from monitor.base.errors import SinkError
 from monitor.base.records import Floats, Ints
 from monitor.cli.demo.flights import Flights, read_flights
-from monitor.cli.demo.training import CLASSES, INCIDENT, Scored, train_and_score
+from monitor.cli.demo.training import CLASSES, Scored, train_and_score
 
 TASK = "delay"
 METRICS = ("accuracy", "ece")
@@ -26,22 +26,15 @@ WINDOW_SIZE = 500
 LABELLED_SHARE = 0.2
 LABEL_LAG_SECONDS = 3 * 3600
 """The time between a flight's arrival and its label."""
-INCIDENT_WEEKS = 20130722, 20130826, 20130924
-"""The dates on which the incident's reference begins, the incident's stream begins, and the stream ends."""
 
 _FLOOR_SLACK = 0.02  # a plausible objective: two points below the accuracy at the start
 _SCORE_DECIMALS = 6
-_DAY = 86_400
 _BLOCK_RECORDS = 1024  # records held as objects; with 16,384 the garbage collector takes half of the time
 _MARK = "truth.npz"  # the file that marks a folder of an earlier demo
 
 _YEAR = """\
 # Written by `blindsight demo`: flights that left New York City in 2013, four models of "arrives more than
 # 15 minutes late". The reference is every third day of January to March, the stream April to December.
-"""
-_INCIDENT = """\
-# Written by `blindsight demo`: four weeks of flights, calibrated on the five weeks before. From 3 to 9
-# September JFK sends one feature in another unit. Labels come two days after the flights.
 """
 _CONFIG = """\
 tasks:
@@ -50,14 +43,14 @@ tasks:
     positive: {positive}
     window: {{size: {size}, min_size: 50, max_age_seconds: 172800}}   # 500 departures take about 14 hours
     reference: {{path: {reference}}}
-    calibration: {{method: isotonic, refit_labels: {refit_labels}}}
+    calibration: {{method: isotonic, refit_labels: 500}}
     metrics: [{metrics}]
     estimators: [average_confidence, realised]
     level: 0.95
     chart: {{estimator: average_confidence, kind: shewhart, arl0: 370, rules: [we1]}}
     objective: {{accuracy: {{min: {floor}}}, windows: 5}}   # two points below the middle model's start
     labels: {{horizon_days: 3}}
-    groups: [{groups}]           # `origin` takes each airport's flights as windows of their own, too
+    groups: []                   # `origin` takes each airport's flights as windows of their own, too
 sources:
   - {{kind: file, path: {stream}}}
 reports: {{path: {reports}}}
@@ -105,9 +98,6 @@ class DemoData:
         Whether the flight's label is in the stream.
     reported : (n,) float64
         Time of the flight's label, in seconds since the epoch.
-    incident : DemoData or None
-        The data of the weeks with the incident. None if the flights end before the incident, and in the data
-        of the incident themselves.
     """
 
     config: Path
@@ -131,7 +121,6 @@ class DemoData:
     origins: tuple[str, ...]
     labelled: Any
     reported: Floats
-    incident: DemoData | None = None
 
     def __len__(self) -> int:
         return len(self.time)
@@ -166,7 +155,7 @@ def prepare(
     SinkError
         The folder cannot be written, or holds files that no demo wrote.
     """
-    paths = _claim(folder)
+    paths = claim(folder)
     report_step = (lambda step: None) if progress is None else progress
     report_step("reading the flights of 2013")
     flights = read_flights() if flights is None else flights
@@ -176,43 +165,15 @@ def prepare(
     data = _assemble(flights, scored, paths, seed, landed + LABEL_LAG_SECONDS)
     report_step("writing the reference and the stream")
     try:
-        _write_all(data, flights, scored, _YEAR)
-        return replace(data, incident=prepare_incident(folder, flights, scored, seed))
+        _write_all(data, flights, scored)
     except OSError as error:
         raise SinkError(
             f"{folder}: cannot be written: {error.strerror}; choose another folder or make room"
         ) from error
-
-
-def prepare_incident(folder: Path, flights: Flights, scored: Scored, seed: int) -> DemoData | None:
-    """Write the weeks of the incident to a subfolder, and return their data.
-
-    Return None if the flights end before these weeks.
-
-    All labels of a day's flights arrive at 06:00 UTC on the second day after that day.
-    """
-    begin, middle, end = INCIDENT_WEEKS
-    dates = flights.date[scored.stream_rows]
-    known = flights.late[scored.stream_rows] >= 0
-    before = np.flatnonzero((dates >= begin) & (dates < middle) & known)
-    weeks = np.flatnonzero((dates >= middle) & (dates < end))
-    if np.count_nonzero(INCIDENT.hits(flights)) < 3 * WINDOW_SIZE or not len(before):
-        return None  # the incident would hold fewer than two windows of the airport
-    part = replace(
-        scored,
-        reference_rows=scored.stream_rows[before],
-        reference_scores=scored.stream_scores[before],
-        stream_rows=scored.stream_rows[weeks],
-        stream_scores=scored.incident_scores[weeks],
-        incident_scores=scored.incident_scores[weeks],
-    )
-    reported = (flights.landed[part.stream_rows] // _DAY + 2) * _DAY + 6 * 3600
-    data = _assemble(flights, part, _claim(folder / "incident"), seed, reported)
-    _write_all(data, flights, part, _INCIDENT, groups="origin", refit_labels="null")
     return data
 
 
-def _claim(folder: Path) -> dict[str, Path]:
+def claim(folder: Path) -> dict[str, Path]:
     """Create the folder, or reuse an earlier demo's, and never touch other files."""
     names = {
         "config": "config.yaml",
@@ -269,19 +230,17 @@ def _assemble(
     )
 
 
-def _write_all(
-    data: DemoData, flights: Flights, scored: Scored, about: str, groups: str = "", refit_labels: str = "500"
-) -> None:
+def _write_all(data: DemoData, flights: Flights, scored: Scored) -> None:
     np.savez(
         data.truth, id=data.id, time=data.time, late=data.late, scores=data.scores, origin=data.origin,
         origins=data.origins, models=data.models, labelled=data.labelled,
     )  # fmt: skip
-    _write_lines(data.reference, _reference_records(flights, scored))
-    _write_lines(data.stream, _stream_records(data))
-    data.config.write_text(about + _config(data, groups, refit_labels), encoding="utf-8")
+    write_lines(data.reference, _reference_records(flights, scored))
+    write_lines(data.stream, _stream_records(data))
+    data.config.write_text(_YEAR + _config(data), encoding="utf-8")
 
 
-def _config(data: DemoData, groups: str, refit_labels: str) -> str:
+def _config(data: DemoData) -> str:
     """Return the configuration. Its paths are bare file names, so that the folder can be moved."""
     return _CONFIG.format(
         task=TASK,
@@ -290,8 +249,6 @@ def _config(data: DemoData, groups: str, refit_labels: str) -> str:
         size=WINDOW_SIZE,
         metrics=", ".join(METRICS),
         floor=data.floor,
-        groups=groups,
-        refit_labels=refit_labels,
         reference=data.reference.name,
         stream=data.stream.name,
         reports=data.reports.name,
@@ -353,14 +310,14 @@ def _predictions(
             "models": dict(zip(models, answers, strict=True)),
             "groups": {"origin": origin},
         }
-        for one, stamp, answers, origin in zip(ids, _stamps(time), pairs, origins, strict=True)
+        for one, stamp, answers, origin in zip(ids, stamps(time), pairs, origins, strict=True)
     ]
 
 
 def _labels(ids: list[str], time: Floats, late: Ints) -> list[dict[str, Any]]:
     return [
         {"id": one, "time": stamp, "task": TASK, "label": CLASSES[true]}
-        for one, stamp, true in zip(ids, _stamps(time), late.tolist(), strict=True)
+        for one, stamp, true in zip(ids, stamps(time), late.tolist(), strict=True)
     ]
 
 
@@ -369,13 +326,14 @@ def _text(ids: Any) -> list[str]:
     return texts
 
 
-def _stamps(time: Floats) -> list[str]:
+def stamps(time: Floats) -> list[str]:
     """Return times as RFC 3339 in UTC, to the second; the data are accurate to the minute."""
-    stamps: list[str] = np.datetime_as_string(time.astype("datetime64[s]"), timezone="UTC").tolist()
-    return stamps
+    texts: list[str] = np.datetime_as_string(time.astype("datetime64[s]"), timezone="UTC").tolist()
+    return texts
 
 
-def _write_lines(path: Path, blocks: Iterator[list[dict[str, Any]]]) -> None:
+def write_lines(path: Path, blocks: Iterator[list[dict[str, Any]]]) -> None:
+    """Write records to a file, one JSON object a line."""
     encoder = msgspec.json.Encoder()
     with path.open("wb") as file:
         for records in blocks:

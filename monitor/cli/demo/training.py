@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
 from monitor.cli.demo.flights import Flights, import_extra
@@ -39,36 +38,6 @@ _CATEGORIES = ("weekday", "carrier", "origin", "dest")
 
 
 @dataclass(frozen=True, slots=True)
-class Incident:
-    """The fault in the demo's data: for some days, one airport sends a feature in another unit.
-
-    Parameters
-    ----------
-    origin, feature : str
-    factor : float
-        The factor by which the feature's values are too large.
-    first, repaired : int
-        The first scheduled local date with the fault, and the first date after it, as numbers: 20130903.
-    """
-
-    origin: str
-    feature: str
-    factor: float
-    first: int
-    repaired: int
-
-    def hits(self, flights: Flights) -> NDArray[np.bool_]:
-        """Return whether each flight's feature is wrong, (n,)."""
-        in_time = (flights.date >= self.first) & (flights.date < self.repaired)
-        wrong: NDArray[np.bool_] = in_time & (flights.origin == flights.origins.index(self.origin))
-        return wrong
-
-
-INCIDENT = Incident("JFK", "hour", 60.0, 20130903, 20130910)
-"""The incident: for a week from a Tuesday, the airport JFK sends the scheduled hour in minutes."""
-
-
-@dataclass(frozen=True, slots=True)
 class Scored:
     """The models' scores.
 
@@ -80,8 +49,6 @@ class Scored:
         and all flights from April on.
     reference_scores, stream_scores : (r, M), (n, M) float64
         Each model's probability that the flight is late, 0 to 1.
-    incident_scores : (n, M) float64
-        `stream_scores` with the faulty feature of `INCIDENT`.
     trained_on : int
         The number of flights that the models were trained on.
     """
@@ -91,7 +58,6 @@ class Scored:
     stream_rows: Ints
     reference_scores: Floats
     stream_scores: Floats
-    incident_scores: Floats
     trained_on: int
 
 
@@ -116,10 +82,6 @@ def train_and_score(flights: Flights, seed: int = 0) -> Scored:
     training, reference, stream = split(flights)
     reference_scores = np.empty((len(reference), len(MODELS)))
     stream_scores = np.empty((len(stream), len(MODELS)))
-    hit = np.flatnonzero(INCIDENT.hits(flights)[stream])
-    wrong = features[stream[hit]]
-    wrong[:, _NUMBERS.index(INCIDENT.feature)] *= INCIDENT.factor
-    wrong_scores = np.empty((len(hit), len(MODELS)))
     with import_extra("threadpoolctl").threadpool_limits(_OPENMP_THREADS):
         for column, model in enumerate(_classifiers(seed).values()):
             model.fit(features[training], flights.late[training])
@@ -127,11 +89,7 @@ def train_and_score(flights: Flights, seed: int = 0) -> Scored:
                 model.set_params(n_jobs=1)  # threads would add the trees' votes in a varying order
             reference_scores[:, column] = _positive_scores(model, features, reference)
             stream_scores[:, column] = _positive_scores(model, features, stream)
-            if len(hit):
-                wrong_scores[:, column] = model.predict_proba(wrong)[:, 1]
-    incident_scores = stream_scores.copy()
-    incident_scores[hit] = wrong_scores
-    return Scored(MODELS, reference, stream, reference_scores, stream_scores, incident_scores, len(training))
+    return Scored(MODELS, reference, stream, reference_scores, stream_scores, len(training))
 
 
 def split(flights: Flights) -> tuple[Ints, Ints, Ints]:

@@ -8,18 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from monitor.base.records import Ints
 from monitor.cli.demo.flights import Flights, read_flights
-from monitor.cli.demo.stream import INCIDENT_WEEKS, DemoData, prepare
+from monitor.cli.demo.stream import DemoData, prepare
 from monitor.cli.demo.training import Scored, train_and_score
-
-
-def in_the_weeks(flights: Flights) -> NDArray[np.bool_]:
-    """Return whether each flight is in the incident's stream or its reference, (n,)."""
-    mask: NDArray[np.bool_] = (flights.date >= INCIDENT_WEEKS[0]) & (flights.date < INCIDENT_WEEKS[-1])
-    return mask
 
 
 @pytest.fixture(scope="session")
@@ -44,11 +37,9 @@ def take(flights: Flights) -> Callable[[Ints], Flights]:
 
 @pytest.fixture(scope="session")
 def winter_and_some(flights: Flights, take: Callable[[Ints], Flights]) -> Flights:
-    """Return all flights that models are trained and calibrated on, all of the incident's weeks, and every
-    sixth of the others.
-    """
+    """Return all flights that models are trained and calibrated on, and every sixth of the others."""
     some = np.arange(len(flights)) % 6 == 0
-    return take(np.flatnonzero((flights.month <= 3) | in_the_weeks(flights) | some))
+    return take(np.flatnonzero((flights.month <= 3) | some))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""`blindsight demo` on a sixth of the flights: what it prints, what it leaves, what it refuses."""
+"""`blindsight demo --full` on a sixth of the flights: what it prints, what it leaves, what it refuses."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ import pytest
 from monitor.base.records import Ints
 from monitor.cli.demo.flights import Flights
 from monitor.cli.demo.stream import DemoData, prepare
-from monitor.cli.demo_screen import _free, _poured
-from tests.cli.demo.conftest import in_the_weeks
+from monitor.cli.demo_screen import free_address, poured
 from tests.daemon import command, read_windows
 from tests.services.process import PATIENCE_SECONDS, programs_a_core
 
@@ -54,8 +53,8 @@ class Shown:
 def shown(
     flights: Flights, take: Callable[[Ints], Flights], tmp_path_factory: pytest.TempPathFactory
 ) -> Shown:
-    """Show every sixth flight, whose windows may be older, and all flights of the incident's weeks."""
-    some = take(np.flatnonzero(in_the_weeks(flights) | (np.arange(len(flights)) % 6 == 0)))
+    """Show every sixth flight, whose windows may be older."""
+    some = take(np.arange(0, len(flights), 6))
     folder = tmp_path_factory.mktemp("demo")
     data = prepare(folder / "shown", seed=3, flights=some)
     config = data.config.read_text(encoding="utf-8")
@@ -117,7 +116,7 @@ def test_the_stream_keeps_its_name_and_the_positions_lead_into_it(
             assert position == 0 or stream[position - 1 : position] == b"\n"
             assert stream[position : position + 1] == b"{"
     assert sorted(path.name for path in data.config.parent.iterdir()) == [
-        *("config.yaml", "control-charts-ece.svg", "control-charts.svg", "flights.ndjson", "incident"),
+        *("config.yaml", "control-charts-ece.svg", "control-charts.svg", "flights.ndjson"),
         *("reference.ndjson", "report.html", "truth.npz", "windows.ndjson"),
     ]
 
@@ -135,18 +134,8 @@ def test_no_table_and_no_sentence_is_cut_at_80_columns(shown: Shown) -> None:
     assert "…" not in text
     intervals = re.findall(r"\d\d\.\d \(\d\d\.\d–\d\d\.\d\)|\d\d\.\d \(\d\d\.\d–100\.0\)", text)
     assert len(intervals) == len(data.models)
-    of_models = 9 + 1 + 2  # by month, and in the row of the year; the incident's two
+    of_models = 9 + 1  # by month, and in the row of the year
     assert text.count(" → ") == of_models * len(data.models) + 1, "and a heading"
-
-
-def test_the_incident_has_a_row_a_model_and_a_report(shown: Shown) -> None:
-    text = shown.text
-    _, story = text.split("An incident: from Tuesday, 3 September, to 9 September JFK sends")
-    for model in shown.data.models:
-        row = rf"{model} +\d+ → \d+ % +\d+ → \d+ % +(none|\d+ September \d+:\d+) +\d+ % *\n"
-        assert len(re.findall(row, story)) == 1, model
-    [report] = re.findall(r"Its report: (\S+)", story)
-    assert "logistic" in Path(report).read_text(encoding="utf-8")
 
 
 def test_the_report_stands_beside_the_windows(shown: Shown) -> None:
@@ -172,7 +161,7 @@ def test_an_interrupted_demo_leaves_the_whole_stream(tmp_path: Path) -> None:
     stream = tmp_path / "flights.ndjson"
     stream.write_bytes(b"x" * 1_000_000)
     halves = []
-    with suppress(KeyboardInterrupt), _poured(stream, 3600):
+    with suppress(KeyboardInterrupt), poured(stream, 3600):
         halves.append(stream.stat().st_size)
         raise KeyboardInterrupt
     assert halves[0] < 1_000_000
@@ -203,5 +192,5 @@ def test_a_port_that_somebody_has_is_not_waited_for() -> None:
         occupied.bind(("127.0.0.1", 0))
         occupied.listen()
         listen = f"127.0.0.1:{occupied.getsockname()[1]}"
-        assert _free(listen) == "127.0.0.1:0"
-    assert _free(listen) == listen
+        assert free_address(listen) == "127.0.0.1:0"
+    assert free_address(listen) == listen

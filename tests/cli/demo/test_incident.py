@@ -1,91 +1,177 @@
-"""The demo's incident: the chart names one airport's feature in another unit before any label."""
+"""`blindsight demo`: its incident is real, and the agent names the cause before any label, in plain words."""
 
 from __future__ import annotations
 
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+import msgspec
 import numpy as np
 import pytest
 
 from monitor.cli.demo.flights import Flights
 from monitor.cli.demo.incident import (
-    IncidentStory,
-    alarm_sentence,
-    first_label,
-    incident_stories,
-    incident_time,
+    BROKEN,
+    FEATURE,
+    LARGE_SEATS,
+    ORIGIN,
+    REPAIRED,
+    TASK,
+    WINDOW_SIZE,
+    Incident,
+    moment_of,
+    prepare_incident,
 )
-from monitor.cli.demo.stream import DemoData, prepare_incident
-from monitor.cli.demo.training import INCIDENT, Scored
-from monitor.cli.replay import replay
-from monitor.reports.reader import from_json
+from monitor.config.file import load_config
+from tests.daemon import read_windows
+from tests.recipes.page import blocks
+from tests.services.process import PATIENCE_SECONDS, programs_a_core
 
-pytestmark = pytest.mark.simulation
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
 DAY = 86_400
+_WATCHED = """
+import pickle, sys
+from rich.console import Console
+from monitor.cli.incident_screen import watch_incident
+if __name__ == "__main__":
+    incident = pickle.loads(open(sys.argv[1], "rb").read())
+    console = Console(width=100, force_terminal=False)
+    raise SystemExit(watch_incident(console, incident, "127.0.0.1:0", 0, stay=True))
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The incident, what the demo prints about it, its page at the end, and its exit code after Ctrl-C."""
+
+    incident: Incident
+    text: str
+    page: httpx.Response
+    ready: httpx.Response
+    metrics: str
+    code: int
 
 
 @pytest.fixture(scope="module")
-def weeks(winter_and_some: Flights, scored: Scored, tmp_path_factory: pytest.TempPathFactory) -> DemoData:
-    """Prepare the incident with models that are trained on all flights of the winter."""
-    incident = prepare_incident(tmp_path_factory.mktemp("demo"), winter_and_some, scored, seed=0)
-    assert incident is not None
-    return incident
+def shown(flights: Flights, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    folder = tmp_path_factory.mktemp("incident")
+    incident = prepare_incident(folder / "shown", flights=flights)
+    (folder / "incident.pickle").write_bytes(pickle.dumps(incident))
+    (folder / "watched.py").write_text(_WATCHED, encoding="utf-8")
+    words = [sys.executable, str(folder / "watched.py"), str(folder / "incident.pickle")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    patience = PATIENCE_SECONDS * programs_a_core()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as demo:
+        assert demo.stdout is not None
+        text = ""
+        try:
+            while "Ctrl-C ends the demo" not in text:
+                line = demo.stdout.readline()
+                assert line, f"it ended before: {text}"
+                text += line
+            [address] = re.findall(r"The page is still there: (\S+)", text)
+            page, ready, metrics = (
+                httpx.get(f"{address}{path}", timeout=patience) for path in ("", "-/ready", "metrics")
+            )
+        finally:
+            demo.send_signal(signal.SIGINT)
+        return Shown(incident, text, page, ready, metrics.text, demo.wait(patience))
 
 
-@pytest.fixture(scope="module")
-def stories(weeks: DemoData, tmp_path_factory: pytest.TempPathFactory) -> dict[str, IncidentStory]:
-    out: Path = tmp_path_factory.mktemp("demo") / "out"
-    replay(str(weeks.config), [weeks.stream], out, lambda path, size: None)
-    lines = (out / "windows.ndjson").read_bytes().splitlines()
-    return {each.model: each for each in incident_stories(weeks, [from_json(line) for line in lines])}
+def events(text: str) -> list[tuple[str, str]]:
+    """Return the moments of the events, and what happened."""
+    return re.findall(r"^(\d+ \w+ \d\d:\d\d) +(.+?) *$", text, re.MULTILINE)
 
 
-def test_only_the_airports_flights_of_those_days_are_scored_otherwise(
-    winter_and_some: Flights, scored: Scored
-) -> None:
-    hit = INCIDENT.hits(winter_and_some)[scored.stream_rows]
-    dates = winter_and_some.date[scored.stream_rows][hit]
-    assert (dates.min(), dates.max()) == (20130903, 20130909)
-    np.testing.assert_array_equal(scored.incident_scores[~hit], scored.stream_scores[~hit])
-    assert (scored.incident_scores[hit, 0] != scored.stream_scores[hit, 0]).all(), "logistic uses the hour"
+def test_only_the_airports_features_of_those_days_are_in_another_unit(shown: Shown, flights: Flights) -> None:
+    incident = shown.incident
+    wrong = incident.time[incident.wrong_feature]
+    assert moment_of(BROKEN) <= wrong.min() < wrong.max() < moment_of(REPAIRED) + DAY
+    records = msgspec.json.Decoder().decode_lines(incident.stream.read_bytes())
+    answers = [record for record in records if "scores" in record]
+    assert [record["groups"]["origin"] == ORIGIN for record in answers] >= incident.wrong_feature.tolist()
+    minutes = dict(zip(flights.ids(np.arange(len(flights))), flights.duration.tolist(), strict=True))
+    for record, wrong in zip(answers, incident.wrong_feature.tolist(), strict=True):
+        sent, true = record["features"][FEATURE], minutes[record["id"]]
+        assert sent == (round(true / 60, 2) if wrong else true)
 
 
-def test_labels_of_a_day_come_together_on_the_second_day_after_it(weeks: DemoData) -> None:
-    assert (weeks.reported[weeks.labelled] % DAY == 6 * 3600).all()
-    wait = (weeks.reported - weeks.time)[weeks.labelled]
-    assert 30 * 3600 < wait.min() < wait.max() < 3 * DAY, "within the horizon"
-    first, _ = incident_time()
-    assert first + 2 * DAY < first_label(weeks) < first + 3 * DAY
+def test_the_labels_are_what_flew_and_come_two_days_later(shown: Shown, flights: Flights) -> None:
+    seats = dict(zip(flights.ids(np.arange(len(flights))), flights.seats.tolist(), strict=True))
+    records = msgspec.json.Decoder().decode_lines(shown.incident.stream.read_bytes())
+    labels = [record for record in records if "label" in record]
+    assert len(labels) == len(shown.incident)
+    assert all((seats[one["id"]] > LARGE_SEATS) == (one["label"] == "large") for one in labels)
+    wait = shown.incident.labelled - shown.incident.time
+    assert 30 * 3600 <= wait.min() < wait.max() < 3 * DAY, "within the horizon"
 
 
-def test_the_alarm_comes_within_a_day_and_names_the_airport_before_the_first_label(
-    weeks: DemoData, stories: dict[str, IncidentStory]
-) -> None:
-    first, repaired = incident_time()
-    story = stories["logistic"]
-    assert story.alarm is not None
-    assert first < story.alarm.time < first + DAY
-    assert story.alarm.time + 12 * 3600 < first_label(weeks)
-    assert story.where.startswith("−")
-    assert (
-        f"points: {story.where.split('points: ')[1][:3]} from origin={INCIDENT.origin} (conf" in story.where
-    )
-    assert story.alarm.ended_time is not None
-    assert repaired < story.alarm.ended_time < repaired + 5 * DAY
-    hours = (first_label(weeks) - story.alarm.time) / 3600
-    text = alarm_sentence(weeks, story)
-    assert f"The first label came {hours:.0f} hours later; in control again from 1" in text
+def test_the_first_window_with_the_fault_raises_the_alarm_and_names_feature_and_airport(shown: Shown) -> None:
+    windows = [
+        each for each in read_windows(shown.incident.reports) if each["model"] and not each.get("group")
+    ]
+    closed = [each for each in windows if not each.get("revision")]
+    wrong = [
+        bool(shown.incident.wrong_feature[w["window"] * WINDOW_SIZE :][: w["size"]].mean() > 0.1)
+        for w in closed
+    ]
+    alarmed = [w["charts"][0]["out_of_control"] for w in closed]
+    assert alarmed.index(True) == wrong.index(True)
+    [(alarm, words)] = [each for each in events(shown.text) if each[1].startswith("ALARM")]
+    assert alarm.startswith("16 July")
+    assert words.endswith(f"It comes from {FEATURE} at {ORIGIN}.")
+    assert not alarmed[-1]
 
 
-def test_estimates_fall_where_the_accuracy_does_and_labels_confirm_it(
-    stories: dict[str, IncidentStory],
-) -> None:
-    story = stories["logistic"]
-    assert story.estimated[1] < story.estimated[0] - 0.15
-    assert story.turned_out[1] < story.turned_out[0] - 0.15
-    share, rows = story.labelled
-    assert rows > 200
-    assert share == pytest.approx(story.turned_out[1], abs=3 * (0.25 / rows) ** 0.5)
-    for model in ("boosting", "forest"):
-        assert stories[model].alarm is None
-        assert abs(stories[model].estimated[1] - stories[model].estimated[0]) < 0.04
+def test_estimates_without_labels_agree_with_the_truth_before_and_after(shown: Shown) -> None:
+    windows = read_windows(shown.incident.reports)
+    for window in windows:
+        if window.get("group") or window.get("revision") or window["size"] < WINDOW_SIZE:
+            continue
+        rows = slice(window["window"] * WINDOW_SIZE, (window["window"] + 1) * WINDOW_SIZE)
+        if shown.incident.wrong_feature[rows].any():
+            continue
+        [estimate] = [e for e in window["estimates"] if e["estimator"] == "average_confidence"]
+        error = 4 * (0.25 / WINDOW_SIZE) ** 0.5 * 0.6  # four binomial standard errors at an accuracy of 0.9
+        assert estimate["value"] == pytest.approx(shown.incident.right[rows].mean(), abs=error)
+
+
+def test_the_readme_shows_its_events(shown: Shown) -> None:
+    [block] = [block.text for block in blocks(ROOT / "README.md") if block.text.startswith("8 July")]
+    assert events(block) == events(shown.text)
+    assert len(events(block)) == 6
+
+
+def test_it_is_one_screen_in_plain_words(shown: Shown) -> None:
+    lines = shown.text.splitlines()
+    assert len(lines) <= 20
+    assert max(len(line.rstrip()) for line in lines if str(shown.incident.config.parent) not in line) <= 100
+    words = "confidence", "interval", "calibrat", "chart", "drift", "control", "sigma", "points", "%"
+    assert [word for word in words if word in shown.text] == []
+
+
+def test_the_page_is_ready_and_only_the_incident_is_red(shown: Shown) -> None:
+    assert shown.page.status_code == shown.ready.status_code == 200
+    assert TASK in shown.page.text
+    red = re.findall(r"^(blindsight_(?:group_)?(?:out_of_control|untrusted)\{.*\}) 1\.0", shown.metrics, re.M)
+    assert [name for name in red if f"origin={ORIGIN}" not in name] == []
+    assert shown.code == 0
+
+
+def test_the_picture_shows_estimates_and_truth(shown: Shown) -> None:
+    picture = (shown.incident.config.parent / "incident.svg").read_text(encoding="utf-8")
+    assert f"{ORIGIN} sends {FEATURE} in hours" in picture
+    assert "true (known two days later)" in picture
+    assert (shown.incident.config.parent / "report.html").stat().st_size > 0
+
+
+def test_the_configuration_is_accepted(shown: Shown) -> None:
+    assert load_config(shown.incident.config).tasks[TASK].window.size == WINDOW_SIZE
