@@ -1,0 +1,1 @@
+"""Losses of regressors: their means over windows without labels."""

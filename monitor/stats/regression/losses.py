@@ -1,0 +1,409 @@
+"""The mean loss of a regressor over a window without labels: a doubly robust estimate with an interval.
+
+A loss ℓ is a function of a row's prediction and label: the absolute error, the squared error, the signed
+error, or 1 for an error within a tolerance. The reference has N labelled rows, and the window has n rows
+without labels. All rows have columns x: the prediction, features, and the spread that the model claims.
+
+1. *The scale* s(x) of the errors e is the exponential of a fit of log(|e| + 0.1 · mean |e|). A loss whose
+   unit is that of e to the power p is fitted as ℓ / s(x)^p, so that the functions of the columns multiply.
+2. *The expected loss* m(x) is a fit of ℓ, and v(x) a fit of the squared residual. Each fit is penalised least
+   squares on a function of each column: piecewise linear in a number, a height for each category of a text.
+   The fits are cross-fitted: the residual r = ℓ − m(x) of a row of the reference comes from a fit without
+   the row's fold.
+3. *The weights* w make the reference resemble the window: the ratio of densities of
+   `monitor.stats.features.ratio`.
+4. *The estimate* is Σ_window m(x)/n + Σ_reference w r / Σ w. It is right if either the fit or the weights
+   are right (doubly robust).
+5. *The interval* is for the mean loss of the window's own rows. Its variance is the sum of
+
+   * Σ v(x)/n², of the window's losses;
+   * Σ w² r² / (Σ w)², of the reference's;
+   * dᵀ A⁻¹ d times the variance of a residual, of the fit's parameters, with d the difference between the
+     functions' means in the window and in the weighted reference, and A the matrix of the normal equations;
+   * the variance between consecutive parts of the reference that the columns do not explain.
+
+   The first two have third cumulants: losses are skewed. Quantiles are those of the Cornish–Fisher expansion.
+
+The estimate misleads if p(label | x) changes (concept drift), which only labels can show, or if the shift
+depends on something that is not among the columns. It is unknown where the window leaves the reference.
+
+References
+----------
+J. Robins, A. Rotnitzky, L. Zhao, *Estimation of regression coefficients when some regressors are not always
+observed*, JASA 89 (1994); V. Chernozhukov et al., *Double/debiased machine learning for treatment and
+structural parameters*, Econometrics Journal 21 (2018), section 3, for cross-fitting; P. Eilers, B. Marx,
+*Flexible smoothing with B-splines and penalties*, Statistical Science 11 (1996), for the penalty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from monitor.base.names import FeatureKind
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Reason, TooFew, Unknown
+from monitor.stats.estimate.poisson_binomial import checked_level
+from monitor.stats.features.ratio import FeatureBins, RatioReference, evenly
+
+FEWEST_ROWS = 200
+"""The smallest number of complete rows of a reference."""
+
+FEWEST_IN_WINDOW = 30
+"""The smallest number of complete rows of a window."""
+
+MOST_UNUSABLE = 0.05
+"""The largest share of a window's rows that may lack a column or lie beyond the reference."""
+
+MOST_ROWS = 10_000
+"""The largest number of reference rows in use; a longer reference is thinned evenly."""
+
+_KNOTS = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98, 1.0)  # quantiles
+_HEIGHT = 1e-3  # penalties, in residual variances
+_BEND = 0.05  # the slope changes by one residual sd within this share of the range
+_LEAST_ERROR = 0.1  # mean absolute errors
+_LEAST_VARIANCE = 0.1  # mean variances
+_FOLDS = 5
+_FEWEST_PARTS = 8  # consecutive parts of the reference that show a difference between windows
+_MOST_SKEWED = 1.5  # with a larger skewness the quantiles of the expansion cross
+
+
+class RowLosses(NamedTuple):
+    """The losses of the N rows of a reference.
+
+    Parameters
+    ----------
+    values : (N,) float64
+    power : int
+        The power of the error's unit: 1 for an absolute or signed error, 2 for a squared one, and 0 for a
+        loss without a unit.
+    """
+
+    values: Floats
+    power: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeanLoss:
+    """The estimated mean loss of a window's rows, with its second and third cumulant.
+
+    Parameters
+    ----------
+    value : float
+        The estimate, in the unit of the loss.
+    variance, third : float
+        The cumulants of the window's mean loss around `value`.
+    n : int
+        The number of the window's rows.
+
+    Examples
+    --------
+    >>> mean = MeanLoss(value=12.0, variance=0.25, third=0.05, n=500)
+    >>> [round(end, 2) for end in mean.interval(0.95)]
+    [11.13, 13.06]
+    """
+
+    value: float
+    variance: float
+    third: float
+    n: int
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Return the central quantiles of the window's mean loss; the level is above 0 and below 1."""
+        z = float(scipy.special.ndtri((1.0 + checked_level(level)) / 2.0))
+        sd = math.sqrt(self.variance)
+        skew = 0.0 if sd == 0.0 else min(max(self.third / sd**3, -_MOST_SKEWED), _MOST_SKEWED)
+        even = skew * (z**2 - 1.0) / 6.0
+        odd = z - skew**2 * (2.0 * z**3 - 5.0 * z) / 36.0
+        return self.value + sd * (even - odd), self.value + sd * (even + odd)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossReference:
+    """A labelled reference, prepared once by `from_rows` to estimate the losses of many windows.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The names of the losses.
+    residuals, units : (L, N) float64
+        The residuals of the reference's losses, and the scale to the power of each loss.
+    """
+
+    names: tuple[str, ...]
+    residuals: Floats
+    units: Floats
+    _powers: Ints
+    _fits: _Fits
+    _ratio: RatioReference
+
+    @classmethod
+    def from_rows(
+        cls,
+        columns: Floats,
+        kinds: Sequence[FeatureKind],
+        errors: Floats,
+        losses: Mapping[str, RowLosses],
+        most_rows: int = MOST_ROWS,
+    ) -> LossReference:
+        """Return the reference with these rows, in the order of time.
+
+        Parameters
+        ----------
+        columns : (N, C) float64
+            Texts are encoded as numbers, equal texts as equal numbers.
+        kinds : sequence of {"number", "text"}
+            The kind of each column.
+        errors : (N,) float64
+            The difference of label and prediction of each row.
+        losses : mapping of str to RowLosses
+            By name.
+        most_rows : int
+            The largest number of rows to use. A row is left out if a column, its error or a loss is NaN or
+            infinite.
+
+        Raises
+        ------
+        ValueError
+            Shapes differ, there is no column or no loss, or fewer than `FEWEST_ROWS` rows are complete.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(4000, 1))
+        >>> error = rng.normal(size=4000) * (1 + np.abs(x[:, 0]))
+        >>> losses = {"absolute": RowLosses(np.abs(error), 1)}
+        >>> reference = LossReference.from_rows(x, ["number"], error, losses)
+        >>> shifted = reference.estimate(rng.normal(size=(1000, 1)) + 1.0)["absolute"]
+        >>> truth = math.sqrt(2 / math.pi) * (1 + 1.1666)  # E|error| where x has the mean 1
+        >>> lower, upper = shifted.interval(0.95)
+        >>> lower < truth < upper, upper - lower < 0.4
+        (True, True)
+        """
+        values = _check_rows(columns, kinds, errors, losses)
+        whole = np.flatnonzero(np.isfinite(columns).all(axis=1) & np.isfinite(values).all(axis=0))
+        if len(whole) < FEWEST_ROWS:
+            raise ValueError(
+                f"an estimate of losses needs at least {FEWEST_ROWS} rows of the reference with a label and "
+                f"all columns, got {len(whole):,} of {len(columns):,}; give a longer reference, or leave out "
+                "the columns that it lacks"
+            )
+        kept = whole[evenly(len(whole), most_rows)]
+        ratio = RatioReference.from_rows(columns[kept], kinds)
+        bases = tuple(map(_Basis.from_values, ratio.bins, ratio.values))
+        additive = _Additive.from_rows(bases, columns[kept])
+        size = np.abs(values[0, kept])
+        scale, line = additive.fit(np.log(size + _LEAST_ERROR * size.mean() + 1e-300)[None])
+        powers = np.array([loss.power for loss in losses.values()])
+        units = np.exp(powers[:, None] * line)
+        expected, fitted = additive.fit(values[1:, kept] / units)
+        residuals = values[1:, kept] - fitted * units
+        squared, _ = additive.fit((residuals / units) ** 2)
+        fits = _Fits(additive, scale[0], (float(line.min()), float(line.max())), expected, squared)
+        return cls(tuple(losses), residuals, units, powers, fits, ratio)
+
+    def __len__(self) -> int:
+        return len(self.residuals[0])
+
+    def estimate(self, columns: Floats) -> dict[str, MeanLoss | Unknown]:
+        """Return the mean of each loss over a window's rows, or the reason why it is unknown.
+
+        Parameters
+        ----------
+        columns : (n, C) float64
+            See `from_rows`. Up to `MOST_UNUSABLE` of the rows may lack a value or lie beyond the reference.
+            They are not part of the estimate.
+
+        Raises
+        ------
+        ValueError
+            `columns` does not have C columns.
+        """
+        count = len(self._ratio.bins)
+        if columns.ndim != 2 or columns.shape[1] != count:
+            raise ValueError(f"columns must have the shape (n, {count}), got {columns.shape}")
+        lacking, unseen = ~np.isfinite(columns), self._ratio.unseen(columns)
+        usable = np.flatnonzero(~(lacking | unseen).any(axis=1))
+        reason: Unknown | None = None
+        if not len(columns):
+            reason = Unknown(Reason.NO_ROWS)
+        elif len(columns) - len(usable) > MOST_UNUSABLE * len(columns):
+            more = lacking.any(axis=1).sum() >= unseen.any(axis=1).sum()
+            reason = Unknown(Reason.FEATURES_MISSING if more else Reason.FEATURES_UNSEEN)
+        elif len(usable) < FEWEST_IN_WINDOW:
+            reason = TooFew(Reason.TOO_FEW_ROWS, len(usable))
+        else:
+            ratio = self._ratio.fit(columns[usable])
+            if ratio.overlaps:
+                return self._means(columns[usable], ratio.weights / ratio.weights.sum())
+            reason = Unknown(Reason.NO_OVERLAP)
+        return dict.fromkeys(self.names, reason)
+
+    def _means(self, columns: Floats, shares: Floats) -> dict[str, MeanLoss | Unknown]:
+        n, fits = len(columns), self._fits
+        design = fits.additive.design(columns)
+        units = np.exp(self._powers[:, None] * np.clip(design @ fits.scale, *fits.scales))
+        relative = fits.squared @ design.T
+        least = _LEAST_VARIANCE * np.maximum(relative.mean(axis=1, keepdims=True), 0.0)
+        own = (units**2 * np.maximum(relative, least)).mean(axis=1)
+        moved = self.residuals @ shares
+        apart = self.residuals - moved[:, None]
+        skewness = (apart**3 @ shares) / np.maximum(apart**2 @ shares, 1e-300) ** 1.5
+        unbalanced = units @ design / n - (shares * self.units) @ fits.additive.rows
+        noise = ((self.residuals / self.units) ** 2).mean(axis=1)
+        value = (units * (fits.expected @ design.T)).mean(axis=1) + moved
+        variance = (
+            own / n + apart**2 @ shares**2 + noise * fits.additive.leverage(unbalanced) + self._between(n)
+        )
+        third = skewness * own**1.5 / n**2 - apart**3 @ shares**3
+        return {
+            name: MeanLoss(float(value[k]), float(variance[k]), float(third[k]), n)
+            for k, name in enumerate(self.names)
+        }
+
+    def _between(self, n: int) -> Floats:
+        """Return the (L,) variances between windows of n rows that the columns do not explain."""
+        parts = max(len(self) // n, _FEWEST_PARTS)
+        starts = np.arange(parts) * len(self) // parts
+        sizes = np.diff(np.append(starts, len(self)))
+        means = np.add.reduceat(self.residuals, starts, axis=1) / sizes
+        chance = np.add.reduceat(self.residuals**2, starts, axis=1) / sizes**2
+        between: Floats = np.maximum(means.var(axis=1, ddof=1) - chance.mean(axis=1), 0.0)
+        return between
+
+
+def _check_rows(
+    columns: Floats, kinds: Sequence[FeatureKind], errors: Floats, losses: Mapping[str, RowLosses]
+) -> Floats:
+    """Return the (1 + L, N) errors and losses, or raise ValueError."""
+    n = len(errors)
+    if not losses:
+        raise ValueError("losses must have at least one entry, got none")
+    if columns.ndim != 2 or columns.shape != (n, len(kinds)) or not kinds:
+        raise ValueError(
+            f"columns must have the shape ({n}, {max(len(kinds), 1)}), a row for each error and a column for "
+            f"each kind, got {columns.shape}"
+        )
+    for name, loss in losses.items():
+        if loss.values.shape != (n,):
+            raise ValueError(f"the loss {name} must have the shape ({n},), got {loss.values.shape}")
+    return np.stack([errors, *[loss.values for loss in losses.values()]]).astype(np.float64)
+
+
+class _Fits(NamedTuple):
+    """The fitted parameters: of the scale (1 + P,), and of L losses and their squared residuals (L, 1 + P).
+
+    `scales` is the range of the logarithm of the scale in the reference.
+    """
+
+    additive: _Additive
+    scale: Floats
+    scales: tuple[float, float]
+    expected: Floats
+    squared: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Basis:
+    """The functions of one column: one for each category of a text, or piecewise linear ones of a number.
+
+    A number has knots at its least and largest value in the reference, and at quantiles. A parameter is the
+    height at a knot. Beyond the ends, the function goes on with its last slope.
+
+    Parameters
+    ----------
+    bins : FeatureBins
+    knots : (K,) float64
+        Empty for a text.
+    """
+
+    bins: FeatureBins
+    knots: Floats
+
+    @classmethod
+    def from_values(cls, bins: FeatureBins, values: Floats) -> _Basis:
+        """Return the basis of a column with these values in the reference."""
+        if bins.kind == "text":
+            return cls(bins, np.empty(0))
+        return cls(bins, np.unique(np.quantile(values, _KNOTS, method="inverted_cdf")))
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return self.bins.size if self.bins.kind == "text" else len(self.knots)
+
+    def design(self, values: Floats) -> Floats:
+        """Return the (n, size) functions at these values."""
+        rows, design = np.arange(len(values)), np.zeros((len(values), self.size))
+        if self.bins.kind == "text":
+            design[rows, self.bins.parameters(values)] = 1.0
+        elif self.size > 1:
+            left = np.clip(self.knots.searchsorted(values, side="right") - 1, 0, self.size - 2)
+            share = (values - self.knots[left]) / (self.knots[left + 1] - self.knots[left])
+            design[rows, left], design[rows, left + 1] = 1.0 - share, share
+        return design
+
+    def penalty(self) -> Floats:
+        """Return the (size, size) penalty of a text's heights, or of the changes of a number's slope."""
+        if self.bins.kind == "text":
+            return self.bins.prior()
+        penalty = _HEIGHT * np.eye(self.size)
+        if self.size > 2:
+            slopes = np.diff(np.eye(self.size), axis=0) / np.diff(self.knots)[:, None]
+            bends = _BEND * float(self.knots[-1] - self.knots[0]) * np.diff(slopes, axis=0)
+            penalty += bends.T @ bends
+        return penalty
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Additive:
+    """Penalised least squares with an intercept and the functions of each column, for one set of rows.
+
+    Parameters
+    ----------
+    bases : tuple of _Basis
+    rows : (N, 1 + P) float64
+        The intercept and the functions at the rows.
+    penalty : (1 + P, 1 + P) float64
+    """
+
+    bases: tuple[_Basis, ...]
+    rows: Floats
+    penalty: Floats
+
+    @classmethod
+    def from_rows(cls, bases: tuple[_Basis, ...], columns: Floats) -> _Additive:
+        """Return the fit of rows with these columns (N, C)."""
+        penalty = scipy.linalg.block_diag(np.zeros((1, 1)), *[basis.penalty() for basis in bases])
+        return cls(bases, _functions(bases, columns), penalty)
+
+    def design(self, columns: Floats) -> Floats:
+        """Return the (n, 1 + P) intercept and functions at other rows."""
+        return _functions(self.bases, columns)
+
+    def fit(self, outcomes: Floats) -> tuple[Floats, Floats]:
+        """Return the parameters (L, 1 + P) of outcomes (L, N), and the cross-fitted values (L, N)."""
+        folds = [self.rows[k::_FOLDS] for k in range(_FOLDS)]
+        matrices = [fold.T @ fold for fold in folds]
+        sides = [fold.T @ outcomes[:, k::_FOLDS].T for k, fold in enumerate(folds)]
+        matrix, side, values = self.penalty + sum(matrices), sum(sides), np.empty_like(outcomes)
+        for k, fold in enumerate(folds):
+            without = scipy.linalg.solve(matrix - matrices[k], side - sides[k], assume_a="pos")
+            values[:, k::_FOLDS] = (fold @ without).T
+        return scipy.linalg.solve(matrix, side, assume_a="pos").T, values
+
+    def leverage(self, functions: Floats) -> Floats:
+        """Return the (L,) variances of fits at functions f (L, 1 + P), in residual variances: fᵀ A⁻¹ f."""
+        inverse = scipy.linalg.solve(self.rows.T @ self.rows + self.penalty, functions.T, assume_a="pos")
+        leverage: Floats = np.einsum("lp,pl->l", functions, inverse)
+        return leverage
+
+
+def _functions(bases: Sequence[_Basis], columns: Floats) -> Floats:
+    ones = np.ones((len(columns), 1))
+    return np.hstack([ones, *[basis.design(columns[:, k]) for k, basis in enumerate(bases)]])

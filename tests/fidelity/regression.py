@@ -1,0 +1,309 @@
+"""Mean losses of regressors over windows without labels: coverage, width and error.
+
+    python -m tests.fidelity.regression [simulated flights weather visits]
+
+Each row is the same kind of window, of 200, 500 or 2,000 rows. For the mean absolute error, the root of the
+mean squared error, the mean signed error ("bias"), and the share of errors within the reference's 80 %
+quantile ("within"), it gives the share of windows whose own value lies in the 95 % interval, the mean width
+of the interval, and the mean error of the estimate; then, for the mean absolute error, the error of the
+reference's value as an estimate, the error of a boosted regression of the loss on the columns (the form of
+NannyML's DLE, with scikit-learn's regressor), and how often its band of three standard deviations of the
+reference's loss over √n holds; and the share of windows whose estimate is unknown. Units are those of the
+target.
+
+`simulated`: three numbers and a text with four values; the model misses a curvature, and errors of Student's
+t with six degrees of freedom grow with the first number. It moves by 0, 0.5, 1 and 1.5 standard deviations.
+The reference has 5,000 rows. Settings were chosen on other seeds.
+
+`flights`: the delay at arrival in minutes, of flights from New York in 2013 that departed. A ridge
+regression, a random forest, and a regression of the departure delay alone learn from two thirds of the days
+of January to March; the reference is the other third. Windows are spread over April to December, or drawn
+from the days of the reference that it leaves out, leaning towards hours or departure delays.
+
+`weather`: the temperature in three hours at the three airports, by a linear regression; learned from January
+and February, the reference is March and April, and windows are spread over May to December.
+
+`visits`: the number of a person's visits to a doctor in a year (RAND's health insurance experiment). A
+regression that knows the plan's price and the illnesses alone; windows lean towards high or low values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.linear_model import LinearRegression, Ridge
+from statsmodels.datasets import randhie
+
+from monitor.base.names import FeatureKind
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Unknown
+from monitor.cli.demo.flights import data_folder, import_extra
+from monitor.stats.regression.losses import LossReference, RowLosses
+from tests.fidelity.covariates import draw_rows
+from tests.harness import run
+
+METRICS = ("mae", "rmse", "bias", "within")
+SIZES = (200, 500, 2000)
+MOVES = (0.0, 0.5, 1.0, 1.5)
+KINDS: tuple[FeatureKind, ...] = ("number", "number", "number", "number", "text")
+REFERENCE_ROWS = 5000
+FIRST_REPORTED = 1000  # the first seed; settings were chosen on seeds 0 to 99
+HEADER = (
+    f"{'':30}{'rows':>6}"
+    + "".join(f"{name:>8}{'width':>9}{'error':>9}" for name in METRICS)
+    + f"{'ref.':>9}{'DLE':>9}{'held':>7}{'unkn.':>7}"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """n rows: columns (n, C), the prediction first; errors (n,), label less prediction."""
+
+    columns: Floats
+    errors: Floats
+
+    def select(self, rows: Ints) -> Rows:
+        """Return the rows of these indices."""
+        return Rows(self.columns[rows], self.errors[rows])
+
+
+def losses_of(errors: Floats, tolerance: float) -> dict[str, RowLosses]:
+    """Return the losses behind `METRICS`."""
+    within = (np.abs(errors) <= tolerance).astype(np.float64)
+    return {
+        "mae": RowLosses(np.abs(errors), 1),
+        "rmse": RowLosses(errors**2, 2),
+        "bias": RowLosses(errors, 1),
+        "within": RowLosses(within, 0),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The results of one window, by metric, and those of the rivals for the mean absolute error."""
+
+    held: dict[str, bool]
+    width: dict[str, float]
+    error: dict[str, float]
+    reference_error: float
+    boosted_error: float
+    boosted_held: bool
+
+
+class Judge:
+    """A reference with all that is fitted on it."""
+
+    def __init__(self, rows: Rows, kinds: Sequence[FeatureKind]) -> None:
+        self.tolerance = float(np.quantile(np.abs(rows.errors), 0.8))
+        losses = losses_of(rows.errors, self.tolerance)
+        self.reference = LossReference.from_rows(rows.columns, kinds, rows.errors, losses)
+        absolute = losses["mae"].values
+        self.mean, self.sd = float(absolute.mean()), float(absolute.std())
+        texts = [kind == "text" for kind in kinds]
+        self.boosted = HistGradientBoostingRegressor(categorical_features=texts, random_state=0)
+        self.boosted.fit(rows.columns, absolute)
+
+    def see(self, window: Rows) -> Seen | None:
+        """Return the results of a window; None where the estimate is unknown."""
+        results = self.reference.estimate(window.columns)
+        seen = Seen({}, {}, {}, *self._rivals(window))
+        for name, loss in losses_of(window.errors, self.tolerance).items():
+            result, truth = results[name], float(loss.values.mean())
+            if isinstance(result, Unknown):
+                return None
+            value, (lower, upper) = result.value, result.interval(0.95)
+            if name == "rmse":
+                value, lower, upper, truth = (max(each, 0.0) ** 0.5 for each in (value, lower, upper, truth))
+            seen.held[name] = lower <= truth <= upper
+            seen.width[name], seen.error[name] = upper - lower, abs(value - truth)
+        return seen
+
+    def _rivals(self, window: Rows) -> tuple[float, float, bool]:
+        truth = float(np.abs(window.errors).mean())
+        boosted = float(np.maximum(self.boosted.predict(window.columns), 0.0).mean())
+        half = 3 * self.sd / len(window.errors) ** 0.5
+        return abs(self.mean - truth), abs(boosted - truth), abs(boosted - truth) <= half
+
+
+def line(name: str, n: int, seen: list[Seen | None]) -> str:
+    """Return a row of the table."""
+    known = [each for each in seen if each is not None]
+    start = f"{name:30}{n:>6,}"
+    if not known:
+        return f"{start}  unknown in all {len(seen)} windows"
+    cells = [
+        f"{100 * np.mean([each.held[metric] for each in known]):8.1f}"
+        f"{np.mean([each.width[metric] for each in known]):9.3f}"
+        f"{np.mean([each.error[metric] for each in known]):9.3f}"
+        for metric in METRICS
+    ]
+    rivals = (
+        f"{np.mean([each.reference_error for each in known]):9.3f}"
+        f"{np.mean([each.boosted_error for each in known]):9.3f}"
+        f"{100 * np.mean([each.boosted_held for each in known]):7.1f}"
+    )
+    return start + "".join(cells) + rivals + f"{100 * (1 - len(known) / len(seen)):7.1f}"
+
+
+def simulated_rows(rng: np.random.Generator, n: int, move: float) -> Rows:
+    """Return rows whose first number has moved by `move` standard deviations."""
+    numbers, segment = rng.standard_normal((n, 3)), rng.integers(0, 4, n)
+    numbers[:, 0] += move
+    x, y = numbers[:, 0], numbers[:, 1]
+    prediction = 2 * x + 0.8 * np.sin(2 * y) + 0.5
+    errors = 0.5 * x**2 - 0.5 + 0.2 * np.sin(2 * y)
+    errors = errors + 0.6 * np.exp(0.35 * x + 0.2 * segment) * rng.standard_t(6, n)
+    return Rows(np.column_stack((prediction, numbers, segment)), errors)
+
+
+def simulated_life(seed: int, sizes: Iterable[int] = SIZES) -> Iterator[tuple[float, int, Seen | None]]:
+    """Yield the results of a window of each move and size, beside one reference."""
+    rng = np.random.default_rng([40, seed])
+    judge = Judge(simulated_rows(rng, REFERENCE_ROWS, 0.0), KINDS)
+    for move in MOVES:
+        for n in sizes:
+            yield move, n, judge.see(simulated_rows(rng, n, move))
+
+
+def simulated(trials: int = 100) -> Iterator[str]:
+    """Yield the table of simulated windows."""
+    yield f"simulated: {trials} references and windows a row"
+    yield HEADER
+    every: dict[tuple[float, int], list[Seen | None]] = {}
+    for seed in range(FIRST_REPORTED, FIRST_REPORTED + trials):
+        for move, n, seen in simulated_life(seed):
+            every.setdefault((move, n), []).append(seen)
+    for (move, n), results in every.items():
+        yield line(f"moved by {move} sd", n, results)
+
+
+def flight_rows() -> tuple[Floats, Floats, Ints]:
+    """Return features (n, 5), the delay at arrival in minutes, and the day of the year, in order of time.
+
+    The features are hour, distance, departure delay, carrier and origin.
+    """
+    pandas = import_extra("pandas")
+    table = pandas.read_csv(data_folder() / "flights.csv.zip")
+    table = table.dropna(subset=["dep_delay", "arr_delay"])
+    date = pandas.to_datetime(table[["year", "month", "day"]])
+    table = table.assign(date=date, clock=date.astype("int64") + table["sched_dep_time"])
+    table = table.sort_values(["date", "sched_dep_time"], kind="stable")
+    texts = [pandas.factorize(table[name], sort=True)[0] for name in ("carrier", "origin")]
+    numbers = [table[name].to_numpy(float) for name in ("hour", "distance", "dep_delay")]
+    days = table["date"].dt.dayofyear.to_numpy().astype(np.int64)
+    return np.column_stack([*numbers, *texts]).astype(np.float64), table["arr_delay"].to_numpy(float), days
+
+
+FLIGHT_KINDS: tuple[FeatureKind, ...] = ("number", "number", "number", "number", "text", "text")
+MARCH_ENDS = 90  # days
+
+
+def flight_cases(windows: int, sizes: Iterable[int] = SIZES) -> Iterator[tuple[str, int, Seen | None]]:
+    """Yield the results of windows of flights."""
+    features, delay, days = flight_rows()
+    early = days <= MARCH_ENDS
+    learned, held = np.flatnonzero(early & (days % 3 != 0)), np.flatnonzero(early & (days % 3 == 0))
+    later = np.flatnonzero(~early)
+    carriers, origins = (np.eye(int(features[:, k].max()) + 1)[features[:, k].astype(int)] for k in (3, 4))
+    wide = np.hstack([features[:, :3], carriers, origins])
+    models = {
+        "ridge": (Ridge(), wide),
+        "forest": (RandomForestRegressor(60, min_samples_leaf=10, random_state=0, n_jobs=1), features),
+        "delay alone": (LinearRegression(), features[:, 2:3]),
+    }
+    for name, (model, inputs) in models.items():
+        prediction = model.fit(inputs[learned], delay[learned]).predict(inputs)
+        rows = Rows(np.column_stack((prediction, features)), delay - prediction)
+        judge, stream = Judge(rows.select(held), FLIGHT_KINDS), rows.select(later)
+        for n in sizes:
+            for start in np.linspace(0, len(later) - n, windows).astype(int).tolist():
+                yield f"{name}, April to December", n, judge.see(stream.select(np.arange(start, start + n)))
+        half = days[held] % 2 == 0
+        judge, pool = Judge(rows.select(held[half]), FLIGHT_KINDS), rows.select(held[~half])
+        for towards, column in (("hours", 1), ("delays", 3)):
+            scaled = pool.columns[:, column]
+            if column == 3:
+                scaled = np.log(np.maximum(scaled + 30, 1.0))
+            scaled = (scaled - scaled.mean()) / scaled.std()
+            for n in sizes:
+                for seed in range(windows):
+                    rng = np.random.default_rng([41, n, seed])
+                    chosen = draw_rows(rng, rng.choice([-0.7, 0.7]) * scaled, n)
+                    yield f"{name}, towards {towards}", n, judge.see(pool.select(chosen))
+
+
+def weather_cases(windows: int, sizes: Iterable[int] = SIZES) -> Iterator[tuple[str, int, Seen | None]]:
+    """Yield the results of windows of the temperature in three hours."""
+    pandas = import_extra("pandas")
+    table = pandas.read_csv(data_folder() / "weather.csv").sort_values(["origin", "time_hour"])
+    names = ["temp", "dewp", "humid", "wind_speed", "pressure", "hour"]
+    table["label"] = table.groupby("origin")["temp"].shift(-3)
+    table = table.dropna(subset=[*names, "label"]).sort_values(["time_hour", "origin"], kind="stable")
+    features, month = table[names].to_numpy(float), table["month"].to_numpy()
+    features = np.column_stack((features, pandas.factorize(table["origin"], sort=True)[0]))
+    model = LinearRegression().fit(features[month <= 2, :6], table["label"].to_numpy(float)[month <= 2])
+    prediction = model.predict(features[:, :6])
+    rows = Rows(np.column_stack((prediction, features)), table["label"].to_numpy(float) - prediction)
+    kinds: list[FeatureKind] = [*("number",) * 7, "text"]  # type: ignore[list-item]
+    judge = Judge(rows.select(np.flatnonzero((month > 2) & (month <= 4))), kinds)
+    later = np.flatnonzero(month > 4)
+    for n in sizes:
+        for start in np.linspace(0, len(later) - n, windows).astype(int).tolist():
+            yield "linear, May to December", n, judge.see(rows.select(later[start : start + n]))
+
+
+VISIT_KINDS: tuple[FeatureKind, ...] = ("number", "number", "number", "text", "text")
+
+
+def visit_cases(windows: int, sizes: Iterable[int] = SIZES) -> Iterator[tuple[str, int, Seen | None]]:
+    """Yield the results of windows of visits to a doctor."""
+    data = randhie.load_pandas().data.to_numpy(dtype=np.float64)
+    data = data[np.random.default_rng(42).permutation(len(data))]
+    known = data[:, [1, 6]]
+    prediction = LinearRegression().fit(known[:4000], data[:4000, 0]).predict(known)
+    physical = np.where(np.isin(np.round(data[:, 5], 3), (0.0, 1.0)), np.round(data[:, 5], 3), 2.0)
+    columns = np.column_stack((prediction, data[:, 1], data[:, 6], data[:, 2], physical))
+    rows = Rows(columns, data[:, 0] - prediction)
+    judge = Judge(rows.select(np.arange(4000, 10_000)), VISIT_KINDS)
+    pool = rows.select(np.arange(10_000, len(data)))
+    for towards, names in (("price and illness", (1, 2)), ("plan and limits", (3, 4))):
+        scaled = pool.columns[:, names]
+        scaled = (scaled - scaled.mean(axis=0)) / scaled.std(axis=0)
+        for n in sizes:
+            for seed in range(windows):
+                rng = np.random.default_rng([43, n, seed])
+                chosen = draw_rows(rng, scaled @ rng.choice([-0.7, 0.7], 2), n)
+                yield f"linear, {towards}", n, judge.see(pool.select(chosen))
+
+
+def table(title: str, cases: Iterable[tuple[str, int, Seen | None]]) -> Iterator[str]:
+    """Yield the lines of a table."""
+    yield title
+    yield HEADER
+    every: dict[tuple[str, int], list[Seen | None]] = {}
+    for name, n, seen in cases:
+        every.setdefault((name, n), []).append(seen)
+    for (name, n), results in every.items():
+        yield line(name, n, results)
+
+
+def flights(windows: int = 60) -> Iterator[str]:
+    """Yield the table of flights."""
+    yield from table(f"flights, minutes: {windows} windows a row", flight_cases(windows))
+
+
+def weather(windows: int = 60) -> Iterator[str]:
+    """Yield the table of temperatures."""
+    yield from table(f"weather, degrees Fahrenheit: {windows} windows a row", weather_cases(windows))
+
+
+def visits(windows: int = 60) -> Iterator[str]:
+    """Yield the table of visits."""
+    yield from table(f"visits: {windows} windows a row", visit_cases(windows))
+
+
+if __name__ == "__main__":
+    run({"simulated": simulated, "flights": flights, "weather": weather, "visits": visits})

@@ -1,0 +1,206 @@
+"""Means of losses without labels: a slow witness, the laws, the reasons, and the texts of errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monitor.base.names import FeatureKind
+from monitor.base.records import Floats
+from monitor.base.results import TooFew, Unknown
+from monitor.stats.regression.losses import FEWEST_ROWS, LossReference, MeanLoss, RowLosses
+
+KINDS: tuple[FeatureKind, ...] = ("number", "text")
+
+
+def rows(seed: int, n: int, move: float = 0.0) -> tuple[Floats, Floats]:
+    """Return columns (n, 2) and errors (n,), which grow with the number and with the category."""
+    rng = np.random.default_rng(seed)
+    number, text = rng.normal(size=n) + move, rng.integers(0, 3, n)
+    errors = rng.standard_normal(n) * np.exp(0.3 * number + 0.2 * text) + 0.3 * number
+    return np.column_stack((number, text)), errors
+
+
+def losses_of(errors: Floats) -> dict[str, RowLosses]:
+    return {
+        "mae": RowLosses(np.abs(errors), 1),
+        "mse": RowLosses(errors**2, 2),
+        "bias": RowLosses(errors, 1),
+        "within": RowLosses((np.abs(errors) < 1.0) * 1.0, 0),
+    }
+
+
+def reference_of(seed: int, n: int = 2000, unit: float = 1.0) -> LossReference:
+    columns, errors = rows(seed, n)
+    losses = {
+        name: RowLosses(loss.values * unit**loss.power, loss.power)
+        for name, loss in losses_of(errors).items()
+    }
+    return LossReference.from_rows(columns, KINDS, unit * errors, losses)
+
+
+def mean_of(results: dict[str, MeanLoss | Unknown], name: str) -> MeanLoss:
+    result = results[name]
+    assert isinstance(result, MeanLoss), result
+    return result
+
+
+def hats(values: Floats, knots: Floats) -> Floats:
+    """Return the piecewise linear functions by interpolation of unit vectors; values lie between the ends."""
+    return np.column_stack([np.interp(values, knots, unit) for unit in np.eye(len(knots))])
+
+
+def witness(window: Floats, level: float) -> dict[str, tuple[float, float, float]]:
+    """Return value, lower and upper of each loss: rows one by one, least squares of a stacked system."""
+    columns, errors = rows(1, 2000)
+    reference = reference_of(1)
+    shares = reference._ratio.fit(window).weights
+    shares = shares / shares.sum()
+    quantiles = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98, 1.0)
+    knots = np.quantile(columns[:, 0], quantiles, method="inverted_cdf")
+    slopes = np.diff(np.eye(9), axis=0) / np.diff(knots)[:, None]
+    # Rows of the prior: those of the bends, the heights, and one for each category.
+    bends = np.zeros((7, 13))
+    bends[:, 1:10] = 0.05 * (knots[-1] - knots[0]) * np.diff(slopes, axis=0)
+    ridge = np.diag([0.0] + [1e-3**0.5] * 9 + [1.0] * 3)
+    count = np.bincount(columns[:, 1].astype(int))
+    order = np.argsort(-count, kind="stable").tolist()
+
+    def functions(some: Floats) -> Floats:
+        texts = np.array([[float(order.index(int(text)) == k) for k in range(3)] for text in some[:, 1]])
+        return np.column_stack((np.ones(len(some)), hats(some[:, 0], knots), texts))
+
+    def solve(design: Floats, outcome: Floats) -> Floats:
+        stacked = np.vstack((design, bends, ridge))
+        target = np.concatenate((outcome, np.zeros(len(bends) + len(ridge))))
+        return np.linalg.lstsq(stacked, target, rcond=None)[0]
+
+    def crossed(design: Floats, outcome: Floats) -> Floats:
+        fitted = np.empty(len(outcome))
+        for k in range(5):
+            others = np.arange(len(outcome)) % 5 != k
+            fitted[~others] = design[~others] @ solve(design[others], outcome[others])
+        return fitted
+
+    design, own = functions(columns), functions(window)
+    inverse = np.linalg.inv(design.T @ design + bends.T @ bends + ridge.T @ ridge)
+    logs = np.log(np.abs(errors) + 0.1 * np.abs(errors).mean())
+    line = crossed(design, logs)
+    own_line = np.clip(own @ solve(design, logs), line.min(), line.max())
+    n, results = len(window), {}
+    for name, loss in losses_of(errors).items():
+        unit, own_unit = np.exp(loss.power * line), np.exp(loss.power * own_line)
+        residual = loss.values - unit * crossed(design, loss.values / unit)
+        at, squared = solve(design, loss.values / unit), solve(design, (residual / unit) ** 2)
+        moved = sum(share * each for share, each in zip(shares, residual, strict=True))
+        value = sum(own_unit[i] * (own[i] @ at) for i in range(n)) / n + moved
+        relative = own @ squared
+        variances = own_unit**2 * np.maximum(relative, 0.1 * max(relative.mean(), 0.0))
+        apart = residual - moved
+        unbalanced = (own_unit @ own) / n - (shares * unit) @ design
+        variance = variances.sum() / n**2 + (shares**2 * apart**2).sum()
+        variance += ((residual / unit) ** 2).mean() * (unbalanced @ inverse @ unbalanced)
+        parts = np.array_split(residual, max(2000 // n, 8))
+        spread = np.var([part.mean() for part in parts], ddof=1)
+        variance += max(spread - np.mean([(part**2).sum() / len(part) ** 2 for part in parts]), 0.0)
+        skewness = (shares * apart**3).sum() / (shares * apart**2).sum() ** 1.5
+        third = skewness * variances.mean() ** 1.5 / n**2 - (shares**3 * apart**3).sum()
+        results[name] = (value, *MeanLoss(value, variance, third, n).interval(level))
+    return results
+
+
+def test_estimates_are_those_of_the_slow_witness() -> None:
+    window = rows(2, 250, 0.4)[0]
+    window = window[np.abs(window[:, 0]) < 3]  # the witness's functions end at the last knots
+    results = reference_of(1).estimate(window)
+    for name, (value, lower, upper) in witness(window, 0.9).items():
+        mean = mean_of(results, name)
+        assert (mean.value, *mean.interval(0.9)) == pytest.approx((value, lower, upper), rel=1e-6), name
+
+
+def test_units_of_the_target_scale_estimates_and_intervals() -> None:
+    window = rows(3, 400, 0.5)[0]
+    minutes, seconds = reference_of(1).estimate(window), reference_of(1, unit=60.0).estimate(window)
+    for name, power in (("mae", 1), ("mse", 2), ("bias", 1), ("within", 0)):
+        one, other = mean_of(minutes, name), mean_of(seconds, name)
+        scale = 60.0**power
+        expected = tuple(scale * each for each in (one.value, *one.interval(0.95)))
+        assert (other.value, *other.interval(0.95)) == pytest.approx(expected, rel=1e-6), name
+
+
+def test_the_order_of_a_windows_rows_does_not_matter() -> None:
+    window = rows(3, 300)[0]
+    first, second = reference_of(1).estimate(window), reference_of(1).estimate(window[::-1])
+    for name in first:
+        one, other = mean_of(first, name), mean_of(second, name)
+        assert one.interval(0.95) == pytest.approx(other.interval(0.95), rel=1e-9), name
+
+
+def test_a_wider_level_gives_a_wider_interval_around_the_narrower_one() -> None:
+    mean = mean_of(reference_of(1).estimate(rows(3, 300)[0]), "mse")
+    narrow, wide = mean.interval(0.8), mean.interval(0.99)
+    assert wide[0] < narrow[0] < mean.value < narrow[1] < wide[1]
+
+
+def test_a_constant_loss_is_estimated_without_error() -> None:
+    columns, errors = rows(1, 1000)
+    losses = {"one": RowLosses(np.ones(1000), 0)}
+    mean = mean_of(LossReference.from_rows(columns, KINDS, errors, losses).estimate(rows(2, 200)[0]), "one")
+    assert mean.value == pytest.approx(1.0, abs=1e-4)
+    assert mean.interval(0.95) == pytest.approx((1.0, 1.0), abs=1e-3)
+
+
+def test_rows_that_are_not_finite_are_left_out() -> None:
+    columns, errors = rows(1, 1000)
+    spoiled, spoiled_errors = np.vstack((columns, columns[:3])), np.append(errors, errors[:3])
+    spoiled[1000, 0], spoiled[1001, 1], spoiled_errors[1002] = np.nan, np.inf, np.nan
+    clean = LossReference.from_rows(columns, KINDS, errors, losses_of(errors))
+    other = LossReference.from_rows(spoiled, KINDS, spoiled_errors, losses_of(spoiled_errors))
+    assert len(other) == len(clean) == 1000
+    window = rows(2, 200)[0]
+    assert clean.estimate(window) == other.estimate(window)
+
+
+def test_a_window_without_an_estimate_gives_the_reason() -> None:
+    reference, window = reference_of(1), rows(2, 200)[0]
+    missing, beyond, unseen = window.copy(), window + np.array([9.0, 0.0]), window.copy()
+    missing[:20, 0], unseen[:, 1] = np.nan, 7.0
+    cases = {
+        "no rows": window[:0],
+        "too few rows": window[:29],
+        "features missing": missing,
+        "features beyond the reference": beyond,
+        "reference too unlike the window": window[:1] + np.zeros((200, 2)),
+    }
+    for reason, columns in cases.items():
+        for result in reference.estimate(columns).values():
+            assert isinstance(result, Unknown), (reason, result)
+            assert result.reason == reason
+    few = reference.estimate(window[:29])["mae"]
+    assert isinstance(few, TooFew)
+    assert few.n == 29
+    assert {
+        str(each.reason) for each in reference.estimate(unseen).values() if isinstance(each, Unknown)
+    } == {"features beyond the reference"}
+
+
+def test_a_window_may_have_a_few_rows_without_a_column() -> None:
+    reference, window = reference_of(1), rows(2, 200)[0]
+    window[:10, 0] = np.nan
+    assert mean_of(reference.estimate(window), "mae").n == 190
+
+
+def test_errors_name_the_shapes() -> None:
+    columns, errors = rows(1, 500)
+    losses = losses_of(errors)
+    with pytest.raises(ValueError, match=r"^columns must have the shape \(500, 2\), a row for each error"):
+        LossReference.from_rows(columns[:, :1], KINDS, errors, losses)
+    with pytest.raises(ValueError, match=r"^the loss mae must have the shape \(500,\), got \(499,\)$"):
+        LossReference.from_rows(columns, KINDS, errors, {"mae": RowLosses(errors[1:], 1)})
+    with pytest.raises(ValueError, match=r"^losses must have at least one entry, got none$"):
+        LossReference.from_rows(columns, KINDS, errors, {})
+    few = FEWEST_ROWS - 1
+    with pytest.raises(ValueError, match=r"needs at least 200 rows of the reference .* got 199 of 199; give"):
+        LossReference.from_rows(columns[:few], KINDS, errors[:few], losses_of(errors[:few]))
+    with pytest.raises(ValueError, match=r"^columns must have the shape \(n, 2\), got \(500, 1\)$"):
+        reference_of(1).estimate(columns[:, :1])
