@@ -292,7 +292,7 @@ class ModelConfig(Section):
         default=None,
         gt=0,
         le=1e12,
-        description="Expected traffic, for `blindsight check`.",
+        description="Expected traffic, for `blindsight check` and for the durations of alert rules.",
         examples=[50_000],
     )
 
