@@ -6,6 +6,7 @@ null. `blindsight schema NAME` prints the JSON Schema of a document.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -260,8 +261,8 @@ def replay_document(done: Replayed, out: Path) -> ReplayDocument:
     return ReplayDocument(
         models=[_model(one, done) for one in done.view.series],
         windows=done.windows,
-        reports=str(out / REPORTS),
-        page=str(out / PAGE),
+        reports=_path(out / REPORTS),
+        page=_path(out / PAGE),
         pictures=list(map(str, done.pictures)),
         answers=AnswerCounts(
             used=accounts.used, duplicates=accounts.duplicates, rejected=dict(unused.answers)
@@ -275,7 +276,7 @@ def replay_document(done: Replayed, out: Path) -> ReplayDocument:
         ),
         rows_left=dict(unused.rows_left),
         first_rejected=list(unused.first),
-        rejects=None if done.rejects is None else str(done.rejects),
+        rejects=None if done.rejects is None else _path(done.rejects),
         notes=list(done.notes),
         warnings=list(warnings(accounts, unused.answers.total(), unused.labels)),
     )
@@ -430,6 +431,11 @@ def schema(name: str) -> dict[str, Any]:
     for each in root["$defs"].values():
         each["description"] = each["description"].partition("\n\n")[0]
     return root
+
+
+def _path(path: Path) -> str:
+    """Return a path as text; bytes that are no UTF-8 are replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def to_json(document: msgspec.Struct) -> str:

@@ -254,13 +254,19 @@ def doctor(
     diagnosis = diagnose_sources(config) if sample is None else diagnose_sample(config, sample)
     if not as_json:
         typer.echo(diagnosis)
-    report = check_configuration(config) if sample is None and diagnosis.well else None
+    report, problem = None, None
+    try:
+        report = check_configuration(config) if sample is None and diagnosis.well else None
+    except BlindsightError as error:  # the diagnosis is printed all the same
+        problem = error
     if as_json:
         from monitor.cli.documents import doctor_document, to_json
 
         typer.echo(to_json(doctor_document(diagnosis, report)))
     elif report is not None:
         typer.echo(f"\n{render(report)}")
+    if problem is not None:
+        raise problem
     raise typer.Exit(0 if diagnosis.well else 1)
 
 

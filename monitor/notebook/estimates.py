@@ -213,7 +213,7 @@ class MonitorResult:
 
     def _facts(self) -> Iterator[str]:
         for one in self._models:
-            yield f"{describe(one)}, in the newest of {one.windows_closed:,} windows;"
+            yield f"{describe(one)}, in the newest window ({one.windows_closed:,} closed);"
         raised = [alarm for alarm in self.alarms if not alarm.group]
         shown = [
             f"{each.metric} in window {each.window}{self._when(each)}" for each in raised[:_ALARMS_SHOWN]

@@ -166,10 +166,10 @@ class Monitor:
         MissingExtraError
             The extra `notebook` is not installed.
         """
-        if scores is None and confidence is None:
+        if scores is None and confidence is None and self.classes:
             scores = self.classes  # as in a frame of predict_proba with columns=model.classes_
-        if (not scores) == (confidence is None):
-            got = "both" if scores else "neither"
+        if (scores is None) == (confidence is None):
+            got = "neither" if scores is None else "both"
             raise ConfigError(f"fit: expected either scores or confidence, got {got}")
         classes = self.classes if confidence is None else ()
         named = _named(confidence=confidence, label=label, prediction=prediction, time=time, version=version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -31,7 +32,7 @@ class Statement:
     subject : str
         The task and the model, ``toxicity/erm``, with the group if the fact concerns one.
     fact : str
-        A sentence without its first word and its full stop, which states the newest figures.
+        A clause without a full stop that follows the subject and a colon, with the newest figures.
     details : str
         Sentences that say since when, from what to what, in which part, and what labels say.
     check : str
@@ -62,8 +63,8 @@ def describe(one: SeriesView) -> Statement:
 
     The row of the page, the report and the notebook show the result. An alert shows the same fact, because it
     comes from the function below that describes the alert's condition. The order is: a broken feature, labels
-    that contradict the estimates, a breached objective, an alarm, no answers, an objective at risk, and an
-    improvement.
+    that contradict the estimates, a breached objective, an alarm, no answers, an objective at risk,
+    features that drifted, labels that contradict each other, and an improvement.
 
     Examples
     --------
@@ -93,8 +94,12 @@ def describe(one: SeriesView) -> Statement:
         return describe_silence(one)
     if at_risk:
         return describe_objective(one, at_risk[0])
+    if any(one.feature_alarms.values()):
+        return describe_drifted_features(one)
+    if one.recalibrations is not None and one.recalibrations.held:
+        return describe_held_labels(subject(one), one.recalibrations.refused)
     if one.state is SeriesState.WARMING_UP:
-        closed = f"{one.windows_closed:,} window{'' if one.windows_closed == 1 else 's'} closed"
+        closed = f"{_count(one.windows_closed, 'window')} closed"
         return Statement(subject(one), f"no baseline to compare with yet, {closed}")
     return describe_alarm(one, better[0]) if better else _nothing(one)
 
@@ -113,13 +118,15 @@ def describe_alarm(one: SeriesView, chart: ChartView) -> Statement:
     """Describe the alarm of a chart, or a change for the better that it shows."""
     metric, verdict = chart.metric, chart.verdict
     if not verdict.out_of_control:
-        fact = f"{_moved(one, metric, chart)}, a change for the better"
+        fact = _moved(one, metric, chart)
+        if _is_away(one, chart):
+            fact += ", a change for the better"
         return Statement(subject(one), fact, _text(_labels(one, metric)))
     objective = next((each for each in one.objectives if each.metric == metric), None)
     fact = _moved(one, metric, chart)
     if objective is not None and objective.state is not None:
         fact += f", must be {_bound(objective)}"
-    where, since = _where(one, metric), _since(one, metric)
+    where, since = _where(one, metric) if _is_away(one, chart) else "", _since(one, metric)
     begin = f"{since}{f', {where}' if since and where else where}"
     details = [*([f"{begin[0].upper()}{begin[1:]}."] if begin else []), *_labels(one, metric)]
     return Statement(subject(one), fact, _text(details), _check(one, metric, chart))
@@ -130,9 +137,11 @@ def describe_broken_features(one: SeriesView) -> Statement:
     names = list(dict.fromkeys(each.feature for each in one.broken_features))
     shown = [each for each in one.broken_features if each.feature in names[:_MOST_FEATURES]]
     more = len(names) - _MOST_FEATURES
-    fact = features.sentence(shown) + (f"; {more:,} more features are broken" if more > 0 else "")
+    fact = features.sentence(shown) + (
+        f"; {_count(more, 'more feature')} {'is' if more == 1 else 'are'} broken" if more > 0 else ""
+    )
     details = ["Estimates do not count until this is repaired.", *_labels(one, "accuracy")]
-    check = f"Check what computes {_named(names)}, and the latest releases of it."
+    check = f"Check what computes {_named(names)}, and its latest releases."
     return Statement(subject(one), fact, _text(details), check)
 
 
@@ -248,21 +257,36 @@ def _limit(objective: ObjectiveView) -> str:
 
 
 def _moved(one: SeriesView, metric: str, chart: ChartView) -> str:
-    """Return how far a metric has moved from the baseline."""
-    before, by = chart.verdict.center, ""
-    estimate, ends = _estimate(one, metric), ""
-    if chart.by_labels is not None:
-        now, by = chart.by_labels.value, f" by {chart.by_labels.labels:,} labels"
-        shown = _percents(now, before)
-    elif estimate is not None:
-        now = estimate.value
-        shown = _percents(now, before, estimate.lower, estimate.upper)
-        ends = f" ({shown[2]} to {shown[3]})"
-    else:
-        return f"{metric_words(metric)} has changed"
-    verb = "fell" if now < before else "rose"
-    about = "" if by else "about "
-    return f"{metric_words(metric)} {verb} from {shown[1]} to {about}{shown[0]} %{ends}{by}"
+    """Return how far a metric has moved from the baseline, by labels if they decide about its alarm."""
+    words, by, estimate = metric_words(metric), chart.by_labels, _estimate(one, metric)
+    if by is not None and not math.isnan(by.value):
+        value, lower, upper = _percents(by.value, by.lower, by.upper)
+        side = "below" if by.value < by.lower else "above" if by.value > by.upper else "within"
+        counted = _count(by.labels, "label")
+        return f"{words} is {value} % by {counted}, {side} the {lower} to {upper} % of the baseline"
+    if estimate is None:
+        return f"{words} has changed"
+    before = chart.verdict.center
+    now, then, lower, upper = _percents(estimate.value, before, estimate.lower, estimate.upper)
+    if not _is_away(one, chart):
+        return f"{words} is back at about {now} % ({lower} to {upper}), was {then} %"
+    verb = "fell" if estimate.value < before else "rose"
+    return f"{words} {verb} from {then} to about {now} % ({lower} to {upper})"
+
+
+def _is_away(one: SeriesView, chart: ChartView) -> bool:
+    """Return whether the newest figures show the change for which a chart has a latched verdict.
+
+    An alarm stays on for some windows after the values are back.
+    """
+    by, estimate, better = chart.by_labels, _estimate(one, chart.metric), METRICS[chart.metric].better
+    if by is not None and not math.isnan(by.value):
+        return not by.lower <= by.value <= by.upper
+    if estimate is None or not (chart.verdict.out_of_control or chart.verdict.improved):
+        return True
+    change = estimate.value - chart.verdict.center
+    expected = better if chart.verdict.improved else -better
+    return change * expected > 0 if better else change != 0
 
 
 def _change(one: SeriesView, metric: str, chart: ChartView | None) -> Iterator[str]:
@@ -276,7 +300,7 @@ def _change(one: SeriesView, metric: str, chart: ChartView | None) -> Iterator[s
     since, where = _since(one, metric), _where(one, metric)
     moved = _moved(one, metric, chart)
     words = f"{since} {moved}" if since else f"{moved[0].upper()}{moved[1:]}"
-    yield f"{words}{where and f', {where}'}."
+    yield f"{words}{f', {where}' if where and _is_away(one, chart) else ''}."
 
 
 def _since(one: SeriesView, metric: str) -> str:
@@ -330,7 +354,7 @@ def _how_much(change: float, whole: float) -> str:
 def _check(one: SeriesView, metric: str, chart: ChartView | None) -> str:
     """Return a sentence on what to check first."""
     split = _attribution(one, metric)
-    if split is None:
+    if split is None or (chart is not None and chart.verdict.improved):
         stable = chart is not None and not chart.verdict.out_of_control
         return "Check the objective." if stable else "Check releases of the model and its features first."
     feature, part = _top_feature(split), _top_part(split)
@@ -349,9 +373,9 @@ def _labels(one: SeriesView, metric: str) -> Iterator[str]:
             if (each.metric, each.estimator) == (metric, estimator) and isinstance(result, Estimate):
                 value, lower, upper = _percents(result.value, result.lower, result.upper)
                 words = f"{metric_words(metric)} {value} % ({lower} to {upper})"
-                yield f"{_count(result.n, 'label')} say: {words}."
+                yield f"{_count(result.n, 'label')} say{'s' if result.n == 1 else ''}: {words}."
                 return
-    if not one.group and not one.labelled:
+    if not one.group and one.predictions and not one.labelled:  # a report does not count them
         yield "No labels yet."
 
 
@@ -377,8 +401,10 @@ def _nothing(one: SeriesView) -> Statement:
     """Describe a model that needs no attention, by its accuracy or its first metric."""
     metric = next((each.metric for each in _accuracy_first(one.charts)), "accuracy")
     estimate = _estimate(one, metric)
+    moved = any(chart.confidences_moved for chart in one.charts)
+    changed = "confidences moved, but labels show no change" if moved else "nothing has changed"
     if estimate is None:
-        return Statement(subject(one), "nothing has changed", _text(_labels(one, metric)))
+        return Statement(subject(one), changed, _text(_labels(one, metric)))
     value, lower, upper = _percents(estimate.value, estimate.lower, estimate.upper)
     states = {each.state for each in one.objectives}
     objective = ""
@@ -386,7 +412,7 @@ def _nothing(one: SeriesView) -> Statement:
         objective = ", too uncertain to say whether the objective is met"
     elif ObjectiveState.MET in states:
         objective = ", objective met"
-    fact = f"{metric_words(metric)} about {value} % ({lower} to {upper}), nothing has changed{objective}"
+    fact = f"{metric_words(metric)} about {value} % ({lower} to {upper}), {changed}{objective}"
     return Statement(subject(one), fact, _text(_labels(one, metric)))
 
 

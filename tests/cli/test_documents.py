@@ -107,6 +107,17 @@ def test_doctor_with_a_mapping_that_reads_the_records(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["check"] is None
 
 
+def test_doctor_prints_its_document_if_the_check_fails(tmp_path: Path) -> None:
+    rows = [{"id": f"r-{i}", "model": "erm", "scores": [0.25, 0.75]} for i in range(20)]
+    (tmp_path / "in.ndjson").write_bytes(ndjson(rows))
+    settings = configuration(sources=[{"kind": "file", "path": "in.ndjson"}])
+    settings["tasks"]["t"]["reference"] = {"path": "missing.ndjson"}
+    done = command_here("doctor", write_configuration(tmp_path, settings), "--json", cwd=tmp_path)
+    assert (done.returncode, json.loads(done.stdout)["check"]) == (2, None)
+    assert json.loads(done.stdout)["well"] is True
+    assert "missing.ndjson" in done.stderr
+
+
 def test_replay(documented: Documented, folder: Path) -> None:
     document, text, code = documented("replay", "config.yaml", "in.ndjson", "--out", "out")
     assert code == 0

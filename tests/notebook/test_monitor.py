@@ -207,7 +207,7 @@ def test_the_result_shows_verdict_and_chart_where_notebooks_look(result: Monitor
     assert 'alt="model: accuracy"' in html
     text = repr(result)
     assert text.startswith("MonitorResult: 1 model ")
-    assert f"{describe(result.view.series[0])}, in the newest of 15 windows;" in text
+    assert f"{describe(result.view.series[0])}, in the newest window (15 closed);" in text
     assert re.search(r"accuracy about [\d.]+ % \([\d.]+ to [\d.]+\), must be at least 70 %", text)
     raised = [alarm for alarm in result.alarms if (alarm.metric, alarm.group) == ("accuracy", "")]
     assert len(raised) == 1

@@ -27,6 +27,7 @@ from monitor.reports.views import (
     MetricEstimate,
     ObjectiveState,
     ObjectiveView,
+    RecalibrationsView,
     SeriesState,
     SeriesView,
 )
@@ -143,7 +144,35 @@ def test_an_objective_that_the_model_never_met_is_not_called_a_change() -> None:
                 "state": SeriesState.OUT_OF_CONTROL,
                 "objectives": (dataclasses.replace(FLOOR, state=ObjectiveState.MET),),
             },
-            "accuracy fell from 95 to 90 % by 1,200 labels, must be at least 85 %",
+            "accuracy is 90 % by 1,200 labels, below the 92 to 98 % of the baseline, must be at least 85 %",
+        ),
+        (
+            {
+                "charts": (ChartView("accuracy", Verdict(0.75, 0.73, 0.77, (), True)),),
+                "state": SeriesState.OUT_OF_CONTROL,
+            },
+            "accuracy is back at about 76 % (70 to 80), was 75 %",
+        ),
+        (
+            {"charts": (ChartView("accuracy", Verdict(0.77, 0.73, 0.79, (), False, improved=True)),)},
+            "accuracy is back at about 76 % (70 to 80), was 77 %",
+        ),
+        ({"features": WATCHED.features}, "feature origin has other values than in the reference"),
+        (
+            {"recalibrations": RecalibrationsView({}, "6 of 100 labels replaced another class", held=True)},
+            "labels contradict each other, so no fit on labels begins",
+        ),
+        (
+            {
+                "charts": (
+                    ChartView(
+                        "accuracy",
+                        Verdict(0.78, 0.7, 0.86, (), False),
+                        by_labels=AlarmByLabels(0.78, 0.7, 0.86, 200, confidences_moved=True),
+                    ),
+                )
+            },
+            "accuracy about 76 % (70 to 80), confidences moved, but labels show no change",
         ),
         (
             {"charts": (ChartView("accuracy", Verdict(0.7, 0.65, 0.75, ("we1",), False, improved=True)),)},
@@ -233,6 +262,15 @@ def test_the_accuracy_comes_before_other_metrics() -> None:
 )
 def test_only_parts_that_bring_much_of_a_change_are_named(split: Attribution, words: str) -> None:
     assert statement(**LOW | {"attributions": (split,)}).details.partition(" The last")[0].endswith(words)
+
+
+def test_a_report_that_does_not_count_labels_does_not_deny_them() -> None:
+    assert "label" not in statement(**LOW, predictions=0).details
+
+
+def test_an_alarm_whose_values_are_back_blames_no_part() -> None:
+    back = ChartView("accuracy", Verdict(0.75, 0.73, 0.77, (), True))
+    assert "origin" not in statement(**LOW | {"charts": (back,), "objectives": ()}).details
 
 
 def test_features_that_drift_are_named() -> None:

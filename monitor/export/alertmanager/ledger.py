@@ -163,7 +163,7 @@ class AlertLedger:
             old = now - entry.resolved > RESOLVED_SECONDS
             return None if old and entry.delivered else entry
         labels = dict(entry.condition.labels)
-        who = (labels["task"], labels["model"], labels.get("group", ""))
+        who = (labels["task"], labels.get("model", ""), labels.get("group", ""))
         since = closed.get(who, entry.condition.windows + _WINDOWS) - entry.condition.windows
         lately = now - entry.held < self._patience(entry.task)
         if entry.condition.patient and since < _WINDOWS and lately:

@@ -82,7 +82,9 @@ class AlertPusher(Pusher):
         identity = dict(alert.identity)
         names = {name: identity.get(name, "") for name in ("task", "model", "group", "metric")}
         page = external_address(self._rules.external_url, **names) if self._rules.external_url else ""
-        query = urlencode({key: names[key] for key in ("task", "model") if names[key]}, errors="replace")
+        query = urlencode(
+            {key: names[key] for key in ("task", "model", "group") if names[key]}, errors="replace"
+        )
         runbook = self._rules.runbook_url(alert.name, f"?{query}")
         return {
             "labels": {**self._settings.labels, **identity},

@@ -186,8 +186,9 @@ def glance(models: Sequence[SeriesView], link: Link, root: str | None = "") -> M
 
 def runbook_address(one: SeriesView, root: str = "") -> str:
     """Return the address of the runbook for a model's worst state, with the names that it fills in."""
-    names = urlencode({"task": one.task, "model": one.model}, errors="replace")
-    return f"{root}runbooks/{runbook_of(one)}?{names}"
+    names = {"task": one.task, "model": one.model, "group": one.group}
+    query = urlencode({key: name for key, name in names.items() if name}, errors="replace")
+    return f"{root}runbooks/{runbook_of(one)}?{query}"
 
 
 class Row(NamedTuple):

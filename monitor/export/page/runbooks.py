@@ -30,6 +30,7 @@ class RunbookQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     task: Annotated[str, Meta(description="The task of the alert.")] = ""
     model: Annotated[str, Meta(description="The model of the alert.")] = ""
+    group: Annotated[str, Meta(description="The group of the alert; the whole model if empty.")] = ""
 
 
 def render_runbook(name: str, view: AgentView, query: RunbookQuery, now: float | None = None) -> bytes:
@@ -64,9 +65,9 @@ def render_runbook(name: str, view: AgentView, query: RunbookQuery, now: float |
 def _model(view: AgentView, query: RunbookQuery) -> Iterator[str]:
     """Yield the present state of the model, with a link to its page."""
     for one in view.engine.series:
-        if (one.task, one.model, one.group) == (query.task, query.model, ""):
+        if (one.task, one.model, one.group) == (query.task, query.model, query.group):
             state = describe(one)
-            page = escape(model_address(one.task, one.model, "../"))
+            page = escape(model_address(one.task, one.model, "../", group=one.group))
             yield f'<p class="glance">Now: {escape(str(state))}</p><p>{escape(state.explanation)}</p>'
             yield f'<nav class="choices" aria-label="Model"><a href="{page}">Page of the model</a></nav>'
 

@@ -159,7 +159,9 @@ def _fine(models: Sequence[SeriesView]) -> tuple[str, str] | None:
     """Return the sentence on models that are all in control, unchanged and meet all of their objectives."""
     charts = [chart for one in models for chart in one.charts]
     objectives = [objective for one in models for objective in one.objectives]
-    if any(one.state is not SeriesState.IN_CONTROL for one in models):
+    if any(one.state is not SeriesState.IN_CONTROL or any(one.feature_alarms.values()) for one in models):
+        return None
+    if any(one.recalibrations is not None and one.recalibrations.held for one in models):
         return None
     if any(chart.verdict.improved or chart.confidences_moved for chart in charts):
         return None

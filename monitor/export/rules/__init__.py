@@ -42,6 +42,7 @@ AGENT_DOWN = "BlindsightAgentDown"
 RUNBOOK_QUERY = (
     "{{ with $labels.task }}?task={{ . | urlquery }}{{ end }}"
     "{{ with $labels.model }}&model={{ . | urlquery }}{{ end }}"
+    "{{ with $labels.group }}&group={{ . | urlquery }}{{ end }}"
 )
 """A Prometheus template for the query of a runbook's address, which fills in the names of the alert."""
 

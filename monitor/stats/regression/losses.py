@@ -198,7 +198,7 @@ class LossReference:
         bases = tuple(map(_Basis.from_values, ratio.bins, ratio.values))
         additive = _Additive.from_rows(bases, columns[kept])
         size = np.abs(values[0, kept])
-        scale, line = additive.fit(np.log(size + _LEAST_ERROR * size.mean() + 1e-300)[None])
+        scale, line = additive.fit(np.log(size + (_LEAST_ERROR * size.mean() or 1.0))[None])
         powers = np.array([loss.power for loss in losses.values()])
         units = np.exp(powers[:, None] * line)
         expected, fitted = additive.fit(values[1:, kept] / units)
@@ -253,7 +253,7 @@ class LossReference:
         own = (units**2 * np.maximum(relative, least)).mean(axis=1)
         moved = self.residuals @ shares
         apart = self.residuals - moved[:, None]
-        skewness = (apart**3 @ shares) / np.maximum(apart**2 @ shares, 1e-300) ** 1.5
+        skewness = (apart**3 @ shares) / np.maximum(apart**2 @ shares, 1e-200) ** 1.5
         unbalanced = units @ design / n - (shares * self.units) @ fits.additive.rows
         noise = ((self.residuals / self.units) ** 2).mean(axis=1)
         value = (units * (fits.expected @ design.T)).mean(axis=1) + moved

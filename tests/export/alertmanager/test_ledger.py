@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monitor.export.alertmanager.holding import BREACHED, UNTRUSTED, Condition
+from monitor.export.alertmanager.holding import BREACHED, CONFLICT, UNTRUSTED, Condition
 from monitor.export.alertmanager.ledger import RESOLVED_SECONDS, AlertLedger
 from monitor.reports.statements import Statement
 from tests.export.alertmanager.test_pusher import PATIENCE, RESEND, patience
@@ -99,6 +99,13 @@ def test_a_series_that_is_gone_ends_its_alerts() -> None:
     talk.look([breach(8)], 8, 2.0)
     talk.ledger.update([], {}, 3.0)
     assert [alert.ends for alert in talk.ledger.due(3.0)] == [3.0]
+
+
+def test_an_alert_on_a_task_ends_without_a_model() -> None:
+    talk = Talk()
+    conflict = Condition(CONFLICT, (("task", "t"),), Statement("t", "labels contradict"), 0, patient=False)
+    assert talk.look([conflict], 7, 1.0)
+    assert talk.look([], 7, 2.0) == [(1.0, 2.0)]
 
 
 def test_what_was_not_taken_stays_due_and_is_told_as_it_stands_then() -> None:

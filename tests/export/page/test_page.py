@@ -443,6 +443,7 @@ def test_at_most_five_models_have_a_sentence() -> None:
         (["met", "fine"], "2 models are fine: nothing has changed, objectives met."),
         (["met", "not proven"], "2 models are in control."),
         (["met", "improved"], "2 models are in control."),
+        (["met", "drifted"], "2 models are in control."),
     ],
 )
 def test_the_headline_takes_the_worst_state(models: list[str], headline: str) -> None:
@@ -457,6 +458,7 @@ def test_the_headline_takes_the_worst_state(models: list[str], headline: str) ->
         kinds[name] = dataclasses.replace(kinds["fine"], objectives=(objective,))
     better = ChartView("accuracy", Verdict(0.9, 0.88, 0.92, (), False, improved=True))
     kinds["improved"] = dataclasses.replace(kinds["met"], charts=(better,))
+    kinds["drifted"] = dataclasses.replace(kinds["met"], features=WATCHED.features)
     named = [dataclasses.replace(kinds[kind], model=f"m{i}") for i, kind in enumerate(models)]
     assert f"\n{headline}" in read(of(*named)).text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from html import unescape
 
@@ -64,3 +65,11 @@ def test_a_page_says_how_the_model_is_now() -> None:
     assert f"Now: {describe(WATCHED)}" in unescape(page)
     assert '<a href="../models/toxicity/erm">Page of the model</a>' in page
     assert "Now:" not in body("BlindsightOutOfControl", RunbookQuery(task="other", model="erm"))
+
+
+def test_a_page_of_a_group_says_how_the_group_is_now() -> None:
+    group = dataclasses.replace(WATCHED, group="region=eu")
+    view = AgentView(engine=EngineView(series=(WATCHED, group)))
+    page = body("BlindsightOutOfControl", RunbookQuery(task="toxicity", model="erm", group="region=eu"), view)
+    assert f"Now: {describe(group)}" in unescape(page)
+    assert '<a href="../models/toxicity/erm?group=region%3Deu">Page of the model</a>' in page

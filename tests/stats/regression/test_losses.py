@@ -150,6 +150,15 @@ def test_a_constant_loss_is_estimated_without_error() -> None:
     assert mean.interval(0.95) == pytest.approx((1.0, 1.0), abs=1e-3)
 
 
+def test_a_reference_without_an_error_expects_none() -> None:
+    columns, _ = rows(1, 1000)
+    none = np.zeros(1000)
+    mean = mean_of(
+        LossReference.from_rows(columns, KINDS, none, losses_of(none)).estimate(rows(2, 200)[0]), "mae"
+    )
+    assert (mean.value, *mean.interval(0.95)) == pytest.approx((0.0, 0.0, 0.0), abs=1e-9)
+
+
 def test_rows_that_are_not_finite_are_left_out() -> None:
     columns, errors = rows(1, 1000)
     spoiled, spoiled_errors = np.vstack((columns, columns[:3])), np.append(errors, errors[:3])
