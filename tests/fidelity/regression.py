@@ -96,7 +96,7 @@ class Seen:
 class Judge:
     """A reference with all that is fitted on it."""
 
-    def __init__(self, rows: Rows, kinds: Sequence[FeatureKind]) -> None:
+    def __init__(self, rows: Rows, kinds: Sequence[FeatureKind], boosted: bool = True) -> None:
         self.tolerance = float(np.quantile(np.abs(rows.errors), 0.8))
         losses = losses_of(rows.errors, self.tolerance)
         self.reference = LossReference.from_rows(rows.columns, kinds, rows.errors, losses)
@@ -104,7 +104,9 @@ class Judge:
         self.mean, self.sd = float(absolute.mean()), float(absolute.std())
         texts = [kind == "text" for kind in kinds]
         self.boosted = HistGradientBoostingRegressor(categorical_features=texts, random_state=0)
-        self.boosted.fit(rows.columns, absolute)
+        self._has_rival = boosted
+        if boosted:
+            self.boosted.fit(rows.columns, absolute)
 
     def see(self, window: Rows) -> Seen | None:
         """Return the results of a window; None where the estimate is unknown."""
@@ -123,6 +125,8 @@ class Judge:
 
     def _rivals(self, window: Rows) -> tuple[float, float, bool]:
         truth = float(np.abs(window.errors).mean())
+        if not self._has_rival:
+            return abs(self.mean - truth), float("nan"), False
         boosted = float(np.maximum(self.boosted.predict(window.columns), 0.0).mean())
         half = 3 * self.sd / len(window.errors) ** 0.5
         return abs(self.mean - truth), abs(boosted - truth), abs(boosted - truth) <= half
@@ -159,10 +163,12 @@ def simulated_rows(rng: np.random.Generator, n: int, move: float) -> Rows:
     return Rows(np.column_stack((prediction, numbers, segment)), errors)
 
 
-def simulated_life(seed: int, sizes: Iterable[int] = SIZES) -> Iterator[tuple[float, int, Seen | None]]:
+def simulated_life(
+    seed: int, sizes: Iterable[int] = SIZES, boosted: bool = True
+) -> Iterator[tuple[float, int, Seen | None]]:
     """Yield the results of a window of each move and size, beside one reference."""
     rng = np.random.default_rng([40, seed])
-    judge = Judge(simulated_rows(rng, REFERENCE_ROWS, 0.0), KINDS)
+    judge = Judge(simulated_rows(rng, REFERENCE_ROWS, 0.0), KINDS, boosted)
     for move in MOVES:
         for n in sizes:
             yield move, n, judge.see(simulated_rows(rng, n, move))

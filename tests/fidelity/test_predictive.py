@@ -41,7 +41,7 @@ def test_flights_are_those_that_were_not_looked_at() -> None:
     rows = np.flatnonzero(flights.month > 3)
     old = np.flatnonzero(flights.month <= 3)[:2000]
     scores = np.full((len(flights), len(MODELS)), 0.2)
-    scored = Scored(MODELS, old, rows, scores[old], scores[rows], scores[rows], trained_on=0)
+    scored = Scored(MODELS, old, rows, scores[old], scores[rows], trained_on=0)
     life = flights_of("logistic", 1000, flights, scored)
     following = rows[flights.late[rows] >= 0]
     assert (life.reference, len(life.labels)) == (1000, 1000 + len(following))
