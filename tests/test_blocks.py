@@ -213,7 +213,7 @@ def test_yaml_is_a_configuration_or_a_part_of_one(case: Case) -> None:
 def test_what_is_for_prometheus_is_taken_by_promtool(tmp_path: Path) -> None:
     queries = "".join(case.block.text for case in of("promql")).splitlines()
     settings = [case.block.text for case in of("yaml") if is_prometheus(case)]
-    assert (len(queries), len(settings)) == (3, 1)
+    assert (len(queries), len(settings)) == (2, 1)
     try:
         promtool = binary("promtool")
     except ServiceUnavailable as missing:
