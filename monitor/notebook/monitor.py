@@ -86,7 +86,7 @@ class Monitor:
     >>> result = monitor.estimate({"p_toxic": np.append(p[:5_000], rng.beta(4, 3, 5_000))})
     >>> result
     MonitorResult: 1 model is out of control. task/model: accuracy fell from 85 to about 64 % (58 to 70), in
-    the newest of 20 windows; alarms: accuracy in window 10, ece in window 10
+    the newest window (20 closed); alarms: accuracy in window 10, ece in window 10
     >>> result.alarms[0].metric, result.alarms[0].window
     ('accuracy', 10)
     """
