@@ -13,7 +13,14 @@ from monitor.base.results import Estimate
 from monitor.reports import attribution, features
 from monitor.reports.attribution import Attribution, FeaturePart, PartChange
 from monitor.reports.trust import Bias, Trust
-from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState, SeriesView
+from monitor.reports.views import (
+    ChartView,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    SeriesState,
+    SeriesView,
+)
 from monitor.reports.window_report import finite, rfc3339
 from monitor.reports.window_view import leading_estimate
 
@@ -226,10 +233,28 @@ def _text(sentences: Iterable[str]) -> str:
     return " ".join(sentences)
 
 
+def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
+    """Return the estimate of a metric that is shown first.
+
+    It is the estimate corrected by labels, if there is one, or else the estimate that the chart judges.
+    """
+    by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
+    return leading_estimate(one.estimates, metric, by)
+
+
+def value_by_labels(one: SeriesView, metric: str) -> Estimate | None:
+    """Return the value of a metric by the most labels; None without one."""
+    for estimator in _BY_LABELS:
+        for each in one.estimates:
+            result = finite(each.result)
+            if (each.metric, each.estimator) == (metric, estimator) and isinstance(result, Estimate):
+                return result
+    return None
+
+
 def _estimate(one: SeriesView, metric: str) -> Estimate | None:
     """Return the estimate of a metric that is shown first; None if its value is unknown."""
-    by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
-    leading = leading_estimate(one.estimates, metric, by)
+    leading = shown_estimate(one, metric)
     result = None if leading is None else finite(leading.result)
     return result if isinstance(result, Estimate) else None
 
@@ -367,15 +392,12 @@ def _check(one: SeriesView, metric: str, chart: ChartView | None) -> str:
 
 def _labels(one: SeriesView, metric: str) -> Iterator[str]:
     """Yield a sentence on what labels say of a metric."""
-    for estimator in _BY_LABELS:
-        for each in one.estimates:
-            result = finite(each.result)
-            if (each.metric, each.estimator) == (metric, estimator) and isinstance(result, Estimate):
-                value, lower, upper = _percents(result.value, result.lower, result.upper)
-                words = f"{metric_words(metric)} {value} % ({lower} to {upper})"
-                yield f"{_count(result.n, 'label')} say{'s' if result.n == 1 else ''}: {words}."
-                return
-    if not one.group and one.predictions and not one.labelled:  # a report does not count them
+    result = value_by_labels(one, metric)
+    if result is not None:
+        value, lower, upper = _percents(result.value, result.lower, result.upper)
+        words = f"{metric_words(metric)} {value} % ({lower} to {upper})"
+        yield f"{_count(result.n, 'label')} say{'s' if result.n == 1 else ''}: {words}."
+    elif not one.group and one.predictions and not one.labelled:  # a report does not count them
         yield "No labels yet."
 
 

@@ -11,7 +11,7 @@ import msgspec
 from markupsafe import Markup
 from msgspec import UNSET, Meta, UnsetType
 
-from monitor.base.names import CORRECTED, REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base.names import CORRECTED
 from monitor.base.results import Estimate, Result
 from monitor.export.page.addresses import model_address
 from monitor.export.page.states import (
@@ -19,24 +19,20 @@ from monitor.export.page.states import (
     headline,
     judged,
     runbook_of,
-    shown_estimate,
     urgency,
     worst_metric,
     worst_state,
 )
 from monitor.export.page.templates import render
 from monitor.export.page.words import anchor
-from monitor.reports.statements import describe
+from monitor.reports.statements import describe, shown_estimate, value_by_labels
 from monitor.reports.views import EngineView, ObjectiveView, SeriesState, SeriesView
-from monitor.reports.window_report import finite
 
 MOST_SERIES = 500
 """The largest number of models and groups shown: phones are slow with more, and the metrics have all."""
 FEW_MODELS = 5
 """The largest number of models that the first page shows in full; with more it shows rows and filters."""
 
-# In descending order of the number of labels behind them.
-_LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)
 _TASKS_SHOWN = 20
 _SENTENCES_SHOWN = 5
 _TREND_WINDOWS = 60
@@ -277,21 +273,11 @@ def row(one: SeriesView, name: str, link: Link, has_trend: bool, groups: Sequenc
         result=judged(one, metric),
         trusted=one.state is not SeriesState.UNTRUSTED or corrected,
         objective=next((each for each in one.objectives if each.metric == metric), None),
-        by_labels=_by_labels(one, metric),
+        by_labels=value_by_labels(one, metric),
         trend=chart_query(one, metric, limit=_TREND_WINDOWS) if has_trend else None,
         wrong=[(link(each), each) for each in wrong],
         groups=len(groups),
     )
-
-
-def _by_labels(one: SeriesView, metric: str) -> Estimate | None:
-    """Return the value of a metric by the most labels."""
-    for estimator in _LABELS:
-        for each in one.estimates:
-            result = finite(each.result)
-            if (each.metric, each.estimator) == (metric, estimator) and isinstance(result, Estimate):
-                return result
-    return None
 
 
 def chart_query(one: SeriesView, metric: str, **more: str | int) -> str:

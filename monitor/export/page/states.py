@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.results import Estimate, Result
 from monitor.export.alertmanager.holding import (
     AT_RISK,
@@ -21,9 +20,9 @@ from monitor.export.alertmanager.holding import (
     UNTRUSTED,
 )
 from monitor.export.page.words import count, tone
-from monitor.reports.views import MetricEstimate, ObjectiveState, SeriesState, SeriesView
+from monitor.reports.statements import shown_estimate
+from monitor.reports.views import ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
-from monitor.reports.window_view import leading_estimate
 
 
 class WorstState(IntEnum):
@@ -190,15 +189,6 @@ def worst_metric(one: SeriesView) -> str:
     ]
     ranked = [*by_state[0], *alarmed, *by_state[1], *first]
     return next(iter(ranked), "")
-
-
-def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
-    """Return the estimate of a metric that the page shows first.
-
-    It is the estimate corrected by labels, if there is one, or else the estimate that the chart judges.
-    """
-    by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
-    return leading_estimate(one.estimates, metric, by)
 
 
 def judged(one: SeriesView, metric: str) -> Result | None:
