@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,20 +97,32 @@ def watch(
         stories.add(reports)
         at_close.add(reports)
 
-    config = following(load_config(data.config), data.stream, listen)
-    with poured(data.stream, seconds) as pour:
-        daemon = Daemon(config, watch=record, in_flow=True)
-        with daemon.running() as agent:
-            address = f"http://127.0.0.1:{daemon.server.port}/"
-            console.print(f"The agent follows {data.stream.name}. Its page: {address}", highlight=False)
-            _show(console, agent, pour, len(data) * len(data.models))
-            if agent.failure is not None:
-                return 1
-            write_report(data.config.parent / REPORT, period.html({}))
-            _close(console, data, period.histories, stories, at_close, explain)
-            if stay:
-                serve_on(console, address)
+    with followed(data.config, data.stream, listen, seconds, record) as (agent, pour, address):
+        console.print(f"The agent follows {data.stream.name}. Its page: {address}", highlight=False)
+        _show(console, agent, pour, len(data) * len(data.models))
+        if agent.failure is not None:
+            return 1
+        write_report(data.config.parent / REPORT, period.html({}))
+        _close(console, data, period.histories, stories, at_close, explain)
+        if stay:
+            serve_on(console, address)
     return 0
+
+
+@contextmanager
+def followed(
+    config: Path,
+    stream: Path,
+    listen: str,
+    seconds: float,
+    watch: Callable[[Sequence[WindowReport]], None],
+) -> Iterator[tuple[Agent, Pour, str]]:
+    """Run an agent that follows the growing stream; yield it, the growth, and the address of its page."""
+    settings = following(load_config(config), stream, listen)
+    with poured(stream, seconds) as pour:
+        daemon = Daemon(settings, watch=watch, in_flow=True)
+        with daemon.running() as agent:
+            yield agent, pour, f"http://127.0.0.1:{daemon.server.port}/"
 
 
 def serve_on(console: Console, address: str) -> None:

@@ -15,7 +15,6 @@ from monitor.base.errors import SinkError
 from monitor.base.records import Floats
 from monitor.base.results import Estimate
 from monitor.cli import series_table
-from monitor.cli.daemon import Daemon
 from monitor.cli.demo.incident import (
     BROKEN,
     FEATURE,
@@ -29,9 +28,8 @@ from monitor.cli.demo.incident import (
     prepare_incident,
 )
 from monitor.cli.demo.pour import Pour
-from monitor.cli.demo_screen import blocks, following, free_address, poured, serve_on
+from monitor.cli.demo_screen import blocks, followed, free_address, serve_on
 from monitor.cli.reporting import write_report
-from monitor.config.file import load_config
 from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import ControlChartData, stacked_svg
 from monitor.export.page.period import Period
@@ -87,27 +85,23 @@ def watch_incident(
         period.add(reports)
         story.add(reports)
 
-    config = following(load_config(incident.config), incident.stream, listen)
-    with poured(incident.stream, seconds) as pour:
-        daemon = Daemon(config, watch=record, in_flow=True)
-        with daemon.running() as agent:
-            address = f"http://127.0.0.1:{daemon.server.port}/"
-            _print(console, *_opening(incident), f"Watch it on {address}", "")
-            _follow(console, agent, pour, story, len(incident))
-            if agent.failure is not None:
-                return 1
-            folder = incident.config.parent
-            chart = incident_chart(incident, period.histories)
-            try:
-                (folder / PICTURE).write_text(stacked_svg([chart]), encoding="utf-8")
-            except OSError as error:
-                raise SinkError(cannot_write(str(folder / PICTURE), error)) from error
-            write_report(folder / REPORT, period.html({}))
-            _print(console, "", *_curves(chart), *story.summary())
-            for name, path in (("Picture", folder / PICTURE), ("Report", folder / REPORT)):
-                console.print(f"{name}: {path}", highlight=False, markup=False, soft_wrap=True)
-            if stay:
-                serve_on(console, address)
+    with followed(incident.config, incident.stream, listen, seconds, record) as (agent, pour, address):
+        _print(console, *_opening(incident), f"Watch it on {address}", "")
+        _follow(console, agent, pour, story, len(incident))
+        if agent.failure is not None:
+            return 1
+        folder = incident.config.parent
+        chart = incident_chart(incident, period.histories)
+        try:
+            (folder / PICTURE).write_text(stacked_svg([chart]), encoding="utf-8")
+        except OSError as error:
+            raise SinkError(cannot_write(str(folder / PICTURE), error)) from error
+        write_report(folder / REPORT, period.html({}))
+        _print(console, "", *_curves(chart), *story.summary())
+        for name, path in (("Picture", folder / PICTURE), ("Report", folder / REPORT)):
+            console.print(f"{name}: {path}", highlight=False, markup=False, soft_wrap=True)
+        if stay:
+            serve_on(console, address)
     return 0
 
 

@@ -156,14 +156,13 @@ def prepare(
         The folder cannot be written, or holds files that no demo wrote.
     """
     paths = claim(folder)
-    report_step = (lambda step: None) if progress is None else progress
-    report_step("reading the flights of 2013")
+    progress("reading the flights of 2013")
     flights = read_flights() if flights is None else flights
-    report_step("training the models on January to March")
+    progress("training the models on January to March")
     scored = train_and_score(flights, seed)
     landed = flights.landed[scored.stream_rows]
     data = _assemble(flights, scored, paths, seed, landed + LABEL_LAG_SECONDS)
-    report_step("writing the reference and the stream")
+    progress("writing the reference and the stream")
     try:
         _write_all(data, flights, scored)
     except OSError as error:
