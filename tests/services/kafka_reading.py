@@ -10,7 +10,7 @@ from typing import Any
 
 from connectors.kafka import KafkaSource
 from monitor.base.codec import pack, unpack
-from monitor.base.source import RawMessages, RawPosition
+from monitor.base.source import RawMessages, RawPosition, SourceCounts
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from tests.services.process import PATIENCE_SECONDS, Driver
 
@@ -109,6 +109,13 @@ class Reader:
         deadline = time.monotonic() + seconds
         while self.source.lag != 0:
             assert time.monotonic() < deadline, f"lag {self.source.lag} after {seconds:g} s"
+            assert self.once() == 0, "something came twice"
+
+    def until_counts(self, counts: SourceCounts, seconds: float = PATIENCE_SECONDS) -> None:
+        """Read until the source has counted this; AssertionError if it has not in time, or anything comes."""
+        deadline = time.monotonic() + seconds
+        while self.source.counts != counts:
+            assert time.monotonic() < deadline, f"{self.source.counts} after {seconds:g} s"
             assert self.once() == 0, "something came twice"
 
     def quiet(self, seconds: float = 1.0) -> None:

@@ -65,9 +65,7 @@ def test_a_gap_behind_the_groups_position_counts_too_and_only_once(
     again = kafka_source(kafka_broker.address, "emptied", group="emptied")
     again.open({})
     reader = Reader(again)
-    reader.until_up()
-    reader.quiet(0.5)
-    assert again.counts == SourceCounts(gap_records=100 - at)
+    reader.until_counts(SourceCounts(gap_records=100 - at))
     # The partition is placed anew when another member comes and goes.
     second = Worker(kafka_source(kafka_broker.address, "emptied", group="emptied"))
     second.start()

@@ -72,9 +72,7 @@ def test_what_a_killed_owner_and_its_successor_both_used_is_counted_when_the_own
     again = kafka_source(kafka_broker.address, "owned", group="owned")
     again.open({"owned-0": used})
     reader = Reader(again)
-    reader.until_up()
-    reader.quiet(0.5)
-    assert again.counts == SourceCounts(taken_over_records=300 - used, overlap_records=used - committed)
+    reader.until_counts(SourceCounts(taken_over_records=300 - used, overlap_records=used - committed))
     kafka_broker.produce("owned", [b"new"])
     reader.until(1)
     assert reader.offsets["owned-0"] == [300]
@@ -102,9 +100,7 @@ def test_the_overlap_is_counted_also_after_the_group_divided_its_partitions_anew
     killed = kafka_source(kafka_broker.address, "divided", group="divided")
     killed.open({"divided-0": 70})
     reader = Reader(killed)
-    reader.until_up()
-    reader.quiet(0.5)  # what it takes over is counted as it reads on from there
-    assert killed.counts == SourceCounts(taken_over_records=50, overlap_records=30)
+    reader.until_counts(SourceCounts(taken_over_records=50, overlap_records=30))
 
 
 def test_the_overlap_is_counted_also_after_the_successor_has_handed_the_partition_on(
@@ -191,9 +187,7 @@ def test_commits_of_other_tools_say_nothing_of_where_they_began(
     source = kafka_source(kafka_broker.address, "tool", group="tool")
     source.open({"tool-0": 20})
     reader = Reader(source)
-    reader.until_up()
-    reader.quiet(0.3)
-    assert source.counts == SourceCounts(taken_over_records=30)
+    reader.until_counts(SourceCounts(taken_over_records=30))
 
 
 def test_a_reset_of_the_groups_offsets_is_no_overlap(
