@@ -1,7 +1,7 @@
-"""Attribution of alarms: the parts of a window (groups, classes, ranges of confidence) that changed most.
+"""Attributes an alarm to the parts of a window (groups, classes, ranges of confidence) that changed most.
 
-Parts are counted only in the windows of a baseline and in windows that break a rule of a chart; other windows
-cost nothing.
+Only two kinds of windows are divided into parts: windows of a baseline, and windows that break a rule of a
+chart. Other windows cost no time.
 """
 
 from __future__ import annotations
@@ -42,16 +42,18 @@ class BaselineParts(msgspec.Struct, frozen=True):
     Parameters
     ----------
     by : dict of str to PartSums
-        The sums of each part, by dimension: ``region=`` for a group name, `class`, `confidence`.
+        The sums of each part, by dimension. A dimension is a group name (``region=``), ``class`` or
+        ``confidence``.
     counts : (2, C) float64 or None
-        The sums of numerators and denominators of a metric that is a mean of C ratios.
+        For a metric that is a mean of C ratios: the sum of each ratio's numerators, and of its denominators.
+        None for other metrics.
     """
 
     by: dict[str, PartSums]
     counts: Floats | None = None
 
     def plus(self, more: BaselineParts) -> BaselineParts:
-        """Return the sums of the parts with the sums of one more window added."""
+        """Return the sums of this baseline plus the sums of another window."""
         counts = self.counts if self.counts is None or more.counts is None else self.counts + more.counts
         return BaselineParts({name: self.by[name].plus(more.by[name]) for name in self.by}, counts)
 
@@ -65,10 +67,10 @@ class PartRows:
     confidence : (n,) float64
     predicted : (n,) int64
     groups : (n, G) int64
-        The number of each row's group, -1 for none, one column for each of `task.groups`; G is 0 in a group's
-        own windows.
+        The number of each row's group, in one column for each group name in `task.groups`; -1 if the row has
+        no such group. G is 0 in the windows of a group.
     name_of : callable
-        Returns the name of a group by its number: ``region=eu``.
+        Takes the number of a group and returns its name, such as ``region=eu``.
     task : Task
     """
 
@@ -79,7 +81,7 @@ class PartRows:
     task: Task
 
     def baseline(self, metric: str, evaluation: Evaluation) -> BaselineParts | None:
-        """Return the sums over the window's parts for a baseline; None if the metric is no mean over rows."""
+        """Return the sums of a metric over the window's parts; None if the metric is not a mean over rows."""
         terms, counts = self.terms(metric, evaluation, None)
         return None if terms is None else BaselineParts(self._by(terms), counts)
 
@@ -119,7 +121,7 @@ class PartRows:
     def terms(
         self, metric: str, evaluation: Evaluation, before: Floats | None
     ) -> tuple[Floats | None, Floats | None]:
-        """Return each row's contribution to the metric, (n,), and the sums of its ratios' counts, (2, C).
+        """Return each row's contribution to the metric, and the sums of the counts in its ratios.
 
         Parameters
         ----------
@@ -127,13 +129,15 @@ class PartRows:
         evaluation : Evaluation
             The estimates of these rows.
         before : (2, C) float64 or None
-            The `counts` of the baseline, around which a mean of ratios is split to first order.
+            The `counts` of the baseline. A metric that is a mean of ratios is approximated linearly around
+            them.
 
         Returns
         -------
         (n,) float64 or None
-            None if the metric is no mean over rows.
+            The contributions; None if the metric is not a mean over rows.
         (2, C) float64 or None
+            The sums of each ratio's numerators and denominators; None if the metric is not a mean of ratios.
         """
         if metric == ACCURACY:
             return evaluation.confidence, None

@@ -1,4 +1,4 @@
-"""The calibration that a series (a model, or a group of its answers) uses, and the calibration's error."""
+"""The calibration that a series (a model, or a group of its answers) uses, and an estimate of its error."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LazyPredictive:
-    """A model of a calibration's error, computed from the reference when it is first used.
+    """A model of a calibration's error, which is computed from the reference at the first use.
 
-    The computation takes about twenty milliseconds, which adds up to minutes for ten thousand models. The
-    first use is at a model's first closed window or first label.
+    The computation takes about twenty milliseconds. For ten thousand models, this would add minutes to the
+    start. A model needs the result only when its first window closes or its first label comes.
 
     Parameters
     ----------
@@ -79,19 +79,18 @@ class ActiveCalibration:
     view : CalibrationView
         The description of the calibration for reports and exporters.
     learnt : LazyPredictive or None
-        The model of the calibration's error and of the variation between windows. None if the task wants
-        exact intervals, or if nothing is known about the error.
+        The model of the calibration's error and of the variation between windows. None if the task is
+        configured with exact intervals, or if the error is not known.
     reference : Reference or None
-        The labelled rows on which a separate calibration is fitted for each window. None if the task does not
-        fit one for each window.
+        The labelled rows for a task that fits a separate calibration for each window; None for other tasks.
     features : mapping of str to {"number", "text"}
-        The features that the calibrations of single windows use, with their kinds.
+        The features that the separate calibrations use, each with its kind.
     adapted : Calibration or None
         The calibration that was fitted for the newest closed window. None if there is none yet.
     baseline : Calibration or None
-        The calibration in use when the charts' baseline began; None if that is `calibration`. Charts judge
-        the calibration errors (such as ECE) of this calibration. A new calibration changes these errors even
-        if the model did not change.
+        The calibration that was in use when the charts' baseline began; None if `calibration` was. A new
+        calibration changes calibration errors (such as ECE) even if the model did not change. So charts judge
+        the errors of the baseline's calibration.
     """
 
     calibration: Calibration
@@ -146,9 +145,10 @@ class ActiveCalibration:
         fits: int,
         group: str = "",
     ) -> ActiveCalibration:
-        """Return the saved calibration, or the result of `at_start` if no calibration is saved.
+        """Return the saved calibration, or the result of `at_start` if there is none.
 
-        A task that fits a calibration for each window also starts again if its reference has changed.
+        If the task fits a calibration for each window and its reference has changed, the saved calibration is
+        ignored.
         """
         if saved and task.adapts and reference is not None and saved.reference != reference.fingerprint:
             return cls.at_start(task, reference, saved.version, group)
@@ -160,7 +160,10 @@ class ActiveCalibration:
     def from_snapshot(
         cls, state: CalibrationState, task: Task, reference: Reference | None, group: str = ""
     ) -> ActiveCalibration:
-        """Return the calibration of a snapshot; parts that it lacks are computed from the reference."""
+        """Return the calibration of a snapshot.
+
+        Parts that the snapshot does not contain are computed from the reference.
+        """
         calibration = calibration_from_snapshot(state.fit)
         method = COVARIATES if state.reference else calibration.method
         view = CalibrationView(method, state.version, state.foreign, state.fitted_time)
@@ -212,7 +215,10 @@ class ActiveCalibration:
         return None if self.learnt is None else self.learnt()
 
     def learn(self) -> bool:
-        """Compute the calibration's error in advance; return False if there is nothing to compute."""
+        """Compute the calibration's error in advance.
+
+        Return False if the error is already known, or if the task does not need it.
+        """
         if self.learnt is None or self.learnt.known:
             return False
         self.learnt()
@@ -235,8 +241,8 @@ class ActiveCalibration:
     def calibrated(self, scores: Floats) -> Floats | None:
         """Return calibrated scores of new answers, or None if there is no calibration.
 
-        If each window has its own calibration, this method uses that of the newest closed window. So a label
-        of an answer in the open window need not wait until the window closes.
+        If each window has its own calibration, this method uses the calibration of the newest closed window.
+        Therefore a label can be compared with an answer whose window is still open.
 
         Parameters
         ----------
@@ -250,9 +256,9 @@ class ActiveCalibration:
         return calibrate(self.adapted or self.calibration, scores)
 
     def confidence(self, scores: Floats, predicted: Ints) -> Floats:
-        """Return the probability that each answer is right: the calibrated score of its predicted class.
+        """Return the probability that each answer is right.
 
-        Without a calibration, it is the raw score.
+        It is the calibrated score of the predicted class. Without a calibration, it is the raw score.
 
         Parameters
         ----------
@@ -286,11 +292,14 @@ class ActiveCalibration:
         return request.adapted_to(self.reference.covariates(self.features), window.features)
 
     def charted(self, scores: Floats) -> Floats | None:
-        """Return scores by the calibration of the charts' baseline, (n, K); None if it is this one."""
+        """Return scores calibrated by the calibration of the charts' baseline, (n, K).
+
+        The result is None if that calibration is still in use.
+        """
         return None if self.baseline is None else calibrate(self.baseline, scores)
 
     def begin_baseline(self) -> ActiveCalibration:
-        """Return a copy for a new baseline, in which charts judge the present calibration's errors."""
+        """Return a copy whose new baseline uses the present calibration."""
         return replace(self, baseline=None)
 
     def adapted_by(self, evaluation: Evaluation) -> ActiveCalibration:
@@ -307,7 +316,7 @@ class ActiveCalibration:
         return replace(self, adapted=newest, view=replace(self.view, covariates=covariates))
 
     def epsilon(self, adapted: Adapted | None) -> float | None:
-        """Return the error that the test of trust tolerates in a window's own calibration, in logits.
+        """Return the tolerance of the test of trust for a window's own calibration, in logits.
 
         The result is None if no calibration was fitted for the window.
         """
@@ -320,13 +329,16 @@ class ActiveCalibration:
     def for_another_version(self) -> ActiveCalibration:
         """Return a copy for another version of the model.
 
-        A fitted calibration is marked as foreign: its rows came from the previous version.
+        In the copy, a fitted calibration is marked as fitted on rows of another version.
         """
         begun = self.begin_baseline()
         return replace(begun, view=replace(self.view, foreign=True)) if self.view.version else begun
 
     def following(self, model: ActiveCalibration) -> ActiveCalibration:
-        """Return a group's next calibration: that of the group's model, with the group's own error model."""
+        """Return a group's next calibration.
+
+        It combines the calibration of the group's model with the group's own model of the error.
+        """
         predictive = self.predictive
         if predictive is not None and model.predictive is not None:
             predictive = predictive.with_curves_of(model.predictive)
@@ -335,7 +347,7 @@ class ActiveCalibration:
         return replace(next_one, view=replace(next_one.view, version=version))
 
     def is_of(self, model: ActiveCalibration) -> bool:
-        """Return whether this calibration of a group is the one that its model uses now."""
+        """Return whether this group uses the present calibration of its model."""
         own, theirs = self.view, model.view
         return (own.version, own.fitted_time) == (theirs.version, theirs.fitted_time)
 
@@ -352,8 +364,8 @@ class ActiveCalibration:
         fits : int
             The number of calibrations fitted before.
         rests_on : RestsOn, optional
-            The rows of the fit, from which the error is computed. By default, the model of the error does not
-            change.
+            The rows of the fit, from which the error is computed. Without them, the model of the error does
+            not change.
         """
         view = CalibrationView(calibration.method, fits + 1, False, time)
         predictive = self.predictive

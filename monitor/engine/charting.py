@@ -1,4 +1,4 @@
-"""Makes control charts from the configuration."""
+"""Makes control charts from a section of the configuration."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ STREAM_BASELINE_WINDOWS = 20
 
 
 def chart_from_config(config: ChartConfig) -> LimitChart:
-    """Return the chart for a section of the configuration.
+    """Return the chart that a section of the configuration describes.
 
-    A configuration may set the false alarms per week of all charts together. Divide them among the charts
-    first: see `monitor.config.root.Task.charting`.
+    The configuration can limit the false alarms per week of all charts together. The caller must first divide
+    this limit among the charts: see `monitor.config.root.Task.charting`.
 
     Raises
     ------
@@ -40,9 +40,14 @@ def chart_from_config(config: ChartConfig) -> LimitChart:
 def chart_for(config: ChartConfig, metric: str) -> LimitChart:
     """Return the chart of one metric.
 
-    It is of the configured kind, or a Shewhart chart if the configured kind is for counts only. The smallest
-    change that matters comes from the configuration. Whether larger or smaller values are better depends on
-    the metric.
+    The chart has the configured kind. If this kind is only for counts, the result is a Shewhart chart.
+
+    Parameters
+    ----------
+    config : ChartConfig
+        The section of the configuration, which also sets the smallest change that matters.
+    metric : str
+        The metric, which decides whether larger or smaller values are better.
 
     Raises
     ------

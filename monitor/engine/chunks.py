@@ -1,8 +1,8 @@
-"""Gives each record of a chunk a time, and cuts a chunk where a record must wait for a window to close.
+"""Gives each record of a chunk a time, and divides a chunk where a record must wait for a window to close.
 
-A chunk is the decoded records of one read. A window that closes may make a refit due, and the refit must be
-done before later records of the same chunk. So the engine processes such a chunk in parts. Its results do not
-depend on how the stream is divided into chunks.
+A chunk is the decoded records of one read. When a window closes, a refit may become due. The refit must end
+before the engine processes later records of the same chunk. So the engine processes such a chunk in parts.
+Its results do not depend on how the stream is divided into chunks.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _FUTURE_SECONDS = 86_400.0  # a time further ahead is an error: time zones diffe
 
 @dataclass(frozen=True, slots=True)
 class TimedBatch:
-    """Answers, each with the reading of the clock by which windows age.
+    """Answers, each with the time of the clock by which windows age.
 
     Parameters
     ----------
     batch : Batch
-        Every answer has a time.
+        The answers. Each has a time.
     arrival : (n,) float64
         The time of the clock at each answer, in seconds, nondecreasing.
     """
@@ -41,9 +41,10 @@ class TimedBatch:
 
     @classmethod
     def from_arrivals(cls, batch: Batch, arrival: Floats) -> TimedBatch:
-        """Return answers with the time of the clock at each answer.
+        """Return the answers with the time of the clock at each of them.
 
-        The time of the clock also replaces an answer's own time that is missing, or more than a day ahead.
+        If an answer has no time of its own, or one that is more than a day ahead, it gets the time of the
+        clock.
         """
         wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)
         return cls(replace(batch, time=np.where(wrong, arrival, batch.time)), arrival)
@@ -76,8 +77,8 @@ def timed(
 
     In a live run, the clock shows the time of arrival. In a replay, the clock follows the times of the
     answers and labels of all tasks, in the order of the chunk. A label that has no time, or a time ahead of
-    the clock, gets the time of the clock. If the chunk holds only some records of a stream, the times of the
-    clock are in `Chunk.within`.
+    the clock, gets the time of the clock. If the chunk contains only a part of the stream's records,
+    `Chunk.within` contains the times of the clock.
 
     Parameters
     ----------
@@ -124,8 +125,6 @@ def cut(
 ) -> tuple[Chunk, Chunk | None]:
     """Divide a chunk before the first record that must wait until a window has closed.
 
-    Return the part before this record, and the rest. The rest is None if no record must wait.
-
     Parameters
     ----------
     chunk : Chunk
@@ -135,6 +134,13 @@ def cut(
         The time of the clock before the chunk.
     event_time : bool
         Whether the records' own times advance the clock.
+
+    Returns
+    -------
+    Chunk
+        The records before the one that must wait.
+    Chunk or None
+        The other records; None if no record must wait.
     """
     batches = [batch for batch in chunk.batches if batch.task in next_piece]
     if not batches:
@@ -148,8 +154,8 @@ def cut(
 def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
     """Divide a chunk into its first records and the rest.
 
-    The counts of the two parts add up to the counts of the chunk. The second part has the rejects, the
-    positions, and the counts of records that are not in the chunk.
+    The counts of the two parts add up to the counts of the chunk. The second part gets the rejected records,
+    the positions, and the counts of records that the chunk does not contain.
 
     Parameters
     ----------
@@ -218,11 +224,12 @@ def first_closing(
     known: Mapping[str, tuple[WindowLogic, str]],
     settings: Window,
 ) -> int:
-    """Return the index just after the first record that may close a window, or the number of records.
+    """Return the index just after the first record that may close a window.
 
-    The index is never too late. It may be too early, because rows may be duplicates, the clock may ignore a
-    time, and a row of another version may be a late answer of an old version. A record that holds answers of
-    several models is not divided.
+    If no record may close a window, the index is the number of records. The index is never too late. It may
+    be too early for three reasons: rows may be duplicates, the clock may ignore a wrong time, or a row of
+    another version may be a late answer of an old version. If a record holds answers of several models, the
+    index is not inside this record.
 
     Parameters
     ----------
@@ -232,7 +239,7 @@ def first_closing(
     now : float
         The time of the clock before the chunk.
     known : mapping of str to (WindowLogic, str)
-        Each model's open window and current version, ``""`` if it has none.
+        The open window and the current version of each model; ``""`` if the model has no version.
     settings : Window
         The window settings of a model that is not in `known`.
     """
@@ -251,8 +258,8 @@ def first_concerned(
 ) -> int:
     """Return the index of the first record that must wait because a window of its model may close before it.
 
-    A record of a model is one of its answers, or a label that may match one of its answers. When a window
-    closes, only later records of the same model must wait.
+    The records of a model are its answers, and the labels that may match them. When a window closes, only
+    later records of the same model must wait.
 
     Parameters
     ----------
@@ -292,7 +299,7 @@ def first_concerned(
 
 
 class _Closing(NamedTuple):
-    """The first place where a model's window may close: the model's rows, and the place after that record."""
+    """The first place where a model's window may close: the model's rows, and the place after this record."""
 
     code: int
     rows: Ints
@@ -319,7 +326,10 @@ def _closings(
 
 
 def _another_version(version: Ints, names: tuple[str, ...], current: str) -> Ints:
-    """Return the rows of another version than the current one, or than the first that is named."""
+    """Return the indices of the rows with another version than `current`.
+
+    If `current` is empty, the rows are compared with the first version that a row names.
+    """
     if all(name in ("", current) for name in names):
         return np.zeros(0, dtype=np.int64)
     named = np.flatnonzero(np.array([bool(name) for name in names], dtype=bool)[version])
@@ -343,7 +353,10 @@ def _start_of_record(batch: Batch, row: int) -> int:
 
 
 def _slice(batch: _B, stop: int, rest: bool) -> _B:
-    """Return the rows before a place in the chunk's order, or the rest, with an order that begins at 0."""
+    """Return the rows before a place in the chunk's order; with `rest`, return the other rows instead.
+
+    The order of the returned rows begins at 0.
+    """
     cut = int(np.searchsorted(batch.order, stop))
     rows = slice(cut, None) if rest else slice(cut)
     changed: dict[str, Any] = {

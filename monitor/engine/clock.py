@@ -14,10 +14,10 @@ LEAP_SECONDS = 7 * 86_400.0
 class EventClock(msgspec.Struct):
     """A clock that shows the largest time of the records so far.
 
-    A time may be wrong, because of a sender's clock or a typing error. So a time more than `LEAP_SECONDS`
-    ahead of the clock advances it only if the next record's time is also that far ahead. Otherwise a single
-    wrong time would make all later windows too old, and all waiting labels too late. The time of the first
-    record is always used.
+    A record's time may be wrong, because of a sender's clock or a typing error. A single wrong time must not
+    make all later windows too old and all waiting labels too late. So the clock ignores a time more than
+    `LEAP_SECONDS` ahead, unless the next record's time is as far ahead. The clock always uses the time of the
+    first record.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class EventClock(msgspec.Struct):
         return marks
 
     def follow(self, now: float) -> None:
-        """Set the clock to the time of another clock, which reads the whole stream."""
+        """Set the clock to the time of another clock that follows the whole stream."""
         self.now = now
 
     def _one_by_one(self, times: Floats) -> Floats:

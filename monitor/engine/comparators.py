@@ -1,8 +1,8 @@
 """Estimators of other papers and tools, for comparison: DoC-Feat, ATC and NannyML's band.
 
-They are fitted on the model's labelled reference. An estimator that is registered as a class (DoC-Feat, ATC)
-estimates the accuracy from confidences. An estimator that is registered as a function (the band) takes an
-estimate of any metric and gives it another interval.
+They are fitted on the model's labelled reference. DoC-Feat and ATC are registered as classes, and estimate
+the accuracy from confidences. The band is registered as a function, which replaces the interval of an
+estimate of any metric.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ComparisonFits(msgspec.Struct, frozen=True):
     threshold : float
         The threshold of ATC.
     row_sd : mapping of str to float
-        By metric, the standard error of the realised metric times √n: the standard deviation of one labelled
-        row. A metric that is undefined in the reference is missing.
+        The standard deviation of one labelled row, by metric. It is the standard error of the realised metric
+        times √n. A metric that is undefined in the reference is missing.
     others : mapping of str to float
         The parameters of any other estimators, by the names of their fields.
     """
@@ -57,8 +57,9 @@ class ComparisonFits(msgspec.Struct, frozen=True):
     def fit(cls, reference: Reference, calibration: Calibration, task: Task) -> ComparisonFits:
         """Return the parameters fitted on all labelled rows of a model's reference.
 
-        If the calibration was fitted on the same rows, each row's confidence comes from a fit on other rows
-        (cross-fitting). Otherwise the bias of DoC-Feat would always be 0.
+        If the calibration was fitted on the same rows, the confidences are cross-fitted: each row's
+        confidence comes from a fit on other rows. Without cross-fitting, the bias of DoC-Feat would always be
+        0.
 
         Raises
         ------
@@ -75,7 +76,7 @@ class ComparisonFits(msgspec.Struct, frozen=True):
         return cls(bias, threshold, _row_sds(reference, task), numbers)
 
     def fitted(self, code: type[ReferenceEstimator]) -> ReferenceEstimator:
-        """Return an estimator of this class with the fitted parameters."""
+        """Return an estimator of the class `code` with the fitted parameters."""
         kept = {"bias": self.bias, "threshold": self.threshold, **self.others}
         return code(**{each.name: kept[each.name] for each in fields(code)})
 
@@ -83,9 +84,9 @@ class ComparisonFits(msgspec.Struct, frozen=True):
 class ComparisonEstimators:
     """The comparison estimators of one series (a model, or a group of its answers).
 
-    They need the model's labelled reference; without it, each estimate is unknown. The estimators are fitted
-    at the start, and again on the same rows for each new calibration, because a threshold is valid only for
-    the confidences of one calibration. A new version of the model keeps the fits.
+    They need the model's labelled reference. Without a reference, each estimate is unknown. The estimators
+    are fitted at the start. A fitted threshold is valid only for the confidences of one calibration, so a new
+    calibration fits the estimators again on the same rows. A new version of the model does not.
 
     Parameters
     ----------
@@ -129,9 +130,9 @@ class ComparisonEstimators:
         return estimates
 
     def judged(self, evaluation: Evaluation) -> Evaluation:
-        """Return the evaluation that charts and objectives judge.
+        """Return the evaluation with the accuracy that charts and objectives judge.
 
-        Its accuracy comes from the estimator that the setting `chart.estimator` names.
+        The setting `chart.estimator` names the estimator of this accuracy.
         """
         tag = self._task.chart.estimator
         if tag not in COMPARISON_ESTIMATORS or "accuracy" not in evaluation.estimates:

@@ -1,12 +1,13 @@
 """The engine turns chunks of records and times into reports of closed windows. It uses no socket or clock.
 
-`absorb` processes a chunk. If records must wait until a window has closed, the chunk is processed in parts.
-Each task removes duplicates from its records, adds answers to windows, and matches labels to answers. One
-vectorised call evaluates all closed windows. Then each series (a model, or a group of its answers) judges its
-windows by labels, charts, objectives and the test of trust, and makes their reports.
+`Engine.absorb` processes a chunk. If records must wait until a window has closed, it processes the chunk in
+parts. Each task removes duplicates from its records, adds answers to windows, and matches labels to answers.
+One vectorised call estimates the metrics of all closed windows. Then each series (a model, or a group of its
+answers) corrects its estimates by labels, applies charts, objectives and the test of trust, and makes the
+reports of its windows.
 
-The same records in the same order give the same reports, however the stream is divided into chunks. The
-decisions about a window depend only on the records up to the one that closed it.
+The same records in the same order give the same reports. The division of the stream into chunks does not
+matter. The decisions about a window depend only on the records up to the one that closed it.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ class EngineSettings:
         True if windows age by the records' own times, as in a replay. False if they age by the time of
         arrival.
     refit, recalibrate : callable, optional
-        Functions that compute a refit and a recalibration. The engine calls them as soon as a closed window
-        makes one due, so that the same records give the same reports. Without these functions, `refits`
-        returns the jobs, and the engine does not wait for their results.
+        Functions that compute a refit and a recalibration. The engine calls one of them as soon as a closed
+        window makes a fit due. So the same records give the same reports. Without these functions,
+        `Engine.refits` returns the jobs, and the engine does not wait for their results.
     numbered : bool
         Whether a source numbers the rows of its requests: see `TaskLayout.numbered`.
     """
@@ -79,7 +80,7 @@ class EngineSettings:
 
     @property
     def scored_tasks(self) -> dict[str, Task]:
-        """The tasks whose models give scores, which excludes arenas."""
+        """The tasks whose models give scores. Arenas are left out."""
         return scored(self.tasks)
 
     def task_settings(self, name: str) -> TaskSettings[Any]:
@@ -101,8 +102,8 @@ class EngineSettings:
 class EngineState(msgspec.Struct, frozen=True):
     """The whole state of an engine, without its settings.
 
-    Counts are by source. Only `labels_rejected` and `labels_shed` are by task. Older versions did not count
-    the received labels of each source.
+    `labels_rejected` and `labels_shed` are counts by task. All other counts are by source. Older versions did
+    not count the received labels of each source.
     """
 
     format: int = SNAPSHOT_FORMAT
@@ -174,7 +175,7 @@ class Engine:
     def series(self) -> dict[str, Sequence[Series]]:
         """All series (models, and groups of their answers), by task.
 
-        Arenas, whose models share their windows, are left out.
+        Arenas are left out, because their models share the windows.
         """
         by_model = {name: task for name, task in self._tasks.items() if self._kinds[name] not in WHOLE_TASKS}
         return {name: tuple(task.series) for name, task in by_model.items()}
@@ -185,18 +186,18 @@ class Engine:
         return min((task.closes_at for task in self._tasks.values()), default=np.inf)
 
     def positions(self, source: str) -> Mapping[str, object]:
-        """Return the position after the last processed record of a source, by partition."""
+        """Return the position after the last processed record of each partition of a source."""
         return dict(self._positions.get(source, {}))
 
     def revise_positions(self, source: str, revise: Callable[[Any], Any]) -> None:
-        """Replace each stored position of a source by the result of `revise` for it."""
+        """Replace each stored position of a source by the result of calling `revise` with it."""
         held = self._positions.get(source, {})
         held.update({partition: revise(position) for partition, position in held.items()})
 
     def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
-        """Process a chunk, and return the reports of windows that closed, in order.
+        """Process a chunk, and return the reports of the windows that closed, in order.
 
-        The reports include revised reports of earlier windows whose results labels have changed.
+        If labels have changed the results of earlier windows, their revised reports are included.
 
         Parameters
         ----------
@@ -253,8 +254,13 @@ class Engine:
     def tick(self, now: float, reached: float = -np.inf) -> list[WindowReport]:
         """Advance the time without records, and return the reports of windows that became too old.
 
-        With several engines, `reached` is the time of the records' clock in the whole stream. This engine
-        reads only a part of the stream.
+        Parameters
+        ----------
+        now : float
+            The time of arrival, seconds since the epoch.
+        reached : float
+            The time of the records' clock in the whole stream, if this engine reads only a part of the
+            stream.
         """
         self._clock.follow(max(self._clock.now, reached))
         time, live = self._clock.now if self._event_time else now, not self._event_time
@@ -266,7 +272,7 @@ class Engine:
         return [ordered.report for ordered in reports]
 
     def learn(self) -> bool:
-        """Compute the calibration error of one series in advance; return False if all are known.
+        """Compute the calibration error of one series in advance; return False if all errors are known.
 
         Without this call, the error is computed at the series' first window or first label. The results are
         the same.
@@ -286,7 +292,9 @@ class Engine:
         return [fit for task in self._tasks.values() for fit in task.fits]
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of a job for windows that close from now on, or count a refused fit.
+        """Use the result of a job for windows that close from now on.
+
+        If the result is a refusal, only count it.
 
         Parameters
         ----------
@@ -297,7 +305,7 @@ class Engine:
         Returns
         -------
         bool
-            False if the engine was replaced meanwhile, so that no job waits for the result. The result is
+            False if no job waits for the result, because the engine was replaced meanwhile. The result is
             then dropped.
         """
         task = self._tasks.get(result.task)
@@ -306,8 +314,8 @@ class Engine:
     def finish(self) -> list[WindowReport]:
         """End the input: close every open window as incomplete, and return all remaining reports.
 
-        The result holds the reports of the closed windows, and the final reports of earlier windows that
-        labels have changed.
+        The result contains the reports of these windows. It also contains the final reports of earlier
+        windows that labels have changed.
         """
         return [ordered.report for ordered in self.end()]
 
@@ -343,9 +351,10 @@ class Engine:
         return sum(forgotten, Forgotten())
 
     def snapshot(self) -> EngineState:
-        """Return the whole state, with the positions of the processed records: plain values and numpy arrays.
+        """Return the whole state as plain values and numpy arrays.
 
-        The snapshot shares no data with the engine, which may continue immediately.
+        The state includes the positions of the processed records. The snapshot shares no data with the
+        engine, which may continue immediately.
         """
         state = self._counts()
         for name, task in self._tasks.items():
@@ -353,10 +362,11 @@ class Engine:
         return state
 
     def changes(self) -> Changes:
-        """Return the state's changes since the last call, to save in one transaction with the new reports.
+        """Return the changes of the state since the last call.
 
-        Call `confirm` after the changes are saved, or `retract` if saving failed; then the next call returns
-        the changes again. The engine may continue meanwhile.
+        Save them in one transaction with the new reports. Call `confirm` after the changes are saved, or
+        `retract` if saving failed. After `retract`, the next call returns the changes again. The engine may
+        continue meanwhile.
         """
         parts: dict[str, Any] = {"engine": self._counts()}
         rings: list[RingChange] = []
@@ -409,6 +419,7 @@ class Engine:
         Returns
         -------
         Engine
+            The new engine.
         list of WindowReport
             The reports of the windows that were closed.
         """
@@ -425,7 +436,7 @@ class Engine:
         return settings.build(state)
 
     def labelled(self) -> dict[tuple[str, str, str], dict[int, WeightedCounts]]:
-        """Return the numbers of labelled and of correct rows of each window, by task, model and group."""
+        """Return each window's numbers of labelled rows and of correct rows, by task, model and group."""
         return {
             (name, series.settings.model, series.settings.group): series.tally.windows()
             for name, task in self._tasks.items()
@@ -472,7 +483,7 @@ class Engine:
         return labels
 
     def _labels_accounted(self) -> int:
-        """Return the number of labels that any count includes."""
+        """Return the number of labels in all counts together."""
         joins = [task.join for task in self._tasks.values()]
         return sum(join.outcomes.total() + join.waiting for join in joins) + self._labels_rejected.total()
 
@@ -501,6 +512,9 @@ class Engine:
 
 
 def _states(state: EngineState, kind: str) -> dict[str, Any]:
-    """Return the states of the tasks of a kind, by name, to be read or changed."""
+    """Return the states of the tasks of one kind, by the name of the task.
+
+    The caller may change the returned states.
+    """
     states: dict[str, Any] = getattr(state, f"{TASK_KINDS[kind].piece}s")
     return states

@@ -1,8 +1,8 @@
-"""Estimates the metrics of closed windows without labels, for many windows in one vectorised step.
+"""Estimates the metrics of closed windows without labels. One vectorised step estimates many windows.
 
 The result depends only on the windows, their calibrations and the settings. The engine calls `evaluate` once
-for all windows that a chunk closed. Intervals include the errors that all rows of a window share: the
-calibration's error, and the variation between windows.
+for all windows that a chunk closed. The intervals include two errors that all rows of a window share: the
+error of the calibration, and the variation between windows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class EstimationRequest:
         Raw scores.
     predicted : (n,) int64
     calibrated : (n, K) float64 or None
-        None without a calibration; calibration errors are then unknown.
+        None if there is no calibration. Then calibration errors are unknown.
     metrics : tuple of str
     positive : int
         The index of the positive class, if there are two classes.
@@ -60,16 +60,16 @@ class EstimationRequest:
     average : {"macro", "micro", "per_class"}
         The average over three or more classes. "per_class" means macro, and also the metrics of each class.
     seed : int
-        The seed of the bootstrap. Windows that are pooled must have different seeds.
+        The seed of the bootstrap. Windows that will be pooled must have different seeds.
     predictive : Predictive or None
         The model of the calibration's error and of the variation between windows. None for exact intervals,
         which assume that the calibrated scores are right.
     adapted : Adapted or None
-        The fit of this window's own calibration; None if the task does not fit one for each window. If the
-        fit failed, all estimates are unknown.
+        The calibration that was fitted for this window alone; None if the task does not fit such
+        calibrations. If the fit failed, all estimates are unknown.
     charted : (n, K) float64 or None
-        Scores by the calibration that was in use when the charts' baseline began; None if that is the present
-        calibration. Charts judge the calibration errors of these scores.
+        Scores calibrated by the calibration of the charts' baseline; None if that calibration is still in
+        use. Charts judge the calibration errors of these scores.
     """
 
     scores: Floats
@@ -87,7 +87,8 @@ class EstimationRequest:
     def adapted_to(self, covariates: CovariateReference, features: Floats) -> EstimationRequest:
         """Return the request with a calibration fitted for this window.
 
-        The fit weights the rows of the reference, so that their features are distributed as in the window.
+        The fit gives the rows of the reference weights, so that their features have the same distribution as
+        in the window.
 
         Parameters
         ----------
@@ -110,15 +111,15 @@ class EstimationRequest:
 class Evaluation:
     """The estimates of one window without labels, with distributions for pooling several windows.
 
-    These distributions include only the chance of single rows. Several windows share the other errors, which
-    are added after pooling.
+    These distributions include only the random error of single rows. Several windows share the other errors,
+    so these are added after pooling.
 
     Parameters
     ----------
     estimates : mapping of str to Estimate or Unknown
         The estimates by metric.
     row_sd : mapping of str to float
-        By metric, the standard error of the estimate times √n: the standard deviation of one row.
+        The standard deviation of one row, by metric. It is the standard error of the estimate times √n.
     accuracy : TrimmedPmf or None
         The distribution of the number of right answers, for pooling.
     errors : mapping of str to CalibrationErrorEstimate
@@ -130,7 +131,7 @@ class Evaluation:
     classes : mapping of (str, int) to Estimate or Unknown
         The estimates by metric and class, if each class is evaluated.
     exposures : mapping of str to Exposure
-        By metric, how the estimate depends on the errors that rows share; empty with exact intervals.
+        The dependence of each metric's estimate on the errors that rows share; empty with exact intervals.
     predictive : Predictive or None
         As in `EstimationRequest`.
     adapted : Adapted or None
@@ -138,11 +139,11 @@ class Evaluation:
     scores : (n, K) float64 or None
         The calibrated scores, or the raw scores without a calibration; None if all estimates are unknown.
     charted : mapping of str to CalibrationErrorEstimate
-        The calibration errors that charts judge, by metric; empty if they are those of `errors`.
+        The calibration errors that charts judge, by metric; empty if charts judge `errors`.
     by_class : mapping of (str, int) to (Estimate, Exposure)
-        The known estimates of `classes` with their exact intervals, if the final ones are predictive.
+        The known estimates of `classes` with exact intervals; empty if the intervals in `classes` are exact.
     informed : mapping of str to int
-        By metric, the number of labelled rows because of which the interval was widened.
+        For each metric whose interval was widened because of labels, the number of labelled rows.
     """
 
     estimates: Mapping[str, Result]
@@ -187,7 +188,7 @@ def evaluate(requests: Sequence[EstimationRequest], *, accuracy_interval: bool =
     ----------
     requests : sequence of EstimationRequest
     accuracy_interval : bool
-        False skips the accuracy's interval and distribution, because a baseline does not need them.
+        False skips the accuracy's interval and distribution, which a baseline does not need.
 
     Returns
     -------
@@ -256,7 +257,7 @@ def _assemble(
 
 
 def _charted(request: EstimationRequest) -> dict[str, CalibrationErrorEstimate]:
-    """Return the calibration errors by the calibration of the charts' baseline, if that is another one."""
+    """Return the calibration errors of the scores in `EstimationRequest.charted`; empty if it is None."""
     if request.charted is None:
         return {}
     by_baseline = replace(request, calibrated=request.charted)
@@ -290,7 +291,7 @@ def _unknown(request: EstimationRequest, confidence: Floats, reason: Reason) -> 
 
 
 def _accuracy(request: EstimationRequest, counts: _Counts | None) -> Result:
-    """Return the accuracy with its exact interval, or without one if it will be widened."""
+    """Return the accuracy with its exact interval, or without an interval if it will be widened later."""
     if counts is None:
         return Unknown(Reason.NO_ROWS)
     mean, pmf = counts
@@ -300,7 +301,7 @@ def _accuracy(request: EstimationRequest, counts: _Counts | None) -> Result:
 
 
 def _standard_deviation(confidence: Floats) -> float:
-    """Return the same bits as `numpy.std`, which is three times slower for a window; 0 without rows."""
+    """Return the same bits as `numpy.std` in a third of its time; 0 without rows."""
     if not len(confidence):
         return 0.0
     apart = confidence - np.add.reduce(confidence) / len(confidence)
@@ -354,7 +355,7 @@ def _exposure(
 
 
 def _others(requests: Sequence[EstimationRequest]) -> list[dict[str, ClassificationEstimate]]:
-    """Return precision and the like: for the positive class of two, or averaged over more classes."""
+    """Return metrics such as precision, for the positive class of two or averaged over more classes."""
     results: list[dict[str, ClassificationEstimate]] = [{} for _ in requests]
     alike: dict[tuple[Any, ...], list[int]] = {}
     for i, one in enumerate(requests):
@@ -373,7 +374,7 @@ _ByClass = dict[tuple[str, int], tuple[Estimate, Exposure]]
 def _classes(
     request: EstimationRequest, confidence: Floats
 ) -> tuple[dict[tuple[str, int], Result], _ByClass]:
-    """Return the metrics of each class, of three or more, and the estimates with exposures to widen."""
+    """Return the metrics of each of three or more classes, and the estimates to be widened later."""
     width = request.scores.shape[1]
     if request.average != "per_class" or width < 3:
         return {}, {}
@@ -405,8 +406,8 @@ def _with_errors(model: Predictive, known: Mapping[_Key, tuple[Estimate, Exposur
 def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | None) -> Evaluation:
     """Widen the intervals of precision and similar metrics if labels show that the confidences are biased.
 
-    Return the changed evaluation. The estimated values do not change, and neither do the accuracy (which the
-    estimator `corrected` corrects by labels) and the calibration errors.
+    The estimated values do not change. The accuracy does not change either, because the estimator `corrected`
+    corrects it by labels. Calibration errors do not change.
 
     Parameters
     ----------
@@ -414,7 +415,12 @@ def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | Non
     model : Predictive
         The evaluation's model of the calibration error.
     shown : ShownErrors or None
-        The biases that labels show, by stratum of `model`. With None, the evaluation does not change.
+        The biases that labels show, by stratum of `model`. None if labels show no bias.
+
+    Returns
+    -------
+    Evaluation
+        The evaluation with the wider intervals; `evaluation` itself if nothing changes.
     """
     if shown is None:
         return evaluation
@@ -442,7 +448,7 @@ def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | Non
 def _details(
     requests: Sequence[EstimationRequest], average: Average
 ) -> list[dict[str, ClassificationEstimate]]:
-    """Return precision and the like of requests that differ only in their rows and seeds."""
+    """Return metrics such as precision for requests that differ only in their rows and seeds."""
     one = requests[0]
     metrics = [m for m in one.metrics if m in CLASSIFICATION_METRICS and m != "accuracy"]
     if not metrics:
@@ -460,7 +466,7 @@ def _details(
 
 
 def _error(metric: str, request: EstimationRequest, confidence: Floats) -> CalibrationErrorEstimate:
-    """Return the calibration error of the predicted class, or of the positive (or top) class.
+    """Return a calibration error: of the predicted class, or of the positive (or most probable) class.
 
     `confidence` is the calibrated score of the predicted class.
     """
@@ -475,7 +481,7 @@ def _error(metric: str, request: EstimationRequest, confidence: Floats) -> Calib
 
 
 def _judged(metric: str, request: EstimationRequest) -> tuple[Ints, int]:
-    """Return for each row the class whose scores a calibration error measures, and the number of bins."""
+    """Return the class whose score a calibration error measures, for each row, and the number of bins."""
     if metric == "ece":
         return request.predicted, ECE_BINS
     if request.scores.shape[1] == 2:
@@ -484,9 +490,9 @@ def _judged(metric: str, request: EstimationRequest) -> tuple[Ints, int]:
 
 
 def accuracy_exposure(model: Predictive, rows: Placed) -> Exposure:
-    """Return how the accuracy of n rows depends on the errors that the rows share.
+    """Return the dependence of the accuracy of n rows on the errors that the rows share.
 
-    The weight of the result, for pooling several windows, is n.
+    When several windows are pooled, the result has the weight n.
     """
     return model.exposure(rows, weight=float(len(rows.bins)))
 
@@ -512,7 +518,7 @@ def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: floa
 def metric_exposures(
     model: Predictive, rows: Placed, estimates: Mapping[_Key, ClassificationEstimate]
 ) -> dict[_Key, Exposure]:
-    """Return how each known metric, such as precision or recall, depends on errors that rows share."""
+    """Return the dependence of each known metric, such as precision or recall, on errors that rows share."""
     known = {of: each for of, each in estimates.items() if each.slope is not None}
     if not known:
         return {}
@@ -524,7 +530,7 @@ def metric_exposures(
 def error_exposure(
     model: Predictive, rows: Placed, estimate: CalibrationErrorEstimate, bins: int, response: Floats | None
 ) -> Exposure | None:
-    """Return how a calibration error depends on errors that rows share; None if it is unknown.
+    """Return the dependence of a calibration error on errors that rows share; None if it is unknown.
 
     Parameters
     ----------
@@ -536,8 +542,8 @@ def error_exposure(
     bins : int
         The number of bins of `estimate`.
     response : (n,) float64 or None
-        The derivative of the probability in the metric with respect to each row's confidence. None if that
-        probability is the confidence.
+        For each row, the derivative of the probability that the metric uses, with respect to the confidence.
+        None if the metric uses the confidence itself.
     """
     if estimate.order is None or estimate.differences is None:
         return None
@@ -554,7 +560,12 @@ def error_exposure(
 def widened_result(estimate: Estimate, error: SharedError, lean: float = 0.0) -> Estimate:
     """Return an estimate with its interval widened by a shared error.
 
-    The lower end is also reduced by `lean`, the upward bias of a calibration error.
+    Parameters
+    ----------
+    estimate : Estimate
+    error : SharedError
+    lean : float
+        The upward bias of a calibration error, by which the lower end is also reduced.
     """
     ends = estimate.lower, estimate.upper
     lower, upper = widened_interval(estimate.value, *ends, error.variance, estimate.level, error.shift)

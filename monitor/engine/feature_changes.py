@@ -1,7 +1,7 @@
-"""The change of a metric of a closed window, split over the features of its rows, without labels.
+"""Splits the change of a closed window's metric over the features of the window's rows, without labels.
 
-A split compares the rows of the window with those of the model's reference. It is computed for windows whose
-chart alarms, at a cost of some tens of milliseconds; nothing of it is kept but its result.
+A split compares the rows of the window with the rows of the model's reference. It takes some tens of
+milliseconds, so it is computed only for windows in which a chart alarms. Only the result is stored.
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ _DECIMALS = 6
 class FeatureSplitter:
     """Splits the changes of one window's metrics over features.
 
-    The reference is prepared and the ratio of its densities fitted for the first metric, and used for all.
-    They are not kept for later windows: with 10,000 rows and 16 features they take some megabytes, and many
-    models may alarm at once.
+    For the first metric, the splitter prepares the reference and fits the density ratio of the window to the
+    reference. It uses them for all metrics of the window, but does not keep them for later windows: with
+    10,000 rows and 16 features they take some megabytes, and many models may alarm at the same time.
 
     Parameters
     ----------
     task : Task
-        The task's section of the configuration, with at least one feature; the first 16 take part.
+        The task's section of the configuration, with at least one feature. Only the first 16 features are
+        used.
     reference : Reference or None
     active : ActiveCalibration
-        The calibration by which the window is estimated; it also gives the confidences of the reference.
+        The calibration of the window, which is also applied to the reference.
     window : ClosedWindow
     rows : PartRows
         The rows of the window.
@@ -78,12 +79,13 @@ class FeatureSplitter:
         change: float,
         known: FeatureChanges | None = None,
     ) -> FeatureChanges:
-        """Split the change of a metric, which is nearly a mean over rows.
+        """Return the split of the change of a metric that is approximately a mean over rows.
 
-        A known split of an earlier window of the same alarm is returned, unless the change is a tenth larger
-        than in that window, has turned, or a hundred windows have passed. So the first window of an alarm,
-        in which the cause may concern some rows only, is replaced by a later one, and a long alarm costs
-        little.
+        If `known` is the split of an earlier window of the same alarm, the method returns it without
+        computing, so that a long alarm takes little time. In three cases it computes a new split: the change
+        is a tenth larger than in that window, it has the opposite sign, or a hundred windows have passed. In
+        the first window of an alarm, the cause may concern only some of the rows. A later window then
+        replaces its split.
 
         Parameters
         ----------
@@ -94,6 +96,7 @@ class FeatureSplitter:
         change : float
             The difference of the charted value and the chart's centre.
         known : FeatureChanges, optional
+            The split of an earlier window.
         """
         if known is not None:
             larger = change * math.copysign(1.0, known.change) >= _GROWN * abs(known.change)
@@ -105,7 +108,10 @@ class FeatureSplitter:
     def exact(
         self, metric: str, evaluation: Evaluation, baseline: BaselineParts, change: float
     ) -> FeatureChanges:
-        """Return the split of this window, with numbers that are not rounded; see `split`."""
+        """Return the split of this window with numbers that are not rounded.
+
+        The parameters are those of `split`.
+        """
         number, fitted = self._window.number, self._fitted
         if not isinstance(fitted, WindowSplit):
             return FeatureChanges(number, change, reason=fitted)
@@ -117,7 +123,7 @@ class FeatureSplitter:
 
     @cached_property
     def _fitted(self) -> WindowSplit | str:
-        """The window's ratio to the reference, or the reason why there is none."""
+        """The fitted density ratio of the window to the reference, or the reason why there is none."""
         reference, width = self._reference, len(self._features)
         if reference is None:
             return Reason.NO_REFERENCE
@@ -177,10 +183,10 @@ class FeatureSplitter:
 
 
 def concept_drift(correction: Correcting, confidence: Floats, level: float) -> ConceptDrift | None:
-    """Return the change of the accuracy that labels show at the same features and confidences.
+    """Return the change of the accuracy at unchanged features and confidences, according to labels.
 
-    It is the bias of the confidences as of the newest labels, which `monitor.stats.estimate.corrected`
-    estimates.
+    The change is the present bias of the confidences, which `monitor.stats.estimate.corrected` estimates from
+    the newest labels.
 
     Parameters
     ----------
@@ -193,7 +199,8 @@ def concept_drift(correction: Correcting, confidence: Floats, level: float) -> C
     Returns
     -------
     ConceptDrift or None
-        None without labels, if the interval includes 0, or if the change is less than half a point.
+        None without labels, if the interval includes 0, or if the change is less than half a percentage
+        point.
     """
     if not correction.labelled:
         return None
@@ -209,7 +216,7 @@ def concept_drift(correction: Correcting, confidence: Floats, level: float) -> C
 
 
 def rounded(split: FeatureChanges) -> FeatureChanges:
-    """Return a split with numbers of six decimals, as in the window's report."""
+    """Return a split with its numbers rounded to six decimals, for the window's report."""
     return msgspec.structs.replace(
         split,
         change=_rounded(split.change),

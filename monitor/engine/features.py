@@ -1,4 +1,4 @@
-"""The features of a model's windows: their counts, and the faults that cost the estimates their trust."""
+"""Counts the features of a model's windows, and detects faults of features that make estimates untrusted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DECIMALS = 6
 
 @dataclass(frozen=True, slots=True)
 class FeatureBaseline:
-    """The tables and the rates of the features in the rows to which windows are compared."""
+    """The frequency tables and fault rates of the features in the rows with which windows are compared."""
 
     tables: tuple[FeatureTable, ...]
     norms: tuple[FeatureNorm, ...]
@@ -43,7 +43,10 @@ class FeatureBaseline:
     def from_rows(
         cls, kinds: Mapping[str, FeatureKind], features: Floats, window_rows: int, step: int = 1
     ) -> FeatureBaseline:
-        """Return the tables and rates of rows (N, F) in order of time: see `FeatureNorm.from_values`."""
+        """Return the tables and rates of rows (N, F), which must be in order of time.
+
+        The parameters are those of `FeatureNorm.from_values`.
+        """
         columns = list(zip(kinds.values(), features.T, strict=True))
         return cls(
             tuple(FeatureTable.from_values(kind, column) for kind, column in columns),
@@ -57,11 +60,11 @@ class FirstRows(msgspec.Struct, frozen=True):
     Parameters
     ----------
     windows, rows : int
-        The number of these windows, and of their rows.
+        The numbers of these windows and of their rows.
     missing : tuple of int
         The number of rows that lack each feature.
     worst : tuple of float
-        The largest share of a window's rows that lack it.
+        For each feature, the largest share of a window's rows that lack the feature.
     sample : (m, F) float64 or None
         Rows at equal distances in each window.
     """
@@ -73,7 +76,10 @@ class FirstRows(msgspec.Struct, frozen=True):
     sample: Floats | None = None
 
     def plus(self, features: Floats, windows: int) -> FirstRows:
-        """Return the sample with that of one more window, of `windows` in all."""
+        """Return the sample with the rows of one more window.
+
+        `windows` is the number of windows that the complete sample will have.
+        """
         n, width = features.shape
         most = max(1, _SAMPLED // windows)
         places = np.arange(n) if n <= most else (np.arange(most) * n) // most
@@ -89,7 +95,7 @@ class FirstRows(msgspec.Struct, frozen=True):
         )
 
     def bins(self, kinds: Mapping[str, FeatureKind], window_rows: int) -> FeatureBaseline:
-        """Return the tables of the sample, with the rates of missing values in all rows."""
+        """Return the tables of the sample, and the rates of missing values in all rows of the windows."""
         sample = np.zeros((0, len(kinds))) if self.sample is None else self.sample
         step = max(1, round(self.rows / max(len(sample), 1)))
         bins = FeatureBaseline.from_rows(kinds, sample, window_rows, step)
@@ -108,17 +114,18 @@ class FeaturesState(msgspec.Struct, frozen=True):
     names : tuple of str
         The features in the order of the columns.
     first : FirstRows or None
-        The sample of the first windows, while there is no reference.
+        The sample of the first windows; None if there is a reference or the sample is complete.
     values : tuple of float64 arrays
-        The `values` of each `FeatureTable`; the first ones alone if a reference gives the table again.
+        The `values` of each `FeatureTable`. If the table can be computed again from a reference, only its
+        first values.
     reference : (F, WIDTH) int64 or None
         The `counts` of the tables.
     norms : tuple of FeatureNorm
-        Empty if a reference gives them again.
+        Empty if they can be computed again from a reference.
     rows : int
         The number of rows of the last closed window.
     counts : (F, WIDTH) int64 or None
-        The counts of the last closed window; None before it, or without tables.
+        The counts of the last closed window; None before the first window closes, or if there are no tables.
     missing : tuple of int
         The number of the last window's rows that lack each feature, while there are no tables.
     broken : tuple of BrokenFeature
@@ -142,13 +149,13 @@ class FeaturesState(msgspec.Struct, frozen=True):
     alarm_level: float = 0.0
 
     def tables(self, kinds: Iterable[FeatureKind]) -> tuple[FeatureTable, ...]:
-        """Return the stored tables of features of these kinds; empty while there are none."""
+        """Return the stored tables of features of these kinds; empty if there are none yet."""
         if self.reference is None:
             return ()
         return tuple(FeatureTable(*each) for each in zip(kinds, self.values, self.reference, strict=True))
 
     def newest(self) -> FeatureCounts:
-        """Return the counts in the last closed window, without any reference file."""
+        """Return the counts in the last closed window. No reference file is needed."""
         kinds = dict(zip(self.names, self.kinds, strict=False))
         if self.counts is None:
             return FeatureCounts(kinds, self.rows if kinds else 0, self.missing)
@@ -159,13 +166,14 @@ class FeaturesState(msgspec.Struct, frozen=True):
 
 
 class FeatureWatch:
-    """Counts the features of a model's closed windows, and finds out which features are broken.
+    """Counts the features of a model's closed windows, and detects broken features.
 
     Parameters
     ----------
     task : Task
     from_reference : callable or None
-        Returns the tables of the model's reference; None if the first windows of the stream make them.
+        Returns the tables of the model's reference; None if the tables come from the first windows of the
+        stream.
     windows : int
         The number of first windows.
     resume : FeaturesState, optional
@@ -209,7 +217,7 @@ class FeatureWatch:
         return FeatureCounts.from_tables(self._kinds, bins.tables, state.counts, self._alarm_level)
 
     def restart(self) -> None:
-        """Wait for new first windows, unless there is a reference."""
+        """Start again with new first windows. If there is a reference, do nothing."""
         if self._from_reference is None:
             self._bins, self._first, self.broken = None, FirstRows(), ()
             self.newest = FeatureCounts(self._kinds)
@@ -242,7 +250,7 @@ class FeatureWatch:
         return self._bins
 
     def snapshot(self) -> FeaturesState:
-        """Return the state; of the tables of a reference it has what the report shows."""
+        """Return the state. The tables of a reference are included only as far as reports show them."""
         bins, own = self._bins, self._from_reference is None
         tables = () if bins is None else bins.tables
         return FeaturesState(
@@ -261,9 +269,9 @@ class FeatureWatch:
 
 
 def windows_per_day(task: Task) -> float:
-    """Return the number of windows of all models of a task, by their expected traffic.
+    """Return the expected number of windows per day of all models of a task.
 
-    A model without `answers_per_day` counts with `ASSUMED_WINDOWS_PER_DAY`.
+    For a model without the key `answers_per_day`, the number is `ASSUMED_WINDOWS_PER_DAY`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Judges the windows of a series: it makes baselines, and applies control charts and objectives."""
+"""Judges the windows of a series: makes baselines, and applies control charts and objectives."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class JudgeSettings:
     task : Task
         The task's section of the configuration.
     series : str
-        The name of the judged series for the log: `toxicity, erm, region=eu`.
+        The name of the series in the log, such as ``toxicity, erm, region=eu``.
     """
 
     task: Task
@@ -55,15 +55,15 @@ class JudgeSettings:
 
     @property
     def baseline_windows(self) -> int:
-        """The number of windows of the stream that make a baseline without a reference."""
+        """The number of windows of the stream that make a baseline if there is no reference."""
         return self.task.reference.first_windows or STREAM_BASELINE_WINDOWS
 
     def chart(self, metric: str) -> LimitChart:
-        """Return the chart of a metric: the configured kind if it fits the metric."""
+        """Return the chart of a metric: of the configured kind, if this kind fits the metric."""
         return chart_for(self.task.charting, metric)
 
     def label_alarm(self, state: LabelAlarmState | None = None) -> LabelAlarm:
-        """Return the alarm of the accuracy that labels decide on."""
+        """Return the accuracy's alarm that labels decide, new or resumed from a state."""
         return LabelAlarm(self.task.charting.least_change("accuracy"), self.baseline_windows, state)
 
     def build(self, resume: JudgeState | None = None) -> Judge:
@@ -92,7 +92,7 @@ class JudgeState(msgspec.Struct, frozen=True):
 
 
 class Judge:
-    """The control charts and objectives of one series, which judge its closed windows in turn.
+    """The control charts and objectives of one series, which judge its closed windows one after another.
 
     Charts need a baseline, from a reference or from the first windows of the stream. Before there is a
     baseline, there are no charts and no alarms.
@@ -138,16 +138,16 @@ class Judge:
 
     @property
     def alarmed_since(self) -> Mapping[str, float | None]:
-        """The time of the start of each metric's latched alarm, as in `SeriesView`."""
+        """The start time of each metric's latched alarm, as in `SeriesView`."""
         return dict(self._alarmed)
 
     @property
     def attributions(self) -> Mapping[str, Attribution]:
-        """The parts of the windows that changed most, for each metric's alarm, as in `SeriesView`."""
+        """The parts of windows that changed most, for the alarm of each metric, as in `SeriesView`."""
         return dict(self._attributions)
 
     def window_sds(self) -> dict[str, float]:
-        """Return each charted metric's standard deviation between full windows in control."""
+        """Return the standard deviation of each charted metric between full windows in control."""
         size = self._settings.task.window.size
         charts = {metric: self._settings.chart(metric) for metric in self._baselines}
         return {
@@ -158,16 +158,16 @@ class Judge:
     def set_baseline(
         self, baselines: Mapping[str, Baseline], parts: Mapping[str, BaselineParts] | None = None
     ) -> None:
-        """Make charts from these baselines; if there are no baselines, wait for windows of the stream.
+        """Make charts from these baselines. If there are none, wait for windows of the stream.
 
-        The baseline of the labelled accuracy is kept, unless there are no baselines.
+        Without baselines, the baseline of the labelled accuracy is dropped too.
 
         Parameters
         ----------
         baselines : mapping of str to Baseline
-            By metric.
+            The baseline of each metric.
         parts : mapping of str to BaselineParts, optional
-            By metric, the sums over groups and other parts, with which an alarm is attributed.
+            For each metric, the sums over groups and other parts, which the attribution of an alarm needs.
         """
         self._charts = {
             metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()
@@ -180,19 +180,19 @@ class Judge:
             self._by_labels = self._settings.label_alarm()
 
     def set_baseline_by_labels(self, baseline: LabelBaseline | None) -> None:
-        """Set the baseline of the labelled accuracy; None means to wait for windows of the stream."""
+        """Set the baseline of the labelled accuracy. If it is None, wait for windows of the stream."""
         self._by_labels = self._settings.label_alarm(LabelAlarmState(baseline))
 
     def rebaseline(self, metric: str) -> int:
         """Drop a metric's baseline, chart and alarm, and return the number of windows of its next baseline.
 
-        Other metrics and all objectives stay. The next baseline is made from the stream's windows even if a
-        reference made the old one: the request means that the reference no longer holds.
+        Other metrics and all objectives do not change. The next baseline is made from windows of the stream,
+        even if the old one was made from a reference. The request means that the reference no longer holds.
 
         Raises
         ------
         RequestError
-            No metric has a baseline yet, so there is nothing to release.
+            No metric has a baseline yet, so there is nothing to drop.
         """
         if self.warming_up and not self._rebaselining:
             raise RequestError(
@@ -239,17 +239,15 @@ class Judge:
         evaluation : Evaluation
         window : ClosedWindow
         rows : PartRows
-            The parts (groups, classes, ranges of confidence) of the window's rows.
+            The window's rows, divided into parts (groups, classes, ranges of confidence).
         correction : Correcting
-            The accuracy corrected by labels, which the alarm and the objective use if it is known.
+            The correction by labels. If the corrected accuracy is known, the alarm and the objective use it.
         features : FeatureSplitter, optional
-            The features of the window's rows, over which changes are split too.
+            Splits changes also over the features of the window's rows.
 
         Returns
         -------
-        tuple of ChartView
-        tuple of ObjectiveView
-        tuple of Attribution
+        tuple of ChartView tuple of ObjectiveView tuple of Attribution
             The changes of metrics whose chart broke a rule in this window, or whose objective is breached.
         """
         charts: tuple[ChartView, ...] = ()
@@ -347,7 +345,7 @@ class Judge:
         correction: Correcting,
         features: FeatureSplitter | None,
     ) -> Attribution | None:
-        """Split a change over the window's parts and over features; None without alarm or breach.
+        """Return the split of a change over parts and features; None if there is no alarm or breach.
 
         Parameters
         ----------
@@ -452,10 +450,10 @@ class Judge:
 
 
 def _moved_to_published(chart: ChartView, shown: Evaluation, charted: Evaluation) -> ChartView:
-    """Return a chart with centre and limits moved to the published estimate, if it judged another one.
+    """Return the chart with its centre and limits moved to the published estimate.
 
-    They move by the difference of the two estimates, so that the published one is within the limits exactly
-    if the judged one is.
+    If the chart judged another estimate, they move by the difference of the two estimates. So the published
+    estimate is within the limits exactly if the judged one is.
     """
     seen, judged = (each.estimates.get(chart.metric) for each in (shown, charted))
     if not isinstance(seen, Estimate) or not isinstance(judged, Estimate) or seen is judged:
@@ -468,17 +466,19 @@ def _moved_to_published(chart: ChartView, shown: Evaluation, charted: Evaluation
 
 
 def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:
-    """Return the state of a series; of several states that apply, the one with the highest rank.
+    """Return the state of a series. If several states apply, return the one with the highest rank.
 
-    From the highest rank: the model has stopped answering, a baseline is missing (so that no alarm is sent),
-    labels contradict the estimates or a feature is broken (so that charts mean little), and the state of the
-    charts.
+    The states, from the highest rank:
+
+    1. The model has stopped answering. 2. A baseline is missing, so that no alarm is sent. 3. Labels
+    contradict the estimates or a feature is broken, so that charts mean little. 4. The state of the charts.
 
     Parameters
     ----------
-    silent, trusted : bool
-        Whether the model has stopped answering, and whether its estimates are trusted (labels do not
-        contradict the estimates, and no feature is broken).
+    silent : bool
+        Whether the model has stopped answering.
+    trusted : bool
+        Whether labels do not contradict the estimates, and no feature is broken.
     judge : Judge
     """
     if silent:

@@ -1,26 +1,27 @@
-"""The accuracy alarm of a series that has enough labels: labels decide it instead of confidences.
+"""Decides the accuracy alarm of a series by labels instead of confidences, if there are enough labels.
 
-**Who decides.** Labels decide if there are enough of them, and if the baseline's labelled accuracy is known.
-Enough are 100 labelled rows in the newest five windows, and 20 in the newest two (`FEWEST`). With fewer or
-later labels, the confidences may show a sudden change sooner, so they decide. Labels that decide go on until
-there are less than half as many, and their alarm or improvement has ended. So an alarm never ends because
-labels stop, and the decision does not switch back and forth around the threshold.
+**Who decides.** Labels decide if there are enough of them and the baseline's labelled accuracy is known.
+There are enough with 100 labelled rows in the newest five windows, and 20 in the newest two (`FEWEST`).
+Otherwise the confidences decide, because they may show a sudden change earlier than few or late labels. Once
+labels decide, they continue to decide until two conditions are met: there are less than half as many labels,
+and the alarm or improvement has ended. So an alarm never ends because labels stop, and the decision does not
+switch back and forth around the threshold.
 
 **How labels decide.** Accuracies within a band count as unchanged. The band is the baseline's accuracy plus
-and minus three standard deviations of the pooled windows, or `chart.min_change` if that is more. An alarm
-begins when the corrected accuracy of the newest five windows, pooled, lies below the band with a probability
-of `SURE`. It ends after eight windows in a row with a pooled value not below the band. An improvement is the
-same above the band.
+and minus the larger of two numbers: three standard deviations of the pooled windows, and `chart.min_change`.
+The corrected accuracy of the newest five windows is pooled. An alarm begins when this accuracy lies below the
+band with a probability of `SURE`. It ends after eight windows in a row with a pooled accuracy that is not
+below the band. Improvements are detected in the same way above the band.
 
-**When labels take over,** an alarm by the confidences continues if the pooled value lies below the band.
-Otherwise it ends at once: labels show that nothing has changed.
+**When labels take over,** an alarm by the confidences continues if the pooled accuracy lies below the band.
+Otherwise it ends at once, because labels show that nothing has changed.
 
 **The baseline's labelled accuracy** is the accuracy of the reference's windows. If windows of the stream make
-the baseline, it is the corrected accuracy of those that have enough labels, because the confidences may
-already have been wrong then.
+the baseline, their confidences may already have been wrong. So the baseline is then the corrected accuracy of
+the windows that have enough labels.
 
-`SURE` was chosen on simulated streams, on the rain data, and on the first half of the demo's flights
-(`python -m tests.fidelity.alarms choice`).
+`SURE` was chosen on simulated streams, on the rain data, and on the first half of the demo's flights (`python
+-m tests.fidelity.alarms choice`).
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class LabelBaseline(NamedTuple):
     def from_windows(cls, accuracy: Sequence[float], sizes: Sequence[int]) -> LabelBaseline:
         """Return the baseline of two or more windows from their accuracies and numbers of rows.
 
-        The variance of a row is that of independent rows, or larger if the windows differ by more than
-        independent rows would.
+        The variance of a row is the variance of independent rows. If the windows differ by more than
+        independent rows would, the variance is larger.
 
         Examples
         --------
@@ -94,9 +95,9 @@ class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
     ----------
     baseline : LabelBaseline or None
     accuracy, sizes : list
-        The accuracy and the size of the windows collected for the baseline; empty once there is a baseline.
+        The accuracy and the size of each window collected for the baseline; empty once there is a baseline.
     decides : bool
-        Whether labels, not confidences, decided at the newest window.
+        True if labels decided about the newest window, False if confidences did.
     quiet_windows, quiet_improved : int or None
         The states of the alarm and of the improvement; see `Latch`.
     """
@@ -110,7 +111,7 @@ class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LabelAlarm:
-    """The running alarm for the accuracy of one series, which labels decide.
+    """The alarm for the accuracy of one series that labels decide.
 
     Parameters
     ----------
@@ -120,7 +121,7 @@ class LabelAlarm:
         The number of windows of the stream that make a baseline.
     state : LabelAlarmState, optional
     sure : float
-        An alarm begins when the accuracy lies beyond the band with this probability, above 0.5.
+        An alarm begins when the accuracy lies outside the band with this probability, above 0.5.
     """
 
     def __init__(
@@ -134,7 +135,10 @@ class LabelAlarm:
         self._alarm, self._improvement = Latch(state.quiet_windows), Latch(state.quiet_improved)
 
     def collect(self, correction: Correcting, window: int) -> None:
-        """Add a closed window to the baseline, unless the baseline is complete or the labels are too few."""
+        """Add a closed window to the baseline.
+
+        Do nothing if the baseline is complete, or if there are too few labels.
+        """
         if self._baseline is not None or not _enough(correction, window):
             return
         if isinstance(own := correction.estimate(window), Estimate):
@@ -149,9 +153,6 @@ class LabelAlarm:
     ) -> tuple[Verdict, AlarmByLabels | None]:
         """Judge a closed window by its labels, if there are enough of them.
 
-        Return the verdict, and the numbers behind it. If the confidences decide, the verdict is
-        `by_confidences`, and the numbers are None.
-
         Parameters
         ----------
         by_confidences : Verdict
@@ -159,6 +160,13 @@ class LabelAlarm:
         correction : Correcting
         window : int
             The window's number, which increases from call to call.
+
+        Returns
+        -------
+        Verdict
+            The verdict by labels, or `by_confidences` if the confidences decide.
+        AlarmByLabels or None
+            The numbers behind a verdict by labels; None if the confidences decide.
         """
         decided = self._decides
         on = self._alarm.on or self._improvement.on
@@ -194,5 +202,5 @@ class LabelAlarm:
 
 
 def _enough(correction: Correcting, window: int, share: float = 1.0) -> bool:
-    """Return whether there are at least this share of the labels in `FEWEST`."""
+    """Return whether there are enough labels: at least `share` times the numbers in `FEWEST`."""
     return all(correction.labels_in(window, windows) >= share * labels for windows, labels in FEWEST)

@@ -1,4 +1,4 @@
-"""Checks a series' estimates against labelled rows, and corrects the estimates by labels."""
+"""Tests a series' estimates on labelled rows, and corrects the estimates by labels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Rows = tuple[Ints, Floats, NDArray[np.bool_]]  # window, confidence, whether it
 
 
 class ChecksState(msgspec.Struct, frozen=True):
-    """The stored state of `LabelChecks`, which consists of the states of its parts."""
+    """The stored state of `LabelChecks`: the states of its parts."""
 
     audit: AuditState | None = None
     trust: TrustState = msgspec.field(default_factory=TrustState)
@@ -60,12 +60,13 @@ class LabelChecks:
 
     * `test` compares rows with their confidences. If it fails, it requests a recalibration.
     * `prediction` compares rows with the accuracy that the correction predicted when the newest window
-      closed. This accuracy was published before the rows' labels came, so this test decides whether the
-      estimates are trusted. It leaves out rows whose calibration is not known. After a loss of trust, the
-      next closed window brings a new prediction, and the test restarts.
+      closed. This accuracy was published before the rows' labels came. Therefore `prediction` decides whether
+      the estimates are trusted. It leaves out rows whose calibration is not known. After a loss of trust, the
+      next closed window gives a new prediction, and the test restarts.
 
-    The audit and the curve use rows later, because with many models each step brings only one or two rows for
-    a model. The rows wait until 64 steps have brought rows, or until the audit or the curve is read.
+    With many models, each step has only one or two labelled rows of a model. To save time, the audit and the
+    curve collect these rows. They process them when 64 steps have added rows, or when the audit or the curve
+    is read.
 
     A group has only the two tests and a correction. It has too few batches of 30 labels for an audit, and a
     curve would add three families of metrics for each group. The model's audit and curve include the rows of
@@ -106,13 +107,13 @@ class LabelChecks:
 
     @property
     def audit(self) -> IntervalAuditLogic:
-        """The audit of the intervals, up to date with all rows."""
+        """The audit of the intervals, including all labelled rows so far."""
         self._take_waiting()
         return self._audit
 
     @property
     def curve(self) -> CurveFollower:
-        """The calibration curve, up to date with all rows."""
+        """The calibration curve, including all labelled rows so far."""
         self._take_waiting()
         return self._curve
 
@@ -124,15 +125,15 @@ class LabelChecks:
         confidence: Floats,
         right: NDArray[np.bool_],
     ) -> None:
-        """Add rows with their first labels to the correction, and to the errors by class.
+        """Add rows that got their first labels to the correction, and to the errors of each predicted class.
 
         Parameters
         ----------
         window : (n,) int64
             The number of each row's window.
         block : (n,) int64
-            The number, in the series, of the first row of each row's block; -1 if unknown. A block is a run
-            of successive rows for which the correction has one bias.
+            For each row, the number in the series of the first row of its block; -1 if unknown. A block is a
+            run of successive rows for which the correction estimates one bias.
         predicted : (n,) int64
             The predicted class of each row.
         confidence : (n,) float64
@@ -169,7 +170,7 @@ class LabelChecks:
         self._curve.add(*rows)
 
     def begin(self, active: ActiveCalibration, reference: Reference) -> None:
-        """Set the tolerance of `test` for a calibration fitted on a reference, unless it has one.
+        """Set the tolerance of `test` for a calibration fitted on a reference, unless it is already set.
 
         Parameters
         ----------
@@ -182,7 +183,7 @@ class LabelChecks:
             self.test.recalibrated(0, epsilon_of(known))
 
     def inherit_tolerance(self, epsilon: float) -> None:
-        """Set the tolerance of a group's `test` to that of its model, unless it has one.
+        """Set the tolerance of a group's `test` to the tolerance of its model, unless it is already set.
 
         Parameters
         ----------
@@ -203,7 +204,8 @@ class LabelChecks:
         pending : int
             The number of rows in the open window. Their confidences come from the previous calibration.
         first : bool
-            True if there was no calibration before. Then the audit, the calibration curve and `test` restart.
+            True if there was no calibration before. In this case the audit, the calibration curve and `test`
+            restart.
         epsilon : float, optional
             The tolerance of `test`, in logits, for the uncertainty of a calibration fitted on labels. If it
             is set, the audit and the curve restart, because labels contradicted the previous intervals.
@@ -227,14 +229,14 @@ class LabelChecks:
         self.curve.restart(window)
 
     def coverage(self) -> Coverage | None:
-        """Return how often the intervals of batches of 30 labelled rows contained their true accuracy.
+        """Return the share of intervals that contained the true accuracy, over batches of 30 labelled rows.
 
         The result is None until the first batch is full.
         """
         return self.audit.coverage()
 
     def predict(self) -> None:
-        """Predict the accuracy from the labels so far, for comparison with later labels."""
+        """Predict the accuracy from the labels so far. Later labels test this prediction."""
         self._tolerance_is_known = self.correction.predict()
         if self._tolerance_is_known:
             self._update_tolerance()
@@ -243,10 +245,10 @@ class LabelChecks:
         self.prediction.predicted(PREDICTION_TOLERANCE * self.correction.forecast.deviation)
 
     def prediction_terms(self) -> tuple[float, float]:
-        """Return the two numbers that turn a confidence into the predicted probability of being right.
+        """Return two numbers that turn a confidence into the predicted probability of being right.
 
-        The first is a factor of the confidence's logit. The second, in logits, is the forecast bias, which is
-        added to the product.
+        The logit of the confidence is multiplied by the first number. The second number, the forecast bias in
+        logits, is added to the product.
         """
         if not self._tolerance_is_known:
             self._update_tolerance()
@@ -285,7 +287,7 @@ class LabelChecks:
 class FirstLabels:
     """The rows that get their first labels in one step (a part of a chunk), sorted by series.
 
-    Iteration yields the number of each series that has rows left.
+    Iteration yields the number of each series that has rows not yet returned by `take`.
 
     Parameters
     ----------
@@ -318,7 +320,7 @@ class FirstLabels:
         series : int
             The number of the series.
         up_to : int, optional
-            Leave rows with a larger sequence number for a later call. By default return all.
+            The largest sequence number of the rows to return. By default, all rows are returned.
         """
         left = self._left.pop(series, slice(0, 0))
         stop = left.stop
@@ -339,12 +341,13 @@ def compare_with_labels(checks: Sequence[LabelChecks], matches: Matches, audited
     matches : Matches
         Sorted by series, then by sequence.
     audited : bool
-        Whether the series are whole models, which have an audit and a calibration curve.
+        True if the series are models, False if they are groups. Only models have an audit and a calibration
+        curve.
 
     Returns
     -------
     list of int
-        The indices of the series whose `test` these rows made fail.
+        The indices of the series whose `test` failed at one of these rows.
     """
     first, right = first_labelled(matches)
     of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
@@ -363,7 +366,7 @@ def _test_predictions(
     confidence: Floats,
     right: NDArray[np.bool_],
 ) -> None:
-    """Compare rows, which are sorted by series, with the prediction of each series' correction."""
+    """Compare rows, which are sorted by series, with the prediction for their series."""
     factor, shift = np.array([each.prediction_terms() for each in checks]).reshape(-1, 2)[of].T
     moved = [checks[of[piece.start]].correction.moved(block[piece]) for piece in _pieces(of)]
     predicted = shifted(confidence, factor, shift + np.concatenate([np.zeros(0), *moved]))

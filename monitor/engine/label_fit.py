@@ -1,4 +1,4 @@
-"""The base class of fits (refits, recalibrations) that a task repeats when more labels have come."""
+"""The base class of fits (refits, recalibrations) that a task repeats when labels have come."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
 
     A task calls the methods of its fits when answers or labels come and when windows close. A fit decides
     when its next job is due, and uses the result of the job. Only one job runs at a time. If the agent
-    restarts, the job is lost, and a new one begins.
+    restarts, the running job is lost, and the fit begins a new one.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
     task : Task
     run : callable or None
         Computes the result of a job. It is called in the thread of the records, right after the window that
-        makes the job due, so that the same records give the same reports, byte for byte. If it is None,
-        `begin` returns the job to another process, and the records do not wait for the result.
+        makes the job due. So the same records give the same reports, byte for byte. If it is None, `begin`
+        returns the job, another process runs it, and the records do not wait for the result.
 
     Attributes
     ----------
@@ -131,7 +131,8 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         now : float
             Seconds since the epoch.
         code : int, optional
-            The number of the only series for which a job of a single model may begin; by default, any series.
+            The number of a series. A job for a single model may begin only for this series. By default, it
+            may begin for any series.
         """
         if self._job is not None:
             return None
@@ -139,7 +140,10 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         return self._job
 
     def end(self, result: JobResult, now: float) -> bool:
-        """Use the result of the running job, or count a refused fit; return False if it is for no job."""
+        """Use the result of the running job. If the result is a refusal, only count it.
+
+        Return False if the running job is not the one that gave the result.
+        """
         job = self._job
         if job is None or not isinstance(result, self.result_type) or result.number != job.number:
             return False
@@ -160,7 +164,7 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
                 self.end(self._run(job), now)
 
     def view(self) -> RefitView | None:
-        """Return the state for exporters; None if it is part of the views of the series."""
+        """Return the state for exporters; None if the views of the series show it."""
         return None
 
     @abstractmethod
@@ -176,7 +180,7 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         """Use the result of a job, and return False if nothing waits for it."""
 
     def _read(self, result: ResultT, read: Callable[[], _T]) -> tuple[_T | None, str | None]:
-        """Return the outcome of `read`, and the reason if the result is refused or cannot be read."""
+        """Return the result of `read`, and a reason if the fit was refused or its result cannot be read."""
         if result.refused is not None:
             return None, result.refused
         try:

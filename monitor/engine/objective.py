@@ -1,4 +1,4 @@
-"""Objectives: whether a metric stays above its floor or below its ceiling, judged on pooled windows.
+"""Judges objectives: whether a metric of pooled windows stays above a floor or below a ceiling.
 
 A control chart detects changes; an objective decides whether the metric is still good enough. The interval of
 one window is usually too wide for that, so the newest windows are pooled.
@@ -29,11 +29,14 @@ from monitor.stats.estimate.widening import mid_p_interval, widened, widened_int
 
 @runtime_checkable
 class CountPmf(Protocol):
-    """The interface of a distribution of the number of right answers in a window, such as `TrimmedPmf`."""
+    """The interface of a distribution of the number of right answers in a window.
+
+    `TrimmedPmf` implements it.
+    """
 
     @property
     def offset(self) -> int:
-        """The number of right answers that the first entry of `mass` stands for."""
+        """The number of right answers that belongs to the first entry of `mass`."""
         ...
 
     @property
@@ -57,7 +60,7 @@ class CountPmf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BootstrapDraws:
-    """A window's estimate with its bootstrap distribution, for metrics that are no ratio of counts (`ece`).
+    """A window's estimate with its bootstrap distribution.
 
     Parameters
     ----------
@@ -94,7 +97,7 @@ The accuracy is corrected by all labels so far. It is None before the first labe
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveVerdict:
-    """The result of judging an objective on the pooled windows.
+    """The verdict on an objective for the pooled windows.
 
     Parameters
     ----------
@@ -103,7 +106,7 @@ class ObjectiveVerdict:
     lower, upper : float or None
         The pooled interval that was judged, in the metric's unit; None if `state` is None.
     windows, rows : int
-        The numbers of pooled windows, and of rows in them.
+        The number of pooled windows, and the number of their rows.
     """
 
     state: ObjectiveState | None
@@ -118,13 +121,18 @@ _NEAR = 0.25
 
 
 def judge(bound: Bound, lower: float, value: float, upper: float) -> ObjectiveState:
-    """Return the state of an objective from the estimated value of the metric and its interval.
+    """Return the state of an objective from an estimate of the metric and its interval.
 
-    A floor is met if the whole interval lies at or above the floor, and breached if the whole interval lies
-    below it. Otherwise the floor lies within the interval. Then the objective is at risk if the estimate lies
-    below the floor, or above it by less than a quarter of the interval's width. If the estimate is higher,
-    the objective is not proven, because the interval is too wide. A ceiling is judged in the opposite
-    direction.
+    For a floor, the state is:
+
+    * met, if the whole interval lies at or above the floor;
+    * breached, if the whole interval lies below the floor;
+    * at risk, if the floor lies within the interval and the estimate is at most a quarter of the interval's
+      width above the floor;
+    * not proven, if the floor lies within the interval and the estimate is higher. The interval is then too
+      wide.
+
+    A ceiling is judged in the opposite direction.
 
     Examples
     --------
@@ -151,8 +159,8 @@ class Objective:
     bound : Bound
         A floor (`min`) or a ceiling (`max`).
     windows : int
-        The number of newest windows that are pooled, 1 or more. A window without an estimate also counts as
-        one of them, although it adds nothing. So older windows never take its place.
+        The number of newest windows that are pooled, 1 or more. A window without an estimate also counts,
+        although it adds nothing. So no older window replaces it.
     level : float
         The level of the interval, above 0 and below 1. With 0.95, a metric that lies exactly at its bound is
         judged as breached after 2.5 % of the windows, if the estimator's assumptions hold.
@@ -204,7 +212,7 @@ class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
     next : int
         The index of the next window in the circular list of pooled windows.
     exposures : list of Exposure or None
-        How each window's estimate depends on errors that its rows share; None for exact intervals.
+        The dependence of each window's estimate on errors that its rows share; None for exact intervals.
     """
 
     items: list[Any]
@@ -243,16 +251,17 @@ class ObjectiveLogic:
         Parameters
         ----------
         item : CountPmf, CountRatio, Cumulants or BootstrapDraws, or None
-            The distribution of the window's estimate, including only the chance of single rows; None if the
-            estimate is unknown.
+            The distribution of the window's estimate, which includes only the random error of single rows.
+            None if the estimate is unknown.
         exposure : Exposure, optional
-            How the estimate depends on errors that the window's rows share.
+            The dependence of the estimate on errors that the window's rows share.
         model : Predictive, optional
             The model of the calibration's error and of the variation between windows. It widens the interval
-            of the pooled windows, as if they were one long window. Without it, the interval includes only
-            chance.
+            of the pooled windows, as if they were one long window. Without this model, the interval includes
+            only the random error of single rows.
         corrected : Pooled, optional
-            Returns the accuracy corrected by labels. If it is known, it is judged instead of the estimate.
+            Returns the accuracy corrected by labels. If this accuracy is known, it is judged instead of the
+            estimate.
         """
         self._items.append(item)
         self._exposures.append(exposure)
@@ -297,21 +306,23 @@ class ObjectiveLogic:
 
 
 class _Pool:
-    """The newest windows together: a ring of windows as the leaves of a binary tree of their joins.
+    """The newest windows, joined: a ring of windows, which are the leaves of a binary tree of their joins.
 
-    A window replaces the one at its place, and only the nodes above that are computed again. The total
-    depends only on which window is at which place. A pool that is built from a snapshot, which stores the
-    places, therefore continues with the same numbers to the last bit. Convolved in another order, the same
-    windows give a CDF that differs by less than 1e-15 per window (each step trims and rounds), which gives
-    the same quantiles unless a tie is closer than that.
+    A new window replaces the one at its place. Only the nodes above this place are computed again. The total
+    depends only on the place of each window. A snapshot stores the places. So a pool that is built from a
+    snapshot continues with the same numbers, to the last bit.
+
+    In another order, the same windows give a slightly different CDF, because each convolution trims and
+    rounds. The difference is below 1e-15 per window. The quantiles are the same, except at a closer tie.
 
     Parameters
     ----------
     places : int
+        The number of places in the ring.
     items : sequence
         Windows, oldest first, at most `places`.
     following : int
-        The place after the newest window's.
+        The place after the newest window's place.
     """
 
     def __init__(self, places: int, items: Collection[Poolable | None], following: int) -> None:
@@ -325,7 +336,7 @@ class _Pool:
 
     @property
     def total(self) -> Poolable | None:
-        """All windows joined; None if none has an estimate."""
+        """All windows joined; None if no window has an estimate."""
         return self._nodes[1]
 
     def put(self, place: int, item: Poolable | None) -> None:
@@ -341,12 +352,13 @@ class _Pool:
 
 
 def _joined(one: Poolable | None, other: Poolable | None) -> Poolable | None:
-    """Return two windows joined into one; None adds nothing.
+    """Return two windows joined into one. None adds nothing.
 
-    Counts are convolved, which is exact for independent windows. Cumulants and draws become those of the
-    windows' mean weighted by size, draw by draw. For a metric that is no mean over rows (an `ece`) this is
-    the mean of the windows' values, not the value of all rows at once. Draws are converted to cumulants to
-    join cumulants. The result includes chance alone.
+    Counts are convolved, which is exact for independent windows. Cumulants are joined to the cumulants of the
+    mean of both windows, weighted by size. Bootstrap draws are averaged draw by draw with the same weights.
+    For a metric that is not a mean over rows (``ece``), the result is the mean of the windows' values, not
+    the value of all rows at once. To join draws with cumulants, the draws are converted to cumulants. The
+    result includes only the random error of single rows.
     """
     if one is None or other is None:
         return one if other is None else other

@@ -1,6 +1,6 @@
 """The reference of one model: labelled rows for its calibration and for the baselines of its charts.
 
-The reference also shows if a task's two classes are configured in the wrong order.
+The module also detects that a task's two classes are configured in the wrong order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Reference:
     scores : (n, K) float64
         Raw scores.
     predicted, labels : (n,) int64
-        The indices of each row's predicted class and of its label.
+        The index of each row's predicted class, and the index of its label.
     time : (n,) float64
         Seconds since the epoch.
     version : str
@@ -72,8 +72,8 @@ class Reference:
     def calibration(self, method: str) -> Calibration:
         """Return the calibration that a method fits on the reference.
 
-        It is fitted once; the model and its groups share it. With `auto`, the result is a calibration by the
-        method that `auto` chooses.
+        The fit is computed once, and the model and its groups share it. With the method ``auto``, the result
+        is a calibration by the method that `choice` returns.
 
         Raises
         ------
@@ -84,10 +84,10 @@ class Reference:
         return self._once(method, lambda: CALIBRATORS[method]().fit(*self._rows))
 
     def cached_baselines(self, task: Task, group: str, draw: Callable[[], T]) -> T:
-        """Return the result of `draw`, which computes the baselines of a model or group; computed once.
+        """Return the result of `draw`, which computes the baselines of a model or group. Call it only once.
 
         When the agent starts, it computes the baselines to check each model's charts, before it builds the
-        engine. The engine then uses the same result, if the task's section is the same object.
+        engine. The engine then uses the cached result, if it has the same object `task`.
         """
         key = f"drawn {group}"
         if key not in self._fits or self._fits[key][0] is not task:
@@ -96,11 +96,13 @@ class Reference:
         return made
 
     def _chosen(self, method: str) -> str:
-        """Return the method itself, or the method that `auto` chooses."""
+        """Return the method, or the method that `choice` returns if the method is ``auto``."""
         return self.choice().method if method == AutoCalibrator.method else method
 
     def choice(self) -> Choice:
-        """Return the calibration method that `auto` chooses, with the losses that decide; computed once.
+        """Return the calibration method that ``auto`` uses, with the losses on which the choice depends.
+
+        The choice is computed once.
 
         Raises
         ------
@@ -112,7 +114,7 @@ class Reference:
     def predictive(self, method: str, group: str = "") -> Predictive:
         """Return the model of the errors of later windows with this calibration, for a model or a group.
 
-        A group of fewer than `FEWEST_ROWS` rows gets its model's variation between windows.
+        A group of fewer than `FEWEST_ROWS` rows uses the variation between windows of its model.
 
         Raises
         ------
@@ -158,7 +160,7 @@ class Reference:
     def shows_variation(self, method: str) -> bool:
         """Return whether `predictive` can estimate the variation between windows.
 
-        This method is faster than `predictive`, because two folds usually give the answer.
+        `shows_variation` is faster than `predictive`, because it usually needs only two folds.
         """
         if len(self.labels) < FEWEST_ROWS:
             return False
@@ -170,7 +172,9 @@ class Reference:
         )
 
     def covariates(self, features: Mapping[str, FeatureKind]) -> CovariateReference:
-        """Return the rows, prepared for fitting a separate calibration for each window; computed once.
+        """Return the rows, prepared for fitting a separate calibration for each window.
+
+        The result is computed once.
 
         Raises
         ------
@@ -182,10 +186,10 @@ class Reference:
     def covariates_outside(
         self, cuts: Sequence[Ints], features: Mapping[str, FeatureKind]
     ) -> list[CovariateReference]:
-        """Return for each window of the reference the rows on which the window's calibration is fitted.
+        """Return the rows on which the calibration of each window of the reference is fitted.
 
         The windows are divided into fifths. The calibration of a window is fitted on the rows outside its
-        fifth, so that no window is calibrated by its own rows.
+        fifth. So no window is calibrated by its own rows.
 
         Parameters
         ----------
@@ -226,7 +230,7 @@ class Reference:
         )
 
     def _folded(self, method: str) -> Folded:
-        """Return the folds for `predictive` and `correction`; without groups the second call frees them."""
+        """Return the folds for `predictive` and `correction`. Without groups, the second call frees them."""
         key = f"{method}, folded"
         if not self.groups and key in self._fits:
             folded: Folded = self._fits.pop(key)
@@ -236,8 +240,9 @@ class Reference:
     def cross_fitted(self, method: str) -> Floats | None:
         """Return the reference's scores, (n, K), each calibrated by a fit on other rows.
 
-        The rows are divided into folds by time, and a fold is calibrated by a fit on the other folds. A fit
-        on the same rows would make them look too well calibrated. The result is None if the method is "none".
+        The rows are divided into folds by time. Each fold is calibrated by a fit on the other folds, because
+        a fit on the same rows would seem to be calibrated too well. The result is None if the method is
+        ``none``.
         """
         if method == "none":
             return None
@@ -249,7 +254,7 @@ class Reference:
         return self.scores, self.predicted, self.labels
 
     def _shared(self, key: str, fit: Callable[[], T]) -> T:
-        """Return the cached result if groups need it too; otherwise compute it without keeping it."""
+        """Return a cached result if groups need it too. Otherwise compute it, and do not cache it."""
         return self._once(key, fit) if self.groups else fit()
 
     def _once(self, key: str, fit: Callable[[], T]) -> T:
@@ -261,9 +266,10 @@ class Reference:
 
 
 class _Codes:
-    """Descriptor of class indices: stored in the smallest integer type, mostly one byte, and read as int64.
+    """A descriptor of class indices, which are stored in the smallest integer type and read as int64.
 
-    With ten thousand models the references take most of the agent's memory.
+    The smallest type is usually one byte. With ten thousand models, the references use most of the agent's
+    memory.
     """
 
     def __init__(self, name: str) -> None:
@@ -301,7 +307,7 @@ def split_by_model(batch: Batch) -> dict[str, Reference]:
 
 
 def _groups(batch: Batch, rows: Ints) -> dict[str, Ints]:
-    """Return the indices of each group's rows among these; groups without rows are left out."""
+    """Return the indices of each group's rows among `rows`. Groups without rows are left out."""
     groups = {}
     for name, (values, column) in batch.groups.items():
         order, pieces = sorted_by_code(column[rows], np.arange(len(rows)))
@@ -314,9 +320,14 @@ def reference_windows(
 ) -> list[Evaluation]:
     """Divide the reference, or one of its groups, into windows of the configured size, and evaluate them.
 
-    The scores are calibrated by `Reference.cross_fitted`, or by one calibration for each window if the task
-    configures that. The last rows, which do not fill a window, are left out. If there are fewer than
-    `FEWEST_WINDOWS` windows, return an empty list. The estimated accuracies have no interval.
+    The scores are calibrated by `Reference.cross_fitted`, or by a separate calibration for each window if the
+    task is configured so. The last rows are left out if they do not fill a window. The estimated accuracies
+    have no interval.
+
+    Returns
+    -------
+    list of Evaluation
+        In order of time; empty if there are fewer than `FEWEST_WINDOWS` windows.
     """
     cuts = _cuts(reference, group, task.window.size)
     if not cuts:
@@ -365,7 +376,17 @@ def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBas
 def reference_parts(
     windows: Sequence[Evaluation], reference: Reference, group: str, task: Task
 ) -> dict[str, BaselineParts]:
-    """Return, by metric, the sums over the parts (such as groups) of the windows of `reference_windows`."""
+    """Return the sums of each metric over the parts (groups, classes) of the windows of a reference.
+
+    Parameters
+    ----------
+    windows : sequence of Evaluation
+        The result of `reference_windows`.
+    reference : Reference
+    group : str
+        The name of a group; ``""`` for the model.
+    task : Task
+    """
     names = [name for name in reference.groups if not group and name.partition("=")[0] in task.groups]
     codes = np.full((len(reference.labels), 0 if group else len(task.groups)), -1)
     for number, name in enumerate(names):
@@ -380,7 +401,7 @@ def reference_parts(
 
 
 class Point(NamedTuple):
-    """A window as a point of a baseline: its estimate, number of rows, and standard deviation of one row."""
+    """A window of a baseline: its estimate, its number of rows, and the standard deviation of one row."""
 
     value: float
     size: int
@@ -423,27 +444,29 @@ def refuse_reversed_classes(
     """Raise ConfigError if a task's two classes are configured in the reverse order of the scores.
 
     A list of scores follows the order of `classes`. In the wrong order, each predicted class is the opposite
-    one. A calibration fitted on such rows reverses all scores, so that the estimates look good. The check
-    concludes that the classes are reversed if two conditions are met, both with high confidence. The class
-    with the larger score is right in less than 40 % of the labelled rows. A class's score is smaller in rows
-    where this class is right. A model that only favours one class (a bad threshold, rare events) still ranks
-    its answers correctly, and passes. Rows with two equal scores are left out.
+    one. A calibration fitted on such rows reverses all scores, so that the estimates look good.
 
-    The check misses a reversed order if the model is so weak that at least 40 % of its answers are wrong in
-    the right order, too. It cannot distinguish a list in the wrong order from scores with wrong names; the
-    message mentions both.
+    The check refuses the order if two conditions are met, both with high confidence. First, the class with
+    the larger score is right in less than 40 % of the labelled rows. Second, the score of a class is smaller
+    in the rows where this class is right. A model that only favours one class (because of a bad threshold or
+    rare events) passes, because it still ranks its answers correctly. Rows with two equal scores are left
+    out.
+
+    The check misses a reversed order if the model is so weak that at least 40 % of its answers would be wrong
+    in the right order, too. It cannot distinguish a list in the wrong order from scores with wrong names, so
+    the message mentions both.
 
     Parameters
     ----------
     task : str
         The name of the task, for the message.
     classes : tuple of str
-        The task's classes. With another number of classes than two, there is no check.
+        The task's classes. If there are not exactly two classes, nothing is checked.
     model : str
         The name of the model, for the message.
     reference : Reference
     where : str
-        The origin of the rows, for the message: the reference, or a source that was read.
+        The origin of the rows, for the message: the reference, or a source from which they were read.
 
     Raises
     ------
@@ -452,7 +475,7 @@ def refuse_reversed_classes(
 
     References
     ----------
-    The bound of the share of right rows comes from `monitor.stats.estimate.proportion.wilson`.
+    The upper bound of the share of right rows is computed by `monitor.stats.estimate.proportion.wilson`.
 
     Examples
     --------
@@ -490,7 +513,7 @@ def refuse_reversed_classes(
 
 
 def _ranks_backwards(second: np.ndarray, labels: np.ndarray) -> bool:
-    """Return whether the second class's score is smaller, by 3 standard errors, if that class is right."""
+    """Return whether the second class has smaller scores, by 3 standard errors, in rows of this class."""
     where, elsewhere = second[labels == 1], second[labels == 0]
     if min(len(where), len(elsewhere)) < 2:
         return False

@@ -1,4 +1,4 @@
-"""Reports with their position in a stream, by which reports of several engines are merged in order."""
+"""The position of a report in a stream, which merges the reports of several engines in the right order."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from monitor.reports.window_report import WindowReport
 
 
 class Phase(IntEnum):
-    """The kind of event that causes a report; reports of one record are sorted by it."""
+    """The kind of event that causes a report. Reports that one record causes are sorted by it."""
 
     REACHED = 0
-    """Labels matched answers of a closed window, whose report is revised."""
+    """Labels matched answers of a closed window, so its report is revised."""
     CLOSED = 1
     """A window closed: its report, then last reports of old windows that are dropped because of it."""
     COMPARED = 2
@@ -27,21 +27,22 @@ class Phase(IntEnum):
 class StreamPosition(NamedTuple):
     """The sort key of a report among the reports of one stream.
 
-    Reports with equal keys belong to one series and keep their order. With several tasks, reports of
-    `Phase.COMPARED` and `Phase.ENDED` are in the order of the configuration: see `task_number`.
+    Reports with equal keys belong to one series and keep their order. If there are several tasks, reports of
+    `Phase.COMPARED` and `Phase.ENDED` are sorted by the order of the tasks in the configuration: see
+    `task_number`.
 
     Parameters
     ----------
     sequence : int
-        The sequence number of the record that caused the report; `monitor.engine.windows.LAST` after the last
-        record.
+        The sequence number of the record that caused the report. After the last record, it is
+        `monitor.engine.windows.LAST`.
     phase : Phase
         The kind of event that caused the report.
     closed_at : int
         In `Phase.ENDED` the sequence number of the record that closed the window; otherwise 0.
     task, model, group : str
-        The series of the window. The last report of a dropped window has the series of the newly closed
-        window that displaced it.
+        The series of the window. The last report of a dropped window has the series of the window whose
+        closing dropped it.
 
     Examples
     --------
@@ -59,7 +60,10 @@ class StreamPosition(NamedTuple):
 
     @classmethod
     def from_window(cls, window: ClosedWindow) -> StreamPosition:
-        """Return the position of a closed window's report, which does not depend on the stream's chunks."""
+        """Return the position of the report of a closed window.
+
+        The position does not depend on the division of the stream into chunks.
+        """
         return cls(window.closed_at, Phase.CLOSED, 0, *window.series)
 
     def task_number(self, tasks: Sequence[str]) -> int:

@@ -1,7 +1,8 @@
 """Makes the reports of closed windows, and revised reports after late labels, in the order of the stream.
 
-A report includes the labels up to its place in the stream. For a window that closes, these are the labels up
-to the record that closed it. For a revised report, they are the labels up to the one that made it due.
+A report includes the labels up to its place in the stream. The first report of a window includes the labels
+up to the record that closed the window. A revised report includes the labels up to the one that made the
+report due.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from monitor.engine.windows import LAST
 
 
 def reports_of(outputs: Sequence[tuple[Any, TaskOutput]], now: float) -> list[OrderedReport]:
-    """Evaluate the closed windows of one step in one call, and return the step's reports.
+    """Evaluate the windows that closed in one step, and return the reports of the step.
 
-    A step is a part of a chunk, or time that passes. A window is judged with the labels that were known when
-    it closed. Later labels revise the reports of closed windows.
+    In a step, the tasks process a part of a chunk, or only the time advances. A window is judged by the
+    labels that were known when it closed. Later labels revise its report.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def reports_of(outputs: Sequence[tuple[Any, TaskOutput]], now: float) -> list[Or
 
 
 class LabelReplay:
-    """Counts the matched labels of a step into windows, in the order of the stream.
+    """Adds the matched labels of a step to the counts of windows, in the order of the stream.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ class LabelReplay:
         return reports
 
     def _take_until(self, sequence: int) -> list[Matches] | None:
-        """Return each task's next matches up to this record; None if no task has any."""
+        """Return each task's next matches up to a sequence number; None if no task has any."""
         stops = [int(each.sequence.searchsorted(sequence, side="right")) for each in self._matches]
         previous, self._stops = self._stops, stops
         if stops == previous:

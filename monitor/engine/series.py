@@ -1,4 +1,4 @@
-"""A series: one model of a task, or one group of its answers, from the answers to the reports of windows."""
+"""A series is one model of a task, or one group of its answers. It turns answers into reports of windows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SeriesSettings:
     def windows_tallied(self) -> int:
         """The number of newest windows whose labelled rows are counted.
 
-        It covers all answers that the label join can store.
+        These windows contain all answers that the label join can store.
         """
         return max(_FEWEST_WINDOWS_TALLIED, self.task.labels.max_answers // self.task.window.size)
 
@@ -90,7 +90,7 @@ class SeriesSettings:
         return JudgeSettings(self.task, named)
 
     def feature_watch(self, reference: Reference | None, state: FeaturesState | None) -> FeatureWatch | None:
-        """Return the monitor of the model's input features; None for a group, or without features."""
+        """Return the watch of the model's input features; None for a group, or if there are no features."""
         task = self.task
         if self.group or not task.features:
             return None
@@ -213,7 +213,7 @@ class Series:
             self._begin(reference, state)
 
     def _begin(self, reference: Reference, state: SeriesSnapshot) -> None:
-        """Compute from the reference the parts of the state that the snapshot does not hold."""
+        """Compute the parts of the state that the snapshot does not contain from the reference."""
         if state.calibration is None:
             self._start(reference, fitted=state.rivals is not None)
         elif state.judge is not None and state.judge.by_labels is None:
@@ -228,8 +228,8 @@ class Series:
         ----------
         reference : Reference
         fitted : bool
-            Whether the snapshot holds fitted comparison estimators, so that limits cached in the reference do
-            not hold.
+            Whether the snapshot contains fitted comparison estimators. Limits cached in the reference are
+            then invalid.
         """
         task = self.settings.task
         if reference.version and not self._versions.current:
@@ -256,10 +256,10 @@ class Series:
             self._judge.set_baseline_by_labels(by_labels)
 
     def _learn_by_labels(self, reference: Reference, state: SeriesSnapshot) -> None:
-        """Set the baseline by labels of a state from an older version, which does not store it.
+        """Set the baseline of the labelled accuracy if the state of an older version lacks it.
 
-        Nothing is set if the charts' baseline is no longer the reference: after a rebaseline, or for another
-        version of the model.
+        If the charts' baseline is no longer the reference, nothing is set. This happens after a rebaseline,
+        and for another version of the model.
         """
         rebaselined = any(each.metric == "accuracy" for each in state.rebaselines)
         if not rebaselined and state.judged_version == reference.version:
@@ -294,14 +294,14 @@ class Series:
         names: tuple[str, ...],
         numbers: Ints,
     ) -> list[ClosedWindow]:
-        """Add this series' rows of a batch, at least one, and return the windows that they closed.
+        """Add this series' rows of a batch, and return the windows that the rows closed.
 
         Parameters
         ----------
         rows : AnswerRows
             The m rows of the batch, sorted by series.
         piece : slice
-            The rows of this series.
+            The rows of this series, at least one.
         partitions : tuple of str
             The names of partitions; `rows.partition` holds indices into them.
         version : (m,) int64
@@ -309,7 +309,7 @@ class Series:
         names : tuple of str
             The names of versions.
         numbers : (m,) int64
-            An output array: receives the window number of each row of this series.
+            An output array. The method writes the number of each row's window into it.
         """
         self.changed = True
         self._last_arrival, self._silent = float(rows.arrival[piece.stop - 1]), False
@@ -325,12 +325,12 @@ class Series:
         return closed
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of the partition's positions, because another agent read records in between."""
+        """Begin a new range of the partition's positions, because another agent read records meanwhile."""
         if self._windows.interrupt(partition):
             self.changed = True
 
     def tick(self, now: float) -> ClosedWindow | None:
-        """Close the open window if it is too old, and check whether the model has stopped answering."""
+        """Close and return the open window if it is too old. Check if the model has stopped answering."""
         if self._last_arrival == -np.inf:
             self._last_arrival = now  # a model that never answered is silent from the start on
         silent = now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
@@ -378,7 +378,7 @@ class Series:
         return windows
 
     def add_labels(self, window: int, labelled: int, correct: int, excess: Excess) -> None:
-        """Add to a window's counts of labelled and correct rows: see `Tally.add`."""
+        """Add to the counts of labelled and correct rows of a window: see `Tally.add`."""
         self.tally.add(window, labelled, correct, excess)
         self.changed = True
 
@@ -397,7 +397,7 @@ class Series:
         return self._windows, self._versions.current
 
     def take_fitted(self, estimates: tuple[MetricEstimate, ...]) -> None:
-        """Report the estimates of a new refit from now on."""
+        """Use the estimates of a new refit in reports from now on."""
         self.changed = True
         self._output.take_fitted(estimates)
 
@@ -415,7 +415,8 @@ class Series:
         time : float
             The time of the newest answer in the fit, seconds since the epoch.
         rows : RestsOn or None
-            The labelled rows of the fit, which show the calibration's error; None if there are too few.
+            The labelled rows of the fit, from which the calibration's error is computed; None if there are
+            too few.
         epsilon : float, optional
             As in `LabelChecks.recalibrated`.
         """
@@ -486,10 +487,11 @@ class Series:
         return self._output.report(window, evaluation, comparisons, judged, self.active.view, doubts)
 
     def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:
-        """Add a window to the correction, and report to it how a new calibration changed the confidences.
+        """Add a window to the correction.
 
-        A group's window may span weeks, and most of its labels may have come by the former calibration. So
-        rows before the change count by that one.
+        A new calibration may have changed the confidences. The correction then gets both the old and the new
+        confidences of the window's rows. A group's window may span weeks, and most of its labels may have
+        come under the former calibration. So rows before the change count with the former confidences.
         """
         correction, former, self._former = self.checks.correction, self._former, None
         confidence = evaluation.confidence
@@ -500,7 +502,7 @@ class Series:
         correction.close(window.number, confidence)
 
     def _informed(self, window: ClosedWindow, evaluation: Evaluation) -> Evaluation:
-        """Return the evaluation with intervals that allow for the labels' errors by predicted class."""
+        """Return the evaluation with intervals widened for the errors that labels show by predicted class."""
         model = evaluation.predictive
         if model is None or not evaluation.others:
             return evaluation
@@ -511,12 +513,12 @@ class Series:
         return self._output.corrected(window)
 
     def take_revision(self, window: int) -> None:
-        """Update the view after a revised report of a window has been made."""
+        """Update the view after the report of a window has been revised."""
         self._output.take_revision(window)
         self.changed = True
 
     def learn(self) -> bool:
-        """Compute the calibration's error in advance; return False if it was known already."""
+        """Compute the calibration's error in advance; return False if it is already known."""
         learnt = self.active.learn(), self.checks.correction.learn()
         return any(learnt)
 
@@ -530,10 +532,10 @@ class Series:
             self._unusable[name] = before[0] + missing, before[1] + unseen
 
     def _follow_version(self, window: ClosedWindow) -> None:
-        """Begin a new baseline for a new version of the model, and mark the calibration as another version's.
+        """Begin a new baseline for a new version of the model, and mark the calibration as the old version's.
 
-        Answers without a version count as the current version's. The first version that is named begins no
-        baseline.
+        Answers without a version count as answers of the current version. The first version that an answer
+        names does not begin a new baseline.
         """
         version = window.version
         if not version:
@@ -550,7 +552,7 @@ class Series:
         self._judged_version = version
 
     def view(self) -> SeriesView:
-        """Return an immutable view for exporters, which is cached until something in it changes."""
+        """Return an immutable view for exporters. The view is cached until its content changes."""
         if self._view is None:
             self._view = self._seen()
         return self._view

@@ -16,7 +16,7 @@ _DROPPED_NAMES_KEPT = 10_000  # limits memory in a flood of names; a name beyond
 class SeriesIndex:
     """The numbers of a task's series, by model and group, up to a limit.
 
-    Series beyond the limit get no number; they are only counted.
+    A series beyond the limit gets no number. It is only counted.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class SeriesIndex:
     names : iterable of (str, str)
         The stored models and groups beyond the limit.
     dropped : int
-        The number of all series beyond the limit. Only the first 10,000 of their names are stored.
+        The number of series beyond the limit. Only the first 10,000 of their names are stored.
     """
 
     def __init__(self, most: int, names: Iterable[tuple[str, str]] = (), dropped: int = 0) -> None:
@@ -54,7 +54,10 @@ class SeriesIndex:
         return new
 
     def series_of(self, model: str, group: str) -> int:
-        """Return the number of a series, or -1 beyond the limit; a new series gets the next number."""
+        """Return the number of a series, or -1 if it is beyond the limit.
+
+        A new series gets the next number.
+        """
         known = self._index.get((model, group))
         if known is not None:
             return known

@@ -40,7 +40,7 @@ SavedEstimate = list[Any]
 
 
 class LastWindow(msgspec.Struct, frozen=True):
-    """The stored results of the last closed window, which exporters show until the next window closes."""
+    """The stored results of the last closed window. Exporters show them until the next window closes."""
 
     end_time: float | None = None
     estimates: list[SavedEstimate] = []
@@ -51,7 +51,7 @@ class LastWindow(msgspec.Struct, frozen=True):
 
 
 class NotedRebaseline(msgspec.Struct, frozen=True):
-    """An operator's request for a new baseline, with its time and the window that was open then."""
+    """An operator's request for a new baseline, with its time and the number of the open window."""
 
     metric: str
     reason: str
@@ -73,7 +73,7 @@ class OutputState(msgspec.Struct, frozen=True):
 
 
 class SeriesOutput:
-    """Makes a window's report from estimates without labels, results by labels, and the last refit.
+    """Makes reports of windows from estimates without labels, results by labels, and the last refit.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class SeriesOutput:
     charts : tuple of ChartView
         The charts' results for the last closed window.
     classes : tuple of ClassEstimate
-        The last closed window's estimates of each class.
+        The estimates of each class in the last closed window.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class SeriesOutput:
         self._unreported = [Rebaselined(*each) for each in state.unreported]
 
     def take_fitted(self, fitted: tuple[MetricEstimate, ...]) -> None:
-        """Report the estimates of a new refit from now on."""
+        """Use the estimates of a new refit in reports from now on."""
         self._fitted = fitted
 
     def report(
@@ -155,7 +155,8 @@ class SeriesOutput:
             The results of charts, the results of objectives, and the attributions.
         calibration : CalibrationView
         doubts : tuple of Trust or None and tuple of BrokenFeature
-            The result of the test of trust if labels contradict the accuracy, and the broken features.
+            The result of the test of trust, or None if labels do not contradict the accuracy; and the broken
+            features.
         """
         trust, broken = doubts
         self.end_time = window.end_time
@@ -199,9 +200,9 @@ class SeriesOutput:
         self.charts = ()
 
     def estimates(self, open_window: int) -> tuple[MetricEstimate, ...]:
-        """Return the last closed window's estimates, with the present results by labels and by refits.
+        """Return the estimates of the last closed window, with the newest results of labels and refits.
 
-        The realised accuracy is that of the newest closed window with labels.
+        The realised accuracy belongs to the newest closed window with labels.
 
         Parameters
         ----------
@@ -266,7 +267,7 @@ class SeriesOutput:
         )
 
     def _refitted(self) -> list[MetricEstimate]:
-        """Return the last refit's estimates of this model; they concern no single window and no group."""
+        """Return the last refit's estimates of this model. They do not belong to a single window or group."""
         if not self._refits:
             return []
         known = {(estimate.estimator, estimate.metric): estimate for estimate in self._fitted}
@@ -292,7 +293,7 @@ class SeriesOutput:
         return estimate
 
     def take_revision(self, window: int) -> None:
-        """Update the corrected accuracy for exporters after a revised report of the last closed window."""
+        """Update the corrected accuracy for exporters, if the revised window is the last closed one."""
         if self._newest is None or self._newest[0] != window or window != self._tally.closed - 1:
             return
         newest = self._newest[1]
@@ -305,7 +306,7 @@ class SeriesOutput:
             self._estimates = tuple(newest if e is own else e for e in self._estimates)
 
     def _realised(self, window: int) -> list[MetricEstimate]:
-        """Return the accuracy by known labels: of this window, of the newest cohort, and of the horizon."""
+        """Return the realised accuracy of this window, of the newest cohort, and of the horizon."""
         task = self._task
         if not self._by_labels:
             return []
@@ -333,7 +334,7 @@ def _plain_close(at_close: Estimate | None) -> list[Any]:
 
 
 def _more(e: MetricEstimate) -> list[int]:
-    """Return what only some estimates have: the number of labels, then the ends of one or two ranks."""
+    """Return the optional parts of an estimate: the number of labels, then the ends of one or two ranks."""
     ranks = [end for rank in (e.rank, e.rank_chi_square) if rank for end in (rank.best, rank.worst)]
     return [e.labels, *ranks] if e.labels or ranks else []
 

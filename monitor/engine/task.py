@@ -41,9 +41,9 @@ from monitor.stats.estimate.corrected import block_rows, block_starts
 
 
 def revisions_of(settings: TaskSettings[Task]) -> Revisions:
-    """Return the settings of revisions.
+    """Return the settings of the revisions of a task.
 
-    They keep the windows of all answers that the label join can store.
+    The revisions keep the windows of all answers that the label join can store.
     """
     task = settings.task
     filled = (1 + len(task.groups)) * (task.labels.max_answers // task.window.size)
@@ -55,8 +55,8 @@ def revisions_of(settings: TaskSettings[Task]) -> Revisions:
 class TaskState(msgspec.Struct, frozen=True):
     """The whole state of a task, without its settings.
 
-    An entry of `series` is a model, a group, and the state of this series. A store saves the rows of ring
-    tables, the revisions and the series separately; in its records these fields are empty.
+    An entry of `series` contains a model, a group, and the state of this series. A store saves the rows of
+    ring tables, the revisions and the series separately. In the records of the store, these fields are empty.
     """
 
     join: JoinState = JoinState()
@@ -69,7 +69,7 @@ class TaskState(msgspec.Struct, frozen=True):
     series: list[tuple[str, str, SeriesSnapshot]] = []
 
     def without_baseline(self) -> TaskState:
-        """Return the state without the results of a baseline: calibrations, charts, objectives, checks."""
+        """Return the state without what a baseline determines: calibrations, charts, objectives, checks."""
         series = [(model, group, saved.without_baseline()) for model, group, saved in self.series]
         refits = self.refits and self.refits.with_refit_due()
         return msgspec.structs.replace(self, series=series, refits=refits)
@@ -78,8 +78,8 @@ class TaskState(msgspec.Struct, frozen=True):
 class TaskEngine(TaskLogic):
     """The running engine of one classification task.
 
-    It returns closed windows. The caller evaluates the windows of all tasks in one call, and then passes each
-    window to `close`.
+    Its methods return closed windows. The caller evaluates the windows of all tasks in one call. Then it
+    passes each window to `close`.
     """
 
     def __init__(self, settings: TaskSettings[Task], resume: TaskState | None = None) -> None:
@@ -146,14 +146,14 @@ class TaskEngine(TaskLogic):
     def cuts(self, chunk: Chunk) -> bool:
         """Return whether records of the chunk must wait until a window of the task has closed.
 
-        They must wait if the engine itself runs refits, and a refit may become due when the window closes.
-        They must also wait if each window has its own calibration, because the newest one gives the
+        Records must wait if the engine itself runs refits, and a refit may become due when the window closes.
+        They must also wait if each window has its own calibration, because the newest calibration gives the
         confidences of later answers.
         """
         return self._settings.task.adapts or any(fit.may_run_in(chunk) for fit in self.fits)
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of the partition's positions, because another agent read records in between."""
+        """Begin a new range of the partition's positions, because another agent read records meanwhile."""
         for series in self.series:
             series.interrupt(partition)
 
@@ -227,7 +227,7 @@ class TaskEngine(TaskLogic):
         return output
 
     def _labels_along(self, answers: TimedBatch, watched: NDArray[np.bool_]) -> LabelBatch:
-        """Return the labels that came in the answers' own records."""
+        """Return the labels that the records of the answers contain."""
         batch = answers.batch
         # A record of several models holds its label once: it counts if any of them is watched.
         reached = watched
@@ -289,7 +289,7 @@ class TaskEngine(TaskLogic):
         return settings.task_name, settings.model, settings.group
 
     def count(self, cells: Cells, cell: Cell, up_to: int | None = None) -> None:
-        """Count matched labels of a cell (series and window), up to the sequence number `up_to`."""
+        """Count the matched labels of a cell (a series and a window) up to the sequence number `up_to`."""
         labelled, correct, excess = cells.take(cell, up_to)
         if labelled or correct or any(excess):
             self.series[cell[0]].add_labels(cell[1], labelled, correct, excess)
@@ -335,13 +335,13 @@ class TaskEngine(TaskLogic):
             fit.labels_came(matches, lost)
 
     def _compare(self, matches: Matches, audited: bool) -> set[int]:
-        """Return the series whose confidences these labels newly contradict: see `compare_with_labels`."""
+        """Return the series for which these labels cause a loss of trust: see `compare_with_labels`."""
         codes, place = np.unique(matches.series, return_inverse=True)
         checks = [self.series[code].checks for code in codes.tolist()]
         return set(codes[compare_with_labels(checks, replace(matches, series=place), audited)].tolist())
 
     def learn(self) -> bool:
-        """Compute the calibration error of one series in advance; return False if all are known."""
+        """Compute the calibration error of one series in advance; return False if all errors are known."""
         while self._unlearnt:
             if self.series[self._unlearnt.popleft()].learn():
                 return True
@@ -364,7 +364,10 @@ class TaskEngine(TaskLogic):
         return self.series[self._number(window)].request(window)
 
     def close(self, window: ClosedWindow, evaluation: Evaluation, now: float) -> list[WindowReport]:
-        """Return a closed window's report, then the last reports of older windows that are now dropped."""
+        """Return the report of a closed window.
+
+        The last reports of older windows that are now dropped follow it.
+        """
         number = self._number(window)
         report = self.series[number].close(window, evaluation, self._group_name)
         if not window.series.group:
@@ -381,8 +384,9 @@ class TaskEngine(TaskLogic):
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
         """Return the index of the first record that must wait until a window has closed.
 
-        If none must wait, it is the number of records. A refit changes all models, so with refits records
-        wait for a window of any model. Otherwise a record waits only for a window of its own model.
+        If no record must wait, the index is the number of records. A refit changes all models. So if the task
+        has refits, records wait for a window of any model. Otherwise a record waits only for a window of its
+        own model.
         """
         known = {s.settings.model: s.open_window for s in self.series if not s.settings.group}
         window = self._settings.task.window
@@ -417,10 +421,10 @@ class TaskEngine(TaskLogic):
     def _into_windows(
         self, batch: Batch, rows: AnswerRows, partitions: tuple[str, ...], memberships: list[Ints], kept: Ints
     ) -> tuple[list[ClosedWindow], list[Ints], list[Ints], Floats]:
-        """Push the kept rows into each of their series, their model's first.
+        """Add the kept rows to the windows of their series, first to the series of models.
 
-        Return the closed windows, the window and the block of each row in each series, and each row's
-        confidence by its model's calibration.
+        Return the closed windows, the window and the block of each row in each series, and the confidence of
+        each row by its model's calibration.
         """
         closed: list[ClosedWindow] = []
         numbers: list[Ints] = []
@@ -490,9 +494,9 @@ class TaskEngine(TaskLogic):
 def blocks_of(
     numbers: Ints, pieces: Sequence[tuple[int, slice]], firsts: Sequence[tuple[int, int, int]], rows: int
 ) -> Ints:
-    """Return the number of the first row of each row's block, among all rows of its series, (n,).
+    """Return the number in the series of the first row of each row's block, (n,).
 
-    A block is a run of successive rows of a window for which the correction has one bias.
+    A block is a run of successive rows of a window for which the correction estimates one bias.
 
     Parameters
     ----------
@@ -501,8 +505,8 @@ def blocks_of(
     pieces : sequence of (int, slice)
         The number and the rows of each series.
     firsts : sequence of (int, int, int)
-        For each series, before these rows were added: the number of the open window, the number of rows in
-        all closed windows, and the number of rows in the open window.
+        Three numbers for each series, before these rows were added: the number of the open window, the number
+        of rows in all closed windows, and the number of rows in the open window.
     rows : int
         The number of rows in a full block.
 
@@ -528,7 +532,7 @@ def blocks_of(
 
 
 def _names(version: Ints, pieces: list[tuple[int, slice]], names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Return for each piece the version that all its rows name, or all names if they differ."""
+    """Return the version of each piece if all its rows name the same version, or all names if they differ."""
     if len(names) == 1 or not pieces:
         return [names] * len(pieces)
     starts = [piece.start for _, piece in pieces]
@@ -541,7 +545,10 @@ def _in_order(windows: Iterable[ClosedWindow]) -> list[ClosedWindow]:
 
 
 def _model_codes(batch: Batch, watched: NDArray[np.bool_]) -> Ints:
-    """Return the key of each answer's model, (n,), or -1 if unwatched: a flood of names costs nothing."""
+    """Return the key of each answer's model, (n,), or -1 if the model is not monitored.
+
+    A flood of model names therefore costs no time.
+    """
     codes = np.full(len(batch.models), -1)
     for i in np.flatnonzero(np.bincount(batch.model[watched])):
         codes[i] = model_code(batch.models[i])

@@ -1,4 +1,4 @@
-"""The interface of the engines of tasks, which is the same for every kind of task."""
+"""The interface of the engines of tasks. It is the same for every kind of task."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TaskSettings(Generic[TaskT]):
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """The results of one step of a task: of a part of a chunk, or of time that passed.
+    """The results of one step of a task, which processes a part of a chunk or only advances the time.
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ class TaskOutput:
     matches : list of Matches
         Labels that were matched to answers.
     shed : int
-        The number of unused answers, of models beyond the limit.
+        The number of answers that were not used, because their model is beyond the limit.
     reports : list of OrderedReport
-        Reports that the task made itself; their windows need no evaluation.
+        Reports that the task itself made. Their windows need no evaluation.
     """
 
     windows: list[ClosedWindow] = field(default_factory=list)
@@ -87,7 +87,7 @@ class TaskLogic(ABC):
     join : LabelJoinLogic
         The join of the task's labels with its answers.
     fits : tuple of LabelFit
-        The fits that the task repeats when labels come: refits, recalibrations.
+        The fits (refits, recalibrations) that the task repeats when labels come.
     series : sequence of Series
         The models and groups that have their own windows, in the order of their first answers.
     """
@@ -112,7 +112,7 @@ class TaskLogic(ABC):
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
         """Return the index of the first record that must wait until a window has closed.
 
-        If none must wait, it is the number of records.
+        If no record must wait, the index is the number of records.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class TaskLogic(ABC):
 
     @abstractmethod
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of the partition's positions, because another agent read records in between."""
+        """Begin a new range of the partition's positions, because another agent read records meanwhile."""
 
     @abstractmethod
     def tick(self, now: float, live: bool = True) -> TaskOutput:
@@ -167,7 +167,7 @@ class TaskLogic(ABC):
         return ()
 
     def learn(self) -> bool:
-        """Compute the calibration error of one series in advance; return False if all are known."""
+        """Compute the calibration error of one series in advance; return False if all errors are known."""
         return False
 
     @property

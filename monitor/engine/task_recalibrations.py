@@ -1,4 +1,4 @@
-"""The recalibrations of one task: which model is next, the rows of its fit, and the use of the result."""
+"""The recalibrations of one task: the choice of the next model, the rows of a fit, the use of its result."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ Thirty fits on all rows of a large reference would take seconds.
 
 
 class RecalibrationsState(msgspec.Struct, frozen=True):
-    """The stored state of `TaskRecalibrations`: the number of fits that it has begun.
+    """The stored state of `TaskRecalibrations`: the number of recalibrations that have begun.
 
-    The states of the series store the schedules and calibrations.
+    The states of the series contain the schedules and the calibrations.
     """
 
     number: int = 0
 
 
 class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
-    """The recalibrations of a task's models, which are fitted one at a time, in the order of becoming due.
+    """The recalibrations of a task's models, which run one at a time, in the order in which they become due.
 
-    A fit uses only labelled answers whose windows (of the model and of the groups) have closed. So no window
-    is estimated by a calibration that was fitted on its own rows.
+    A fit uses only labelled answers whose windows (of the model and of its groups) have closed. So no window
+    is estimated by a calibration that was fitted on rows of this window.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
         return self.runs_inline and (has_labels or bool(self._due))
 
     def add_series(self, code: int) -> None:
-        """Add a series, and queue its recalibration if its stored state says that one is due."""
+        """Add a series. If its stored state says that a recalibration is due, queue this recalibration."""
         self._queue_if_due(code)
 
     def labels_came(self, matches: Matches, lost: Collection[int]) -> None:
@@ -115,7 +115,10 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
         return RecalibrationsState(self._number)
 
     def _next_job(self, sequence: int, now: float, code: int | None) -> RecalibrationJob | None:
-        """Return the job of the first series in the queue, or of this one, that has enough good labels."""
+        """Return the job of the first series in the queue that has enough labels without contradictions.
+
+        If `code` is not None, only this series is considered. The result is None if there is no such series.
+        """
         while (due := next((each for each in self._due if code in (None, each)), None)) is not None:
             del self._due[due]
             series = self._series[due]
@@ -137,7 +140,7 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
         return None
 
     def _use(self, job: RecalibrationJob, result: RecalibrationResult, now: float) -> bool:
-        """Use a new calibration for the model and its groups, or count why there is none."""
+        """Use a new calibration for the model and its groups, or count why there is no new calibration."""
         series = self._series[self._under_way]
         schedule = series.recalibration
         if schedule is None or not schedule.under_way:  # dropped for a new version of the model
@@ -159,7 +162,7 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
         return True
 
     def _rows(self, code: int) -> Ints:
-        """Return the answers of the join to fit on, in order of time."""
+        """Return the rows of the label join for a fit, in order of time."""
         answers, series = self._answers, self._series
         schedule = series[code].recalibration
         assert schedule is not None
@@ -207,7 +210,9 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
 
 
 def thinned(reference: Reference, most: int = REFERENCE_ROWS) -> LabelledRows:
-    """Return at most `most` rows of a reference, evenly spread, and weighted to represent all its rows.
+    """Return at most `most` rows of a reference.
+
+    The rows are evenly spaced. Their weights make them represent all rows.
 
     Parameters
     ----------

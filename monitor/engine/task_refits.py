@@ -1,6 +1,6 @@
-"""The refits of one task: the pool of rows, the schedule, the job of each fit, and the use of the result.
+"""The refits of one task: the pool of rows, the schedule, the jobs, and the use of the results.
 
-A refit repeats the fits of the estimators that use labels. The pool holds the rows for these fits.
+A refit fits the estimators that use labels again. The pool contains the rows for these fits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _Published = tuple[tuple[MetricEstimate, ...], Calibration | None, RestsOn | Non
 
 
 class RefitsState(msgspec.Struct, frozen=True):
-    """The stored state of a task's refits; `pool` and `draws` are None if a store saves their rows itself."""
+    """The stored state of a task's refits.
+
+    If a store saves the rows of the pool and the draws separately, `pool` and `draws` are None.
+    """
 
     schedule: ScheduleState = ScheduleState()
     view: RefitView = RefitView()
@@ -112,14 +115,14 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         return {POOL: self.pool.labelled, DRAWS: self.draws.ring}
 
     def add_series(self, code: int) -> None:
-        """Add a series. If its model takes part in refits, its rows go to the pool."""
+        """Add a series. If refits include its model, add its rows to the pool."""
         settings = self._series[code].settings
         models = () if settings.group else self._task.refit_models
         place = models.index(settings.model) if settings.model in models else -1
         self._pooled = np.append(self._pooled, place)
 
     def answers_came(self, answers: Answers) -> None:
-        """Count answers without an id, which cannot take part in refits."""
+        """Count answers without an id, which refits cannot use."""
         lost = int(((answers.key == NO_ID) & (self._pooled[answers.series[:, 0]] >= 0)).sum())
         if lost:
             self._view = replace(self._view, without_id=self._view.without_id + lost)
@@ -129,7 +132,7 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         self.draws.add(labels)
 
     def labels_came(self, matches: Matches, lost: Collection[int]) -> None:
-        """Add labelled answers to the pool, in their order."""
+        """Add labelled answers to the pool, in the order of their labels."""
         self.schedule.labels_came(self.pool.add(matches, self._pooled[matches.series]))
 
     def wipe(self, ids: Keys) -> None:
@@ -138,16 +141,16 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         self.draws.wipe(ids)
 
     def tick(self, now: float) -> None:
-        """Set the time, in seconds since the epoch, which may make a refit due."""
+        """Set the time, in seconds since the epoch. A refit may become due."""
         self.schedule.tick(now)
 
     def close_window(self, code: int, now: float) -> None:
-        """Record that a window of a model (not of a group) has closed, which may make a refit due."""
+        """Record that a window of a model (not of a group) has closed. A refit may become due."""
         super().close_window(code, now)
         self.schedule.window_closed(now)
 
     def _next_job(self, sequence: int, now: float, code: int | None) -> RefitJob | None:
-        """Return the job of the refit that is due, which concerns all models, or None."""
+        """Return the job of a refit of all models, or None if no refit is due."""
         if not self.schedule.due:
             return None
         why = too_many_replaced(self.pool.replaced, self._task.labels.max_replaced)
@@ -186,7 +189,7 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         )
 
     def _rounds_of(self, rows: PoolRows) -> Round:
-        """Return which rows were drawn in succession for labelling, in the round to estimate from."""
+        """Return the draws of the rows in the round from which active testing estimates."""
         known = np.flatnonzero(rows.labels >= 0)
         of_known = self.draws.newest(rows.ids[known], rows.times[known])
         rounds = Round.none(len(rows))
@@ -194,7 +197,7 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         return replace(rounds, pool=of_known.pool)
 
     def _use(self, job: RefitJob, result: RefitResult, now: float) -> bool:
-        """Publish the estimates and calibrations of all models, or count the refusal."""
+        """Use the estimates and calibrations of all models from now on, or count the refusal."""
         self.schedule.end()
         read, refused = self._read(result, lambda: (self._published(result, job), self._after(result, now)))
         if read is None:
@@ -245,7 +248,7 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         )
 
     def _published(self, result: RefitResult, job: RefitJob) -> dict[str, _Published]:
-        """Return the results for all models, or raise.
+        """Return the estimates and calibrations for all models.
 
         Raises
         ------
@@ -261,9 +264,9 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
 
 
 def _labelled_rows(job: RefitJob, model: str) -> RestsOn | None:
-    """Return the labelled rows that a model's calibration was fitted on; None if there are too few.
+    """Return the labelled rows from which a model's calibration was fitted; None if there are too few.
 
-    The reference and the rows without labels, which the fit uses too, are left out.
+    The fit also uses the reference and rows without labels. They are left out.
     """
     m = job.models.index(model)
     own = (job.labels >= 0) & (job.predicted[:, m] >= 0)

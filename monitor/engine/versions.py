@@ -1,4 +1,4 @@
-"""Tracks which version of a model answers, and when a new version takes over."""
+"""Tracks which version of a model answers, and when a new version becomes current."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _OWN, _OLD, _NEW = 0, 1, 2  # a version's relation: current or none, superseded,
 class VersionState(msgspec.Struct, frozen=True):
     """The stored state of a `VersionTracker`.
 
-    It holds the current version, superseded versions, and the counters that limit take-overs.
+    It contains the current version, superseded versions, and the counters that limit the number of
+    take-overs.
     """
 
     current: str | None = None
@@ -33,25 +34,26 @@ class VersionState(msgspec.Struct, frozen=True):
 class VersionTracker:
     """Decides for each answer of a model which version of the model is current.
 
-    A version that is new takes over at once. During its roll-out, answers of the previous version still
-    arrive. These do not switch back, unless `rollback` of them come in a row: then the model was rolled back.
-    Answers without a version count as answers of the current version.
+    A new version becomes current at once (a take-over). During its roll-out, answers of the previous version
+    still arrive. A single answer of a superseded version changes nothing. After `rollback` such answers in a
+    row, the version of the last one becomes current again, because the model was rolled back. Answers without
+    a version count as answers of the current version.
 
-    Versions may change without end (each answer has its own version, or dozens alternate). Then each
-    take-over would close a window of a few rows. So take-overs are limited. Each adds `patience` =
-    max(`rollback`, 20) to a debt, and each answer reduces the debt by 1. After 16 take-overs in quick
-    succession, the debt is above 15 times `patience`, and the tracker is `restless`: the current version
-    stays until one version has sent `patience` answers in a row. This version becomes current, and the debt
-    falls to 15 times `patience`. Therefore n answers cause at most 16 + 2 n / `patience` take-overs, and
-    occasional deployments are never delayed.
+    Versions may change without end, for example if each answer has its own version, or if dozens of versions
+    alternate. Then each take-over would close a window of a few rows. So the tracker limits take-overs by a
+    debt. Each take-over adds `patience` = max(`rollback`, 20) to the debt, and each answer reduces the debt
+    by 1. After 16 take-overs in quick succession, the debt is above 15 times `patience`, and the tracker is
+    `restless`. The current version then stays until another version has sent `patience` answers in a row.
+    That version becomes current, and the debt falls to 15 times `patience`. Therefore n answers cause at most
+    16 + 2 n / `patience` take-overs. Occasional deployments are never delayed.
 
     The result depends only on the order of the answers, not on their division into batches.
 
     Parameters
     ----------
     rollback : int
-        After this number of successive answers of superseded versions, at least 1, the version of the last
-        one becomes current again. An answer without a version interrupts the succession.
+        The number of successive answers of superseded versions, at least 1, after which the version of the
+        last one becomes current again. An answer without a version interrupts the succession.
 
     Raises
     ------
@@ -93,14 +95,15 @@ class VersionTracker:
 
     @property
     def restless(self) -> bool:
-        """True if versions change so fast that a new one does not take over at once."""
+        """True if versions change so fast that a new version does not become current at once."""
         return self._debt > self._allowed
 
     def keeps(self, name: str, count: int) -> bool:
         """Count answers that have the same version, and return True if the current version does not change.
 
-        If it may change, count nothing and return False; then `stretches` must process the answers. This is a
-        fast path: with many models, most calls have only rows of the current version.
+        If the current version may change, count nothing and return False. The caller must then call
+        `stretches` with the answers. This method is faster than `stretches`. With many models, most calls
+        have only rows of the current version.
 
         Parameters
         ----------
@@ -183,7 +186,10 @@ class VersionTracker:
         return int(named[0])
 
     def _next_turn(self, version: Ints, names: tuple[str, ...], relations: Ints) -> int | None:
-        """Return the first row whose version takes over; count all rows and return None if there is none."""
+        """Return the index of the first row whose version takes over.
+
+        If no version takes over, count all rows and return None.
+        """
         if self.restless:
             return self._turn_when_restless(version, names)
         return self._turn(version, names, relations)

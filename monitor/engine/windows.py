@@ -1,8 +1,8 @@
 """Windows of a fixed number of rows: a model's answers in order of arrival, divided after every `size` rows.
 
-A window of at least `min_size` rows closes early, by age, when `max_age_seconds` have passed since its first
-row arrived. The windows depend only on the rows and their arrival times, not on the number of calls that add
-the rows.
+A window of at least `min_size` rows closes early by age. It does so when `max_age_seconds` have passed since
+its first row arrived. The windows depend only on the rows and their arrival times, not on the number of calls
+that add the rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FEW = 64  # rows
 class SeriesName(NamedTuple):
     """The name of a series: a model of a task, or one group of that model's answers.
 
-    If the models of a task share their windows, there is one series, whose name has only the task.
+    If the models of a task share their windows, the task has one series. Its name contains only the task.
     """
 
     task: str = ""
@@ -53,14 +53,15 @@ class AnswerRows:
     arrival : (n,) float64
         The time of the clock by which windows age, in seconds, nondecreasing.
     sequence : (n,) int64
-        The number of each record among all that the engine received, increasing.
+        The number of each record among all records that the engine received, increasing.
     partition, position : (n,) int64
-        The index of the partition in a separate list of names, and the record's position in that partition.
+        The index of the partition in a separate list of names, and the position of the record in this
+        partition.
     features : (n, F) float64, optional
         As in `Batch`. F is 0 by default.
     groups : (n, G) int64, optional
-        The number of the series of each row's group, in one column for each configured group name; -1 for
-        none. G is 0 by default.
+        The number of the series of each row's group, in one column for each configured group name; -1 if the
+        row has no such group. G is 0 by default.
     """
 
     scores: Floats
@@ -97,7 +98,10 @@ class AnswerRows:
         )
 
     def of_groups(self, with_features: bool) -> AnswerRows:
-        """Return the rows for windows of groups, which need no group numbers and may need no features."""
+        """Return the rows for windows of groups.
+
+        These windows do not use group numbers. Without `with_features`, they do not use features either.
+        """
         n = len(self)
         if with_features or not self.features.shape[1]:
             return self if not self.groups.shape[1] else replace(self, groups=no_groups(n))
@@ -126,11 +130,11 @@ class ClosedWindow:
     start_time, end_time : float
         The smallest and the largest time of the records, seconds since the epoch.
     closed_at : int
-        The sequence number of the row that closed the window. The report includes labels up to this row.
-        `LAST` if no row closed the window.
+        The sequence number of the row that closed the window; `LAST` if no row closed it. The report includes
+        labels up to this row.
     positions : mapping of str to tuple of int
-        The first and the last position of the window's records in each partition. If another agent read
-        records in between, there are several ranges: first, last, first, last, and so on.
+        The first and the last position of the window's records in each partition. If another agent read some
+        of the records between them, there are several ranges: first, last, first, last, and so on.
     features : (n, F) float64
         As in `Batch`.
     groups : (n, G) int64
@@ -158,17 +162,17 @@ class ClosedWindow:
 
 @dataclass(frozen=True, slots=True)
 class CountWindow:
-    """The settings of fixed-size windows: when a window of a series closes.
+    """The settings of fixed-size windows, which decide when a window of a series closes.
 
     Parameters
     ----------
     size : int
         The number of rows of a full window, at least 1.
     min_size : int
-        A window with fewer rows than this does not close by age; at most `size`.
+        The smallest number of rows with which a window closes by age; at most `size`.
     max_age_seconds : float
-        The age above which a window closes early. The first row that arrives later belongs to the next
-        window.
+        The age above which a window closes early. A row that arrives when the window is older belongs to the
+        next window.
     series : SeriesName, optional
         The series of the windows.
 
@@ -211,10 +215,10 @@ Columns = tuple[Floats, Ints, Floats, Floats, Ints]
 
 
 class _Kept:
-    """The rows that an open window keeps between pushes.
+    """The rows of an open window between pushes.
 
-    The arrays double in size when they are full: rows that come one by one need at most about twice their own
-    bytes, not three array objects each.
+    When the arrays are full, their size doubles. So rows that come one by one need at most about twice the
+    memory of their own data, instead of three array objects for each row.
 
     Parameters
     ----------
@@ -280,8 +284,8 @@ class _Kept:
 class WindowState(msgspec.Struct, frozen=True):
     """The stored state of `WindowLogic`: the number and the rows of the open window.
 
-    The columns are None if the window has no rows. `first_row` is the number of rows in closed windows (0 in
-    states of older versions). `interrupted` names the partitions whose next row begins a new range of
+    The columns are None if the window has no rows. `first_row` is the number of rows in closed windows; it is
+    0 in states of older versions. `interrupted` contains the partitions whose next row begins a new range of
     positions.
     """
 
@@ -333,7 +337,7 @@ class WindowLogic:
     def push(
         self, rows: AnswerRows, partitions: tuple[str, ...], version: str = ""
     ) -> tuple[list[ClosedWindow], Ints]:
-        """Add rows, and return the windows that they closed and the number of each row's window, (n,).
+        """Add rows. Return the windows that they closed, and the number of each row's window, (n,).
 
         A window has the version of its first row. If the version changes, call `close` before the next push.
 
@@ -361,7 +365,7 @@ class WindowLogic:
         partitions, version
             As in `push`.
         numbers : (n,) int64
-            An output array: receives the number of each added row's window.
+            An output array. The method writes the number of each added row's window into it.
         """
         start, end = piece.start, piece.stop
         room = self._settings.size - self._count
@@ -394,8 +398,8 @@ class WindowLogic:
     def may_close(self, arrival: Floats, now: float) -> int:
         """Return the index of the first of the next rows at which the window may close by size or age.
 
-        If it closes at none of them, the index is the number of rows. The index is never too late. It is too
-        early if some of the rows are left out as duplicates.
+        If the window closes at none of the rows, the index is the number of rows. The index is never too
+        late. It is too early if some of the rows are left out later as duplicates.
 
         Parameters
         ----------
@@ -411,9 +415,9 @@ class WindowLogic:
         return min(size - self._count - 1, aged, len(arrival))
 
     def interrupt(self, partition: str) -> bool:
-        """Begin a new range of the partition's positions, because another agent read records in between.
+        """Begin a new range of the partition's positions, because another agent has read records meanwhile.
 
-        Return False, and do nothing, if the open window has no rows of the partition.
+        If the open window has no rows of the partition, do nothing and return False.
         """
         if partition not in self._positions:
             return False
@@ -488,7 +492,7 @@ class WindowLogic:
         return self._first_arrival + self._settings.max_age_seconds
 
     def _room(self, arrival: Floats, start: int, end: int) -> int:
-        """Return the index of the next cut: where the window is full, or too old with enough rows."""
+        """Return the index of the row at which the window is full, or too old with enough rows."""
         full = min(end, start + self._settings.size - self._count)
         deadline = self._deadline if self._count else float(arrival[start]) + self._settings.max_age_seconds
         if arrival[full - 1] <= deadline:
@@ -535,7 +539,7 @@ class WindowLogic:
             self._interrupted.discard(name)
 
     def _keep(self) -> None:
-        """Copy the rows that stay, so that a slow series does not keep a whole batch in memory."""
+        """Copy the remaining rows, so that the window of a slow series does not keep a batch in memory."""
         if self._fresh is not None:
             self._kept.add(self._fresh)
             self._fresh = None

@@ -1,7 +1,7 @@
 """The engine of one arena, a task whose models are compared in pairs.
 
-The engine puts comparisons into windows and joins humans' verdicts to them. For each closed window, it
-estimates a Bradley-Terry coefficient for each model.
+The engine adds comparisons to windows, and joins the verdicts of humans to them. When a window closes, the
+engine estimates a Bradley-Terry coefficient for each model.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from monitor.stats.pairwise.standing import standing
 class ArenaState(msgspec.Struct, frozen=True):
     """The whole state of an arena, without its settings.
 
-    `names` lists the models; a model's number is its index. `beyond` lists models above the limit
-    `max_models`, whose comparisons are only counted. `last` is the last report, as a line of JSON.
+    `names` lists the models; the number of a model is its index in this list. `beyond` lists the models
+    beyond the limit `max_models`. Their comparisons are only counted. `last` is the last report, as a line of
+    JSON.
     """
 
     join: JoinState = JoinState()
@@ -78,9 +79,9 @@ class ArenaEngine(TaskLogic):
         return self._comparisons.rings
 
     def cuts(self, chunk: Chunk) -> bool:
-        """Return True: a chunk is always cut where a window may close.
+        """Return True: a chunk is always divided where a window may close.
 
-        A window includes only verdicts that came before it closed.
+        A window includes only verdicts that came before it closed. So later verdicts must wait.
         """
         return True
 
@@ -93,8 +94,8 @@ class ArenaEngine(TaskLogic):
     ) -> TaskOutput:
         """Process the comparisons and verdicts in a part of a chunk.
 
-        All verdicts of the part count in a window that it closes. So the part must end where a window may
-        close.
+        If a window closes, it includes all verdicts of the part. So the caller must end the part where a
+        window may close.
         """
         reports = self._take_overdue()
         if answers is None:
@@ -119,14 +120,14 @@ class ArenaEngine(TaskLogic):
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
         """Return the index just after the first comparison that may close the window.
 
-        If none may close it, the index is the number of records. Verdicts close no window, so `labels` is
-        ignored.
+        If no comparison may close the window, the index is the number of records. Verdicts do not close
+        windows, so `labels` is ignored.
         """
         place = self._window.may_close(arrival[batch.order], now)
         return int(batch.order[place]) + 1 if place < len(batch) else len(arrival)
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of the partition's positions, because another agent read records in between."""
+        """Begin a new range of the partition's positions, because another agent read records meanwhile."""
         self._window.interrupt(partition)
 
     def tick(self, now: float, live: bool = True) -> TaskOutput:
@@ -191,7 +192,7 @@ class ArenaEngine(TaskLogic):
         return EngineView(tasks=(view,), series_dropped=len(self._beyond))
 
     def _models(self, batch: Batch) -> tuple[Ints, Ints]:
-        """Return the numbers of both models of each row, -1 beyond the limit."""
+        """Return the numbers of both models of each row; -1 for a model beyond the limit."""
         codes = np.full(len(batch.models), -1, dtype=np.int64)
         both = np.stack([batch.model, batch.other], axis=1).ravel()
         _, first = np.unique(both, return_index=True)
@@ -210,7 +211,7 @@ class ArenaEngine(TaskLogic):
         return len(self._names) - 1
 
     def _take_overdue(self) -> list[OrderedReport]:
-        """Return the report of a window that closed because the configured size is now smaller."""
+        """Return the report of a window that closed because the configuration now has a smaller size."""
         overdue, self._overdue = self._overdue, None
         return [self._report(overdue)] if overdue else []
 
@@ -237,7 +238,10 @@ _NAMES_KEPT = 10_000  # limits memory in a flood of names
 
 
 def _resumed(settings: CountWindow, state: WindowState | None) -> tuple[ClosedWindow | None, WindowLogic]:
-    """Return the window, if any, that closes because the configured size is smaller now, and the open one."""
+    """Return the closed window and the open window of a state.
+
+    A window is closed only if the configuration now has a smaller size; otherwise the first result is None.
+    """
     if state is None or state.time is None or len(state.time) < settings.size:
         return None, settings.build(state)
     wide = CountWindow(len(state.time), 1, settings.max_age_seconds, settings.series).build(state)

@@ -1,4 +1,4 @@
-"""Joins humans' verdicts to comparisons by id."""
+"""Joins the verdicts of humans to comparisons by id."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _SALT = np.uint64(0xA0761D6478BD642F)
 class ComparisonJoin:
     """The running join of one arena, which finds the comparison of each verdict by id.
 
-    The class uses `LabelJoin`, which stores one row for each answer of a model. A comparison takes the place
-    of an answer: its two models are the row's series, and the judge's probability that model b wins is the
-    row's confidence.
+    The class uses `LabelJoin`, which stores one row for each answer of a model. Here each row is a comparison
+    instead of an answer. The two models are the series of the row. The confidence of the row is the judge's
+    probability that model b wins.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class ComparisonJoin:
     def is_new(self, batch: Batch, sequence: Ints) -> tuple[Batch, NDArray[np.bool_]]:
         """Return the comparisons, each with a key, and a mask that is False for duplicates.
 
-        The key is a hash of the id. A comparison without an id gets a key from its sequence number, so that
-        it is kept although no verdict can match it.
+        The key is a hash of the id. A comparison without an id gets a key from its sequence number. It is
+        stored, although no verdict can match it.
         """
         without = batch.key == NO_ID
         if without.any():
@@ -98,12 +98,12 @@ class ComparisonJoin:
         Parameters
         ----------
         batch : Batch or None
-            Comparisons, whose records may hold verdicts.
+            The comparisons. Their records may contain verdicts.
         labels : LabelBatch or None
             The verdicts in separate records.
         rows : (m,) int64
             The indices of the comparisons in `batch` whose models are monitored. Duplicates are included,
-            because a comparison may be sent again with its verdict.
+            because a sender may repeat a comparison to add its verdict.
         places : (n,) int64
             The sequence number of each record in the stream, in the chunk's order.
         """
@@ -117,7 +117,7 @@ class ComparisonJoin:
     def pooled(self, first: int, last: int, end_time: float) -> Comparisons:
         """Return the stored comparisons of windows `first` to `last`.
 
-        Comparisons older than the label horizon at `end_time` are left out.
+        Comparisons that are older than the label horizon at the time `end_time` are left out.
         """
         ring = self.rings["comparisons"]
         rows = ring.live()

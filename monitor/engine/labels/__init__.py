@@ -1,1 +1,1 @@
-"""The use of labels in the engine: they join answers by id, are counted, and test the estimates."""
+"""Labels in the engine: they are joined to answers by id, counted, and used to test the estimates."""

@@ -1,4 +1,4 @@
-"""Removes stored rows by their age, for slow streams in which new rows do not overwrite them in time."""
+"""Removes stored rows by their age. In a slow stream, new rows do not overwrite them in time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _ROWS_AT_ONCE = 1 << 16  # of a ring in one step: some ten milliseconds
 class Ageing:
     """Finds and removes the old rows of a task's ring tables.
 
-    Rows have no stored time of arrival. Instead, this object records from time to time how many rows each
-    ring has received.
+    The tables do not store the time of arrival of a row. Instead, this object records from time to time how
+    many rows each table has received.
 
     Parameters
     ----------
@@ -72,16 +72,16 @@ class Ageing:
         return {k: min(n, self._rings[k].span[1]) for k, n in numbers.items() if k in self._rings}
 
     def snapshot(self) -> Marks:
-        """Return the state: times, each with the number of rows that each ring had received until then.
+        """Return times, each with the numbers of rows that the tables had received until then.
 
-        The last entry holds the numbers of removed rows instead.
+        The last entry contains the numbers of removed rows instead.
         """
         return [*((time, dict(numbers)) for time, numbers in self._marks), (0.0, dict(self._gone))]
 
     def step(self, now: float) -> Iterator[tuple[str, Ints]]:
-        """Yield the name of a ring with the indices of its rows that are too old, then remove these rows.
+        """Yield the name of a table with the indices of its rows that are too old; then remove these rows.
 
-        One step removes a limited number of rows; later steps remove the rest.
+        One step removes only a limited number of rows. Later steps remove the others.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """The audit of a model's confidences: how often intervals computed from them contain the true accuracy.
 
 The reported interval of a window also includes the calibration's error and the correction by labels. The
-audit leaves both out. So a share below the level means that the confidences are wrong, and nothing else.
+audit leaves both out. So if the share is below the level, the confidences are wrong. There is no other cause.
 
 Windows are never labelled completely, so their intervals cannot be compared with their true accuracy. But the
 confidences of *any* rows give such an interval. The audit divides the labelled rows of a model into batches
@@ -9,21 +9,21 @@ of exactly 30, in the order in which their labels came. For each batch it comput
 number of right answers, from the Poisson-binomial distribution of the rows' confidences (Kivimäki et al.,
 section 4.2). It reports the share of batches whose interval contains the true number.
 
-**Assumption.** Given the score, the choice of rows for labelling does not depend on whether the answer was
-right. Labels requested for low scores do no harm, because the audit uses the confidences of the labelled
-rows. Labels that come mostly from complaints do harm: they make every interval look wrong. Each row counts
-with its first label, also if the label is corrected later.
+**Assumption.** Among rows with the same score, the choice of rows for labelling does not depend on whether
+the answer was right. Labels may be requested mainly for low scores, because the audit uses the confidences of
+the labelled rows. But labels that come mostly from complaints make every interval look wrong. Each row counts
+with its first label, even if the label is corrected later.
 
-A new version of the model, or a new baseline, restarts the audit. Labels that reach the first window of the
-new version before it closes do not count.
+A new version of the model, or a new baseline, restarts the audit. Some labels may come for the first window
+of the new version before this window closes. They do not count.
 
-**How to read it.** Counts are discrete, so the interval covers *at least* its level: with 30 rows of a good
-model about 98 % for a level of 95 %. A share above the level is no fault. Over B batches, chance alone moves
-the share by one binomial error, √(level (1 − level) / B): 5 points with 20 batches (600 labels), 1.5 points
-with the 200 batches that are kept. A share more than two such errors below the level means that the
-confidences are wrong. A bias of 3 points lowers the share to 93 %, a bias of 5 points to 86 %, and a bias of
-10 points to 59 % (`tests/fidelity/output/audit.txt`). So a share near the level does not exclude a bias of a
-few points.
+**How to read it.** Counts are discrete, so the interval covers *at least* its level. For a good model and 30
+rows, it covers about 98 % at a level of 95 %. A share above the level is therefore not a fault. With B
+batches, one binomial standard error of the share is √(level (1 − level) / B): 5 points with 20 batches (600
+labels), 1.5 points with 200 batches, the largest number that is kept. If the share is more than two standard
+errors below the level, the confidences are wrong. A bias of 3 points lowers the share to 93 %, a bias of 5
+points to 86 %, and a bias of 10 points to 59 % (`tests/fidelity/output/audit.txt`). So a share near the level
+does not exclude a bias of a few points.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MOST_WAITING = 64 * BATCH_ROWS  # rows before one vectorised call computes thei
 
 
 def covered(confidence: Floats, right: Ints, level: float) -> NDArray[np.bool_]:
-    """Return whether each batch's number of right answers lies in the exact interval of its confidences.
+    """Return whether the number of right answers of each batch lies in the exact interval of its confidences.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class IntervalAudit:
     def build(self, resume: AuditState | None = None) -> IntervalAuditLogic:
         """Return the audit, new or resumed from a snapshot.
 
-        If the snapshot has another level, its batches are dropped.
+        If the level of the snapshot is different, the batches of the snapshot are dropped.
         """
         return IntervalAuditLogic(self.level, resume)
 
@@ -145,7 +145,7 @@ class IntervalAuditLogic:
         window : (n,) int64
             The number of each row's window. Rows of windows before the last restart are ignored.
         confidence : (n,) float64
-            NaN where it is unknown; these rows are ignored.
+            The confidence of each row; NaN if it is unknown. Rows with NaN are ignored.
         right : (n,) bool
             Whether the predicted class is the label.
         """
@@ -185,7 +185,10 @@ class IntervalAuditLogic:
 
 
 def judge_together(audits: Iterable[IntervalAuditLogic]) -> None:
-    """Compute the results of the full batches of several audits, which have the same level, in one call."""
+    """Compute the results of the full batches of several audits in one call.
+
+    All audits must have the same level.
+    """
     waiting = [(audit, len(audit._right) // BATCH_ROWS * BATCH_ROWS) for audit in audits]
     waiting = [(audit, full) for audit, full in waiting if full]
     if not waiting:
@@ -206,7 +209,8 @@ def judge_together(audits: Iterable[IntervalAuditLogic]) -> None:
 def first_labelled(matches: Matches) -> tuple[Ints, NDArray[np.bool_]]:
     """Return the index of each row that gets its first label, and whether its answer is right.
 
-    If two labels waited for the same answer, both join it at the same record. The later label then counts.
+    Two labels may have waited for the same answer. Both are then joined at the same record, and the later
+    label counts.
 
     Parameters
     ----------

@@ -18,25 +18,30 @@ _NEAREST = 1e-6  # isotonic curves give confidences of exactly 0 and 1, which no
 
 
 def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> Bias:
-    """Return the rows' accuracy minus their mean confidence, with an interval; both from -1 to 1.
+    """Return the rows' accuracy minus their mean confidence, with an interval.
 
     The interval assumes that all confidences are wrong by the same shift of b logits. Then an answer of
     confidence c is right with probability expit(logit c + b). The interval contains each b for which the
     observed number of right answers lies within z binomial standard deviations of the expected number. This
-    is a score interval, like Wilson's for a proportion. Wilson's interval ignores that confidences differ; on
-    the simulated data of the papers this one is a third narrower.
+    is a score interval, like Wilson's interval of a proportion. Wilson's interval ignores that confidences
+    differ. On the simulated data of the papers, this interval is a third narrower than Wilson's.
 
-    It misleads if the outcomes decide which rows are included. At an alarm, the newest rows raised the alarm,
-    so the value is too large. Later labels correct it.
+    The result misleads if the outcomes decide which rows are included. At an alarm, for example, the newest
+    rows raised the alarm, so the value is too large. Later labels correct it.
 
     Parameters
     ----------
     confidence : (n,) float64
-        From 0 to 1, one row or more.
+        The confidence of each answer, 0 to 1; one row or more.
     right : (n,) bool
         Whether each answer is right by its label.
     level : float
-        Above 0 and below 1.
+        The level of the interval, above 0 and below 1.
+
+    Returns
+    -------
+    Bias
+        Its numbers lie between -1 and 1.
 
     Raises
     ------
@@ -65,7 +70,10 @@ def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> B
 
 
 def _expected_at(logit: Floats, hits: float, z: float) -> float:
-    """Return the expected number of right answers at the shift where `hits` is z deviations above it."""
+    """Return the expected number of right answers at a shift of all confidences.
+
+    At this shift, `hits` is `z` standard deviations above the expected number.
+    """
 
     def above(shift: float) -> float:
         p = scipy.special.expit(logit + shift)

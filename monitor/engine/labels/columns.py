@@ -36,20 +36,20 @@ All other answers have the value 0.
 
 
 def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict[str, DTypeLike]:
-    """Return the names and types of the stored columns of an answer.
+    """Return the names and types of the columns that are stored for an answer.
 
-    `block` holds `Matches.block` plus 1. Stores of older versions lack this column, and a missing column
-    reads as 0.
+    `block` contains `Matches.block` plus 1. Stores of older versions lack this column. A missing column reads
+    as 0.
 
     Parameters
     ----------
     series : int
         The largest number of series (the model, and the groups of the answer) that an answer counts in.
     scored : int
-        The number of scores to store. If it is not 0, `id` is stored too, to join the answers of several
-        models, and `replaced`, which is true if the label replaced another class.
+        The number of scores to store. If it is not 0, two more columns are stored. `id` joins the answers of
+        several models. `replaced` is true if the label replaced another class.
     numbered : bool
-        Whether the source numbers the rows of requests. Then `rows` is stored: see `ALONE`.
+        Whether the source numbers the rows of requests. If so, `rows` is stored: see `ALONE`.
     """
     stored: dict[str, DTypeLike] = {"rows": np.int8} if numbered else {}
     if scored:
@@ -68,7 +68,10 @@ def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict
 
 
 def weights(probability: NDArray[np.floating]) -> Floats:
-    """Return the weight of each labelled row: 1 / the probability of picking it, or 1 if that is unknown.
+    """Return the weight of each labelled row.
+
+    The weight is 1 over the probability of picking the row for labelling, or 1 if this probability is
+    unknown.
 
     Parameters
     ----------
@@ -86,12 +89,12 @@ def weights(probability: NDArray[np.floating]) -> Floats:
 
 @lru_cache(maxsize=100_000)  # more than an agent has models: each chunk looks up all of them
 def model_code(model: str) -> int:
-    """Return a hash of a model's name for keys: 0 or more, the same in every process."""
+    """Return a hash of a model's name. It is 0 or more, and the same in every process."""
     return int(id_keys([model])[0] >> np.uint64(1))
 
 
 def answer_keys(keys: Keys, model: Ints) -> Keys:
-    """Return the keys (hashes) of pairs of an id and a model, (n,); the key of `NO_ID` is `NO_ID`."""
+    """Return the key (a hash) of each pair of an id and a model, (n,). The key of `NO_ID` is `NO_ID`."""
     salted = mix(keys ^ ((model.astype(np.uint64) + np.uint64(1)) * _MODEL_SALT))
     salted[salted == NO_ID] = np.uint64(1)
     salted[keys == NO_ID] = NO_ID
@@ -99,14 +102,14 @@ def answer_keys(keys: Keys, model: Ints) -> Keys:
 
 
 def keys_of(ids: Keys, models: Ints) -> tuple[Keys, Keys]:
-    """Return all keys under which answers with these ids, and labels with these ids, may be stored.
+    """Return all keys of the answers with these ids, and all keys of the labels with these ids.
 
     Parameters
     ----------
     ids : (n,) uint64
         Hashes of the ids.
     models : (m,) int64
-        Numbers by `model_code`.
+        Numbers of the models, from `model_code`.
 
     Examples
     --------
@@ -137,22 +140,23 @@ class Matches(ColumnarRows):
     sequence : (n,) int64
         The number of the record at which both the answer and its label were known.
     weight : (n,) float64
-        1 / the probability with which the row was picked for labelling, as its first label states; 1 if the
-        label states none. A corrected label has the same weight. So sums of weights change by `labelled` and
-        `correct` times the weight, and sums of squared weights accordingly.
+        1 over the probability with which the row was picked for labelling. The first label states this
+        probability; the weight is 1 if it states none. A corrected label has the same weight. So the sum of
+        weights changes by `labelled` or `correct` times the weight, and the sum of squared weights
+        accordingly.
     confidence : (n,) float64
         The probability that the answer is right, by the calibration in use when the answer came.
     right : (n,) bool
         Whether the answer is right by its current label.
     id : (n,) uint64
-        The hash of the answer's id; `NO_ID` if it is not stored, or there is none.
+        The hash of the answer's id; `NO_ID` if the hash is not stored, or if the answer has no id.
     label : (n,) int64
         The current label.
     replaced : (n,) bool
         Whether the label replaced another class.
     block : (n,) int64
-        The number, in the series, of the first row of the answer's block; -1 if unknown. A block is a run of
-        successive rows that the correction treats alike (`monitor.stats.estimate.corrected`).
+        The number in the series of the first row of the answer's block; -1 if unknown. A block is a run of
+        successive rows for which the correction estimates one bias (`monitor.stats.estimate.corrected`).
     predicted : (n,) int64
         The class that the model predicted.
     """
@@ -190,14 +194,14 @@ class Matches(ColumnarRows):
 
 @dataclass(frozen=True, slots=True)
 class Answers(ColumnarRows):
-    """The columns of n answers to be joined with labels; each counts in windows of one or more series.
+    """The columns of n answers to be joined with labels. Each answer counts in windows of one or more series.
 
     Parameters
     ----------
     key : (n,) uint64
         The hash of the id, without the model.
     model : (n,) int64
-        The number of the model, by `model_code`.
+        The number of the model, from `model_code`.
     predicted : (n,) int64
         The index of the predicted class.
     time : (n,) float64
@@ -205,8 +209,8 @@ class Answers(ColumnarRows):
     sequence : (n,) int64
         The number of each answer's record in the stream.
     series, window : (n, S) int64
-        The numbers of the series that the answer counts in (its model, then its groups; -1 for none), and the
-        number of its window in each series.
+        The number of each series that the answer counts in (its model, then its groups; -1 for no group), and
+        the number of its window in each series.
     confidence : (n,) float64
         The probability that the answer is right.
     scores : (n, K) float64
@@ -240,7 +244,7 @@ class Answers(ColumnarRows):
             object.__setattr__(self, "block", np.full(self.series.shape, -1))
 
     def to_columns(self, scored: int, numbered: bool = False) -> dict[str, NDArray[Any]]:
-        """Return the columns to store, as `answer_columns` lists them; the answers have no labels yet."""
+        """Return the columns that `answer_columns` lists, to be stored. The answers have no labels yet."""
         n = len(self.key)
         columns: dict[str, NDArray[Any]] = {
             "predicted": self.predicted,
@@ -264,7 +268,7 @@ class Answers(ColumnarRows):
 class Forgotten:
     """The numbers of answers and labels that were deleted by id.
 
-    `waiting` counts those of the deleted labels whose answer had not come.
+    `waiting` is the number of deleted labels whose answers had not come.
     """
 
     answers: int = 0
@@ -279,7 +283,7 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The answers' clock: at each answer of the last step, the largest time of an answer so far."""
+    """The clock of the answers in one step. At each answer, it shows the largest time of an answer so far."""
 
     sequence: Ints
     time: Floats
@@ -297,14 +301,14 @@ class Horizon:
     seconds: float
 
     def is_near(self, lag: Floats) -> NDArray[np.bool_]:
-        """Return whether these times between answer and label, in seconds, lie within the horizon."""
+        """Return whether these times from answer to label, in seconds, are within the horizon."""
         return np.abs(lag) <= self.seconds
 
     def is_outdated(self, label_time: Floats, clock: Floats | float) -> NDArray[np.bool_]:
         """Return whether labels are too old: more than a horizon older than the newest answer.
 
-        The comparison rounds times to steps of a hundredth of the horizon. So one check of all labels in each
-        step gives the same result as a check at each record.
+        Times are rounded to steps of a hundredth of the horizon. So one check of all labels at each step
+        gives the same result as a check at each record.
         """
         late: NDArray[np.bool_] = self.mark(clock) > self.mark(label_time + self.seconds)
         return late
@@ -334,10 +338,10 @@ class Labels(ColumnarRows):
 class Pairs(ColumnarRows):
     """Pairs of an answer and a label that have the same id.
 
-    `answer` is the answer's row in its ring table. `row` is the label's row, or -1 if the label's outcome has
-    been counted. `sequence` is the sequence number of the label. `first_sequence` and `probability` are those
-    of the first label for this id. `several` is true if the label names a request of several rows, so that it
-    cannot be joined to one of them.
+    `answer` is the answer's row in its ring table. `row` is the label's row, or -1 if the outcome of the
+    label is already counted. `sequence` is the sequence number of the label. `first_sequence` and
+    `probability` belong to the first label for this id. `several` is true if the label names a request of
+    several rows. Such a label cannot be joined to one of the rows.
     """
 
     answer: Ints

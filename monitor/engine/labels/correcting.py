@@ -1,7 +1,7 @@
 """The correction of a series' estimated accuracy by labels: see `monitor.stats.estimate.corrected`.
 
-Labelled rows wait here until the correction is read, because with many models a step brings only one or two
-rows for each model.
+With many models, each step has only one or two labelled rows of a model. To save time, these rows are
+collected until the correction is read.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Correcting:
     Parameters
     ----------
     settings : callable
-        Returns the settings. It is called at the first use, because it takes some milliseconds.
+        Returns the settings. It takes some milliseconds, so it is called only at the first use.
     block_rows : int
-        The number of rows of a full block, for which the correction has one bias. A saved correction with
-        another number is dropped.
+        The number of rows of a full block. The correction estimates one bias for each block. A saved
+        correction with another number is dropped.
     first_row : int
-        The number, in the series, of the open window's first row.
+        The number in the series of the open window's first row.
     state : CorrectingState, optional
         A snapshot.
 
@@ -84,7 +84,7 @@ class Correcting:
 
     @property
     def logic(self) -> CorrectionLogic:
-        """The correction, up to date with all labels so far."""
+        """The correction, including all labels so far."""
         _, logic = self._build()
         if self._waiting:
             block, confidence, right = map(np.concatenate, zip(*self._waiting, strict=True))
@@ -104,14 +104,14 @@ class Correcting:
         return 0 if self._built is None and not self._waiting else self.logic.labelled
 
     def learn(self) -> bool:
-        """Compute the settings in advance; return False if they were known already."""
+        """Compute the settings in advance; return False if they are already known."""
         known = self._built is not None
         return not known and self.logic is not None
 
     def add(self, block: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Add n rows that have just got their first labels.
 
-        `block` is the number of the first row of each row's block; rows with -1 (unknown) are ignored.
+        `block` is the number of the first row of each row's block. Rows with -1 (unknown) are ignored.
         """
         if len(block) and block.min() < 0:
             known = block >= 0
@@ -144,15 +144,15 @@ class Correcting:
         return known
 
     def announce(self, row: int) -> None:
-        """Record that the confidences of the series' rows from `row` on come from a new calibration."""
+        """Record that rows from the number `row` on have confidences from a new calibration."""
         first = row if self._changing is None else self._changing[0]
         self._changing = first, row
 
     def moved(self, block: Ints) -> Floats:
         """Return how much later calibrations have changed the logit of each row's confidence, (n,).
 
-        The change is NaN (unknown) for rows of a block in which the calibration changed, and for rows of the
-        open window whose confidences come from a new calibration.
+        The change is NaN (unknown) in two cases: the calibration changed within the row's block, or the row
+        is in the open window and its confidence comes from a new calibration.
 
         Parameters
         ----------
@@ -175,13 +175,13 @@ class Correcting:
         before, after : (n,) float64
             The confidences of that window's rows by the previous and by the new calibration.
         within : bool
-            Whether the new calibration counts only from the row on at which it came (`announce`). By default
-            it counts for the whole window.
+            True if the new calibration applies only to rows after it came (see `announce`). By default it
+            applies to the whole window.
 
         Returns
         -------
         (n,) float64
-            The confidences of the window's rows for `close`.
+            The confidences of the window's rows, to be passed to `close`.
         """
         if not len(before):
             return after
@@ -201,7 +201,7 @@ class Correcting:
         self._changes = *self._changes, (first, last, change)
 
     def restart(self) -> None:
-        """Restart with the window that closes next, because it belongs to another version of the model."""
+        """Restart with the window that closes next. This window belongs to another version of the model."""
         if self._built is not None or self._waiting:
             self.logic.restarted()
         self._forecast, self._changes, self._changing = None, (), None
@@ -228,9 +228,9 @@ class Correcting:
         return self.logic.estimate(window, level, min(pooled, kept.index(window) + 1))
 
     def labels_in(self, window: int, pooled: int) -> int:
-        """Return the number of labelled rows in `pooled` windows, of which `window` is the last.
+        """Return the number of labelled rows in `pooled` successive windows. The last of them is `window`.
 
-        The result is 0 if the window is no longer stored.
+        The result is 0 if `window` is no longer stored.
         """
         if not self.labelled or window not in self.logic.windows:
             return 0

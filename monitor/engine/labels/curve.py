@@ -1,7 +1,7 @@
 """The calibration curve of one model from its labelled answers: in total, and since the last restart.
 
-The curve counts labelled and right answers by ranges of confidence. Each answer counts with its first label,
-and with the confidence that it had when it came. So counts never decrease.
+The curve counts labelled answers and right answers by ranges of confidence. Each answer counts with its first
+label, and with the confidence that it had when it came. So counts never decrease.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from monitor.stats.histograms import CalibrationCurve
 
 
 class CurveState(msgspec.Struct, frozen=True):
-    """The counts of the total and of the current curve; `since` is the current curve's first window."""
+    """The counts of the curves `total` and `current`; `since` is the first window of `current`."""
 
     since: int = 0
     total: CalibrationCurve = CalibrationCurve()
     current: CalibrationCurve = CalibrationCurve()
 
     def restarted(self, window: int) -> CurveState:
-        """Return the state in which `current` restarts with this window, and `total` is unchanged."""
+        """Return the state in which `current` restarts with this window, and `total` does not change."""
         return CurveState(window, self.total)
 
 
@@ -63,7 +63,7 @@ class CurveFollower:
         window : (n,) int64
             The number of each row's window. Rows of windows before the last restart count only in `total`.
         confidence : (n,) float64
-            NaN where it is unknown; these rows are ignored.
+            The confidence of each row; NaN if it is unknown. Rows with NaN are ignored.
         right : (n,) bool
             Whether the predicted class is the label.
         """

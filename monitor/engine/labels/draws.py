@@ -1,8 +1,8 @@
 """Draws: the order and the probabilities in which rows were picked for labelling.
 
-The estimator `active_testing` needs draws beside the labels. Draws are stored apart from the labels that
-brought them, because few labels have a draw. A row also counts as drawn if it had a label before, or if its
-label is dropped.
+The estimator `active_testing` needs draws in addition to labels. Draws are stored in a separate table,
+because few labels have a draw. Two kinds of rows also count as drawn: rows that already had a label, and rows
+whose label is dropped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COLUMNS: dict[str, DTypeLike] = {
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The draws of one round: a round picks rows for labelling one by one, without replacement.
+    """The draws of one round. A round picks rows for labelling one by one, without replacement.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Round:
 
     @property
     def missing(self) -> int:
-        """The number of the round's draws, up to its last known one, whose rows are not here."""
+        """The number of missing rows: draws up to the last known one whose rows are not in this object."""
         return int(self.number.max(initial=0)) - self.draws if self.draws else 0
 
 
@@ -74,7 +74,8 @@ class Draws:
     limit : int
         The largest number of draws; above it, the oldest are dropped.
     horizon_days : float
-        The largest time between an answer and its label. Beyond it, the id has been used for another request.
+        The largest time between an answer and its label. If a draw is further away, its id belongs to another
+        request.
     resume : RingState, optional
         A snapshot.
 
@@ -115,9 +116,9 @@ class Draws:
         self.ring.add(keys[fresh], {name: column[fresh] for name, column in columns.items()})
 
     def newest(self, ids: Keys, time: Floats) -> Round:
-        """Return the newest round that picked at least 30 of these rows, or otherwise the newest round.
+        """Return the newest round that picked at least 30 of these rows.
 
-        The newest round is the one whose first label came last.
+        If there is none, return the newest round. The newest round is the one whose first label came last.
 
         Parameters
         ----------

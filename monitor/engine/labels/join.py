@@ -1,18 +1,18 @@
-"""The join of labels with answers by id, in either order of arrival and in bounded memory.
+"""The join of labels with answers by id. Labels may come before their answers. The memory is bounded.
 
 Answers and labels are stored in one `BoundedTable` each. A label matches an answer with the same id if their
-times differ by at most the horizon. Records come in steps, such as chunks. The answers of a step come first
-(`is_new`, `add_answers`), then its labels (`add_labels`). The result does not depend on how the stream is
-divided into steps: it is that of a join that reads one record after another.
+times differ by at most the horizon. Records come in steps, such as chunks. In each step, the caller first
+adds the answers (`is_new`, `add_answers`), then the labels (`add_labels`). The result equals the result of a
+join that reads one record after another. So it does not depend on the division of the stream into steps.
 
-There are two exceptions. If the memory is full, a label can miss an answer that later answers of the same
-step overwrite. If one step has the same id twice, at times further apart than the horizon, records between
-them can miss the first one.
+There are two exceptions. First, if the memory is full, later answers of a step may overwrite an answer before
+a label of the same step can match it. Second, one step may have the same id twice, at times that differ by
+more than the horizon. Records between the two may then miss the first one.
 
-If a source numbers the rows of its requests, a client knows the request's id, `r-1`, but not the row's id,
-`r-1:0`. So a label with the request's id joins the model's row, if the request had only one row. It does not,
-if the model had already answered with exactly the label's id. If the request had several rows, the label
-joins none of them.
+If a source numbers the rows of its requests, a client knows the id of the request, `r-1`, but not the id of
+the row, `r-1:0`. So a label with the id of a request of one row is joined to the model's answer for this row.
+There is one exception: if the model has already answered with exactly the label's id, the label is joined to
+that answer. If the request had several rows, the label is not joined.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class LabelJoin:
     ----------
     horizon_days : float
         The largest time between a label and its answer. A second answer with the same id within this time is
-        a duplicate; a later one is a new use of the id. Ids should not be reused within twice this time.
-        Otherwise a label could match two uses.
+        a duplicate. A later answer is a new use of the id. An id should not be reused within twice this time,
+        because a label could then match both uses.
     max_answers : int
         The largest number of stored answers, 1 to 500 million; new answers overwrite the oldest.
     max_waiting : int
@@ -75,9 +75,9 @@ class LabelJoin:
         The number of series that an answer counts in: its model, and one group for each group name of the
         task.
     max_bytes : int, optional
-        The largest size of answers and labels together. If they would take more, both numbers are reduced by
-        the same factor. An answer takes at most 88 bytes, 16 more for each group, 8 + 4 K more if K scores
-        are stored, and 1 more if a source numbers rows. A label takes 73 bytes.
+        The largest memory of answers and labels together. If they would need more, `max_answers` and
+        `max_waiting` are reduced by the same factor. An answer needs at most 88 bytes, plus 16 for each
+        group, plus 8 + 4 K if K scores are stored, plus 1 if a source numbers rows. A label needs 73 bytes.
     scored : int
         The number of scores of each answer that are stored for refits; 0 without refits.
     numbered : bool
@@ -109,7 +109,7 @@ class LabelJoin:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The largest numbers of stored answers and of stored labels."""
+        """The largest number of stored answers, and the largest number of stored labels."""
         within = (self.max_answers, self.max_waiting, self.series_per_answer, self.scored, self.numbered)
         return rows_within(self.max_bytes, *within)
 
@@ -119,7 +119,10 @@ class LabelJoin:
 
 
 class JoinState(msgspec.Struct, frozen=True):
-    """The stored state of a join; `answers` and `labels` are None if the store saves their rows itself."""
+    """The stored state of a join.
+
+    If the store saves the rows of answers and labels separately, `answers` and `labels` are None.
+    """
 
     outcomes: dict[str, int] = {}
     waiting: int = 0
@@ -139,15 +142,16 @@ class LabelJoinLogic:
     outcomes : Counter of LabelOutcome
         The numbers of labels by outcome: matched, duplicate, conflicting, expired or ambiguous.
     forgotten : int
-        The number of answers without a label that were overwritten although their labels could still come.
+        The number of answers that were overwritten without a label, although their labels could still come.
     waiting : int
-        The number of labels that have no outcome, because their answers have not come.
+        The number of labels that do not have an outcome yet, because their answers have not come.
 
     Notes
     -----
-    A label expires in three cases: when it comes, and all known answers with its id are further away than the
-    horizon; when an answer comes whose time is more than a horizon later (checked each hundredth of a
-    horizon); or when it is overwritten. An expired label can still join an answer that comes late.
+    A label expires in three cases. First, it comes when all known answers with its id are further away than
+    the horizon. Second, an answer comes whose time is more than a horizon later (this is checked once each
+    hundredth of a horizon). Third, another label overwrites it. In the first two cases, the expired label can
+    still match an answer that comes late.
     """
 
     def __init__(self, settings: LabelJoin, resume: JoinState | None = None) -> None:
@@ -193,7 +197,7 @@ class LabelJoinLogic:
         return waiting
 
     def may_know(self, ids: Keys, model: str) -> NDArray[np.bool_]:
-        """Return for each id whether a label with this id may match a stored answer of the model, (n,)."""
+        """Return for each id whether a stored answer of the model may match a label with this id, (n,)."""
         if self._numbered:
             return np.ones(len(ids), dtype=bool)
         keys = answer_keys(ids, np.full(len(ids), model_code(model)))
@@ -201,10 +205,10 @@ class LabelJoinLogic:
         return known
 
     def is_new(self, key: Keys, model: Ints, time: Floats) -> NDArray[np.bool_]:
-        """Return whether each answer is new, (n,): not a duplicate of an answer within the horizon before it.
+        """Return whether each answer is new, (n,). It is not new if it repeats an answer within the horizon.
 
-        The caller must pass the new answers to `add_answers` next. An answer without an id is always new. So
-        is an answer whose model is -1, which is not examined.
+        The caller must pass the new answers to `add_answers` next. An answer without an id is always new. An
+        answer whose model is -1 is not examined, and is always new.
         """
         new = np.ones(len(key), dtype=bool)
         rows = np.flatnonzero((key != NO_ID) & (model >= 0))
@@ -247,8 +251,8 @@ class LabelJoinLogic:
     def add_labels(self, labels: LabelBatch, models: Ints, all_models: Ints, sequence: Ints) -> Matches:
         """Add the labels of a step; return their matches with known answers.
 
-        `models` holds the number of each label's model, -1 for a label of every model. `all_models` holds the
-        numbers of all models of the task.
+        `models` contains the number of each label's model; -1 means that the label applies to every model.
+        `all_models` contains the numbers of all models of the task.
         """
         self._named |= bool((models >= 0).any())
         keys = np.where(models < 0, labels.key, answer_keys(labels.key, models))
@@ -280,9 +284,10 @@ class LabelJoinLogic:
         )
 
     def expire(self, kind: str, rows: Ints) -> None:
-        """Count labels without an answer as expired, because these rows of a ring table will be removed.
+        """Count labels as expired whose rows will be removed before their answers have come.
 
-        `kind` is "labels" or "answers"; rows of answers need no count.
+        `kind` is the name of a ring table. With ``"labels"``, `rows` are the rows of labels. With
+        ``"answers"``, nothing is counted.
         """
         self._settle(rows if kind == "labels" else rows[:0], LabelOutcome.EXPIRED)
 
@@ -318,7 +323,7 @@ class LabelJoinLogic:
         return label[met], answer[met]
 
     def _answered_exactly(self, keys: Keys, came: Ints) -> NDArray[np.bool_]:
-        """Return whether answers with these keys were known at these places of the stream."""
+        """Return whether answers with these keys were known at these places in the stream."""
         exact = self._answers.find(keys)
         known: NDArray[np.bool_] = (exact >= 0) & (self._answers["sequence"][exact] < came)
         return known
@@ -338,7 +343,7 @@ class LabelJoinLogic:
         self.forgotten += int(awaited.sum()) + max(0, added - self._answers.limit)
 
     def _count_until_reuse(self, keys: Keys, repeated: Repeats, labels: Labels) -> int:
-        """Return the number of labels before the first that uses an id again."""
+        """Return the number of labels before the first label that uses an id again."""
         again, _, first = repeated
         if not len(again):
             return len(keys)
@@ -349,7 +354,7 @@ class LabelJoinLogic:
         return int(reused.min()) if len(reused) else len(keys)
 
     def _add_some(self, keys: Keys, labels: Labels, repeated: Repeats, all_models: Ints) -> Matches:
-        """Add at most as many labels as the ring holds, each id in one use."""
+        """Add labels, of which each id has only one use, and which the ring can store."""
         rows, time, new_or_changed = self._store_labels(keys, labels, repeated)
         answer, label, exact = self._find_answers(labels, np.flatnonzero(new_or_changed), all_models)
         came, probability = labels.sequence[label], labels.probability[label]
@@ -363,9 +368,12 @@ class LabelJoinLogic:
     def _store_labels(
         self, keys: Keys, labels: Labels, repeated: Repeats
     ) -> tuple[Ints, Floats, NDArray[np.bool_]]:
-        """Store labels; return the rows of new ones, -1 for others; the times; and which are new or changed.
+        """Store labels.
 
-        A label that changes an earlier label keeps its time, because it belongs to the same request.
+        A label that changes an earlier label keeps the earlier label's time, because it belongs to the same
+        request.
+
+        Return the rows of new labels (-1 for others), the times, and which labels are new or changed.
         """
         again, previous, first = repeated
         rows = self._find_same_use(keys, labels.time)
@@ -402,7 +410,7 @@ class LabelJoinLogic:
         return rows, time, fresh | changed
 
     def _find_same_use(self, keys: Keys, time: Floats) -> Ints:
-        """Return the row of each key, -1 if there is none; forget labels of an earlier use of an id."""
+        """Return the row of each key, or -1. Labels of an earlier use of an id are forgotten."""
         rows = self._labels.find(keys)
         known = np.flatnonzero(rows >= 0)
         old = known[~self._horizon.is_near(time[known] - self._labels["time"][rows[known]])]
@@ -421,7 +429,7 @@ class LabelJoinLogic:
     ) -> tuple[Ints, Ints, NDArray[np.bool_]]:
         """Return pairs of an answer's row and a label's index, and whether their ids are equal.
 
-        A label that names no model reaches every model's answer.
+        A label that names no model applies to the answers of every model.
         """
         model = labels.model[which]
         hits = [self._hits(labels, which[model >= 0], model[model >= 0])]
@@ -447,7 +455,7 @@ class LabelJoinLogic:
         return np.concatenate([matched, row[met]]), np.concatenate([of, label[met]]), exact
 
     def _match(self, pairs: Pairs) -> Matches:
-        """Join the pairs within the horizon, and settle the outcomes of their labels."""
+        """Join the pairs within the horizon, and count the outcomes of their labels."""
         if not len(pairs.answer):
             return Matches.none()
         lag = pairs.time - self._answers["time"][pairs.answer]
@@ -471,7 +479,7 @@ class LabelJoinLogic:
         return assign_labels(self._answers, pairs.take(joins))
 
     def _settle_by_first(self, rows: Ints, came: Ints, several: NDArray[np.bool_]) -> None:
-        """Settle labels by the first answer that came after each."""
+        """Count the outcome of each label by the first answer that came after it."""
         order = np.argsort(came, kind="stable")
         labels, first = np.unique(rows[order], return_index=True)
         ambiguous = several[order][first]
@@ -494,7 +502,7 @@ class LabelJoinLogic:
         self._settle(rows[stale], LabelOutcome.EXPIRED)
 
     def _expire_outdated(self) -> None:
-        """Expire labels that waited too long, once for each step of the clock."""
+        """Expire labels that have waited too long, once for each step of the clock."""
         mark = float(self._horizon.mark(self._newest))
         if mark <= self._checked_at:
             return
@@ -510,9 +518,10 @@ def rows_within(
     scored: int = 0,
     numbered: bool = False,
 ) -> tuple[int, int]:
-    """Return the numbers of answers and labels that fit into `max_bytes`, both reduced by the same factor.
+    """Return the numbers of answers and labels that fit into `max_bytes`.
 
-    The result is at least one answer and 1,000 labels. With None, there is no limit.
+    If both do not fit, they are reduced by the same factor. The result is at least one answer and 1,000
+    labels. If `max_bytes` is None, there is no limit.
 
     Examples
     --------

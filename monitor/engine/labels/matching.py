@@ -1,7 +1,7 @@
-"""Functions of the label join: labels in the records of answers, repeated keys, and the effect of a label.
+"""Functions of the label join: labels in the records of answers, repeated keys, and the effects of labels.
 
 The first label of an answer states the probability with which the answer was picked for labelling. Later
-labels do not change it.
+labels do not change this probability.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from monitor.engine.labels.table import BoundedTable
 
 
 def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
-    """Store labels with their answers, in the labels' order, and return the changes of the windows' counts.
+    """Store labels with their answers, in the order of the labels.
+
+    Return the changes of the windows' counts.
 
     Parameters
     ----------
     answers : BoundedTable
-        The answers, with the columns of `answer_columns`. `label`, `probability` and `replaced` change.
+        The answers, with the columns of `answer_columns`. The columns `label`, `probability` and `replaced`
+        change.
     pairs : Pairs
         Pairs whose times differ by at most the horizon.
     """
@@ -61,10 +64,11 @@ def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
 
 
 def _keep_probability(answers: BoundedTable, pairs: Pairs) -> None:
-    """Store the probability of the label that came first, for answers without a label.
+    """Store the probability of the first label, for answers without a label.
 
-    The current label's would be wrong: a general label and one for the model alone may both have changed
-    meanwhile, and the cut of the stream into steps decides which of them reaches the answer first.
+    The probability of the current label would be wrong. Both a label for all models and a label for the model
+    may have changed meanwhile, and the division of the stream into steps decides which of them reaches the
+    answer first.
     """
     if np.isnan(pairs.probability).all():
         return
@@ -75,11 +79,11 @@ def _keep_probability(answers: BoundedTable, pairs: Pairs) -> None:
 
 
 def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
-    """Return the labels in the records of these answers, for the join by id.
+    """Return the labels that the records of these answers contain, for the join by id.
 
-    A label that is a class applies to every model's answer. In a task without classes (scores of one column),
-    a label says whether the record's model was right, and applies only to that model. The labels of
-    duplicates are included, because a record may have been sent again with its label.
+    A label that is a class applies to the answers of every model. In a task without classes (scores of one
+    column), a label says whether the record's model was right, and applies only to this model. The labels of
+    duplicates are included, because a sender may repeat a record to add its label.
     """
     rows = rows[(batch.label[rows] >= 0) & (batch.key[rows] != NO_ID)]
     general = batch.scores.shape[1] > 1
@@ -96,7 +100,7 @@ def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
 
 
 def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
-    """Match answers that have no id with the labels in their own records.
+    """Match answers that have no id with the labels that their own records contain.
 
     Parameters
     ----------
@@ -104,7 +108,7 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
     rows : (m,) int64
         The indices of the new answers in `batch`.
     answers : Answers
-        The same answers, as prepared for the join.
+        The same answers, prepared for the join.
     """
     alone = np.flatnonzero((batch.label[rows] >= 0) & (answers.key == NO_ID))
     row, column = np.nonzero(answers.series[alone] >= 0)
@@ -172,8 +176,9 @@ Repeats = tuple[Ints, Ints, Ints]
 def repeats(keys: Keys) -> Repeats:
     """Return the rows that repeat the key of an earlier row.
 
-    Sorting all rows would cost more than all other work of the join. So the function enters the keys into a
-    scratch table, and sorts only the rows that share a slot: an eighth of the rows if all keys differ.
+    Sorting all rows would take more time than the rest of the join. So the function enters the keys into a
+    temporary hash table, and sorts only the rows that share a slot. If all keys differ, an eighth of the rows
+    share a slot.
 
     Parameters
     ----------
@@ -183,8 +188,8 @@ def repeats(keys: Keys) -> Repeats:
     Returns
     -------
     rows, previous, first : (r,) int64
-        The rows that repeat a key, grouped by key and in order. For each of them, the last earlier row with
-        the same key, and the first row with the same key.
+        `rows` are the rows that repeat a key, grouped by key and in order. `previous` is the last earlier row
+        with the same key as each of them, and `first` is the first row with this key.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""The pool: the requests, few of them labelled, on which estimators that use labels are fitted.
+"""The pool: the requests, some of them labelled, on which estimators that use labels are fitted.
 
-A row of the pool is one request, with the scores of every model that answered it. Labelled rows are stored
-here, because the label join overwrites old answers. Unlabelled rows are read from the newest answers of the
-label join when a fit needs them. If there are more rows than a fit may use, the fit gets a stratified sample
-(`monitor.stats.sampling.stratified`). Answers without an id are left out, because neither labels nor answers
-of other models can be joined to them.
+A row of the pool is one request, with the scores of every model that answered it. Labelled rows are stored in
+the pool, because the label join overwrites old answers. Unlabelled rows are not stored: when a fit needs
+them, they are read from the newest answers of the label join. If there are more rows than a fit may use, the
+fit gets a stratified sample (`monitor.stats.sampling.stratified`). Answers without an id are left out,
+because neither labels nor answers of other models can be joined to them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PoolRows:
     predicted : (n, M) int64
         The predicted classes, −1 where a model did not answer.
     weights : (n,) float64
-        1 over the probability of being labelled; 1 where that is unknown.
+        1 over the probability of being labelled; 1 if this probability is unknown.
     ids : (n,) uint64
         Hashes of the requests' ids.
     times : (n,) float64
@@ -48,8 +48,8 @@ class PoolRows:
     time : float
         The time of the newest answer, seconds since the epoch; 0 if there is none.
     pool : int
-        The number of requests that the n rows represent, including the n rows. For large pools it is an
-        estimate.
+        The number of requests that the n rows represent, including the n rows themselves. For large pools
+        this number is an estimate.
     """
 
     scores: Floats
@@ -72,15 +72,15 @@ class ScorePoolSettings:
     Parameters
     ----------
     models : tuple of str
-        The models whose scores are joined, in the order of the columns.
+        The models whose scores form a row, in the order of the columns.
     classes : int
-        The number of scores in an answer.
+        The number of scores of an answer.
     max_rows : int
-        The largest number of newest unlabelled rows from which the rows of a fit are sampled.
+        The largest number of unlabelled rows, the newest ones, from which the rows of a fit are sampled.
     fit_rows : int
         The largest number of unlabelled rows in a fit.
     max_labelled : int
-        The largest number of labelled rows; new ones overwrite the oldest.
+        The largest number of labelled rows; new rows overwrite the oldest.
     horizon_days : float
         As in `LabelJoin`: answers with the same id that lie further apart belong to different requests.
     """
@@ -96,8 +96,8 @@ class ScorePoolSettings:
     def columns(self) -> dict[str, DTypeLike]:
         """The names and types of the stored columns of a labelled row.
 
-        Each model has its own columns, so that adding or removing a model does not change the others. A
-        predicted class is stored plus 1; 0 means that the model did not answer.
+        Each model has its own columns, so that adding or removing a model does not change the other columns.
+        The index of the predicted class is stored plus 1; 0 means that the model did not answer.
         """
         columns: dict[str, DTypeLike] = {
             "label": np.int32,
@@ -116,7 +116,7 @@ class ScorePoolSettings:
 
 
 class ScorePool:
-    """The running pool of one task.
+    """The rows of one task from which refits fit the estimators that use labels.
 
     Attributes
     ----------
@@ -163,7 +163,9 @@ class ScorePool:
         )
 
     def rows(self, series: Ints) -> PoolRows:
-        """Return the rows for a fit: all labelled rows, and the newest unlabelled rows or a sample of them.
+        """Return the rows for a fit: all labelled rows, and unlabelled rows.
+
+        The unlabelled rows are the newest ones, or a sample of them if there are too many.
 
         Parameters
         ----------
@@ -201,7 +203,7 @@ class ScorePool:
 
     @property
     def replaced(self) -> NDArray[np.bool_]:
-        """For each labelled row, whether its label replaced another class."""
+        """A mask of the labelled rows, (n,), which is true if the label replaced another class."""
         kept = self.labelled.live()
         replaced: NDArray[np.bool_] = self.labelled["replaced"][kept[self.labelled.keys(kept) != NO_ID]]
         return replaced
@@ -213,7 +215,10 @@ class ScorePool:
     def _answers_of(
         self, ids: Keys, time: Floats, model: int, wanted: NDArray[np.bool_]
     ) -> tuple[Ints, Ints]:
-        """Return the indices of wanted rows that a model answered, and its answers' rows in the join."""
+        """Return the indices of the wanted rows that a model answered, and the rows of these answers.
+
+        The rows of the answers are rows of the label join.
+        """
         place = np.flatnonzero(wanted)
         answer = self._answers.find(answer_keys(ids[place], np.full(len(place), self._codes[model])))
         place, answer = place[answer >= 0], answer[answer >= 0]
@@ -238,11 +243,11 @@ class ScorePool:
         return ids, max(round(share * (stop - first)), len(ids))
 
     def _spread(self, series: Ints, first: int, stop: int, most: int) -> tuple[Keys, float]:
-        """Return ids of unlabelled requests spread over the answers with these numbers, and their share.
+        """Return the ids of unlabelled requests, spread over the answers with these numbers, and their share.
 
-        The time depends on the number of ids requested, not on the number of answers. One answer is drawn
-        from each stretch of answers. It counts if it comes from the first model that answered its request, so
-        that a request counts once.
+        The time depends on the number of ids requested, not on the number of answers. The method divides the
+        answers into equal runs and draws one answer from each run. The answer is used only if it comes from
+        the first model that answered its request. So each request is used once.
         """
         many = min(most * len(self._codes), stop - first)
         within = np.random.default_rng(_SEED).random(many)
@@ -275,13 +280,13 @@ class ScorePool:
         return newest[::-1]
 
     def _overwrites_own_rows(self, ids: Keys) -> bool:
-        """Return whether the new rows of these labels would overwrite a row that one of them needs."""
+        """Return whether the new rows for these labels would overwrite a row that one of the labels needs."""
         known = self.labelled.find(ids)
         new = len(np.unique(ids[known < 0]))
         return new > self.labelled.limit or bool(np.isin(known, self.labelled.overwritten_by(new)).any())
 
     def _add(self, matches: Matches, model: Ints, answer: Ints) -> int:
-        """Add labels whose new rows overwrite no row that another of them needs."""
+        """Add labels. Their new rows must not overwrite a row that one of the labels needs."""
         time = self._answers["time"][answer]
         known = self.labelled.find(matches.id)
         old = np.flatnonzero(known >= 0)
@@ -302,7 +307,10 @@ class ScorePool:
         return len(fresh)
 
     def _begin(self, ids: Keys, weight: Floats, time: Floats) -> None:
-        """Add rows for new ids, without answers: their places may still hold those of overwritten rows."""
+        """Add rows for new ids, without answers.
+
+        A row may overwrite an older row. The predicted classes of the older row are cleared.
+        """
         empty = {f"acted/{model}": np.zeros(len(ids), dtype=np.int32) for model in self._settings.models}
         replaced = np.zeros(len(ids), dtype=bool)
         self.labelled.add(ids, {"replaced": replaced, "weight": weight, "time": time, **empty})

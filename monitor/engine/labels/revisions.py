@@ -1,15 +1,15 @@
-"""Revisions: further reports of a closed window, because more of its rows have got labels.
+"""Revisions: further reports of a closed window, written because more of its rows have got labels.
 
-A window gets its first report (a line of JSON) when it closes, with the labels known then. A further line is
-written each time the number of labelled rows has doubled since the last line, or has become 1. It repeats the
-report with the newest realised accuracy. While the correction stores the window, the line also has the newest
-corrected accuracy, beside the one at the close. A last line is written when the window is dropped, if its
-results have changed. So a window of n rows has at most log2(n) + 3 lines, and the newest line includes at
-least half of its labels.
+When a window closes, its first report (a line of JSON) is written, with the labels known at that time. A
+further line is written when the number of labelled rows becomes 1, and each time it has doubled since the
+last line. This line repeats the report with the newest realised accuracy. While the correction stores the
+window, the line also has the newest corrected accuracy, beside the corrected accuracy at the close. When the
+window is dropped, a last line is written if its results have changed. So a window of n rows has at most
+log2(n) + 3 lines, and the newest line includes at least half of its labels.
 
-A window is dropped when a later window of its series ends more than the label horizon after it. The oldest
-windows are also dropped above `keep` windows of a task or `keep_each` windows of a series. All of this
-depends only on the sequence of the records, not on a clock. So the same stream gives the same lines in the
+A window is dropped when a later window of its series ends more than the label horizon after it. If a task has
+more than `keep` windows, or a series more than `keep_each`, the oldest windows are dropped too. These rules
+depend only on the sequence of the records, not on a clock. So the same stream gives the same lines in the
 same order, also after an interruption.
 """
 
@@ -48,7 +48,7 @@ class Crossing(NamedTuple):
 
 @dataclass(slots=True)
 class _Kept:
-    """A window's newest line, the number of labelled rows in it, and the end and close of the window."""
+    """The newest line of a window, the number of labelled rows in it, and the end and close of the window."""
 
     line: bytes
     revision: int
@@ -68,9 +68,9 @@ class Revisions:
     Parameters
     ----------
     keep : int
-        The largest number of closed windows kept, over all series.
+        The largest number of closed windows to keep, over all series.
     keep_each : int
-        The largest number of closed windows kept of each series. `Tally` must keep at least as many.
+        The largest number of closed windows to keep in each series. `Tally` must keep at least this number.
     horizon_seconds : float
         A window is dropped when a later window of its series ends more than this time after it.
     level : float
@@ -79,7 +79,7 @@ class Revisions:
     Raises
     ------
     ValueError
-        A number is below 1, or the horizon not above 0.
+        A number is below 1, or the horizon is not above 0.
     """
 
     keep: int
@@ -102,8 +102,9 @@ class Revisions:
 class RevisionsState(msgspec.Struct, frozen=True):
     """The stored state of the kept windows, as columns, and the newest window of each series.
 
-    The store takes the `lines` (the last report of each window) from its table of reports. It finds them by
-    `names`: the model and the group of each series. A line is None if the store has already deleted it.
+    `lines` contains the last report of each window. The store reads these reports from its table of reports.
+    It finds them by `names`, the model and the group of each series. A line is None if the store has already
+    deleted the report.
     """
 
     series: Ints
@@ -152,14 +153,14 @@ class RevisionsLogic:
         tally : Tally
             The counts of the series' labelled rows.
         corrected : callable, optional
-            Returns a window's corrected accuracy by all labels so far. None if the correction does not store
-            the window, or if it has no label.
+            Takes the number of a window, and returns its accuracy corrected by all labels so far. Returns
+            None if the correction does not store the window, or if there are no labels.
         """
         self._tallies.append(tally)
         self._corrections.append(corrected)
 
     def closed(self, series: int, report: WindowReport, closed_at: int) -> list[WindowReport]:
-        """Add a window that closes; return the last reports of the windows that are dropped because of it.
+        """Add a window that has closed; return the last reports of the windows that it displaces.
 
         `closed_at` is the sequence number of the record that closed the window.
         """
@@ -193,7 +194,7 @@ class RevisionsLogic:
         return report.end_time - oldest.end_time > self._settings.horizon_seconds
 
     def crossings(self, cells: Cells) -> list[Crossing]:
-        """Return the sequence numbers at which these labels make reports due, with their windows, sorted.
+        """Return the sequence numbers at which these labels make reports due, sorted, with their windows.
 
         Labels of dropped windows are counted in `missed`. Call this method once for new labels, before they
         are added to the counts of windows.
@@ -210,7 +211,7 @@ class RevisionsLogic:
         return sorted(crossings)
 
     def _due_at(self, kept: _Kept, cell: Cell, sequence: list[int]) -> list[int]:
-        """Return the sequences at which the window's next lines are due; each counts with all its rows."""
+        """Return the sequence numbers at which further lines of the window are due."""
         before = self._labelled(*cell)
         due, places = kept.due, []
         while (row := max(due - before - 1, 0)) < len(sequence):
@@ -237,16 +238,16 @@ class RevisionsLogic:
         return report
 
     def _remember(self, cell: Cell, report: WindowReport) -> None:
-        """Keep the newest reports as objects, because parsing a line takes as long as writing it."""
+        """Keep the newest reports as objects. Parsing a line would take as long as writing it."""
         self._reports[cell] = report
         if len(self._reports) > FEWEST_KEPT:
             self._reports.popitem(last=False)
 
     def finish(self) -> list[tuple[int, WindowReport]]:
-        """Return a last report for each window that has changed since its last one; for the end of the input.
+        """Return a last report for each window that has changed since its previous report.
 
-        Each report comes with the sequence number of the record that closed the window. It is −1 if the
-        window closed before a restart.
+        Call this method at the end of the input. Each report comes with the sequence number of the record
+        that closed the window. This number is −1 if the window closed before a restart.
         """
         revised = [(kept.closed_at, self.revise(*key)) for key, kept in list(self._kept.items())]
         return [(closed_at, report) for closed_at, report in revised if report is not None]
@@ -263,7 +264,7 @@ class RevisionsLogic:
         return reports
 
     def counts(self) -> RevisionsState:
-        """Return the state without the lines, because a store has them in its table of reports."""
+        """Return the state without the lines, which a store already has in its table of reports."""
         kept = list(self._kept.values())
         keys = np.array(list(self._kept), dtype=np.int64).reshape(-1, 2)
         return RevisionsState(

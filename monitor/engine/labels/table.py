@@ -1,9 +1,9 @@
 """A ring table: rows with 64-bit keys in numpy columns, of limited size, read and written in batches.
 
-New rows overwrite the oldest. A hash table (open addressing, linear probing) points to the rows. An
-overwritten row leaves its entry in the hash table. Lookups skip this entry, because the row has another key
-now. The hash table is rebuilt when entries fill it. Lookups and insertions are vectorised, and take tens of
-nanoseconds a row. A dictionary of Python objects would take at least 150 bytes for each row.
+New rows overwrite the oldest. A hash table (open addressing, linear probing) points to the rows. The entry of
+an overwritten row stays in the hash table. Lookups skip this entry, because the row has another key now. When
+the hash table is full of entries, it is rebuilt. Lookups and insertions are vectorised, and take tens of
+nanoseconds for each row. A dictionary of Python objects would need at least 150 bytes for each row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Moving(NamedTuple):
 
 
 def _longer(column: NDArray[Any], capacity: int) -> NDArray[Any]:
-    """Return the column with room for more rows; memory pages of the new room stay untouched until used."""
+    """Return the column with room for more rows. The new room uses no memory until rows are written to it."""
     longer = np.zeros((capacity, *column.shape[1:]), dtype=column.dtype)
     longer[: len(column)] = column
     return longer
@@ -48,18 +48,18 @@ def _longer(column: NDArray[Any], capacity: int) -> NDArray[Any]:
 class BoundedTable:
     """A ring table of rows with unique keys.
 
-    A row has an index, by which its columns are read, until a new row overwrites it. It also has a number,
-    which counts all rows ever added, also before a restart.
+    A row has an index and a number. The index selects the row's values in the columns, until a new row
+    overwrites the row. The number counts all rows ever added, including those before a restart.
 
     Parameters
     ----------
     columns : mapping of str to dtype
         The columns beside the key. The key 0 is reserved: lookups never find it.
     capacity : int
-        The largest number of rows, up to 500 million. Memory grows as rows come.
+        The largest number of rows, up to 500 million. The memory grows with the number of rows.
     resume : RingState, optional
-        A snapshot. If it has more than `capacity` rows, only the newest are used. A column that it lacks is
-        filled with 0. A column that is not in `columns` is dropped.
+        A snapshot. If it has more than `capacity` rows, only the newest are used. Columns that the snapshot
+        lacks are filled with 0. Columns that are not in `columns` are dropped.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class BoundedTable:
 
     @staticmethod
     def bytes_per_row(columns: Mapping[str, DTypeLike]) -> int:
-        """Return the largest number of bytes that a row of a full table takes, including the hash table.
+        """Return the largest memory of a row of a full table, in bytes, including its part of the hash table.
 
         Examples
         --------
@@ -121,11 +121,11 @@ class BoundedTable:
         return sum(part.nbytes for part in parts)
 
     def __getitem__(self, column: str) -> NDArray[Any]:
-        """Return a column of the ring, for the row indices that `find` and `add` return."""
+        """Return a column. Index the column by the row indices that `find` and `add` return."""
         return self._columns[column]
 
     def keys(self, rows: Ints) -> Keys:
-        """Return the keys of the rows with these indices; 0 for a row that `forget` removed."""
+        """Return the keys of the rows with these indices; 0 for a row that `forget` has hidden."""
         return self._keys[rows]
 
     def __contains__(self, column: str) -> bool:
@@ -189,12 +189,12 @@ class BoundedTable:
         return (numbers - self._base) % self._limit
 
     def put(self, column: str, rows: Ints, values: Any) -> None:
-        """Set a column of the rows with these indices; an index that is repeated gets its last value."""
+        """Set a column of the rows with these indices. If an index is repeated, its last value counts."""
         self._columns[column][rows] = values
         self._touch(rows)
 
     def forget(self, rows: Ints) -> None:
-        """Remove these rows from lookups, so that their keys may be added again."""
+        """Hide these rows from lookups, so that their keys can be added again."""
         self._keys[rows] = 0
         self._touch(rows)
 
@@ -220,12 +220,12 @@ class BoundedTable:
         return self._oldest, self._base + self._added
 
     def numbered(self, first: int, stop: int) -> Ints:
-        """Return the indices of the existing rows numbered from `first` to below `stop`, oldest first."""
+        """Return the indices of the existing rows with numbers from `first` to below `stop`, oldest first."""
         start = max(first - self._base, self._added - len(self))
         return np.arange(start, max(start, min(stop - self._base, self._added))) % self._limit
 
     def retire(self, rows: Ints) -> None:
-        """Delete the rows with these indices, here and in the store, also if `forget` removed them."""
+        """Delete the rows with these indices, here and in the store, even if `forget` has hidden them."""
         keys = self._keys[rows[self._number(rows) < self._saved]]
         self.forget(rows)
         for column in self._columns.values():
@@ -235,7 +235,7 @@ class BoundedTable:
             self._wiped.append(keys)
 
     def _number(self, rows: Ints) -> Ints:
-        """Return the number of rows added before each of these since the ring was created or resumed."""
+        """Return the number of rows added before each of these rows since the table was made or resumed."""
         return self._added - 1 - (self._added - 1 - rows) % self._limit
 
     def _touch(self, rows: Ints) -> None:
@@ -248,14 +248,15 @@ class BoundedTable:
             self._touches = len(self._touched[0])
 
     def overwritten_by(self, rows: int) -> Ints:
-        """Return the indices of the rows that adding this many rows would overwrite, oldest first."""
+        """Return the indices of the rows that `rows` new rows would overwrite, oldest first."""
         out = min(len(self), max(0, len(self) + rows - self._limit))
         return (self._added - len(self) + np.arange(out)) % self._limit
 
     def live(self, wanted: NDArray[np.bool_] | None = None) -> Ints:
         """Return the indices of all rows, oldest first.
 
-        With a mask `wanted` of ``len(self)`` values, return only the rows for which it is true.
+        `wanted` is a mask of ``len(self)`` values. If it is passed, only the rows for which it is true are
+        returned.
         """
         places = np.arange(len(self)) if wanted is None else np.flatnonzero(wanted)
         oldest = places.searchsorted(max(0, self._added - self._limit) % self._limit)
@@ -268,8 +269,8 @@ class BoundedTable:
     def changes(self, name: str) -> RingChange | None:
         """Return the rows added and changed since the last call, to be saved; None if there are none.
 
-        Call `confirm` after they are saved. Call `retract` if they could not be saved; then the next call
-        returns them again.
+        Call `confirm` after the rows are saved, or `retract` if they could not be saved. After `retract`, the
+        next call returns the rows again.
         """
         start = max(self._saved, self._added - len(self))
         added = np.arange(start, self._added) % self._limit
@@ -347,10 +348,10 @@ class BoundedTable:
             self._rebuild()
 
     def _grow(self, needed: int) -> None:
-        """Enlarge a ring in which no row was overwritten yet; the rows keep their indices.
+        """Enlarge a table in which no row has been overwritten. The rows keep their indices.
 
-        The new table takes over a few rows with each addition, because entering a million at once would stop
-        the stream for a while. Until then, lookups also use the old table.
+        Entering a million rows at once would stop the stream for a while. So each addition moves only a few
+        rows to the new hash table. Until all rows have moved, lookups also use the old hash table.
         """
         self._move(len(self))
         capacity = min(self._limit, max(needed, _GROWTH * self._capacity))
@@ -362,7 +363,7 @@ class BoundedTable:
         self._moving = _Moving(old, 0, len(self))
 
     def _move(self, rows: int) -> None:
-        """Enter this many more of the rows that only the old table contains."""
+        """Enter `rows` more of the rows that only the old hash table contains."""
         if self._moving is None:
             return
         start, stop = self._moving.done, min(self._moving.done + rows, self._moving.rows)
@@ -382,7 +383,10 @@ class BoundedTable:
             self._enter(self._keys[block], block)
 
     def _enter(self, keys: Keys, rows: Ints) -> None:
-        """Point a free table entry at each row; of several rows for one entry, all but one try the next."""
+        """Point a free entry of the hash table at each row.
+
+        If several rows try the same entry, one gets it, and the others try the next entry.
+        """
         place = (keys & self._mask).astype(np.int64)
         entries = (rows + 1).astype(np.int32)
         while len(entries):

@@ -1,4 +1,4 @@
-"""Counts of each window's labelled and correct rows, and the changes that new labels make to them."""
+"""Counts of labelled and correct rows in each window, and the changes that new labels make to the counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIRST_ROOM = 64  # windows
 class TallyState(msgspec.Struct, frozen=True):
     """The stored counts of the windows from `start` on.
 
-    Sums of weights are stored as text, because they may exceed 64 bits.
+    Sums of weights may exceed 64 bits, so they are stored as text.
     """
 
     start: int
@@ -46,9 +46,10 @@ class Tally:
     ----------
     keep : int
         The number of newest windows whose counts are kept, at least 1. Labels of older windows count only in
-        the totals.
+        the totals `labelled` and `correct`.
     horizon_seconds : float
-        `realised_horizon` includes windows that ended at most this long before the newest closed window.
+        The largest time between the end of a window and the end of the newest closed window, for
+        `realised_horizon`.
     resume : TallyState, optional
         A snapshot.
 
@@ -66,7 +67,8 @@ class Tally:
 
     Notes
     -----
-    The ends of windows never decrease: a window that ends before an earlier one gets the earlier one's end.
+    The stored ends of windows never decrease. If a window ends before an earlier window, the earlier window's
+    end is stored.
 
     Examples
     --------
@@ -97,9 +99,17 @@ class Tally:
             self._restore(resume)
 
     def add(self, window: int, labelled: int, correct: int, excess: Excess = _NONE) -> None:
-        """Add to a window's counts. A corrected label may decrease the number of correct rows.
+        """Add to the counts of a window.
 
-        `excess` is the part of the sums of weights that comes from weights above 1.
+        Parameters
+        ----------
+        window : int
+        labelled : int
+            The number of newly labelled rows.
+        correct : int
+            The change of the number of correct rows. It is negative if a corrected label makes rows wrong.
+        excess : Excess
+            The part of the sums of weights that comes from weights above 1.
         """
         self.labelled += labelled
         self.correct += correct
@@ -114,7 +124,7 @@ class Tally:
             self._within = self._within.plus(WeightedCounts(labelled, correct, excess))
 
     def close(self, window: int, end_time: float) -> None:
-        """Store the end of a window that closes, in seconds. Windows close in the order of their numbers."""
+        """Store the end of a closed window, in seconds. Windows close in the order of their numbers."""
         self._reach(window)
         self._newest_end = max(self._newest_end, end_time)
         first = max(self.closed, self._start)
@@ -127,11 +137,11 @@ class Tally:
             self._drop_from_horizon(self._inside + 1)
 
     def counts(self, window: int) -> tuple[int, int]:
-        """Return the numbers of a window's labelled and correct rows."""
+        """Return the numbers of labelled and correct rows of a window."""
         return self.sums(window)[:2]
 
     def sums(self, window: int) -> WeightedCounts:
-        """Return the numbers of a window's labelled and correct rows, with the sums of their weights."""
+        """Return the numbers of labelled and correct rows of a window, with the sums of their weights."""
         if not self._start <= window < self._stop:
             return WeightedCounts()
         labelled, correct = self._counts[:, window - self._base].tolist()
@@ -143,14 +153,14 @@ class Tally:
         return {window: self.sums(window) for window in labelled.tolist()}
 
     def realised(self, window: int, level: float) -> Result:
-        """Return the accuracy of a window's labelled rows, with Wilson's interval if no row is weighted."""
+        """Return the accuracy of a window's labelled rows. Without weights, its interval is Wilson's."""
         return hajek(self.sums(window), level)
 
     def realised_cohort(self, level: float, fewest: int = FEWEST_IN_COHORT) -> Result:
         """Return the accuracy of the labelled rows of the newest closed windows.
 
-        The windows are as many as it takes to have at least `fewest` labelled rows together. The result is
-        unknown if all kept windows have fewer.
+        The method uses the smallest number of windows that have at least `fewest` labelled rows together. The
+        result is unknown if all kept windows together have fewer.
         """
         first = self._cohort(fewest)
         cohort = self._sum(first, self._last(self.closed))
@@ -200,7 +210,7 @@ class Tally:
         self._within = self._sum(self._inside, self._last(self.closed))
 
     def _reach(self, window: int) -> None:
-        """Extend the kept windows up to this one; drop the oldest."""
+        """Extend the kept windows to this one, and drop the oldest."""
         if window < self._stop:
             return
         start = max(self._start, window + 1 - self._keep)
@@ -220,7 +230,7 @@ class Tally:
         self._base = start
 
     def _drop_from_horizon(self, inside: int) -> None:
-        """Subtract windows before this one from the counts within the horizon."""
+        """Subtract windows before `inside` from the counts within the horizon."""
         gone = self._sum(self._inside, min(inside, self._last(self.closed)))
         self._within = self._within.plus(gone, -1)
         self._inside = max(self._inside, inside)
@@ -239,7 +249,7 @@ class Tally:
             size *= 4
 
     def _last(self, stop: int) -> int:
-        """Return the end of the kept windows before this one."""
+        """Return the end of the kept windows before `stop`."""
         return min(max(stop, self._start), self._stop)
 
     def _column(self, which: int, stop: int | None = None) -> NDArray[np.int32]:
@@ -265,10 +275,10 @@ Cell = tuple[int, int]
 
 
 class Cells:
-    """New labels that were matched to answers, grouped by cell (series and window), to be counted in parts.
+    """New labels that were matched to answers, grouped by cell (a series and a window).
 
-    Within a cell, they are sorted by sequence number. Iteration yields the cells. The sums use plain Python,
-    because that is faster than arrays for the usual few dozen labels.
+    `take` removes labels of a cell in the order of their sequence numbers. Iteration yields the cells. The
+    sums use plain Python, which is faster than arrays for the usual few dozen labels.
 
     Parameters
     ----------
@@ -313,13 +323,13 @@ class Cells:
         return [place for place, n in zip(self._sequence[rows], self._labelled[rows], strict=True) if n > 0]
 
     def take(self, cell: Cell, up_to: int | None = None) -> tuple[int, int, Excess]:
-        """Remove rows of a cell; return the changes that they make to the window's counts.
+        """Remove rows of a cell, and return the changes that these rows make to the window's counts.
 
         Parameters
         ----------
         cell : Cell
         up_to : int, optional
-            Remove only rows with at most this sequence number. By default remove all.
+            The largest sequence number of the rows to remove. By default, all rows are removed.
 
         Returns
         -------
@@ -335,7 +345,10 @@ class Cells:
         return sum(self._labelled[rows]), sum(self._correct[rows]), self._excess(rows)
 
     def _excess(self, rows: slice) -> Excess:
-        """Return the excess of the rows' weights, summed row by row because few rows are weighted."""
+        """Return the excess of the rows' weights.
+
+        The weights are summed row by row, because few rows are weighted.
+        """
         total = _NONE
         if self._weight is not None:
             for w, n, k in zip(self._weight[rows], self._labelled[rows], self._correct[rows], strict=True):

@@ -4,59 +4,63 @@ An answer has a probability c of being right, which is known before its label. T
 contradict these probabilities by more than a tolerance ε, a shift on the logit scale. The tolerance allows
 for the uncertainty of c.
 
-Each series has two tests (`monitor.engine.label_checks`). In the first test, c is the confidence, and the
-tolerance is the calibration's error (`epsilon_of`). This test decides when to recalibrate. The second test
-decides on **trust**. Its c is what the correction by labels predicts (`monitor.stats.estimate.corrected`),
-from the labels known when the newest window closed. Its tolerance is two standard deviations of the forecast
-bias (`predicted`). The prediction is made before the row's label comes, so the guarantee below holds while
-the bias of each row is within the tolerance. In some windows the bias is larger. The next forecast follows
-it, so the evidence shrinks again. In the trials, no stream without a change has lost trust in this way
-(`tests/fidelity/output/trust_predicted.txt`). A lasting bias that the correction follows costs no trust,
-unless the bias begins suddenly and each window has many labels.
+Each series has two tests (`monitor.engine.label_checks`). In the first test, c is the confidence. The
+tolerance is the calibration's error (`epsilon_of`). The first test decides when to recalibrate.
 
-**The evidence.** The test bets on shifts δ of 0.15, 0.3, 0.6 and 1.2 logits (1.4, 2.7, 5.6 and 14 points
-downwards at an accuracy of 90 %), upwards and downwards. For each bet, a labelled row has a likelihood ratio:
-the likelihood of its outcome if the answer is right with probability expit(logit c ± (ε + δ)), divided by its
-likelihood at the nearer edge of the tolerance, expit(logit c ± ε). The ratio's expectation is at most 1 for
-every true shift within ±ε, whatever came before. So a bet against an honest estimate gains nothing on
-average. An estimate may be wrong from the first row on, or become wrong after months. Therefore 0.8 of the
-stake is set at once, and the rest on changes at every row, with weights w(s) = 0.2 H / ((H + s)(H + s + 1))
-that sum to 0.2 over all of time. The harm is an accuracy lower than estimated. So downward shifts have 0.8 of
-the stake, v = 0.1, 0.2, 0.3 and 0.2, and upward shifts 0.05 each:
+The second test decides on **trust**. When a window closes, the correction by labels predicts the
+probabilities of later rows (`monitor.stats.estimate.corrected`). In the second test, c is this prediction.
+The tolerance is two standard deviations of the forecast bias (`predicted`). The prediction is made before the
+row's label comes. So the guarantee below holds while the bias of each row is within the tolerance. In some
+windows the bias is larger. The next forecast follows the larger bias, so the evidence shrinks again. In the
+trials, no stream without a change has lost trust in this way (`tests/fidelity/output/trust_predicted.txt`).
+If the correction follows a lasting bias, trust is not lost, unless the bias begins suddenly and each window
+has many labels.
+
+**The evidence.** The test bets on shifts δ of 0.15, 0.3, 0.6 and 1.2 logits, upwards and downwards. At an
+accuracy of 90 %, the downward shifts are 1.4, 2.7, 5.6 and 14 points. For each bet, a labelled row has a
+likelihood ratio. The numerator is the likelihood of the row's outcome if the answer is right with probability
+expit(logit c ± (ε + δ)). The denominator is the likelihood at the nearer edge of the tolerance, expit(logit c
+± ε). The expected ratio is at most 1 for every true shift within ±ε, given the earlier rows. So a bet against
+an honest estimate gains nothing on average.
+
+An estimate may be wrong from the first row on, or become wrong after months. Therefore 0.8 of the stake is
+set at the beginning. The rest is set on changes at every row, with weights w(s) = 0.2 H / ((H + s)(H + s +
+1)) that sum to 0.2 over all of time. An accuracy lower than estimated does more harm than a higher one. So
+the downward shifts have 0.8 of the stake, v = 0.1, 0.2, 0.3 and 0.2, and the upward shifts 0.05 each:
 
     A(0) = 0.8,   A(t) = (A(t − 1) + w(t − 1)) · ratio(t),   E(t) = Σ v A(t) + 0.2 H / (H + t).
 
 E begins at 1 and is a non-negative supermartingale while the estimate is within ε. By Ville's inequality, the
-probability that it ever reaches 20 is at most 1/20, however often and whenever one looks, and for any number
-of labels. After H = 2,500 labels half of the stake on changes is spent; a later change takes some more labels
-(ln 121 nats of evidence at 10 H). Each model and each group has its own test, so the guarantee holds for each
-of them. If an estimate is too high from the first label on, the test needs at most 1.5 times the labels of
-the ideal test, which knows the shift beforehand (ln 20 nats; `tests/fidelity/output/labels_help_trust.txt`).
+probability that E ever reaches 20 is at most 1/20, for any number of labels and any times of looking. After H
+= 2,500 labels, half of the stake on changes is spent. A later change is detected with some more labels (ln
+121 nats of evidence at 10 H). Each model and each group has its own test, so the guarantee holds for each of
+them. If an estimate is too high from the first label on, the test needs at most 1.5 times the labels of the
+ideal test, which knows the shift beforehand (ln 20 nats; `tests/fidelity/output/labels_help_trust.txt`).
 
-**Trust is lost** when E reaches 20. It stays lost (`untrusted`), even if E falls again. Only a fresh test
-restores it: after a recalibration (`recalibrated`), a new prediction (`predicted`) or another version of the
-model (`restart`). The fresh test concerns the strongest bet, which made the test fail. Trust is lost with
-odds of 20 to 1 for the bet's shift, δ beyond the tolerance, against the edge of the tolerance. It returns
-with odds of 20 to 1 for the edge against the shift, on later labels, with the tolerance of the new
+**Trust is lost** when E reaches 20. It stays lost (`untrusted`), even if E falls again. Only a fresh test can
+restore trust. A fresh test begins after a recalibration (`recalibrated`), a new prediction (`predicted`) or
+another version of the model (`restart`). It concerns the strongest bet, which made the test fail. Trust is
+lost with odds of 20 to 1 for the bet's shift, δ beyond the tolerance, against the edge of the tolerance. It
+returns with odds of 20 to 1 for the edge against the shift, on later labels, with the tolerance of the new
 calibration or prediction. So trust returns if the estimate lies within the tolerance, even if a small bias is
-left. If the estimate is still wrong by δ beyond the tolerance, trust returns with a probability of at most
-5 % (for a prediction, at each close of a window). Meanwhile the test for a loss also restarts. If it fails
-first, trust needs another recalibration or prediction.
+left. If the estimate is still wrong by δ beyond the tolerance, trust returns with a probability of at most 5
+% (for a prediction, at each close of a window). While the fresh test runs, the test for a loss also restarts.
+If the test for a loss fails first, trust needs another recalibration or prediction.
 
-**Assumptions.** Given the score, the choice of rows for labelling does not depend on whether the answer was
-right. ε covers the error of the probabilities c; `epsilon_of` computes it from the reference. Rows need not
-be independent: the test uses each row's probability given the rows before it.
+**Assumptions.** Among rows with the same score, the choice of rows for labelling does not depend on whether
+the answer was right. ε covers the error of the probabilities c; `epsilon_of` computes it from the reference.
+Rows need not be independent: the test uses each row's probability given the rows before it.
 
-**When it misleads.** Complaints, which are labels of wrong answers, make a good estimate lose trust. A bias
-below ε is never detected, and a bias of two points takes about 1,000 labels. In one of three cases a
-calibration is wrong by more than its standard error, and in the long run the test detects that too: with a
-reference of 1,000 rows, 4 % of good models lose trust within 2,500 labels and 7 % within 10,000
-(`tests/fidelity/output/trust.txt`). An answer counts once, with its first label.
+**When it misleads.** If complaints are used as labels, they show only wrong answers, and a good estimate
+loses trust. A bias below ε is never detected. To detect a bias of two points, the test needs about 1,000
+labels. In one of three cases a calibration is wrong by more than its standard error, and in the long run the
+test detects that too: with a reference of 1,000 rows, 4 % of good models lose trust within 2,500 labels and 7
+% within 10,000 (`tests/fidelity/output/trust.txt`). An answer counts once, with its first label.
 
-Sources: J. Ville, *Étude critique de la notion de collectif* (1939). A. Ramdas, P. Grünwald, V. Vovk,
-G. Shafer, *Game-theoretic statistics and safe anytime-valid inference*, Statistical Science 38 (2023).
-A. N. Shiryaev, *On optimum methods in quickest detection problems*, Theory of Probability and Its
-Applications 8 (1963), for bets that begin at every row. The prior, the grid and ε are our own.
+Sources: J. Ville, *Étude critique de la notion de collectif* (1939). A. Ramdas, P. Grünwald, V. Vovk, G.
+Shafer, *Game-theoretic statistics and safe anytime-valid inference*, Statistical Science 38 (2023). A. N.
+Shiryaev, *On optimum methods in quickest detection problems*, Theory of Probability and Its Applications 8
+(1963), for bets that begin at every row. The prior, the grid and ε are our own.
 """
 
 from __future__ import annotations
@@ -94,11 +98,12 @@ _CHUNK = 4096  # rows whose ratios are in memory at once
 
 
 def epsilon_of(confidence: Floats, weights: Floats | None = None) -> float:
-    """Return the tolerance for a calibration's uncertainty, a shift in logits: 1/√I, I = Σ c(1 − c).
+    """Return the tolerance for a calibration's uncertainty, as a shift in logits.
 
-    I is the Fisher information of the rows about a shift of all confidences. So the tolerance is the standard
-    error of this shift. It is too large if the calibration was fitted on more rows than these. For weighted
-    rows, I is (Σ w c(1 − c))² / Σ w² c(1 − c), from the variance of the estimating equation.
+    The tolerance is 1/√I, where I = Σ c(1 − c) is the Fisher information of the rows about a shift of all
+    confidences. So the tolerance is the standard error of this shift. If the calibration was fitted on more
+    rows than these, the tolerance is too large. For weighted rows, I is (Σ w c(1 − c))² / Σ w² c(1 − c), from
+    the variance of the estimating equation.
 
     Parameters
     ----------
@@ -110,7 +115,7 @@ def epsilon_of(confidence: Floats, weights: Floats | None = None) -> float:
     Returns
     -------
     float
-        0 without rows: without a calibration there is no tolerance.
+        The tolerance. Without rows there is no calibration, and the tolerance is 0.
 
     Examples
     --------
@@ -169,7 +174,10 @@ class TrustTest:
             raise ConfigError(f"planned must be 1 label or more, got {self.planned}")
 
     def build(self, resume: TrustState | None = None) -> TrustLogic:
-        """Return the test, new or resumed from a snapshot, whose ε replaces that of the settings."""
+        """Return the test, new or resumed from a snapshot.
+
+        If the snapshot has its own ε, it replaces the ε of the settings.
+        """
         return TrustLogic(self, resume)
 
 
@@ -179,7 +187,7 @@ class TrustState(msgspec.Struct, frozen=True):
     Parameters
     ----------
     epsilon : float, optional
-        The tolerance in logits. If unset, it is that of the settings.
+        The tolerance in logits. If unset, the settings give the tolerance.
     since : int
         The first window whose rows count.
     seen : int
@@ -194,8 +202,8 @@ class TrustState(msgspec.Struct, frozen=True):
     confidence, right : (n,) array
         The newest rows: the probability c, and whether the answer was right.
     whole_shift : float or None
-        The shift for which trust was lost, including the tolerance of that time. Only states of older
-        versions have it, under the name `found`.
+        The shift for which trust was lost, including the tolerance at that time. Only states of older
+        versions have this field; its stored name is `found`.
     """
 
     epsilon: float | msgspec.UnsetType = msgspec.UNSET
@@ -209,7 +217,7 @@ class TrustState(msgspec.Struct, frozen=True):
     whole_shift: float | None = msgspec.field(default=None, name="found")
 
     def shift_beyond(self) -> float | None:
-        """Return `beyond`, or for a state of an older version the bet nearest to `whole_shift`."""
+        """Return `beyond`. In a state of an older version, it is the bet that is nearest to `whole_shift`."""
         if self.beyond is not None or self.whole_shift is None:
             return self.beyond
         tolerance = 0.0 if self.epsilon is msgspec.UNSET else self.epsilon
@@ -247,7 +255,10 @@ class TrustLogic:
 
     @property
     def lost(self) -> bool:
-        """True if trust is lost and no fresh test has begun: it needs a new calibration or prediction."""
+        """True if trust is lost and no fresh test has begun.
+
+        A fresh test begins with a new calibration or prediction.
+        """
         return self._beyond is not None and self._regained is None
 
     @property
@@ -268,7 +279,7 @@ class TrustLogic:
         window : (n,) int64
             The number of each row's window. Rows of windows before the last restart are ignored.
         confidence : (n,) float64
-            The probability c of each row. NaN where it is unknown; these rows are ignored.
+            The probability c of each row; NaN if it is unknown. Rows with NaN are ignored.
         right : (n,) bool
             Whether the answer is right by its label.
 
@@ -288,18 +299,18 @@ class TrustLogic:
         return cost
 
     def set_tolerance(self, epsilon: float) -> None:
-        """Set the tolerance for later rows, in logits; the bets do not change.
+        """Set the tolerance for later rows, in logits. The bets do not change.
 
-        A shift within the tolerance of its row never favours a bet. So the guarantee holds although the
-        tolerance changes.
+        A bet gains nothing, on average, from a row whose shift is within the tolerance of this row. So the
+        guarantee holds although the tolerance changes.
         """
         self._epsilon = TrustTest(epsilon).epsilon
 
     def predicted(self, epsilon: float) -> None:
         """Test another prediction with later rows, of any window.
 
-        The new prediction is based on all labels so far. So if trust is lost, a fresh test begins. If a fresh
-        test has already begun, the evidence against the previous prediction is dropped.
+        The new prediction uses all labels so far. If trust is lost, a fresh test begins. If a fresh test has
+        already begun, the evidence against the previous prediction is dropped.
 
         Parameters
         ----------
@@ -316,13 +327,13 @@ class TrustLogic:
         """Adapt the test to another calibration, which is used from this window on.
 
         While the estimate is trusted, the test continues: it compares each row with the row's own confidence.
-        If trust is lost, a fresh test begins. A fresh test that has already begun continues, because frequent
-        recalibrations would otherwise prevent its end.
+        If trust is lost, a fresh test begins. If a fresh test has already begun, it continues, because
+        frequent recalibrations would otherwise prevent its end.
 
         Parameters
         ----------
         window : int
-            The first window whose rows all have the new calibration's confidences.
+            The first window whose rows all have confidences of the new calibration.
         epsilon : float, optional
             The tolerance for the new calibration's uncertainty, in logits. By default it does not change.
         """
@@ -403,7 +414,7 @@ class TrustLogic:
         ]
 
     def _lost_bet(self) -> tuple[float, float]:
-        """Return the edge of the tolerance and the shift of the bet that cost the trust, in logits."""
+        """Return the edge of the tolerance and the shift of the bet that made the test fail, in logits."""
         assert self._beyond is not None
         edge = math.copysign(self._epsilon, self._beyond)
         return edge, edge + self._beyond
@@ -415,7 +426,10 @@ class TrustLogic:
         return self._odds[1:]
 
     def _bets_along(self, confidence: Floats, right: NDArray[np.bool_]) -> Floats:
-        """Return the bets A after each row, (n, 8), computed row by row so that cuts change nothing."""
+        """Return the bets A after each row, (n, 8).
+
+        They are computed row by row, so that the division of rows into calls changes nothing.
+        """
         ratios = _ratios(confidence, right, *self._shift_odds())
         bets, weights = self._bets, self._weights(self._seen + np.arange(len(right)))
         path = np.empty_like(ratios)
@@ -431,7 +445,7 @@ class TrustLogic:
         return weights
 
     def _evidence(self, bets: Floats, seen: Ints | int) -> Floats:
-        """Return the evidence E of bets A, (n, 8), after these numbers of rows; its sum has a fixed order."""
+        """Return the evidence E of bets A, (n, 8), after these numbers of rows. The sum has a fixed order."""
         planned = self._settings.planned
         total = (1 - _SHARE_AT_ONCE) * planned / (planned + np.asarray(seen))
         for column, stake in enumerate(_STAKES):
@@ -454,13 +468,13 @@ def add_together(
 ) -> list[int]:
     """Add rows to many tests in one vectorised call.
 
-    The results equal those of `TrustLogic.add` for each test, to the last bit. The time depends on the
-    largest number of rows of one test, because the loop has one step for each of them.
+    The results equal the results of `TrustLogic.add` for each test, to the last bit. The time depends on the
+    largest number of rows of one test, because the loop has one step for each row of this test.
 
     Parameters
     ----------
     tests : sequence of TrustLogic
-        Their settings differ at most in ε.
+        The tests. Their settings differ at most in ε.
     of : (n,) int64
         The index of each row's test, nondecreasing.
     window, confidence, right : (n,) array
@@ -508,7 +522,7 @@ def _bets_of_all(
     confidence: Floats,
     right: NDArray[np.bool_],
 ) -> Floats:
-    """Return the bets of each row's test after it, (n, 8), as `TrustLogic._bets_along` does for one test.
+    """Return the bets after each row, (n, 8), as `TrustLogic._bets_along` does for one test.
 
     Parameters
     ----------
@@ -544,11 +558,11 @@ def _bets_of_all(
 
 
 def ratio(confidence: Floats, right: NDArray[np.bool_], low: float, high: float) -> Floats:
-    """Return each outcome's likelihood ratio: under a shift of `high` logits to that under a shift of `low`.
+    """Return the likelihood of each outcome at the shift `high` over its likelihood at the shift `low`.
 
-    The computation uses odds. So a confidence of exactly 0 or 1, which no shift moves, gives the finite ratio
-    of a confidence close to it. Otherwise one wrong answer would end all trust. The computation needs only
-    products and quotients, which all processors round alike.
+    A shift does not move a confidence of exactly 0 or 1. The computation uses odds, so such a confidence
+    gives the finite ratio of a confidence close to it. Otherwise a single wrong answer would cause a loss of
+    trust. The computation uses only products and quotients, which all processors round alike.
 
     Parameters
     ----------
@@ -573,12 +587,15 @@ def ratio(confidence: Floats, right: NDArray[np.bool_], low: float, high: float)
 
 
 def _odds(shifts: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
-    """Return e to the power of `low` and of `high`, (pairs,) and (pairs,)."""
+    """Return e to the power of `low` and e to the power of `high`, (pairs,) and (pairs,)."""
     return np.array([math.exp(low) for low, _ in shifts]), np.array([math.exp(high) for _, high in shifts])
 
 
 def _ratios(confidence: Floats, right: NDArray[np.bool_], below: Floats, above: Floats) -> Floats:
-    """Return `ratio` of several pairs, (n, pairs), from their `_odds`, which may differ by row."""
+    """Return the `ratio` of several pairs of shifts, (n, pairs), from their `_odds`.
+
+    The odds may differ by row.
+    """
     sure, missed = confidence[:, None], 1.0 - confidence[:, None]
     wrong = (sure * below + missed) / (sure * above + missed)
     ratios: Floats = np.where(right[:, None], wrong * (above / below), wrong)
@@ -594,5 +611,5 @@ def _running_products(value: float, factors: Floats) -> Floats:
 
 
 def _count_to_first(reached: NDArray[np.bool_], otherwise: int) -> int:
-    """Return the number of entries up to the first true one, included; `otherwise` if none is true."""
+    """Return the number of entries up to and including the first true one; `otherwise` if none is true."""
     return int(reached.argmax()) + 1 if reached.any() else otherwise

@@ -1,1 +1,1 @@
-"""Refits of estimators and recalibrations of models on new labels: jobs, fits, results, their encoding."""
+"""Refits of estimators and recalibrations of models on new labels: jobs, fits, results and their encoding."""

@@ -1,4 +1,4 @@
-"""The calibrations that a refit publishes: curves from `ssme`, or reference curves adjusted by labels."""
+"""The calibrations that a refit publishes: curves of `ssme`, or the reference's curves adjusted by labels."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ shifted and stretched.
 def calibrations(job: RefitJob, fit: SSME) -> list[dict[str, Any] | None]:
     """Return the snapshot of the calibration to publish for each model; None for a model without scores.
 
-    A model without a reference gets the curve of `ssme`. A model with a reference keeps the reference's
-    calibration, to the last bit, while the labels show no change. Otherwise it gets a weighted mean of the
-    curve of `ssme` and the reference's curve adjusted by the labels (`monitor.stats.calibration.followed`).
-    The weights depend on how well each of the two predicts the labelled rows.
+    A model without a reference gets the curve of `ssme`. A model with a reference keeps the calibration of
+    the reference, to the last bit, while the labels show no change. If they show a change, the model gets a
+    weighted mean of two curves: the curve of `ssme`, and the curve of the reference adjusted by the labels
+    (`monitor.stats.calibration.followed`). The weight of a curve depends on how well it predicts the labelled
+    rows.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def calibrations(job: RefitJob, fit: SSME) -> list[dict[str, Any] | None]:
 
 
 def _followed(job: RefitJob, old: Mapping[int, IsotonicCalibration]) -> tuple[FollowedCurves, Ints]:
-    """Return the references' curves adjusted by the labelled rows, and these rows."""
+    """Return the curves of the references adjusted by the labelled rows, and these rows."""
     labelled = np.flatnonzero(job.labels >= 0)
     there = ~np.isnan(job.scores[labelled][:, list(old), 0]).all(axis=1)
     rows = labelled[there][-NEWEST:]
@@ -96,14 +97,14 @@ def _followed(job: RefitJob, old: Mapping[int, IsotonicCalibration]) -> tuple[Fo
 
 
 def _weights(job: RefitJob, rows: Ints) -> Floats:
-    """Return weights whose sum is the effective (equally weighted) number of labels, by Kish."""
+    """Return weights whose sum is the effective number of labels (by Kish's formula)."""
     weight = job.weights[rows]
     scaled: Floats = weight * (weight.sum() / (weight @ weight)) if len(rows) else weight
     return scaled
 
 
 def _share(job: RefitJob, model: int, new: SSMECalibration, followed: FollowedCurves, rows: Ints) -> float:
-    """Return the posterior probability of the new curve against the reference's adjusted one."""
+    """Return the posterior probability of the curve of `ssme` against the adjusted curve of the reference."""
     own = ~np.isnan(job.scores[rows, model, 0])
     if not own.any():
         return 0.0

@@ -16,17 +16,17 @@ _FEWEST_REPLACED = 5  # one or two corrections among few labels do not make the 
 
 
 def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | None:
-    """Return a sentence if too many labels replaced an earlier label of another class, otherwise None.
+    """Return a sentence if too many labels replaced another class, otherwise None.
 
-    Such labels come from senders that contradict each other, and a fit on them would agree with the last
-    sender. A wrong label that is the only one for its id is not detected.
+    A label that replaces another class comes from senders that contradict each other. A fit on such labels
+    would agree with the last sender. A wrong label is not detected if it is the only label for its id.
 
     Parameters
     ----------
     replaced : (n,) bool
         For each labelled row, whether its label replaced another class.
     max_share : float
-        The allowed share of the rows, 0 to 1. Up to four rows are always allowed.
+        The allowed share of such rows, 0 to 1. Up to four rows are always allowed.
 
     Examples
     --------
@@ -51,9 +51,9 @@ class RecalibrationSchedule:
     Parameters
     ----------
     every_labels : int
-        A fit is due after this number of newly labelled rows, at least 1. If a quarter of the last fit's rows
-        is more, it is due after that number, because a fit on nearly the same rows changes little. A fit is
-        due immediately when labels newly contradict the confidences (a loss of trust).
+        A fit is due after this number of newly labelled rows, at least 1. If the last fit used more than four
+        times as many rows, a fit is due after a quarter of its rows, because a fit on nearly the same rows
+        changes little. If new labels contradict the confidences (a loss of trust), a fit is due immediately.
 
     Raises
     ------
@@ -83,9 +83,9 @@ class RecalibrationSchedule:
 
 
 class RecalibrationState(msgspec.Struct, frozen=True):
-    """The stored state of `RecalibrationScheduleLogic`; see its attributes.
+    """The stored state of `RecalibrationScheduleLogic`, whose attributes have the same names.
 
-    `labels` is the number of newly labelled rows since the last fit. `rows` is the number of rows in that
+    `labels` is the number of newly labelled rows since the last fit. `rows` is the number of rows in the last
     fit.
     """
 
@@ -103,7 +103,7 @@ class RecalibrationState(msgspec.Struct, frozen=True):
     def restarted(self, window: int) -> RecalibrationState:
         """Return the state of a schedule that restarts with this window, because the reference is new.
 
-        Earlier rows are no longer used, because the new reference may contain them.
+        Fits do not use earlier rows, because the new reference may contain them.
         """
         logic = RecalibrationSchedule(1).build(self)
         logic.restart(window)
@@ -118,23 +118,23 @@ class RecalibrationScheduleLogic:
     due : bool
         Whether a fit is due and has not begun.
     under_way : bool
-        Whether a fit has begun and not ended. The snapshot does not store it: after a restart, the lost fit
-        is due again.
+        Whether a fit has begun and not ended. The snapshot does not include this attribute. After a restart
+        of the agent, the lost fit is due again.
     lost : bool
-        Whether labels have newly contradicted the confidences (a loss of trust) since the last fit began. If
-        so, the next fit uses only labels since the change.
+        Whether trust was lost since the last fit began, because labels contradicted the confidences. If so,
+        the next fit uses only labels since the change.
     since : int
-        The first window whose rows a fit may use: earlier ones belong to another version or reference.
+        The first window whose rows a fit may use. Earlier windows belong to another version or reference.
     first : int
         The sequence number of the oldest answer that a fit may use. Answers before the change that caused a
         loss of trust no longer apply.
     seen : int
-        The sequence number of the newest answer in the present calibration's fit, −1 for none. Only later
-        answers may evaluate this calibration.
+        The sequence number of the newest answer in the fit of the present calibration; −1 if there was no
+        fit. Only later answers may evaluate this calibration.
     outcomes : dict of str to int
-        The number of fits by outcome, one of `OUTCOMES`.
+        The number of fits by outcome. The outcomes are `OUTCOMES`.
     refused : str or None
-        The reason why the last fit could not be made or used, otherwise None.
+        The reason why the last fit could not be made or used; otherwise None.
     held : bool
         Whether `refused` says that too many labels replaced another class.
     """
@@ -157,27 +157,27 @@ class RecalibrationScheduleLogic:
         count : int
             The number of rows that got their first label.
         cost_trust : bool
-            Whether trust was lost at one of these labels. A loss of trust makes only one fit due, however
-            long it lasts.
+            Whether trust was lost at one of these labels. A loss of trust makes only one fit due, even if it
+            lasts.
         """
         self._labels += count
         self.lost |= cost_trust
         self.due |= cost_trust or self._labels >= max(self._every, self._rows // _SHARE)
 
     def wait(self, why: str, held: bool = False) -> None:
-        """Postpone a due fit that cannot begin, until enough further labels have come.
+        """Postpone a due fit that cannot begin until enough further labels have come.
 
         Parameters
         ----------
         why : str
             The reason, a sentence.
         held : bool
-            Whether `why` says that too many labels replaced another class.
+            Whether the reason is that too many labels replaced another class.
         """
         self.due, self._labels, self.refused, self.held = False, 0, why, held
 
     def begin(self, rows: int) -> None:
-        """Begin a fit on this many labelled rows, and reset the count of labels."""
+        """Begin a fit on `rows` labelled rows, and reset the count of labels."""
         self._rows = rows
         self.due, self.under_way, self.lost, self.held = False, True, False, False
         self._labels = 0
@@ -188,8 +188,8 @@ class RecalibrationScheduleLogic:
         Parameters
         ----------
         outcome : str
-            One of `OUTCOMES`: ``"taken"`` if the model uses the new calibration, ``"kept"`` if the labels do
-            not favour it over the present one, ``"refused"`` if it cannot be used.
+            One of `OUTCOMES`. ``"taken"``: the model uses the new calibration. ``"kept"``: the labels do not
+            favour it over the present calibration. ``"refused"``: it cannot be used.
         refused : str, optional
             The reason of a refused fit.
         seen : int
@@ -201,7 +201,7 @@ class RecalibrationScheduleLogic:
         self.seen = max(self.seen, seen)
 
     def restart(self, window: int) -> None:
-        """Restart with this window: a new version of the model begins, and fits must not use earlier rows."""
+        """Restart with this window for a new version of the model. Fits do not use earlier rows."""
         self.due = self.under_way = self.lost = self.held = False
         self.since, self._labels, self._rows = window, 0, 0
 
@@ -230,6 +230,7 @@ def schedule_of(
 ) -> RecalibrationScheduleLogic | None:
     """Return the schedule of a series.
 
-    The result is None for a group, which uses its model's calibration, and if `every_labels` is None.
+    The result is None if `every_labels` is None. It is also None for a group, because a group uses the
+    calibration of its model.
     """
     return None if every_labels is None or group else RecalibrationSchedule(every_labels).build(state)

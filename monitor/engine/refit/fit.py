@@ -38,12 +38,13 @@ _COLLAPSED = 1e-9  # the share of rows expected outside one class, below which t
 
 
 def reported(estimators: Sequence[str]) -> tuple[str, ...]:
-    """Return the estimators whose estimates a refit reports: the requested ones, and companions of `ssme`.
+    """Return the estimators whose estimates a refit reports.
 
     Parameters
     ----------
     estimators : sequence of str
-        Tags of `ESTIMATORS`; other tags are left out.
+        The requested estimators: tags of `ESTIMATORS`. Other tags are left out. If `ssme` is requested,
+        `ensemble` and `labelled` are added.
 
     Examples
     --------
@@ -57,17 +58,17 @@ def reported(estimators: Sequence[str]) -> tuple[str, ...]:
 def refit(job: RefitJob) -> RefitResult:
     """Fit each estimator of a job, and return the estimates.
 
-    The main estimator decides whether the refit succeeds. It is `ssme` if `ssme` or a calibration is
-    requested, otherwise the first estimator of the job. If its result cannot be published, nothing is
-    published, and the last good fit stays in use. If another estimator fails, only its own estimates are
-    unknown, with the reason.
+    The main estimator decides whether the refit succeeds. If `ssme` or a calibration is requested, the main
+    estimator is `ssme`. Otherwise it is the first estimator of the job. If the result of the main estimator
+    cannot be published, nothing is published, and the last good fit stays in use. If another estimator fails,
+    only its own estimates are unknown, with the reason.
 
     Returns
     -------
     RefitResult
-        The same result for the same job. The caller sets `seconds`. `refused` is the reason if the main
-        estimator has too few rows or wrong scores, puts nearly all rows into one class, refuses its own fit,
-        or raises an error.
+        The same result for the same job. The caller sets `seconds`. If the refit fails, `refused` contains
+        the reason: the main estimator has too few rows or wrong scores, puts nearly all rows into one class,
+        refuses its own fit, or raises an error.
 
     Raises
     ------
@@ -147,7 +148,7 @@ def _fitted(job: RefitJob, tag: str, weights: Floats | str | None) -> LabelEstim
 
 
 def _fit_to_draws(job: RefitJob, positive: int | None) -> ActiveTesting:
-    """Return active testing fitted on the labels of its round of draws; other labels are left out."""
+    """Return active testing fitted on the labels of its round of draws. Other labels are left out."""
     in_round = job.acquisition > 0
     return ActiveTesting(seed=job.seed, positive=positive, pool=job.draw_pool).fit(
         job.scores,
@@ -159,17 +160,21 @@ def _fit_to_draws(job: RefitJob, positive: int | None) -> ActiveTesting:
 
 
 def _weights(job: RefitJob) -> Floats | None:
-    """Return the weights, or None if all labels weigh the same: estimators have more precise forms then."""
+    """Return the weights, or None if all labels have the same weight.
+
+    Without weights, estimators use more precise formulas.
+    """
     labelled = job.weights[job.labels >= 0]
     return None if len(labelled) == 0 or bool((labelled == labelled[0]).all()) else job.weights
 
 
 def _own_weights(job: RefitJob) -> Floats | str | None:
-    """Return the weights for estimators that use labels alone, or the reason why none can be used.
+    """Return the weights for estimators that use only labels, or the reason why no weights can be used.
 
-    Estimators that model labels by scores need no weights for a chance of being labelled that depends on the
-    scores. If labels have probabilities, these are used: labels without one stand for themselves and labels
-    with one for the rest, which is right however the former were chosen.
+    Estimators that model labels by scores do not need weights if the probability of being labelled depends
+    only on the scores. If some labels have probabilities, these are used. A label without a probability
+    represents only its own row. The labels with a probability represent all other rows. This is right for any
+    choice of the labels without one.
     """
     known = job.labels >= 0
     labelled = int(known.sum())
@@ -196,7 +201,10 @@ def _unfit(fit: LabelEstimator) -> str | None:
 
 
 def _widening(job: RefitJob, chief: LabelEstimator) -> float:
-    """Return how much the sampling of rows widens the accuracy's interval, for the model most affected."""
+    """Return the factor by which sampling of rows widens the accuracy's interval.
+
+    The result is the factor of the most affected model.
+    """
     if job.pool_rows <= len(job.labels):
         return 0.0
     worst, z = 0.0, float(scipy.special.ndtri((1 + job.level) / 2))
@@ -220,7 +228,7 @@ def _curves(job: RefitJob, chief: LabelEstimator) -> list[dict[str, Any] | None]
 def _estimates(
     job: RefitJob, fits: dict[str, LabelEstimator | str], tags: Sequence[str]
 ) -> list[tuple[MetricEstimate, ...]]:
-    """Return by model each estimator's estimate of each metric."""
+    """Return each estimator's estimate of each metric, by model."""
     by_model: list[list[MetricEstimate]] = [[] for _ in job.models]
     for metric in job.metrics:
         for tag in tags:
@@ -237,11 +245,12 @@ def _estimates(
 def _ranks(
     fit: LabelEstimator | str, metric: str, of_models: Sequence[Result]
 ) -> dict[int, tuple[RankInterval, RankInterval | None]]:
-    """Return by index the ranks of the models whose metric is known, for estimators that may rank.
+    """Return the ranks of the models whose metric is known, by index, for estimators that can rank models.
 
-    The first rank comes from intervals that hold simultaneously at the paper's 90 %: each at 1 - 0.1 / M
-    (Bonferroni), in the estimator's own form, which is not normal if a normal interval would be too narrow.
-    The second comes from the χ² set if the estimator knows the covariance of its errors.
+    The first rank comes from intervals that hold simultaneously at the paper's level of 90 %. Each interval
+    has the level 1 - 0.1 / M (Bonferroni). It uses the estimator's own form, which is not normal if a normal
+    interval would be too narrow. The second rank comes from the χ² set, if the estimator knows the covariance
+    of its errors.
     """
     known = [at for at, result in enumerate(of_models) if not isinstance(result, Unknown)]
     if isinstance(fit, str) or fit.tag not in BY_LABELS or len(known) < 2:

@@ -1,6 +1,6 @@
 """The job and the result of a refit, as plain values and arrays that another process can read.
 
-A refit repeats the fits of a task's estimators that use labels, when new labels have come.
+When new labels have come, a refit fits the estimators of a task that use labels again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     sequence : int
         The sequence number of the newest record in the fit.
     time : float
-        The time of the newest answer in the fit, seconds since the epoch.
+        The time of the newest answer in the fit, in seconds since the epoch.
     models : tuple of str
         The names of the M models.
     positive : int
@@ -36,7 +36,7 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     labels : (n,) int64
         The label of each row; −1 for a row without a label.
     predicted : (n, M) int64
-        The predicted classes, −1 for a model that did not answer.
+        The predicted classes; −1 for a model that did not answer a row.
     weights : (n,) float64
         1 over the probability of being labelled; 1 if that probability is not known.
     estimators : tuple of str
@@ -49,20 +49,22 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     calibrate : bool
         Whether to derive a calibration for each model.
     references : tuple of mapping or None
-        For each model, the snapshot of the calibration fitted on its labelled reference; None for a model
-        without a reference. A new calibration must be better on the labelled rows. Empty if no model has a
-        reference.
+        The snapshot of the calibration that was fitted on each model's labelled reference; None for a model
+        without a reference. Empty if no model has a reference. A new calibration must predict the labelled
+        rows better than this one.
     pool_rows : int
-        The number of rows from which the n rows were sampled; at most n if the n rows are not a sample.
+        The number of rows from which the n rows were sampled. If the n rows are not a sample, this number is
+        at most n.
     label_weights : {"given", "estimated"}
-        "estimated" if estimators that use only labelled rows estimate missing weights.
+        The weights in estimators that use only labelled rows. "estimated": missing weights are estimated.
+        "given": only known weights are used.
     acquisition : (n,) int64
-        A round of draws picks rows for labelling one by one. For rows of the newest round, the number of the
-        draw, from 1; −1 for other rows. Empty if there was no round.
+        A round of draws picks rows for labelling one by one. The array contains the number of the draw that
+        picked each row in the newest round, from 1; −1 for other rows. It is empty if there was no round.
     draw_probability : (n,) float64
-        The probability that the draw picked this row among the rows that were left; NaN for other rows.
+        The probability with which the draw picked this row among the remaining rows; NaN for other rows.
     draw_pool : int
-        The number of rows that could be picked before the first draw.
+        The number of rows that could be picked at the first draw.
     """
 
     task: str
@@ -88,7 +90,7 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     draw_pool: int = 0
 
     def refused(self, reason: str) -> RefitResult:
-        """Return the result of this job as a refused refit, with the reason."""
+        """Return the result of a refusal of this job, with the reason."""
         return RefitResult(
             self.task,
             self.number,
@@ -109,8 +111,8 @@ class ModelRefit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     estimates : tuple of WrittenEstimate
         An estimate for each estimator and metric; an unknown estimate holds the reason.
     calibration : mapping or None
-        The snapshot of the new calibration, or of the reference's calibration if the labels do not favour a
-        new one. None if there is no calibration.
+        The snapshot of the new calibration. If the labels do not favour the new one, the snapshot of the
+        reference's calibration. None if there is no calibration.
     """
 
     estimates: tuple[WrittenEstimate, ...]

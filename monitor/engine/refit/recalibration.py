@@ -45,11 +45,12 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
     sequence : int
         The sequence number of the newest answer in the fit.
     method : str
-        The calibration method. `auto` only if there is no reference on which it could choose a method.
+        The calibration method. It is `auto` only if there is no reference on which a method could be chosen.
     labelled : LabelledRows
         The labelled answers, in order of time.
     fresh : (n,) bool
-        True for rows on which the present calibration was not fitted, so that they may evaluate it.
+        True for rows on which the present calibration was not fitted. Only these rows may evaluate this
+        calibration.
     reference : LabelledRows or None
         Rows of the model's reference, if it has one.
     in_force : mapping
@@ -58,7 +59,7 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
         False if labels have contradicted the present calibration.
     epsilon : float
         The standard error of the present calibration, in logits (`monitor.engine.labels.trust.epsilon_of`);
-        infinite if it is not known.
+        infinite if the error is not known.
     """
 
     task: str
@@ -74,7 +75,7 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
     epsilon: float = math.inf
 
     def refused(self, reason: str) -> RecalibrationResult:
-        """Return the result of this job as a refused recalibration, with the reason."""
+        """Return the result of a refusal of this job, with the reason."""
         return RecalibrationResult(
             self.task, self.model, self.number, self.sequence, refused=reason, rows=len(self.labelled.labels)
         )
@@ -125,11 +126,11 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
     """Fit a model's calibration again, and decide whether the new fit replaces the present calibration.
 
     The two calibrations are compared by their log-likelihood on the n labelled rows on which the present
-    calibration was not fitted. The new one is cross-fitted: each row is predicted by a fit on the reference
-    and on other labelled rows (`monitor.stats.calibration.refitted`). While labels have not contradicted the
-    present calibration, the new one needs a standard error of at most `AS_SURE` times that of the present
-    one. The rows of the reference get the weight that this takes, and at most full weight. The new
-    calibration replaces the present one in three cases:
+    calibration was not fitted. The new calibration is cross-fitted: each row is predicted by a fit on the
+    reference and on other labelled rows (`monitor.stats.calibration.refitted`). If labels have not
+    contradicted the present calibration, the standard error of the new one must be at most `AS_SURE` times
+    the standard error of the present one. The rows of the reference get the weight that achieves this, at
+    most 1. The new calibration replaces the present one in three cases:
 
     * Labels have contradicted the present calibration, and the rows favour the new one.
     * Labels have not contradicted the present calibration, and the rows favour the new one by more than ln n
@@ -204,7 +205,10 @@ def _refuse_too_little(job: RecalibrationJob, in_force: Calibration) -> None:
 
 
 def _as_sure(job: RecalibrationJob, in_force: Calibration) -> Callable[[float], bool]:
-    """Return a test whether a fit with this weight of reference rows may replace the present calibration."""
+    """Return a function that tells whether a fit with this weight of the reference's rows is precise enough.
+
+    A precise fit may replace the present calibration.
+    """
     if not job.trusted or job.reference is None or in_force.method == "none":
         return lambda weight: True
     epsilon, most = _pinned_down(job, in_force), AS_SURE * job.epsilon
@@ -212,7 +216,10 @@ def _as_sure(job: RecalibrationJob, in_force: Calibration) -> Callable[[float], 
 
 
 def _method(job: RecalibrationJob) -> str:
-    """Return one method for all fits: `auto` would need some hundred fits to choose in each of them."""
+    """Return the one method of all fits.
+
+    With `auto`, choosing a method in each fit would need some hundred fits.
+    """
     if job.method != "auto":
         return job.method
     rows = job.labelled
@@ -226,14 +233,14 @@ def _needed(job: RecalibrationJob, in_force: Calibration) -> float:
 
 
 def _gain(job: RecalibrationJob, in_force: Calibration, refit: Refitted) -> float:
-    """Return the log-likelihood in nats by which rows out of both fits favour the new calibration."""
+    """Return the log-likelihood, in nats, by which rows of neither fit favour the new calibration."""
     rows, weights = job.labelled, job.labelled.weights / job.labelled.weights.mean()
     old = log_loss(in_force.apply(rows.scores), rows.labels, 1 / (len(rows.labels) + 2.0))
     return float((weights * (old - refit.held_out))[job.fresh].sum())
 
 
 def _pinned_down(job: RecalibrationJob, calibration: Calibration) -> Callable[[float], float]:
-    """Return a function of the reference rows' weight: the tolerance in logits for the fit's uncertainty."""
+    """Return a function from the weight of the reference's rows to the uncertainty of the fit, in logits."""
     parts = [job.labelled] if job.reference is None else [job.labelled, job.reference]
     confidence = np.concatenate(
         [confidence_of(calibration.apply(rows.scores), rows.predicted) for rows in parts]

@@ -12,9 +12,9 @@ import numpy as np
 class RefitSchedule:
     """The settings of a task's schedule, which decides when estimators that use labels are fitted again.
 
-    When a window of a model closes, a refit is due if one of three limits is reached since the start of the
-    last refit: of closed windows, of newly labelled rows, or of time. `tick` can also make a refit due by
-    time, between the closes of windows.
+    When a window of a model closes, a refit is due if one of three limits has been reached since the last
+    refit began: a number of closed windows, a number of newly labelled rows, or a time. `tick` can make a
+    refit due by time even if no window closes.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class RefitSchedule:
     every_labels : int
         The number of newly labelled rows; at least 1.
     every_seconds : float, optional
-        The time, above 0; None for no limit of time.
+        The time, above 0; None if there is no limit of time.
 
     Raises
     ------
@@ -60,7 +60,8 @@ class RefitSchedule:
 class ScheduleState(msgspec.Struct, frozen=True):
     """The stored state of `RefitScheduleLogic`.
 
-    `windows` and `labels` are the counts since the last refit began, at the time `since` in seconds.
+    `windows` and `labels` are the counts since the last refit began. `since` is the time when it began, in
+    seconds.
     """
 
     due: bool = False
@@ -76,13 +77,13 @@ class RefitScheduleLogic:
     Attributes
     ----------
     due : bool
-        Whether a refit is due and has not begun. If another refit is running, or there are too few rows, it
-        begins as soon as possible.
+        Whether a refit is due and has not begun. If another refit is running, or if there are too few rows,
+        the refit begins later, as soon as possible.
     number : int
         The number of refits begun since the start.
     under_way : bool
-        Whether a refit has begun and not ended. The snapshot does not store it: after a restart, the lost
-        refit is due again.
+        Whether a refit has begun and not ended. The snapshot does not include this attribute. After a restart
+        of the agent, the lost refit is due again.
     """
 
     def __init__(self, settings: RefitSchedule, resume: ScheduleState | None = None) -> None:
@@ -104,7 +105,7 @@ class RefitScheduleLogic:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Set the time, in seconds. The first call starts the wait for `every_seconds`."""
+        """Set the time, in seconds. At the first call, the wait for `every_seconds` begins."""
         if np.isneginf(now):
             return  # no record has had a time yet
         self._since = min(self._since, now)
@@ -123,6 +124,6 @@ class RefitScheduleLogic:
         self.under_way = False
 
     def snapshot(self) -> ScheduleState:
-        """Return all counts."""
+        """Return the state, which contains all counts."""
         due = self.due or self.under_way
         return ScheduleState(due, self.number, self._windows, self._labels, self._since)

@@ -1,7 +1,8 @@
-"""Encodes the jobs and results of refits as bytes for the worker process, and checks them when they are read.
+"""Encodes the jobs and results of refits as bytes for the worker process, and decodes and checks them.
 
-The bytes contain only numbers, text, lists and arrays (`monitor.base.codec`), so nothing read from the pipe
-is executed. Invalid bytes raise an error that explains the fault. They never give a partly filled object.
+The bytes contain only numbers, text, lists and arrays (`monitor.base.codec`). So nothing that is read from
+the pipe is executed. If the bytes are invalid, decoding raises an error that explains the fault. It never
+returns a partly filled object.
 """
 
 from __future__ import annotations
@@ -26,14 +27,21 @@ class _Answered(msgspec.Struct, frozen=True):
 
 
 def job_to_bytes(job: Job, memory_bytes: float) -> bytes:
-    """Return a job as bytes, with the memory that it may use in addition to that of the idle worker."""
+    """Return a job, together with its limit of memory, as bytes.
+
+    `memory_bytes` is the memory that the worker may use for the job, in addition to the memory of the idle
+    worker.
+    """
     return pack(_Asked(job, memory_bytes))
 
 
 def job_from_bytes(data: bytes) -> tuple[Job, float]:
-    """Return the job and its memory in bytes from the result of `job_to_bytes`.
+    """Return the job and its limit of memory in bytes. `data` is a result of `job_to_bytes`.
 
-    Raise ValueError if the data is not such a result.
+    Raises
+    ------
+    ValueError
+        The data is not such a result.
     """
     try:
         read = restored(unpack(data), _Asked)
@@ -54,9 +62,12 @@ def result_to_bytes(result: JobResult) -> bytes:
 
 
 def result_from_bytes(data: bytes) -> JobResult:
-    """Return the result of a job from the result of `result_to_bytes`.
+    """Return the result of a job. `data` is a result of `result_to_bytes`.
 
-    Raise ValueError if the data is not such a result.
+    Raises
+    ------
+    ValueError
+        The data is not such a result.
     """
     try:
         return restored(unpack(data), _Answered).result
