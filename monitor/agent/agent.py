@@ -1,8 +1,8 @@
 """The agent (daemon): a thread for each source, one engine, and a view of the state for exporters.
 
-The engine itself has no clock and no threads; the agent provides both. For each chunk of records, the engine
-processes the chunk, the sinks get the reports of the windows that closed, and then the agent acknowledges the
-records to their source.
+The engine itself has no clock and no threads, so the agent provides them. Each chunk of records passes three
+steps: the engine processes the chunk, the sinks get the reports of the windows that closed, and the agent
+acknowledges the records to their source.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ class Agent:
     engine : Engine or Shards
         A single engine, or one engine for each partition that is assigned to the agent.
     inputs : sequence of Input
-        The sources; with `Shards` only one.
+        The sources. With `Shards`, there must be only one.
     sinks : Sinks
         The destinations of reports and rejected records.
     clock : callable, optional
-        Returns the time by which windows age, in seconds since the epoch. By default it is a `SteadyClock`.
-        The agent ignores a decrease of this time.
+        Returns the time by which windows age, in seconds since the epoch; by default a `SteadyClock`. The
+        agent ignores a decrease of this time.
     store : Kept, optional
         Saves checkpoints. Without it, all state is lost when the agent ends.
     refitter : Refitter, optional
         Runs refits. The agent starts and stops it. Without it, there are no refits.
     decoders : Decoders, optional
-        Processes that decode what sources read. The agent starts and stops them. Without them, the threads of
-        the sources decode.
+        Processes that decode the bytes of sources. The agent starts and stops them. Without them, the threads
+        of the sources decode.
     """
 
     def __init__(
@@ -122,7 +122,13 @@ class Agent:
         self.failure: BaseException | None = None
 
     def start(self) -> None:
-        """Open all sources and start the threads; raise SourceError if a source cannot be opened."""
+        """Open all sources and start the threads.
+
+        Raises
+        ------
+        SourceError
+            A source cannot be opened.
+        """
         opened: list[Feeder] = []
         try:
             for feeder in self._feeders:
@@ -144,16 +150,17 @@ class Agent:
     def stop(self) -> None:
         """Request the end of the agent, without waiting for it.
 
-        The threads stop reading, process the chunks that were read, and save or close open windows.
+        The threads stop reading, and process the chunks that have already been read. Open windows are saved,
+        or closed if there is no store.
         """
         for feeder in self._feeders:
             feeder.stop()
         self._stop.set()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the agent has ended; return False if the time limit passes first.
+        """Wait until the agent has ended. Return False if the time limit passes first.
 
-        The agent ends after `stop`, or after the end of every source.
+        The agent ends after `stop`, or when every source has ended.
         """
         return self._finished.wait(timeout_seconds)
 
@@ -163,16 +170,16 @@ class Agent:
         Parameters
         ----------
         swap : callable
-            Called with each engine of the agent; returns the new one.
+            Takes an engine of the agent and returns the new engine. It is called for each engine.
         config : str, optional
-            The configuration as JSON, to be saved with the state from then on.
+            The configuration as JSON. It is saved with the state from then on.
 
         Returns
         -------
         Future
-            Done when the engine has been replaced. If the swap raises an error, the future has this error and
-            the old engine continues. If the agent has ended, the error is a `BlindsightError`. Cancel the
-            future to prevent a swap that has not begun.
+            A future that is done when the engine has been replaced. If `swap` raises an error, the future
+            raises this error, and the old engine continues. If the agent has ended, the future raises a
+            `BlindsightError`. To prevent a replacement that has not begun, cancel the future.
         """
         outcome: Future[None] = Future()
         self._swaps.put((swap, config, outcome))
@@ -185,7 +192,7 @@ class Agent:
         self._reload = Reload(successful, self._clock() if successful else self._reload.time)
 
     def view(self) -> AgentView:
-        """Return the present state of the agent for exporters, without waiting for the engine."""
+        """Return the present state of the agent for exporters. The method does not wait for the engine."""
         sources = tuple(feeder.view() for feeder in self._feeders)
         stalled = time.monotonic() - self._alive_at
         unready = [
@@ -219,7 +226,7 @@ class Agent:
 
     @property
     def _way(self) -> OutputPolicy | Shards:
-        """The output of the only shard, or all shards; both have the state of checkpoints."""
+        """The output of the only shard, or all shards. Both have the attributes that describe checkpoints."""
         if self._own is not None:
             return self._own.delivery
         assert self._shards is not None
@@ -398,7 +405,7 @@ class Agent:
             outcome.set_result(None)
 
     def _refuse_swaps(self) -> None:
-        """Let the futures of the waiting swaps raise an error, because the agent has ended."""
+        """Make the futures of the waiting swaps raise an error, because the agent has ended."""
         for _, _, outcome in self._waiting_swaps():
             outcome.set_exception(BlindsightError("the agent has ended"))
 
@@ -416,7 +423,7 @@ class Agent:
         return self._now
 
     def _paint(self, force: bool = False) -> None:
-        """Make the snapshot for readers, if the last one is old enough or `force` is set; log warnings."""
+        """Make the view for exporters, if the last one is old enough or `force` is set. Log warnings."""
         began = time.monotonic()
         if force or began >= self._pictured_next:
             self._picture = self._rises.marked(self._seen())

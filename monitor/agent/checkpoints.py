@@ -1,11 +1,12 @@
-"""Checkpoints, and the output of reports and acknowledgements, which waits for them.
+"""Checkpoints, and the output of reports and acknowledgements after checkpoints.
 
-Without a store, reports are written and positions acknowledged immediately. With a store, a checkpoint saves
-the state first: every `every_seconds`, and immediately when an alarm begins or ends. Only saved reports are
-written, and only saved positions are acknowledged. The engine never waits for the disk.
+Without a store, reports are written and positions acknowledged immediately. With a store, a checkpoint first
+saves the state. A checkpoint is made every `every_seconds`, and immediately when an alarm begins or ends.
+Only saved reports are written, and only saved positions are acknowledged. The engine never waits for the
+disk.
 
-A separate thread saves one checkpoint at a time. The engine passes its changes to this thread and continues.
-At a later step it learns whether they were saved. Changes that could not be saved become part of the next
+A separate thread saves one checkpoint at a time. The engine's thread passes the changes to this thread and
+continues. At a later step it gets the outcome. Changes that could not be saved become part of the next
 checkpoint.
 """
 
@@ -44,7 +45,7 @@ class Checkpoint:
     reports : sequence of WindowReport
         The reports since the last checkpoint.
     positions : mapping of str to mapping of str to object
-        The positions of each source by partition, to be acknowledged after the checkpoint.
+        The positions of each source, by partition. They are acknowledged after the checkpoint.
     config : str or None
         The configuration as JSON, if it changed.
     """
@@ -57,7 +58,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOutcome:
-    """The result of saving a checkpoint: the error message, or None if it was saved."""
+    """The outcome of saving a checkpoint.
+
+    `error` is the message of the error, or None if the checkpoint was saved.
+    """
 
     checkpoint: Checkpoint
     error: str | None
@@ -69,9 +73,9 @@ class CheckpointWriter:
     Parameters
     ----------
     store : StateStore
-        The store, which only this thread uses after the start.
+        The store. After the start, only this thread uses it.
     written : callable
-        Returns the progress of each sink by name, which is saved with a checkpoint.
+        Returns the progress of each sink, by name. Each checkpoint saves this progress.
     """
 
     def __init__(self, store: StateStore, written: Written = dict) -> None:
@@ -108,18 +112,18 @@ class CheckpointWriter:
 
     @property
     def busy(self) -> bool:
-        """True from a call of `save` until `outcome` has returned the result."""
+        """True from a call of `save` until `outcome` has returned the outcome."""
         return self._busy
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Begin to save a checkpoint, in the thread. Call this method only while `busy` is False."""
+        """Begin to save a checkpoint in the thread. The caller must check that `busy` is False."""
         self._busy, self._since = True, time.monotonic()
         self._pending.put(checkpoint)
 
     def outcome(self, timeout_seconds: float = 0.0) -> CheckpointOutcome | None:
-        """Wait for the result of the current checkpoint, and return it.
+        """Wait for the outcome of the current checkpoint, and return it.
 
-        The result is None if the checkpoint does not finish in time, or if there is none.
+        The result is None if the checkpoint does not finish in time, or if there is no current checkpoint.
         """
         if not self._busy:
             return None
@@ -173,7 +177,7 @@ class CheckpointWriter:
         self._store.commit(checkpoint.changes, checkpoint.reports, self._written(), checkpoint.config)
 
     def _renew(self) -> None:
-        """Renew the lease; a renewal may succeed although checkpoints fail."""
+        """Renew the lease. A renewal may succeed although checkpoints fail."""
         error = self._try(self._store.renew)
         if self._unsaved is None:
             self._log_change(self._unreached, error)
@@ -216,13 +220,13 @@ _MOST_REPORTS = (
 
 
 class OutputPolicy(ABC):
-    """The interface by which the engine's thread outputs reports and acknowledges positions.
+    """The interface through which the engine's thread outputs reports and acknowledges positions.
 
-    It has one implementation without a store, and one with checkpoints.
+    `ImmediateOutput` implements it without a store, `CheckpointedOutput` with checkpoints.
     """
 
     keeps_windows: bool
-    """True if open windows are saved, so that the agent need not close them when it stops."""
+    """True if open windows are saved. The agent then need not close them when it stops."""
 
     saved_time: float | None = None
     """The time of the last saved checkpoint, in seconds since the epoch."""
@@ -234,7 +238,7 @@ class OutputPolicy(ABC):
 
     @property
     def full(self) -> bool:
-        """True if so much output waits to be saved that the agent must stop reading."""
+        """True if the agent must stop reading, because too much output waits to be saved."""
         return False
 
     @property
@@ -248,31 +252,31 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
-        """Acknowledge that the engine has processed all records of a source before these positions."""
+        """Acknowledge the positions of a source up to which the engine has processed all records."""
 
     @abstractmethod
     def after_save(self, then: Then) -> None:
-        """Call `then` when the engine's present state has been saved."""
+        """Call `then` after the engine's present state is saved."""
 
     @abstractmethod
     def set_config(self, config: str) -> None:
-        """Set the configuration, as JSON, to save with the state from now on."""
+        """Set the configuration, as JSON. It is saved with the state from now on."""
 
     @abstractmethod
     def step(self, engine: Engine) -> None:
-        """Process the result of the current checkpoint, and start the next one if it is due.
+        """Process the outcome of the current checkpoint, and start the next checkpoint if it is due.
 
         The engine's thread calls this method between two chunks.
 
         Raises
         ------
         LeaseLostError
-            Another agent has taken over.
+            Another agent has taken the lease.
         """
 
     @abstractmethod
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
-        """Save all unsaved changes; return False if this fails or takes longer than the time limit."""
+        """Save all unsaved changes. Return False if this fails or takes longer than the time limit."""
 
 
 class ImmediateOutput(OutputPolicy):
@@ -363,7 +367,7 @@ class CheckpointedOutput(OutputPolicy):
 
     @property
     def full(self) -> bool:
-        """True if 10,000 reports or more wait to be saved, so that the agent must stop reading."""
+        """True if the agent must stop reading, because 10,000 reports or more wait to be saved."""
         return len(self._reports) + self._under_way >= _MOST_REPORTS
 
     @property
@@ -377,7 +381,7 @@ class CheckpointedOutput(OutputPolicy):
         return self._keeper.failures
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Add reports to the next checkpoint; make it due immediately if an alarm began or ended."""
+        """Add reports to the next checkpoint. If an alarm began or ended, make it due immediately."""
         for report in reports:
             if report.revision:  # a revision has the charts from the time when its window closed
                 continue
@@ -395,7 +399,7 @@ class CheckpointedOutput(OutputPolicy):
         self._news = True
 
     def after_save(self, then: Then) -> None:
-        """Make a checkpoint due immediately, and call `then` after it is saved."""
+        """Make a checkpoint due immediately. After it is saved, call `then`."""
         self._then.append(then)
         self._urgent = self._news = True
 
@@ -405,14 +409,14 @@ class CheckpointedOutput(OutputPolicy):
         self._news = True
 
     def step(self, engine: Engine) -> None:
-        """Process the result of the current checkpoint, and start the next one if it is due."""
+        """Process the outcome of the current checkpoint, and start the next checkpoint if it is due."""
         self._finish_checkpoint(engine, 0.0)
         due = self._urgent or self._clock() - self._began >= self._every
         if self._news and due and not self._keeper.busy:
             self._save(engine)
 
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
-        """Save all unsaved changes; return False if this fails or takes longer than the time limit."""
+        """Save all unsaved changes. Return False if this fails or takes longer than the time limit."""
         deadline = self._clock() + timeout_seconds
         while self._news or self._keeper.busy:
             if self._clock() > deadline:
@@ -435,12 +439,12 @@ class CheckpointedOutput(OutputPolicy):
         self._keeper.save(Checkpoint(engine.changes(), reports, positions, self.config))
 
     def _finish_checkpoint(self, engine: Engine, timeout_seconds: float) -> None:
-        """Process the outcome of the current checkpoint; do nothing if it does not finish in time.
+        """Process the outcome of the current checkpoint. If it does not finish in time, do nothing.
 
         Raises
         ------
         LeaseLostError
-            Another agent has taken over.
+            Another agent has taken the lease.
         """
         outcome = self._keeper.outcome(timeout_seconds)
         if self._keeper.lost is not None:
@@ -463,7 +467,7 @@ class CheckpointedOutput(OutputPolicy):
             self._put_back(outcome)
 
     def _put_back(self, outcome: CheckpointOutcome) -> None:
-        """Put the content of a failed checkpoint back, before the content of the next checkpoint."""
+        """Put the content of a failed checkpoint back, before later changes, reports and positions."""
         self._reports = [*outcome.checkpoint.reports, *self._reports]
         for source, positions in outcome.checkpoint.positions.items():
             self._positions[source] = {**positions, **self._positions.get(source, {})}

@@ -20,7 +20,7 @@ _SLOWED = 0.9
 
 
 class _State(NamedTuple):
-    """The last reading: monotonic time, returned time, and the monotonic time at which a jump was seen."""
+    """The last reading: monotonic time, returned time, and the monotonic time at which a jump was noticed."""
 
     monotonic: float
     now: float
@@ -30,13 +30,14 @@ class _State(NamedTuple):
 class SteadyClock:
     """A clock of seconds since the epoch that never goes back and does not follow a jump immediately.
 
-    The clock advances with the monotonic clock, and is compared with the wall clock at each reading:
+    The clock advances with the monotonic clock. At each reading, it is compared with the wall clock:
 
-    * If the wall clock is at most a minute ahead, its time is adopted.
-    * If the wall clock is further ahead, its time is adopted after a minute. So one wrong reading does not
-      make all windows old. After a sleep of the machine, the clock is wrong for a minute.
-    * If the wall clock is behind, because it was set back, this clock advances at nine tenths of the normal
-      rate until both agree. Windows then age a tenth more slowly. A difference of a day takes ten days.
+    * If the wall clock is at most a minute ahead, this clock adopts its time.
+    * If the wall clock is further ahead for a minute, this clock adopts its time after this minute. So one
+      wrong reading does not make all windows old. After a sleep of the machine, this clock is wrong for a
+      minute.
+    * If the wall clock was set back and is behind, this clock advances at nine tenths of the normal rate
+      until both agree. Until then, windows age a tenth more slowly. A difference of a day takes ten days.
 
     Several threads may read the clock.
 
@@ -67,7 +68,7 @@ class SteadyClock:
         self._state = _State(monotonic(), wall(), None)
 
     def __call__(self) -> float:
-        """Return the time."""
+        """Return the time, in seconds since the epoch."""
         self._state = self._moved(self._state, self._monotonic(), self._wall())
         return self._state.now
 

@@ -4,9 +4,9 @@ A read is the bytes that one call of a source's `read` returns. A process receiv
 sends the chunk of records back. The process keeps no state between reads.
 
 Each process has two pipes, one in each direction. If the process dies, its pipes are closed, and the agent
-decodes the read itself. An executor of `concurrent.futures` has only one pipe for all processes. If one of
-them were killed while it writes a chunk, the executor would wait for ever. A process also ends when its pipes
-are closed, so that it never outlives the agent.
+decodes the read itself. The module does not use an executor of `concurrent.futures`, because all its
+processes share one pipe. If one of them were killed while it writes a chunk, the executor would wait for
+ever. A process ends when its pipes are closed, so it never outlives the agent.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ class DecoderProcess:
     ----------
     process : BaseProcess
         The process itself.
-    reads, chunks : Connection
-        The pipe that sends reads to the process, and the pipe that brings chunks from it.
+    reads : Connection
+        The pipe that sends reads to the process.
+    chunks : Connection
+        The pipe that receives chunks from the process.
     ready : bool
         Whether the process has reported that it has built its decoders.
     busy : bool
@@ -69,9 +71,10 @@ class DecoderProcess:
     busy: bool = False
 
     def send(self, message: bytes, timeout_seconds: float) -> bool:
-        """Send a message as `Connection.send_bytes` does; return False if the process does not read in time.
+        """Send a message to the process. Return False if the process does not read it in time.
 
-        The time limit applies to each wait for space in the pipe.
+        The format is that of `Connection.send_bytes`. The time limit applies to each wait for space in the
+        pipe.
 
         Raises
         ------
@@ -90,7 +93,7 @@ class DecoderProcess:
         return True
 
     def receive(self, timeout_seconds: float) -> bytes | None:
-        """Return the next message from the process; None if the process does not send it in time.
+        """Return the next message from the process, or None if the process does not send it in time.
 
         Parameters
         ----------
@@ -121,7 +124,7 @@ class DecoderProcess:
         return b"".join(parts)
 
     def has_answered(self, timeout_seconds: float = 0.0) -> bool:
-        """Wait for a message or the end of the process; return False if the time limit passes first."""
+        """Wait for a message or the end of the process. Return False if the time limit passes first."""
         return self.chunks.poll(timeout_seconds)
 
 
@@ -156,7 +159,7 @@ class Decoders:
         return [each.process.pid or 0 for each in self._processes.copy()]
 
     def start(self) -> None:
-        """Start missing processes, unless a process was lost within the last few seconds."""
+        """Start missing processes. Do nothing if a process was lost within the last few seconds."""
         with self._lock:
             while len(self._processes) < self._most and time.monotonic() >= self._next_start:
                 try:
@@ -166,7 +169,7 @@ class Decoders:
                     log.warning("A process that decodes could not be started: %s.", error)
 
     def give(self, source: str, raws: Sequence[Raw]) -> DecoderProcess | None:
-        """Send a read of a source to a free process, and return the process; None if no process is free."""
+        """Send a read of a source to a free process, and return the process, or None if none is free."""
         with self._lock:
             if self._closed:
                 return None
@@ -184,7 +187,7 @@ class Decoders:
         return None
 
     def take(self, process: DecoderProcess) -> Chunk | None:
-        """Wait for the chunk of the read that was sent to a process, and return it.
+        """Wait for the chunk of the read that a process decodes, and return it.
 
         The result is None if the process died, did not answer in time, or could not decode the read.
         """
@@ -201,7 +204,7 @@ class Decoders:
         return chunk
 
     def close(self) -> None:
-        """Kill all processes, which hold no state that could be lost."""
+        """Kill all processes. They have no state that could be lost."""
         with self._lock:
             self._closed = True
             ending, self._processes = self._processes, []
@@ -239,7 +242,10 @@ class Decoders:
 
 
 def _death(code: int | None) -> str:
-    """Return how a process ended, as the end of a sentence; `code` is None if it still runs."""
+    """Return the end of a sentence that says how a process ended.
+
+    `code` is its exit code, or None if it still runs.
+    """
     if code == -signal.SIGKILL:
         return "was killed (signal 9: by hand, or by the system for want of memory)"
     if code is None:
@@ -248,7 +254,7 @@ def _death(code: int | None) -> str:
 
 
 def _is_ready(pipe: int, event: int, timeout_seconds: float) -> bool:
-    """Wait until a pipe has room or bytes, or its other end is closed; return False after the time limit."""
+    """Wait until a pipe has room or bytes, or its other end is closed. Return False after the time limit."""
     poll = select.poll()
     poll.register(pipe, event)
     return bool(poll.poll(1000 * timeout_seconds))
@@ -275,7 +281,7 @@ def serve(reads: Connection, chunks: Connection, build: BuildDecoders) -> None:
     Parameters
     ----------
     reads, chunks : Connection
-        The pipe that brings reads from the agent, and the pipe that returns chunks.
+        The pipe that receives reads from the agent, and the pipe that sends chunks back.
     build : callable
         Returns the decoder of each source by name.
     """

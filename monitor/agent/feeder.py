@@ -1,9 +1,9 @@
 """A thread for each source, which reads, decodes, and passes chunks to the engine through a bounded queue.
 
-A read is the bytes that one call of a source's `read` returns, and a chunk is its decoded records. With
+A read is the bytes that one call of a source's `read` returns. A chunk is its decoded records. With
 `Decoders`, other processes decode large reads. A second thread then queues their chunks in the order of the
-reads. The first thread cannot do that, because `read` may block until all earlier reads are processed, for
-example while Kafka revokes a partition.
+reads. The first thread cannot queue them, because `read` may block until all earlier reads are processed (for
+example, while Kafka revokes a partition).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SentRead:
     Parameters
     ----------
     raws : sequence of Raw
-        The read. The feeder decodes it itself if the process dies.
+        The read. If the process dies, the feeder decodes it.
     shard : MovingShard or None
         The shard that processes the read; None if the agent has only one shard.
     process : DecoderProcess
@@ -64,9 +64,9 @@ class Feeder:
     chunks : queue.Queue
         The queue from which the engine's thread takes chunks.
     most_chunks : int
-        Reading pauses while this number of chunks is queued or being decoded.
+        The largest number of chunks that are queued or being decoded. At this number, reading pauses.
     shards : Shards, optional
-        The shards of the source's partitions, if they move between agents.
+        The shards of the source's partitions, if partitions move between agents.
     decoders : Decoders, optional
         Processes that decode large reads. Without them, the reading thread decodes all reads.
     """
@@ -111,7 +111,7 @@ class Feeder:
         open_source(self._feed, positions)
 
     def start(self) -> None:
-        """Start the reading thread, and with `decoders` the thread that queues their chunks."""
+        """Start the reading thread. With `decoders`, also start the thread that queues their chunks."""
         self._thread.start()
         if self._decoders is not None:
             self._hander.start()
@@ -119,7 +119,7 @@ class Feeder:
     def stop(self) -> None:
         """Request the end of the threads, without waiting for it.
 
-        Records that were read but not queued are read again after the next start.
+        Records that were read but not queued will be read again after the next start.
         """
         self._stop.set()
 
@@ -131,18 +131,18 @@ class Feeder:
                 thread.join(max(deadline - time.monotonic(), 0.0))
 
     def absorbed(self) -> None:
-        """Record that the engine has processed the oldest chunk; the engine's thread calls this method."""
+        """Record that the engine has processed the oldest chunk. The engine's thread calls this method."""
         self._unused.popleft()
 
     def acknowledge(self, positions: Mapping[str, object]) -> None:
-        """Acknowledge to the source that records before these positions are processed and saved.
+        """Acknowledge to the source that all records before these positions are processed and saved.
 
         An error is only logged, because the next acknowledgement includes these positions.
 
         Parameters
         ----------
         positions : mapping of str to object
-            For each partition, the position at which reading continues after a restart.
+            The position of each partition at which reading continues after a restart.
         """
         try:
             self._feed.acknowledge(positions)
@@ -152,7 +152,7 @@ class Feeder:
     def forget(self, keys: Keys) -> None:
         """Delete the ids of these records from the positions that the source will return.
 
-        Positions of some sources contain ids, and a request to delete personal data includes them.
+        The positions of some sources contain ids. A request to delete personal data also concerns these ids.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Feeder:
         self._feed.forget(keys)
 
     def without(self, position: Any, keys: Keys) -> Any:
-        """Return a position of the source without the ids of deleted records; see `forget`.
+        """Return a position of the source without the ids of these records: see `forget`.
 
         Parameters
         ----------
@@ -186,7 +186,8 @@ class Feeder:
     def view(self) -> SourceView:
         """Return the state of the source for exporters.
 
-        The lag is the number of records that wait to be read, plus those that were read and not processed.
+        The lag is the number of records that are not processed yet, including records that have not been
+        read.
         """
         up = self.failure is None and (self.ended or self._feed.up)
         unread, refusals = self._feed.lag, self._feed.refusals
@@ -215,7 +216,7 @@ class Feeder:
                 self._sent_changed.notify_all()
 
     def _read_on(self) -> None:
-        """Read until the source ends or `stop` is called; after an error, log it and try again."""
+        """Read until the source ends or `stop` is called. After an error, log it and try again."""
         while not self._stop.is_set():
             try:
                 self._pump()
@@ -238,7 +239,7 @@ class Feeder:
             self._stop.wait(_REOPEN_SECONDS)
 
     def _decoded(self, raws: Sequence[Raw]) -> Chunk:
-        """Decode a read; if the decoder raises an error, count each record of the read as rejected."""
+        """Decode a read. If the decoder raises an error, count each record of the read as rejected."""
         try:
             return self._decode(raws)
         except Exception as error:
@@ -254,8 +255,9 @@ class Feeder:
     def _pump(self) -> None:
         """Read from the source and pass chunks on, until `stop` is called.
 
-        Reading pauses while the queue is full, so that this thread never holds chunks that wait for room.
-        Only chunks in the queue are absorbed before a shard is handed over.
+        While the queue is full, the method does not read. So this thread never holds a chunk that waits for
+        room in the queue. This is necessary because a shard is handed over as soon as its queued chunks are
+        processed.
         """
         while not self._stop.is_set():
             if not self._has_room():
@@ -283,7 +285,7 @@ class Feeder:
         return self._chunks.qsize() + decoding < self._most_chunks
 
     def _send(self, raws: Sequence[Raw], shard: MovingShard | None) -> bool:
-        """Send a read to a decoding process; return False if this thread must decode the read."""
+        """Send a read to a decoding process. Return False if this thread must decode the read."""
         if self._decoders is None or not (self._sent or sum(map(bytes_in, raws)) >= _SMALL_BYTES):
             return False
         while (process := self._decoders.give(self.name, raws)) is None:
@@ -312,12 +314,12 @@ class Feeder:
                 self._sent_changed.notify_all()
 
     def _receive(self, read: SentRead) -> Chunk:
-        """Return the chunk of a sent read; decode the read in this thread if its process is lost."""
+        """Return the chunk of a sent read. If its process is lost, decode the read in this thread."""
         assert self._decoders is not None
         return self._decoders.take(read.process) or self._decoded(read.raws)
 
     def _hand_on(self, raws: Sequence[Raw], shard: MovingShard | None) -> bool:
-        """Decode a read and queue its chunk; return False if the chunk has no news for the engine."""
+        """Decode a read and queue its chunk. Return False if the chunk contains nothing for the engine."""
         chunk = self._completed(self._decoded(raws) if raws else Chunk(self.name))
         is_news = bool(raws or chunk.shed or chunk.labels_shed or chunk.ignored)
         if is_news:
@@ -333,7 +335,7 @@ class Feeder:
         return chunk
 
     def _warn_of_rows(self, chunk: Chunk) -> None:
-        """Warn once for each path that its records have several rows, of which the mapping reads one."""
+        """Warn that the mapping reads only one of the several rows of a record, once for each path."""
         for path in chunk.rows_left.keys() - self._logged_paths:
             self._logged_paths.add(path)
             log.warning(

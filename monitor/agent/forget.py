@@ -24,7 +24,8 @@ class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
     Parameters
     ----------
     keys : list of int
-        The hashes of the ids (`monitor.base.records.id_keys`), because the request must not contain the ids.
+        The hashes of the ids (`monitor.base.records.id_keys`). The request must not contain the ids
+        themselves.
     task : str
         The task; ``""`` for every task.
     """
@@ -85,18 +86,18 @@ def count(n: int, what: str) -> str:
 
 
 class _Number(str):
-    """A JSON number as its original text, because an id may be a number."""
+    """A JSON number as its original text. An id may be a number."""
 
     __slots__ = ()
 
 
 class RecordsOf:
-    """A predicate that is true for the bytes of a record that belongs to one of some ids.
+    """A predicate on the bytes of a record: whether the record belongs to one of some ids.
 
-    A JSON object matches if its `id` is one of the ids. If it has no `id`, or its `id` is not a text, it
+    A JSON object matches if its `id` is one of the ids. If it has no `id`, or if its `id` is not a text, it
     matches if any of its keys or values is one of the ids. Bytes that are not valid JSON, such as a truncated
-    record, match if they contain an id that is not part of a longer word or number. This may match too many
-    records, which is harmless for rejected records.
+    record, match if they contain an id that is not part of a longer word or number. So too many records may
+    match, which is harmless for rejected records.
 
     Parameters
     ----------
@@ -139,7 +140,7 @@ class RecordsOf:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """Yield all keys and texts within a JSON value; numbers are `_Number` texts."""
+    """Yield all keys and texts within a JSON value. Numbers are texts of the class `_Number`."""
     pending = [value]
     while pending:
         value = pending.pop()

@@ -94,7 +94,7 @@ def task_named(name: str, tasks: Sequence[str]) -> str:
 
 
 def not_there(what: str, name: str, names: Sequence[str]) -> str:
-    """Return the message that a name is unknown, which suggests the closest known name.
+    """Return a message that a name is unknown. The message suggests the closest known name.
 
     Examples
     --------

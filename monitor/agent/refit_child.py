@@ -2,9 +2,9 @@
 
     python -m monitor.agent.refit_child
 
-Each job and each result is a frame: a length in 8 bytes (big-endian), then as many bytes in the encoding of
-`monitor.engine.refit.wire`. The process ends as soon as its standard input is closed, even during a fit, so
-that it never outlives the agent. A separate thread waits for the end of the input.
+Each job and each result is a frame: the length of its content in 8 bytes (big-endian), then the content in
+the encoding of `monitor.engine.refit.wire`. The process ends as soon as its standard input is closed, even
+during a fit. So it never outlives the agent. A separate thread waits for the end of the input.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _STATUS = "/proc/self/status"
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """Return the content of the next frame; None if the stream ends before the frame is complete."""
+    """Return the content of the next frame, or None if the stream ends before the frame is complete."""
     head = _exactly(stream, HEAD.size)
     return None if head is None else _exactly(stream, HEAD.unpack(head)[0])
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes | None:
-    """Read a number of bytes; return None if the stream ends before."""
+    """Return the next `size` bytes of a stream, or None if the stream ends before."""
     content = stream.read(size)
     return content if len(content) == size else None
 
@@ -75,7 +75,7 @@ def _listen(stream: io.BufferedIOBase | BinaryIO, jobs: queue.SimpleQueue[bytes]
 
 
 def answer(job: Job) -> JobResult:
-    """Run a job with `refit` or `recalibrate` and return its result."""
+    """Run a job with `refit` or `recalibrate`, and return its result."""
     return recalibrate(job) if isinstance(job, RecalibrationJob) else refit(job)
 
 
@@ -91,7 +91,7 @@ def _answer(job: Job, memory_bytes: float) -> JobResult:
 
 
 def out_of_memory(memory_bytes: float) -> str:
-    """Return the message for a refit that needed more than `memory_bytes` of memory."""
+    """Return the message of a refit that needed more than `memory_bytes` of memory."""
     return (
         f"the refit needed more than the {memory_bytes:,.0f} bytes of memory that ssme.memory_bytes allows; "
         "raise it, or lower ssme.max_rows"
@@ -115,7 +115,7 @@ class _Limit:
 
 
 def _writable() -> int:
-    """Return the size of the process's writable memory in bytes; 0 if it is not known.
+    """Return the size of the process's writable memory in bytes, or 0 if the size is not known.
 
     The limit counts only this memory. A limit on the address space would also count reserved memory and the
     code of libraries: 1.5 GB for a fit with jax that uses 0.4 GB.

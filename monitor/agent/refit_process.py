@@ -36,9 +36,9 @@ class ProcessLimits:
     Parameters
     ----------
     seconds : float
-        The limit of the wall time, which includes the start of a new process.
+        The limit of the wall time, including the start of a new process.
     memory_bytes : float
-        The limit of memory in addition to the memory of the idle worker.
+        The limit of the memory that the refit uses in addition to the memory of the idle worker.
     """
 
     seconds: float = 60.0
@@ -46,15 +46,15 @@ class ProcessLimits:
 
 
 class _Lost(Exception):  # noqa: N818 - it becomes the reason of a refusal
-    """Error for a child that can no longer be used; its text is the reason."""
+    """A child can no longer be used. The text of the error is the reason."""
 
 
 class RefitWorker:
     """A child process that runs refits one at a time. Only one thread may use it.
 
-    Each job gives a result, or a refusal with the reason. If the child dies, takes too long or sends an
-    invalid answer, it is killed, and the next job starts a new child. The child has a lower priority than the
-    agent, uses one thread for linear algebra, and ends when the agent ends.
+    Each job gives a result, which may be a refusal with the reason. If the child dies, takes too long or
+    sends an invalid answer, it is killed, and the job is refused. The next job starts a new child. The child
+    has a lower priority than the agent, uses one thread for linear algebra, and ends when the agent ends.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class RefitWorker:
         return None if self._child is None else self._child.pid
 
     def run(self, job: Job, limits: ProcessLimits) -> JobResult:
-        """Run a job, and return its result, or a refusal when the time limit has passed."""
+        """Run a job, and return its result. After the time limit, the result is a refusal."""
         began = time.monotonic()
         try:
             result = self._exchange(job, limits, began + limits.seconds)
@@ -100,13 +100,13 @@ class RefitWorker:
         return result
 
     def kill(self) -> None:
-        """Kill the child, so that a running call of `run` returns a refusal. Any thread may call this."""
+        """Kill the child. A running call of `run` then returns a refusal. Any thread may call this method."""
         child = self._child
         if child is not None:
             child.kill()
 
     def close(self) -> None:
-        """Kill the child and close its pipes. Only the thread that runs jobs may call this."""
+        """Kill the child and close its pipes. Only the thread that runs jobs may call this method."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -117,7 +117,7 @@ class RefitWorker:
                 child.wait(_ENDS_SECONDS)
 
     def _exchange(self, job: Job, limits: ProcessLimits, deadline: float) -> JobResult:
-        """Send a job to the child and return its result; raise _Lost if there is no valid result in time."""
+        """Send a job to the child and return its result. Raise _Lost if there is no valid result in time."""
         child = self._ensure_child()
         sent = job_to_bytes(job, limits.memory_bytes)
         received = _converse(child, HEAD.pack(len(sent)) + sent, limits, deadline)
@@ -154,7 +154,7 @@ class RefitWorker:
 
 
 def _environment() -> dict[str, str]:
-    """Return the agent's environment, with its module path and with variables for one thread."""
+    """Return the environment of the agent, with its module path, and with variables for a single thread."""
     path = os.pathsep.join(map(os.path.abspath, sys.path))  # an empty entry means the current folder
     return {**os.environ, "PYTHONPATH": path, **dict.fromkeys(_ONE_THREAD, "1")}
 
@@ -190,7 +190,7 @@ def _converse(child: subprocess.Popen[bytes], sent: bytes, limits: ProcessLimits
 
 
 def _size(received: bytearray) -> int:
-    """Return the length of a frame from its head; raise _Lost if it is too large."""
+    """Return the length of a frame from its head. Raise _Lost if the frame is too large."""
     size = int(HEAD.unpack_from(received)[0])
     if size > _LARGEST_ANSWER:
         raise _Lost(f"the worker's answer is not a result ({size:,} bytes announced)")
@@ -198,7 +198,7 @@ def _size(received: bytearray) -> int:
 
 
 def _piece(child: subprocess.Popen[bytes]) -> bytes:
-    """Read the bytes that are available from the child; raise _Lost if the child has closed its output."""
+    """Return the bytes that are available from the child. Raise _Lost if the child has closed its output."""
     assert child.stdout is not None
     try:
         piece = os.read(child.stdout.fileno(), _PIECE)
@@ -221,7 +221,7 @@ def _written(child: subprocess.Popen[bytes], waiting: memoryview) -> memoryview:
 
 
 def _death(child: subprocess.Popen[bytes]) -> str:
-    """Return how the child ended, as the reason for a refusal."""
+    """Return how the child ended. The text is the reason of a refusal."""
     try:
         code = child.wait(_ENDS_SECONDS)
     except subprocess.TimeoutExpired:

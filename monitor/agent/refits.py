@@ -28,40 +28,46 @@ LimitsOf = Callable[[str], ProcessLimits]
 
 
 class Worker(Protocol):
-    """The interface of a worker that runs refits, such as `monitor.agent.refit_process.RefitWorker`."""
+    """The interface of a worker that runs refits.
+
+    `monitor.agent.refit_process.RefitWorker` implements it.
+    """
 
     def run(self, job: Job, limits: ProcessLimits) -> JobResult:
-        """Run a job within limits of time and memory, and return its result, which may be a refusal."""
+        """Run a job within limits of time and memory, and return its result. The result may be a refusal."""
 
     def kill(self) -> None:
-        """End the current job immediately; any thread may call this method."""
+        """End the current job immediately. Any thread may call this method."""
 
     def close(self) -> None:
         """End the process of the worker, if there is one."""
 
 
 class RefittedEngine(Protocol):
-    """The interface of an engine with refits, such as `monitor.engine.engine.Engine`."""
+    """The interface of an engine with refits.
+
+    `monitor.engine.engine.Engine` implements it.
+    """
 
     def refits(self) -> list[Job]:
         """Return the jobs that are due."""
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of a job from now on; return False if the engine does not wait for it."""
+        """Use the result of a job from now on. Return False if the engine does not wait for this result."""
 
 
 class Refitter:
-    """A thread that runs the refits of an agent, so that the engine's thread never waits for one.
+    """A thread that runs the refits of an agent. So the engine's thread never waits for a refit.
 
     Jobs run one after another, in the order in which they became due. When the agent stops, the running job
-    is cancelled; it is due again after a restart.
+    is cancelled. It is due again after a restart.
 
     Parameters
     ----------
     worker : Worker
         The worker. Only this thread uses it.
     limits : callable
-        Returns the limits of a task's refits, by the name of the task.
+        Takes the name of a task and returns the limits of its refits.
     """
 
     def __init__(self, worker: Worker, limits: LimitsOf) -> None:
@@ -79,11 +85,11 @@ class Refitter:
         return dict(self._durations)
 
     def start(self) -> None:
-        """Start the thread; the worker process starts with the first job."""
+        """Start the thread. The worker process starts with the first job."""
         self._thread.start()
 
     def step(self, engine: RefittedEngine, now: float, owner: Hashable = None) -> None:
-        """Pass the results of an engine's finished jobs to it, and queue its jobs that are due.
+        """Pass the results of finished jobs to their engine, and queue the engine's jobs that are due.
 
         Parameters
         ----------
@@ -91,7 +97,7 @@ class Refitter:
         now : float
             Seconds since the epoch.
         owner : hashable
-            A key for the engine, if there are several. Each engine gets the results of its own jobs.
+            A key of the engine, if there are several engines. Each engine gets the results of its own jobs.
         """
         for _ in range(len(self._results)):
             key, result = self._results.popleft()
@@ -148,7 +154,7 @@ class Refitter:
 
 
 def _log_result(result: JobResult) -> None:
-    """Log a refusal, or a new calibration."""
+    """Log that a fit was refused, or that a new calibration is in use."""
     who = f"refit {result.number}"
     if isinstance(result, RecalibrationResult):
         who = f"recalibration {result.number}, of {result.model},"

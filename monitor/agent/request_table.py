@@ -1,7 +1,7 @@
 """Requests of commands to an agent whose state is in PostgreSQL: rows of the table `request`.
 
 The engine's thread must not wait for a database. So a separate thread reads the requests once a second, and
-writes the answers. The engine's thread uses this thread's copies.
+writes the answers. The engine's thread uses copies of the requests in memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BOUND = (
 
 
 class RequestTable:
-    """A command's access to the table of requests: it inserts a request, and collects the answer.
+    """A command's access to the table of requests. The command inserts a request and collects the answer.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class RequestTable:
 
 
 class PolledRequests:
-    """The agent's access to the table of requests: a `RequestBox` with a thread that uses the table.
+    """The agent's access to the table of requests. A separate thread uses the table.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class PolledRequests:
         self._thread.start()
 
     def waiting(self) -> list[str]:
-        """Return the ids of the requests without an answer, as of the last reading of the table."""
+        """Return the ids of the requests without an answer, from the last reading of the table."""
         with self._lock:
             return sorted(self._there)
 
@@ -135,12 +135,12 @@ class PolledRequests:
         return read_request(number, content)
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Pass an answer to the separate thread, which writes it to the table."""
+        """Pass an answer to the separate thread. The thread writes it to the table."""
         with self._lock:
             self._answers[number] = answer
 
     def remove(self, number: str) -> None:
-        """Do nothing, because the table no longer returns a request that has an answer."""
+        """Do nothing, because the table no longer returns requests that have an answer."""
 
     def put_aside(self, number: str) -> None:
         """Do nothing, because a refused request also has an answer."""

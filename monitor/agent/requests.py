@@ -1,9 +1,9 @@
 """Requests of commands (such as `blindsight rebaseline`) to a running agent: files in its store's folder.
 
-The command writes the request `<id>.json` (`RequestFolder.place`). The agent reads the folder once a second
-(`RequestHandler`). It handles a request between two chunks, saves the effect, writes the answer `<id>.done`,
-and deletes the request. Files are written atomically. Only users who may write to the store's folder can send
-requests; no port is needed.
+The command writes the request to a file `<id>.json` (`RequestFolder.place`). The agent reads the folder once
+a second (`RequestHandler`). It handles a request between two chunks, saves the effect, writes the answer to a
+file `<id>.done`, and deletes the request. Files are written atomically. No port is needed. Only users who may
+write to the store's folder can send requests.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class OperatorRequest:
     Parameters
     ----------
     id : str
-        The id, which increases with time; requests are handled in the order of their ids.
+        The id. Ids increase with time, and requests are handled in the order of their ids.
     kind : str
         The name of the agent's handler, such as ``rebaseline``.
     time : float
@@ -64,7 +64,7 @@ class OperatorRequest:
 
 
 class _Written(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of the file of a request, as JSON."""
+    """The content of a request's file, as JSON."""
 
     kind: str
     time: float
@@ -134,13 +134,13 @@ class RequestBox(Protocol):
         """
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Write the answer to a request for the waiting command."""
+        """Write the answer to a request. The waiting command reads it."""
 
     def remove(self, number: str) -> None:
         """Delete an answered request."""
 
     def put_aside(self, number: str) -> None:
-        """Stop returning a damaged request from `waiting`, but keep its content if possible."""
+        """Stop returning a damaged request from `waiting`. Keep its content if possible."""
 
 
 class RequestFolder:
@@ -149,7 +149,7 @@ class RequestFolder:
     Parameters
     ----------
     store : Path
-        The store's folder; its folder `requests` is created with the first request.
+        The store's folder. The first request creates the folder `requests` in it.
 
     Examples
     --------
@@ -225,7 +225,7 @@ class RequestFolder:
         return read_request(number, content)
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Write the answer to a request for the waiting command, and delete old uncollected answers."""
+        """Write the answer to a request, and delete old answers that no command has collected."""
         put(self._path_of(number, "done"), msgspec.json.encode({"done": answer.done, "text": answer.text}))
         self._bound("*.done")
 
@@ -261,7 +261,7 @@ class RequestFolder:
         return self.path / f"{number}.{ending}"
 
     def _bound(self, pattern: str) -> None:
-        """Delete the oldest files that match a pattern, except the `_KEPT` newest."""
+        """Delete the files that match a pattern, except the `_KEPT` newest."""
         for path in sorted(self.path.glob(pattern))[:-_KEPT]:
             path.unlink(missing_ok=True)
 
@@ -284,9 +284,9 @@ _MOST_AT_ONCE = 50
 class RequestHandler:
     """The part of the agent that handles requests. Only the engine's thread may use it.
 
-    There are four steps. The handler handles the request. The next checkpoint saves the effect, the request's
-    id and the answer. The answer is written. The request is deleted. If the process is killed after the
-    second step, it continues with the third one after a restart.
+    A request has four steps. First, its handler is called. Second, the next checkpoint saves the effect, the
+    request's id and the answer. Third, the answer is written. Fourth, the request is deleted. If the process
+    is killed after the second step, it continues with the third step after a restart.
 
     Parameters
     ----------
@@ -361,7 +361,7 @@ class RequestHandler:
         return answer
 
     def _saved(self, number: str, answer: Outcome) -> None:
-        """Answer a request after the checkpoint with its effect is saved."""
+        """Answer a request, after the checkpoint with its effect is saved."""
         self._unsaved.discard(number)
         try:
             self._close(number, answer)
@@ -374,7 +374,7 @@ class RequestHandler:
         self._folder.remove(number)
 
     def _complain(self, trouble: str) -> None:
-        """Log that the folder of requests cannot be used, unless the same message was logged last."""
+        """Log that the folder of requests cannot be used, unless this message was logged last."""
         if trouble != self._trouble:
             log.error("%s; requests are not taken.", trouble)
         self._trouble = trouble

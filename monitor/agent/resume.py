@@ -1,4 +1,4 @@
-"""Restores an engine from a store after a restart, also if the configuration has changed."""
+"""Restores an engine from a store after a restart, even if the configuration has changed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Resumed:
     reports : list of WindowReport
         The reports of windows that were closed because the configuration changed.
     forgotten : list of str
-        The names of saved parts of the state that the store must delete, because their task is no longer
-        configured, or its records have a different layout.
+        The names of saved parts of the state that the store must delete. Their task is no longer configured,
+        or its records now have a different layout.
     """
 
     engine: Engine
@@ -41,11 +41,12 @@ class Resumed:
 
 
 def resume(settings: EngineSettings, saved: Saved) -> Resumed:
-    """Restore an engine from the saved state.
+    """Return an engine that continues from the saved state.
 
-    If the classes, positive class, groups or features of a task changed, the task starts without its saved
-    state, because the state has a different layout. If its window, reference, calibration or chart changed,
-    it begins a new baseline, as after a reload. The state of a task that is no longer configured is dropped.
+    If the classes, positive class, groups or features of a task have changed, its state has a different
+    layout, so the task starts without it. If the window, reference, calibration or chart of a task has
+    changed, the task begins a new baseline, as after a reload. If a task is no longer configured, its state
+    is dropped.
 
     Raises
     ------
@@ -85,8 +86,8 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
 def restore_marks(saved: Saved) -> list[RestoreMark]:
     """Return a mark for each series (model or group) of a store that was restored from a backup.
 
-    After the backup was made, the agent may have reported further windows, and now reports them again. The
-    mark holds the number of the first such window of the series.
+    After the backup was made, the agent may have reported further windows. After the restore, it reports them
+    again. The mark contains the number of the first such window of the series.
 
     Raises
     ------
@@ -112,7 +113,7 @@ def restore_marks(saved: Saved) -> list[RestoreMark]:
 
 
 def tasks_as_json(tasks: Mapping[str, TaskSection]) -> str:
-    """Return the configuration of tasks as JSON, without sources, which may contain passwords."""
+    """Return the configuration of tasks as JSON. Sources are left out, because they may contain passwords."""
     return _config(tasks).model_dump_json(include={"tasks"})
 
 
@@ -121,7 +122,7 @@ def _config(tasks: Mapping[str, TaskSection]) -> Config:
 
 
 def _whole_tasks(saved: Saved) -> dict[str, str]:
-    """Return the kind of each saved task whose models have their windows in common."""
+    """Return the kind of each saved task whose models share their windows."""
     kinds = {entry.piece: kind for kind, entry in WHOLE_TASKS.items()}
     pieces = [name.partition("/") for name in saved.parts]
     return {task: kinds[piece] for piece, _, task in pieces if piece in kinds}

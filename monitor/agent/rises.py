@@ -1,4 +1,4 @@
-"""Logs warnings if duplicate answers or unmatched labels become frequent, or if scores are only 0 or 1."""
+"""Logs warnings: duplicate answers or unmatched labels become frequent, or scores are only 0 or 1."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Share:
 class RisingShares:
     """Detects that the share of duplicate answers or of unmatched labels has risen.
 
-    A share is measured each time that at least 200 further answers or labels have come. A rise begins when
+    A share is measured each time when at least 200 further answers or labels have come. A rise begins when
     the share is above 5 % and more than twice the previous share. It ends when the share is at most 5 %.
 
     Examples
@@ -53,9 +53,9 @@ class RisingShares:
         )  # models with another answer, which are not checked again
 
     def check_scores(self, chunk: Chunk) -> None:
-        """Warn once for each model if all of its first 200 answers are certain.
+        """Log a warning if all of the first 200 answers of a model are certain, once for each model.
 
-        An answer is certain if one of its scores is exactly 1, or its confidence is exactly 0 or 1.
+        An answer is certain if one of its scores is exactly 1, or if its confidence is exactly 0 or 1.
         """
         for batch in chunk.batches:
             names = [(batch.task, model) for model in batch.models]
@@ -67,7 +67,7 @@ class RisingShares:
                     self._note(name, certain[batch.model == code])
 
     def _note(self, name: tuple[str, str], certain: NDArray[np.bool_]) -> None:
-        """Count the answers of a model until one is not certain, and log the warning."""
+        """Count the answers of a model until one of them is not certain, and log the warning."""
         before = self._certain.pop(name, 0)
         if not certain.all():
             self._uncertain.add(name)
@@ -82,9 +82,9 @@ class RisingShares:
             )
 
     def marked(self, view: EngineView) -> EngineView:
-        """Return the view with the number of answers of each model whose answers were all certain.
+        """Return the view with the number of answers of each model whose answers have all been certain.
 
-        See `check_scores` for the definition of a certain answer.
+        `check_scores` defines when an answer is certain.
         """
         certain = {name: rows for name, rows in self._certain.items() if rows >= _FEWEST}
         if not certain:
@@ -126,9 +126,10 @@ class RisingShares:
                 )
 
     def _risen(self, name: tuple[str, str], counts: Counts) -> float | None:
-        """Return the share since the last measurement if a rise begins; otherwise None.
+        """Return the share since the last measurement if a rise begins, otherwise None.
 
-        None is also returned if fewer than `_FEWEST` answers or labels arrived since the last measurement.
+        The result is also None if fewer than `_FEWEST` answers or labels have come since the last
+        measurement.
         """
         known = self._shares.setdefault(name, _Share((0, 0)))
         # The count may decrease, because a waiting label may have been joined to its answer.

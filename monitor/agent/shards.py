@@ -1,8 +1,8 @@
 """Shards: engines with their outputs, which are saved separately and may move between agents.
 
 An ordinary agent has one shard. With `store.by_partition`, an agent has a shard for each partition number
-that the Kafka consumer group assigns to it. Each shard has its own lease and its own state. The state is
-saved in one transaction with the positions of the shard's partitions. When a partition is revoked, the agent
+that the Kafka consumer group assigns to it. Each shard has its own lease and its own state. One transaction
+saves the state together with the positions of the shard's partitions. When a partition is revoked, the agent
 saves the shard a last time and releases the lease. The next owner opens the shard and continues at the saved
 positions. Records that were read but not saved are dropped, because the next owner reads them again.
 """
@@ -44,7 +44,7 @@ class Sinks(Protocol):
 
     @property
     def lost(self) -> int:
-        """The number of reports that the sinks could not deliver and have dropped."""
+        """The number of reports that the sinks could not deliver and therefore dropped."""
 
     @property
     def views(self) -> tuple[SinkView, ...]:
@@ -92,7 +92,7 @@ class Kept:
 
 @dataclass(slots=True, eq=False)
 class Shard:
-    """An engine with its output and its requests. Only the engine's thread may use it.
+    """An engine, its output and its handler of requests. Only the engine's thread may use it.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class OpenedShard:
     sinks : Sinks
         The destinations of the engine's reports, already started.
     close : callable
-        Delivers waiting reports, finishes the current checkpoint, and releases the lease.
+        Delivers the waiting reports, finishes the current checkpoint, and releases the lease.
     """
 
     engine: Engine
@@ -132,25 +132,28 @@ class OpenedShard:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class MovingShard(Shard):
-    """A shard that may move between agents. The reading thread and the engine's thread share its values.
+    """A shard that may move between agents. The reading thread and the engine's thread share it.
 
     Parameters
     ----------
     number : int
-        The number of the shard's partitions: one partition in each topic.
+        The number of the shard's partitions. Each topic has one partition with this number.
     opened : OpenedShard
     before : EngineView
-        The engine's view when the shard was opened. Earlier owners have exported its counts.
+        The engine's view when the shard was opened. Earlier owners have already exported the counts of this
+        view.
     seen : EngineView
         The engine's latest view.
     queued, used : int
-        The numbers of chunks that the reading thread has queued, and that the engine's thread has processed.
+        The number of chunks that the reading thread has queued, and the number that the engine's thread has
+        processed.
     leaving : bool
-        True if the shard must accept no more records, and be saved and released. Any thread may set it.
+        True if the shard must not accept further records, and must be saved and released. Any thread may set
+        it.
     ended : bool
         True if the shard is released. Only the engine's thread sets it.
     token : object
-        Identifies this opening of the shard, also after its release.
+        Identifies this opening of the shard, even after its release.
     """
 
     number: int
@@ -183,7 +186,7 @@ class Shards:
     Parameters
     ----------
     open_ : callable
-        Opens the state of a partition number. Raises `InUseError` while another agent has the lease.
+        Takes a partition number and opens its state. Raises `InUseError` while another agent has the lease.
     source : str
         The name of the source.
     """
@@ -224,12 +227,12 @@ class Shards:
         return shard.token, shard.engine.positions(self._source)
 
     def held(self) -> set[str]:
-        """Return the names of the partitions whose shards this agent has open."""
+        """Return the names of the partitions whose shards are open in this agent."""
         there = self._by_partition.copy()
         return {name for name, shard in there.items() if not (shard.leaving or shard.ended)}
 
     def give_up(self, partitions: Collection[str]) -> None:
-        """Begin to save and release the shards of these partitions, for another agent."""
+        """Begin to save and release the shards of these partitions, so that another agent can open them."""
         for name in partitions:
             if (shard := self._by_partition.get(name)) is not None:
                 shard.leaving = True
@@ -241,14 +244,14 @@ class Shards:
 
     @property
     def waiting(self) -> str | None:
-        """The reasons why states of assigned partitions cannot be opened yet, or None."""
+        """The reasons why the states of assigned partitions cannot be opened yet; None if all are open."""
         there = self._waiting.copy()
         return "; ".join(f"partition {number} waits: {why}" for number, why in sorted(there.items())) or None
 
     def split(self, raws: Sequence[Raw]) -> list[tuple[MovingShard, list[Raw]]]:
-        """Divide what a source has read by shard, without records of shards that are being released.
+        """Divide the records that a source has read by shard.
 
-        The reading thread calls this method.
+        Records of shards that are being released are left out. The reading thread calls this method.
         """
         parts: dict[int, tuple[MovingShard, list[Raw]]] = {}
         for raw in raws:
@@ -300,7 +303,7 @@ class Shards:
         return union([*(since(shard.seen, shard.before) for shard in live), self._past.engine])
 
     def number_of(self, task: str, model: str, group: str) -> int | None:
-        """Return the number of the shard that has a series, or None. Any thread may call this method."""
+        """Return the number of the shard that contains a series, or None. Any thread may call this method."""
         series = (task, model, group)
         having = [
             (one.windows_closed, shard.number)
@@ -312,7 +315,7 @@ class Shards:
 
     @property
     def lost(self) -> int:
-        """The number of reports that the sinks could not deliver and have dropped."""
+        """The number of reports that the sinks could not deliver and therefore dropped."""
         live, past = self._counted()
         return past.lost + sum(shard.opened.sinks.lost for shard in live)
 
@@ -323,7 +326,7 @@ class Shards:
 
     @property
     def full(self) -> bool:
-        """True if so much output of a shard waits to be saved that the agent must stop reading."""
+        """True if the agent must stop reading, because too much output of a shard waits to be saved."""
         return any(shard.delivery.full for shard in self.live())
 
     @property
@@ -350,12 +353,15 @@ class Shards:
         return tuple(by_name.values())
 
     def _counted(self) -> tuple[list[MovingShard], _Past]:
-        """Return the live shards, and the counts of the released shards; no shard is missing or in both."""
+        """Return the live shards, and the counts of the released shards.
+
+        Each shard is in exactly one of the two.
+        """
         with self._lock:
             return self.live(), self._past
 
     def _opened(self, number: int) -> MovingShard | None:
-        """Open the shard of a partition number; return None if it cannot be opened at present."""
+        """Open the shard of a partition number. Return None if it cannot be opened at present."""
         if time.monotonic() < self._next_try:
             return None
         try:
@@ -387,7 +393,7 @@ class Shards:
         return None
 
     def _end(self, shard: MovingShard, save: bool) -> bool:
-        """Save a shard a last time, release its lease in a thread, and return whether it was saved."""
+        """Save a shard a last time, and release its lease in a thread. Return whether it was saved."""
         saved = False
         try:
             saved = save and shard.delivery.flush(shard.engine, FLUSH_SECONDS)
@@ -424,7 +430,7 @@ class Shards:
             del self._here[shard.number]
 
     def _warn_of_keys(self, views: Sequence[EngineView]) -> None:
-        """Warn once for each model whose answers arrive in several partitions."""
+        """Log a warning for each model whose answers arrive in several partitions, once for each model."""
         for task, model, _ in twice(views):
             if (task, model) not in self._warned:
                 self._warned.add((task, model))

@@ -14,21 +14,21 @@ _MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
 
 
 class UnjoinedLabels:
-    """Detects tasks whose labels never match an answer, and keeps ids as examples for the warning."""
+    """Detects tasks whose labels never match an answer, and stores ids as examples for the warning."""
 
     def __init__(self) -> None:
         self._ids: dict[str, SampleIds] = {}
         self._done: set[str] = set()
 
     def note(self, chunk: Chunk) -> None:
-        """Keep the ids of a chunk's first answer and first label as examples, instead of earlier ids."""
+        """Store the ids of a chunk's first answer and first label as examples, instead of earlier ids."""
         for task, ids in chunk.ids.items():
             self._ids[task] = ids.or_else(self._ids.get(task, SampleIds()))
 
     def check(self, view: EngineView, ended: bool = False) -> None:
-        """Log a warning, once for each task, if labels have arrived and none has matched an answer.
+        """Log a warning, once for each task, if labels have come and none of them has matched an answer.
 
-        The warning requires at least 50 labels, or at the end of the input (`ended`) at least one.
+        The warning requires at least 50 labels. At the end of the input (`ended`), one label is enough.
         """
         for task in self._ids.keys() - self._done:
             ids = self._ids[task]

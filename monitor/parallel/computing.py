@@ -16,7 +16,7 @@ from monitor.parallel.planning import Unit, settings_of
 
 
 class Computer:
-    """The engines of a worker process, with the records that it has read and not yet computed.
+    """The engines of a worker process, with the records that it has read but not yet processed.
 
     A share is the records of one model in a part of the stream.
 
@@ -36,9 +36,9 @@ class Computer:
         self._kept: dict[tuple[Path, str, str], Partition] = {}
 
     def keep(self, path: Path, shares: Mapping[tuple[str, str], Partition]) -> None:
-        """Keep shares in memory, by task and model, because this worker will compute them.
+        """Keep shares in memory, by task and model, because this worker will process them.
 
-        The other shares of the same piece are written to the file `path`.
+        The worker has written the other shares of the same piece to the file `path`.
         """
         self._kept.update(((path, *name), share) for name, share in shares.items())
 
@@ -83,7 +83,7 @@ class Computer:
 
 
 def used() -> tuple[int, float]:
-    """Return the largest memory of this process, in bytes, and its processor time, in seconds."""
+    """Return the largest memory of this process in bytes, and its processor time in seconds."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,7 +1,7 @@
 """The messages between the main process of a replay and its worker processes: orders and answers.
 
 A split is a part of the input, such as a file. A worker reads a split in pieces. A share is the part of a
-piece that concerns one model, or a whole task.
+piece that belongs to one model, or to a whole task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from monitor.stats.estimate.hajek import WeightedCounts
 class ReadPiece:
     """An order to read the next piece of a split (an input file), and to divide its records by model.
 
-    The worker writes the records of each model to a file, but keeps those of its own models in memory.
+    The worker keeps the records of its own models in memory. It writes the records of each other model to a
+    file.
 
     Parameters
     ----------
@@ -45,9 +46,10 @@ class ReadPiece:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The range of bytes of a share (records of one model) in a file; see `Partition` for its names.
+    """The range of bytes of a share (the records of one model) in a file.
 
-    The range is empty if the worker that read the share keeps it in memory.
+    The names are those of `Partition`. The range is empty if the worker that read the share keeps it in
+    memory.
     """
 
     task: str
@@ -57,7 +59,7 @@ class Slice:
     stop: int
 
     def read(self, file: BinaryIO) -> Any:
-        """Read and unpickle the value from the range of bytes."""
+        """Read the range of bytes, and return its unpickled value."""
         file.seek(self.start)
         return pickle.loads(file.read(self.stop - self.start))
 
@@ -75,7 +77,7 @@ class Piece:
     path : Path
         The file with the shares.
     facts : Facts
-        Facts about the piece; their `stretch` summarises the whole piece.
+        Facts about the piece. Their `stretch` summarises the whole piece.
     shares : tuple of Slice
         The ranges of the shares in the file.
     times : Slice
@@ -101,16 +103,16 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlacedShares:
-    """The shares (records of single models) of a piece of the input that one worker computes.
+    """The shares (records of single models) in one piece of the input that one worker processes.
 
     Parameters
     ----------
     path : Path
         The file with the shares.
     begin : Begin
-        The beginning of the piece in the stream.
+        The sequence number and the clock at the beginning of the piece.
     shares : tuple of Slice
-        Ranges of the file.
+        The ranges of the shares in the file.
     """
 
     path: Path
@@ -137,14 +139,14 @@ class ComputedLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ComputePieces:
-    """An order to process shares with the worker's engines; the answer is a list of `ComputedLine`.
+    """An order to process shares with the worker's engines. The answer is a list of `ComputedLine`.
 
     Parameters
     ----------
     pieces : tuple of PlacedShares
         The shares, in the order of the stream.
     one_by_one : frozenset of str
-        The tasks whose engine processes one piece after another, as a single process does. The engine of any
+        The tasks whose engines process one piece after another, as a single process does. The engine of any
         other task processes all pieces in one call.
     """
 
@@ -154,7 +156,7 @@ class ComputePieces:
 
 @dataclass(frozen=True, slots=True)
 class EndStream:
-    """An order to close the open windows and return all results; the answer is an `EndedStream`."""
+    """An order to close the open windows and return all results. The answer is an `EndedStream`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from monitor.parallel.planning import Facts, configured, rows_of, why_whole
 
 
 class Together(Exception):  # noqa: N818 - not an error: the replay starts again
-    """An exception that starts the replay again, because models in different processes are not independent.
+    """An exception that restarts the replay, because models in different processes are not independent.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ class Together(Exception):  # noqa: N818 - not an error: the replay starts again
 class Owners:
     """The assignment of models to processes.
 
-    A process gets the labels of a task from the first label on, if it has a model of the task. So a model
-    that first appears after a label is assigned to one of these processes.
+    If a process has a model of a task, it gets all labels of this task. A model that first appears after a
+    label is assigned to one of these processes, because only they have the label.
 
     Parameters
     ----------
@@ -44,9 +44,10 @@ class Owners:
     Attributes
     ----------
     order : dict of (task, model) to int
-        The number of each model's process: first the configured models, then others in order of appearance.
+        The number of each model's process. The configured models come first, then other models in the order
+        of their first answers.
     whole : dict of str to str
-        As the parameter, with further tasks according to `sampled`.
+        The tasks of the parameter `whole`, and further tasks according to `sampled`.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Owners:
         }
 
     def own(self, process: int, known: int) -> tuple[tuple[str, str], ...]:
-        """Return the models of a process that are not among the first `known` models of all processes.
+        """Return the models of a process, without the first `known` models of all processes.
 
         A model never moves to another process.
         """
@@ -91,7 +92,7 @@ class Owners:
         return tuple(name for name, owner in later if owner == process)
 
     def routed(self, piece: Piece) -> dict[int, tuple[Slice, ...]]:
-        """Return the shares (records of single models) by process; assign each new model to a process."""
+        """Return the shares (records of single models) by process. New models are assigned to processes."""
         for (task, model), (_, rows) in sorted(piece.facts.models.items(), key=lambda item: item[1][0]):
             if (task, model) not in self.order:
                 self.order[task, model] = self._place(task, rows)
@@ -112,7 +113,7 @@ class Owners:
 
 
 def _configured(settings: EngineSettings) -> Facts:
-    """Return facts with the models that the configuration names, without answers."""
+    """Return facts that contain the configured models, without answers."""
     return Facts(
         models={(name, model): [0, 0] for name, models in configured(settings).items() for model in models}
     )

@@ -1,18 +1,18 @@
 """Divides a stream of records by model, so that several processes can compute different models.
 
-Two properties of a record depend on all records before it: its sequence number, and the stream's clock, which
-is the largest time so far. Everything else about a model's windows depends only on the model's answers and on
-the labels of its task. So the work has three steps:
+Two properties of a record depend on all records before it: its sequence number, and the stream's clock (the
+largest time so far). All other properties of a model's windows depend only on the model's answers and on the
+labels of its task. So the work has three steps:
 
 1. The stream is divided into stretches. A stretch is a run of successive chunks from one partition of a
    source, such as a file.
-2. `StreamPartitioner` divides each stretch into shares, independently of the other stretches. A share holds
-   the records of one model, or of a whole task, with their indices in the stretch.
-3. `begins` computes the first sequence number of each stretch, and the clock before it. With these, `joined`
-   puts a model's shares of all stretches together.
+2. `StreamPartitioner` divides each stretch into shares, independently of the other stretches. A share
+contains the records of one model, or of a whole task, with their indices in the stretch. 3. `begins` computes
+the first sequence number of each stretch, and the clock before the stretch. With these, `joined` joins a
+model's shares of all stretches.
 
-If the models of a task are estimated together (for example by `ssme`), or compared in pairs, the task is one
-share.
+If the models of a task are estimated together (for example by `ssme`) or compared in pairs, all records of
+the task in a stretch are one share.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ Named = tuple[tuple[str, ...], Ints]
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A share: the n records of one chunk that concern one model, or all models of a task.
+    """A share: the n records of one chunk that belong to one model, or to a whole task.
 
     Parameters
     ----------
     task : str
     model : str
-        ``""`` for all models of the task: for labels, and for comparisons of two models.
+        The model; ``""`` for records of the whole task: labels, and comparisons of two models.
     besides : str
-        The share may hold labels that came in the records of one model's answers. Then this is the model's
-        name, and the model's own share also holds the labels. Otherwise ``""``.
+        The name of a model, if the share contains labels from the records of this model's answers. The
+        model's own share contains these labels too. Otherwise ``""``.
     records : Batch or LabelBatch
         The records. Their `order` is their index in the stretch.
     clock : (n,) float64
@@ -68,19 +68,19 @@ class Partition:
 class Segment:
     """The number and times of the records of a stretch (a run of successive chunks of one partition).
 
-    The beginning of the next stretch is computed from them.
+    They determine the beginning of the next stretch.
 
     Parameters
     ----------
     length : int
-        The number of sequence numbers that the records of the stretch take.
+        The number of sequence numbers that the records of the stretch use.
     first, newest : float
         The first and the largest time of a record, in seconds; -inf if no record has a time.
     last : float or None
         The time of the last usable record, or -inf if this record has no time. None if there is no usable
         record.
     leaps : bool
-        Whether a time is ahead of all earlier times by more than `EventClock` accepts from a single record.
+        Whether a time is further ahead of all earlier times than `EventClock` accepts from a single record.
     """
 
     length: int = 0
@@ -91,7 +91,9 @@ class Segment:
 
 
 class StreamPartitioner:
-    """Divides the chunks of one stretch, in their order, into shares: the records of single models.
+    """Divides the chunks of one stretch into shares, the records of single models.
+
+    Chunks must come in the order of the stretch.
 
     Attributes
     ----------
@@ -104,7 +106,7 @@ class StreamPartitioner:
         self._times: list[tuple[Ints, Floats]] = []
 
     def share(self, chunk: Chunk) -> list[Partition]:
-        """Divide a chunk, whose records must come from one partition, into shares by model.
+        """Divide a chunk into shares by model. All records of the chunk must come from one partition.
 
         Raises
         ------
@@ -136,7 +138,7 @@ class StreamPartitioner:
         return np.concatenate(places), np.concatenate(times)
 
     def _marks(self, chunk: Chunk, records: list[Batch | LabelBatch]) -> Floats:
-        """Return the largest time up to each record, in the chunk's order, and update the summary."""
+        """Return the largest time up to each record, in the chunk's order. Update `stretch`."""
         stretch = self.stretch
         order = np.concatenate([np.zeros(0, dtype=np.int64), *(part.order for part in records)])
         by_order = np.argsort(order, kind="stable")
@@ -161,7 +163,10 @@ class StreamPartitioner:
 
 
 def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Partition]:
-    """Yield a batch's share for each model, and its labels for the other models, which they match by id."""
+    """Yield the share of each model in a batch, and the labels in its records for other models.
+
+    Other models match these labels by id.
+    """
     by_model = _sorted_by(batch.model, len(batch.models))
     batch, clock = _take(batch, by_model), clock[by_model]
     edges = np.searchsorted(batch.model, np.arange(len(batch.models) + 1)).tolist()
@@ -177,7 +182,7 @@ def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Partitio
 
 
 def _sorted_by(codes: Ints, names: int) -> Ints:
-    """Return the rows stably sorted by code; numpy sorts small integer types by counting."""
+    """Return the rows stably sorted by code. Numpy sorts small integer types by counting."""
     return np.argsort(codes.astype(np.min_scalar_type(names)), kind="stable")
 
 
@@ -193,7 +198,7 @@ def _take(batch: Batch, rows: Ints | slice) -> Batch:
 
 
 def _rows_of(column: NDArray[Any], rows: Ints | slice) -> NDArray[Any]:
-    """Return rows of a column; for many rows of a matrix, `take` is ten times as fast as an index."""
+    """Return rows of a column. For many rows of a matrix, `take` is ten times as fast as an index."""
     return column[rows] if isinstance(rows, slice) or column.ndim == 1 else column.take(rows, axis=0)
 
 
@@ -227,7 +232,7 @@ class Begin:
         The stream's clock before the stretch, in seconds.
     exact : ((m,) int64, (m,) float64) or None
         The m indices in the stretch, increasing, at which the clock changes, and the time of the clock from
-        each of them on. None if no time leaps ahead; then the clock is the largest time so far.
+        each index on. If no time leaps ahead, it is None, and the clock is the largest time so far.
     """
 
     sequence: int
@@ -251,8 +256,8 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
     stretches : sequence of Segment
         A summary of each stretch, in the order of the stream.
     times_of : callable
-        Takes the index of a stretch, and returns its result of `StreamPartitioner.times`. It is called only
-        if a time of the stretch is ahead of all earlier times by more than
+        Takes the index of a stretch, and returns the result of `StreamPartitioner.times` for this stretch. It
+        is called only if a time of the stretch is ahead of all earlier times by more than
         `monitor.engine.clock.LEAP_SECONDS`.
 
     Examples
@@ -267,7 +272,7 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
 def each_begin(
     stretches: Iterable[Segment], times_of: Callable[[int], tuple[Ints, Floats]]
 ) -> Iterator[Begin]:
-    """Yield the beginning of each stretch as `begins` does, but before the next stretch is read."""
+    """Yield the beginning of each stretch as `begins` does, before the next stretch is read."""
     sequence, now, last = 0, -np.inf, -np.inf
     for number, stretch in enumerate(stretches):
         if stretch.leaps or (now > -np.inf and stretch.first > now + LEAP_SECONDS):
@@ -286,7 +291,7 @@ def each_begin(
 
 
 def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
-    """Join shares (records of single models) of one task, from several stretches, into one chunk.
+    """Return one chunk with the shares (records of single models) of one task from several stretches.
 
     Parameters
     ----------
@@ -333,7 +338,7 @@ def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
 
 
 def _one(batches: Sequence[Batch]) -> Batch:
-    """Return several batches of one task as one, in the order of their records."""
+    """Return several batches of one task as one batch, in the order of their records."""
     if len(batches) == 1:
         return batches[0]
     by_order = np.argsort(np.concatenate([batch.order for batch in batches]), kind="stable")
@@ -354,7 +359,7 @@ def _one(batches: Sequence[Batch]) -> Batch:
 
 
 def _united(parts: Sequence[Named], order: Ints) -> Named:
-    """Return one list of names for all parts, and the indices into it in this order."""
+    """Return one list of names for all parts, and the index of each row's name, in this order of rows."""
     names = tuple(dict.fromkeys(name for own, _ in parts for name in own))
     place = {name: i for i, name in enumerate(names)}
     codes = [np.array([*(place[name] for name in own), -1], dtype=np.int64)[codes] for own, codes in parts]

@@ -1,4 +1,4 @@
-"""Plans how processes share the work on a stream, from facts about the records.
+"""Plans how processes divide the work on a stream, from facts about the records.
 
 A split is a part of the stream that one process reads. A unit is the work of one engine: one model, or a
 whole task. Units are assigned to processes by their numbers of answers.
@@ -26,28 +26,28 @@ _SKEWED = 0.5
 
 @dataclass(slots=True)
 class Facts:
-    """The facts about a split (a part of the stream) that are needed to plan the work.
+    """The facts about a split (a part of the stream) from which the work is planned.
 
     Parameters
     ----------
     stretch : Segment
         The number and times of the split's records.
     models : dict of (task, model) to [index, rows]
-        The index in the split of the model's first answer, and its number of answers. The model ``""`` stands
-        for all models of a task that are computed together.
+        For each model, the index of its first answer in the split, and its number of answers. The model
+        ``""`` means all models of a task that are computed together.
     groups : dict of task to set of (model, group)
-        The groups of each task, at most one more than the largest allowed number.
+        The groups of each task. At most one group more than the largest allowed number is collected.
     labels : Counter of task
-        Number of labels that concern all models of a task, in separate records or in records of answers.
+        Number of labels that apply to all models of a task, in separate records or in records of answers.
     verdicts : int
-        Number of labels in records of answers of tasks without classes. Such a label says whether the answer
-        is right, and concerns only the model of the answer.
+        Number of labels in records of answers, for tasks without classes. Such a label says whether the
+        answer is right. It applies only to the model of the answer.
     answers_rejected : Counter of str
         Number of rejected answers, by reason.
     labels_rejected : Counter of (task, reason)
         Number of rejected labels; the task is ``""`` if a label names no task.
     first : list of str
-        The first messages of rejected records.
+        The messages of the first rejected records.
     received : int
         Number of answers and labels, whether they are used or not.
     largest : int
@@ -55,18 +55,18 @@ class Facts:
     ignored : int
         Number of events that hold no answer.
     rows_left : Counter of str
-        Number of rows that were not read, because the mapping reads only one row of each record; by the path
-        of the row that it reads.
+        Number of rows that were not read, because the mapping reads only one row of each record. The key is
+        the path of the row that the mapping reads.
     files : dict of str to [answers, labels]
         Number of usable answers, and of usable labels in separate records, by file.
     certain : Counter of (task, model)
         Number of answers with a score of exactly 1, or a confidence of exactly 0 or 1.
     named_labels : int
-        Number of separate labels that name a model, in chunks that also hold answers. Such records may be
+        Number of separate labels that name a model, in chunks that also contain answers. Such records may be
         answers without scores.
     newest : float
-        The largest time of a record of a stream, in seconds. Times more than a day after the record's message
-        are ignored.
+        The largest time of a record, in seconds. A time is ignored if it is more than a day later than the
+        record's message.
     """
 
     stretch: Segment = field(default_factory=Segment)
@@ -95,7 +95,7 @@ class Facts:
         sequence : int
             The first sequence number of the next part.
         caps : mapping of str to int
-            For each task, the number of groups above which further groups are not collected.
+            The largest number of groups to collect, by task.
         """
         for name, (place, rows) in later.models.items():
             self.models.setdefault(name, [sequence + place, 0])[1] += rows
@@ -128,7 +128,7 @@ class Facts:
         ----------
         chunk : Chunk
         unit : str
-            The unit of the chunk's positions, such as rows or bytes, for messages.
+            The unit of the chunk's positions in messages, such as rows or bytes.
         """
         self.received += chunk.answers + chunk.labels_received
         self.ignored += chunk.ignored
@@ -178,12 +178,12 @@ class Unit:
 
 
 def configured(settings: EngineSettings) -> dict[str, list[str]]:
-    """Return the configured models of each task; ``""`` stands for all models of a task together."""
+    """Return the configured models of each task. The model ``""`` means all models of a task together."""
     return {name: list(task.shares) for name, task in settings.tasks.items()}
 
 
 def most_groups(settings: EngineSettings) -> dict[str, int]:
-    """Return for each task the number of groups above which further groups need not be collected."""
+    """Return the largest number of groups to collect, for each task."""
     return {name: task.most_series for name, task in settings.tasks.items()}
 
 
@@ -197,7 +197,7 @@ def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
     size : int
         The packed size of the share in bytes.
     cap : int
-        The number of groups of a task above which further groups are not collected.
+        The largest number of groups of a task to collect.
     """
     facts.largest = max(facts.largest, size)
     if not isinstance(share.records, Batch):
@@ -227,8 +227,8 @@ def rows_of(facts: Sequence[Facts]) -> dict[tuple[str, str], int]:
 def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str]:
     """Return the tasks whose models must be computed by one engine, each with the reason as a sentence.
 
-    Separate engines for the models give the same reports, unless models are estimated together, or the memory
-    that they share is full.
+    Separate engines for the models give the same reports, except in two cases: the models are estimated
+    together, or the memory that they share is full.
     """
     rows: Counter[str] = Counter()
     models: dict[str, set[str]] = {}
@@ -275,7 +275,7 @@ def remembered(settings: EngineSettings, name: str) -> int:
 
 
 def too_many(settings: EngineSettings, name: str, rows: int) -> str:
-    """Return the reason why a task with more windows than are kept is computed by one engine."""
+    """Return the reason why one engine computes a task that has more windows than are kept."""
     most = settings.tasks[name].labels.max_answers
     return (
         f"its labels are awaited by more windows than labels.max_answers, {most:,}, keeps, oldest out first "
@@ -294,7 +294,7 @@ def units_of(facts: Sequence[Facts], whole: Collection[str]) -> list[Unit]:
 
 
 def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
-    """Return the engine settings of a unit of work, with only its task and only its models."""
+    """Return the engine settings for a unit of work, with only the task and the models of the unit."""
     tasks = {name: task for name, task in settings.tasks.items() if name == unit.task}
     references = settings.references.get(unit.task, {})
     if unit.model is not None:
@@ -304,10 +304,10 @@ def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
 
 
 def spread(units: Sequence[Unit], partitions: int) -> list[int]:
-    """Assign units of work to partitions, so that the partitions have about equally many answers.
+    """Assign units of work to partitions, so that the partitions have about equal numbers of answers.
 
-    The units are assigned in the order of their size, the largest first. Each goes to the partition that has
-    the fewest answers so far. The result is the index of each unit's partition.
+    The units are assigned in the order of their size, the largest first. Each unit is assigned to the
+    partition that has the fewest answers so far. The result is the index of each unit's partition.
 
     Parameters
     ----------
@@ -330,7 +330,7 @@ def spread(units: Sequence[Unit], partitions: int) -> list[int]:
 
 
 def notes_of(units: Sequence[Unit], whole: Mapping[str, str], cores: int) -> list[str]:
-    """Return sentences for the user about how the work is divided.
+    """Return sentences that explain the division of the work to the user.
 
     Parameters
     ----------
@@ -355,7 +355,8 @@ def notes_of(units: Sequence[Unit], whole: Mapping[str, str], cores: int) -> lis
 def notes_of_order(facts: Sequence[Facts]) -> list[str]:
     """Return a sentence of advice if a file of labels follows a file of answers, otherwise an empty list.
 
-    Files are read one after another, so such labels come after all answers of the earlier file.
+    Files are read one after another. So the labels of a later file come after all answers of the earlier
+    file.
 
     Examples
     --------

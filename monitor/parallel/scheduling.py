@@ -1,9 +1,9 @@
 """Gives orders to the worker processes of a replay, and writes their reports in the order of the stream.
 
 Workers read pieces of the input in any order. A piece is divided into shares, the records of single models.
-When all pieces before it have been read, each share goes to the worker that computes its model. A worker
-computes waiting shares before it reads more. So all workers are busy, whether reading or computing takes
-longer, and the amount of data that waits to be computed is bounded.
+When all pieces before it have been read, each share is sent to the worker that computes its model. A worker
+computes waiting shares before it reads more. So all workers are busy, whether reading or computing takes more
+time, and the amount of data that waits to be computed is bounded.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def started(serve: Callable[..., None], job: object, owners: Owners) -> Iterator
     Parameters
     ----------
     serve : callable
-        The function that each process runs. Its arguments are the process's end of the connection, `job`, and
+        The function that each process runs. Its arguments are the process's end of a connection, `job`, and
         the configured models of the process, by task.
     job : object
-        Passed to `serve`.
+        An argument for `serve`.
     owners : Owners
         The assignment of models to processes.
     """
@@ -97,7 +97,9 @@ def started(serve: Callable[..., None], job: object, owners: Owners) -> Iterator
 
 
 class Scheduler:
-    """The main process of a replay, which gives orders to workers and writes their reports in stream order.
+    """The main process of a replay, which gives orders to workers and writes their reports.
+
+    Reports are written in the order of the stream.
 
     Parameters
     ----------
@@ -113,7 +115,7 @@ class Scheduler:
     reject : callable
         Writes rejected records.
     progress : callable
-        Called with a file and the number of bytes that were read from it.
+        Takes a file and the number of bytes that were read from it.
 
     Attributes
     ----------
@@ -175,7 +177,7 @@ class Scheduler:
                 self._give(worker)
 
     def _give(self, worker: _Worker) -> None:
-        """Give an order to an idle worker: first to compute, so that less has to be held."""
+        """Give an order to an idle worker. Orders to compute come first, so that less data waits."""
         if worker.waiting:
             batch = [worker.waiting.popleft() for _ in range(min(len(worker.waiting), _COMPUTED_AT_ONCE))]
             worker.computing = batch
@@ -194,7 +196,7 @@ class Scheduler:
             self._send(worker, ReadPiece(split, file, own))
 
     def _may_read(self, split: int) -> bool:
-        """Return whether there is room for a piece; the piece that all wait for always has room."""
+        """Return whether there is room for a piece. There is always room for the next piece of the stream."""
         held = len(self._in_place) + sum(map(len, self._read.values()))
         under_way = sum(isinstance(worker.order, ReadPiece) for worker in self._workers)
         return held + under_way < self._most_held or (split == self._head and not self._in_place)

@@ -1,7 +1,7 @@
 """The interface between a store and its database: connections, the version of the tables, and errors.
 
-SQLite and PostgreSQL run the same statements. These contain only SQL that both databases support, with
-question marks for values.
+SQLite and PostgreSQL run the same statements. These use only SQL that both databases support, and a question
+mark for each value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SqlRows(Protocol):
     """The result of a statement."""
 
     def fetchone(self) -> Any:
-        """Return the next row, or None if there is none."""
+        """Return the next row, or None if there is no further row."""
 
     def fetchall(self) -> list[Any]:
         """Return all remaining rows."""
@@ -34,10 +34,10 @@ class SqlRows(Protocol):
 
 
 class SqlConnection(Protocol):
-    """The interface of a connection, as far as the store uses it."""
+    """The interface of a database connection, with the methods that the store uses."""
 
     def execute(self, statement: str, values: Sequence[Any] = ..., /) -> SqlRows:
-        """Run a statement with a value for each question mark."""
+        """Run a statement. `values` contains a value for each question mark."""
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
         """Run a statement for each row of values."""
@@ -56,9 +56,9 @@ class Database(ABC):
     setting : str
         The configuration key that selects the store, for messages.
     remedy : str
-        The advice in messages about a damaged store.
+        Advice for messages about a damaged store.
     types : mapping of str to str
-        The SQL of this database for the placeholders of types in `monitor.store.schema`.
+        The SQL types of this database, by their placeholders in `monitor.store.schema`.
     errors : tuple of exception classes
         The exception classes of the driver.
     """
@@ -71,7 +71,7 @@ class Database(ABC):
 
     @abstractmethod
     def connect_read_only(self, seconds: float = _BUSY_SECONDS) -> SqlConnection:
-        """Return a new read-only connection, which waits for locks for at most `seconds`.
+        """Return a new read-only connection. A statement waits for locks for at most `seconds`.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class Database(ABC):
 
     @abstractmethod
     def set_version(self, connection: SqlConnection, version: int) -> None:
-        """Save the version of the tables, within the transaction that creates or migrates them."""
+        """Save the version of the tables, in the transaction that creates or migrates them."""
 
     @abstractmethod
     def to_store_error(self, what: str, error: Exception) -> StoreError:
@@ -113,7 +113,7 @@ class Database(ABC):
 
     @contextmanager
     def convert_errors(self, what: str) -> Iterator[None]:
-        """Run a block, and convert errors of the driver to a StoreError; see `to_store_error`."""
+        """Run a block, and convert errors of the driver to a StoreError: see `to_store_error`."""
         try:
             yield
         except self.errors as error:
@@ -152,7 +152,7 @@ class SqliteFile(Database):
             )
 
     def connect(self) -> sqlite3.Connection:
-        """Return a new writable connection; the caller must hold the lock on the folder."""
+        """Return a new writable connection. The caller must hold the lock on the folder."""
         connection = sqlite3.connect(
             self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )

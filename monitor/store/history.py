@@ -25,7 +25,7 @@ _decode = msgspec.json.Decoder(WindowLine).decode
 
 
 class StoreHistory:
-    """A read-only view of the reports in a store. An agent may be using the store at the same time.
+    """A read-only view of the reports in a store. An agent may use the store at the same time.
 
     The view does not include reports that are written after it was opened.
 
@@ -99,7 +99,7 @@ class StoreHistory:
             raise StoreError(f"{self.name}: a reported window cannot be read: {error}") from error
 
     def count_windows_of_tasks(self) -> int:
-        """Return the number of windows that all models of a task share, which `windows` leaves out.
+        """Return the number of windows that all models of a task share. `windows` leaves these out.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class StoreHistory:
         return self._of_series(lambda state: state["calibration"])
 
     def features(self) -> dict[tuple[str, str, str], tuple[int, dict[str, Any]]]:
-        """Return the number of closed windows, and the state of the features, of each model with features.
+        """Return the number of closed windows and the state of the features of each model with features.
 
         Raises
         ------
@@ -205,7 +205,7 @@ def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
     Returns
     -------
     list of int
-        The ids. If the series started again with window 0, earlier reports are left out.
+        The ids. If the series started again with window 0, reports before this start are left out.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
 def newest_lines(
     where: Path | Database, series: tuple[str, str, str], most: int, before: int | None = None
 ) -> list[bytes]:
-    """Return the last report of each of the newest windows of a series as JSON, oldest window first.
+    """Return the last reports of the newest windows of a series as JSON, oldest window first.
 
     Parameters
     ----------
@@ -232,9 +232,9 @@ def newest_lines(
     series : (str, str, str)
         The task, model and group.
     most : int
-        The largest number of windows. The result may have fewer if windows were revised very often.
+        The largest number of windows. If windows were revised very often, the result may contain fewer.
     before : int, optional
-        Return only windows with smaller numbers than this.
+        The number below which windows are returned; by default, there is no limit.
 
     Raises
     ------

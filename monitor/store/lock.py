@@ -1,6 +1,6 @@
-"""The file lock of a store's folder, so that only one agent uses the store.
+"""The file lock of a store's folder. It ensures that only one agent uses the store.
 
-The operating system releases it when the process dies.
+The operating system releases the lock when the process dies.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from monitor.base.errors import InUseError
 
 
 class FolderLock:
-    """An exclusive lock on a folder, held until `release` or the end of the process.
+    """An exclusive lock on a folder. It is held until `release` is called or the process ends.
 
     Raises
     ------
     InUseError
-        Another process holds the lock; the message contains its process id.
+        Another process holds the lock. The message contains the id of this process.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,7 +38,7 @@ class FolderLock:
 
     @staticmethod
     def is_held(folder: Path) -> bool:
-        """Return whether any process holds the lock on a folder."""
+        """Return whether a process holds the lock on a folder."""
         try:
             file = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

@@ -20,7 +20,7 @@ def store_location(section: StoreConfig) -> Path | Database:
     MissingExtraError
         The database's driver is not installed.
     StoreError
-        The section has `by_partition`: then each partition has its own store.
+        The section has `by_partition`, so each partition has its own store.
     """
     if section.by_partition:
         raise StoreError(
@@ -37,7 +37,11 @@ def store_location(section: StoreConfig) -> Path | Database:
 def open_store(section: StoreConfig, keep_reports: int | None = None) -> StateStore:
     """Open the configured store for exclusive use by this process.
 
-    `keep_reports` replaces the configured value if it is given.
+    Parameters
+    ----------
+    section : StoreConfig
+    keep_reports : int, optional
+        Replaces the configured value.
 
     Raises
     ------
@@ -75,7 +79,7 @@ def is_in_use(section: StoreConfig) -> bool | None:
 
 
 def locate_store(store: Path) -> Path | Database:
-    """Return the location of a store for the argument STORE of a command.
+    """Return the file or the database of a store, for the argument STORE of a command.
 
     The argument is the folder or the file of a store, or a configuration file that names a store.
 

@@ -1,13 +1,14 @@
 """The store in PostgreSQL: the tables of `monitor.store.schema` in a separate schema, and a lease.
 
-The lease makes sure that only one agent writes. It is a row with a number, an owner and a time of expiry by
-the database's clock. An agent takes an expired lease by incrementing its number. Each transaction of an agent
-first locks the row of the lease with the agent's number. If another agent has taken the lease, there is no
-such row, and nothing is written. This holds however long the first agent was paused, and whatever its clock
-shows. While the row is locked, no other agent can take the lease.
+The lease ensures that only one agent writes. It is a row with a number, an owner and a time of expiry by the
+database's clock. An agent takes an expired lease by incrementing its number. Each transaction of an agent
+first locks the row of the lease that has the agent's number. If another agent has taken the lease, there is
+no such row, and nothing is written. This holds even if the first agent was paused for a long time, or if its
+clock is wrong. While the row is locked, no other agent can take the lease.
 
-The server ends a transaction in which the agent was idle for longer than the lease. It cannot do so if the
-agent stopped within a pipeline of statements. Then the agent that takes the lease ends that transaction.
+The server ends a transaction if the agent is idle in it for longer than the lease. It cannot end the
+transaction if the agent stopped within a pipeline of statements. In this case, the agent that takes the lease
+ends the transaction.
 """
 
 from __future__ import annotations
@@ -115,12 +116,12 @@ class PostgresDatabase(Database):
     Parameters
     ----------
     address : str
-        A connection string or URI of libpq without a password: ``postgresql://agent@db/monitoring``.
+        A connection string or URI of libpq without a password, such as ``postgresql://agent@db/monitoring``.
     prefix : str
         The name of the schema.
     password_file : str, optional
-        A file with the password, which is read for each connection. Without it, libpq uses PGPASSWORD and
-        ``~/.pgpass``.
+        A file with the password. It is read for each connection. Without such a file, libpq uses PGPASSWORD
+        and ``~/.pgpass``.
 
     Raises
     ------
@@ -186,7 +187,7 @@ class PostgresDatabase(Database):
         return psycopg.connect(autocommit=True, **arguments)  # type: ignore[arg-type]
 
     def connect_read_only(self, seconds: float = 10.0) -> PostgresConnection:
-        """Return a new read-only connection, which waits for locks for at most `seconds`."""
+        """Return a new read-only connection. A statement waits for locks for at most `seconds`."""
         with self.convert_errors("be read"):
             milliseconds = round(1000 * seconds)
             return PostgresConnection(
@@ -213,7 +214,10 @@ class PostgresDatabase(Database):
         connection.execute(PUT_META, ("version", str(version)))
 
     def to_store_error(self, what: str, error: Exception) -> StoreError:
-        """Convert an error of the driver to a StoreError, or to a StoreAwayError if waiting may help."""
+        """Convert an error of the driver to a StoreError.
+
+        If waiting may help, the result is a StoreAwayError.
+        """
         import psycopg
 
         message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
@@ -251,7 +255,7 @@ class PostgresDatabase(Database):
             return bool(connection.execute(_HELD, (_WHOLE,)).fetchone()[0])
 
     def identify(self, connection: SqlConnection) -> str:
-        """Return an identifier of the schema, which differs in a restored backup or a copy."""
+        """Return an identifier of the schema. A restored backup or a copy has a different identifier."""
         query = (
             "SELECT (SELECT system_identifier FROM pg_control_system()), d.oid::bigint, n.oid::bigint "
             "FROM pg_database d, pg_namespace n WHERE d.datname = current_database() AND n.nspname = ?"
@@ -262,8 +266,8 @@ class PostgresDatabase(Database):
 class PostgresConnection:
     """A PostgreSQL connection with the interface `SqlConnection`, which reconnects after an error.
 
-    After an error, the next statement uses a new session. A session keeps the server settings with which it
-    began, such as read-only mode or a statement timeout, and these may have caused the error. After each
+    A session keeps the server settings with which it began, such as read-only mode or a statement timeout.
+    These settings may cause an error. So after an error, the next statement uses a new session. After each
     failed attempt to connect, the connection waits longer before the next attempt, up to 5 seconds.
 
     Parameters
@@ -290,7 +294,7 @@ class PostgresConnection:
         return not self._session.closed
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> SqlRows:
-        """Run a statement with a value for each question mark."""
+        """Run a statement. `values` contains a value for each question mark."""
         with self._waiting() as run:
             return run.execute(_translated(statement), values, binary=True)
 
@@ -302,7 +306,10 @@ class PostgresConnection:
                 cursor.executemany(_translated(statement), values)
 
     def first_of_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """Run a query for each row of values in one round trip; return each first result row, or None."""
+        """Run a query for each row of values, in one round trip.
+
+        Return the first result row for each row of values, or None if there is no result.
+        """
         results: list[Any] = []
         if rows:
             with self._waiting() as run, run.cursor(binary=True) as cursor:
@@ -314,7 +321,7 @@ class PostgresConnection:
 
     @contextmanager
     def transaction(self, what: str = "a checkpoint") -> Iterator[None]:
-        """Run a block in a transaction, which is rolled back if the block raises an error.
+        """Run a block in a transaction. If the block raises an error, roll the transaction back.
 
         `what` names the content of the transaction in messages.
 
@@ -350,7 +357,7 @@ class PostgresConnection:
 
     @contextmanager
     def _waiting(self) -> Iterator[psycopg.Connection[Any]]:
-        """Lend the session for a request to the server, and note the time of the wait for `cut`."""
+        """Lend the session for a request to the server. Note the start of the wait for `cut`."""
         self._waiting_since = time.monotonic()
         try:
             yield self._ready()
@@ -387,9 +394,9 @@ class PostgresConnection:
             raise StoreError(f"PostgreSQL has taken {what} back, as one of its statements had failed")
 
     def _ready(self) -> psycopg.Connection[Any]:
-        """Return the session, after connecting again if necessary.
+        """Return the session. If there is none, connect again.
 
-        Raises the last error of connecting if the pause after it is not over.
+        Raises the last error of connecting if the pause after this error is not over.
         """
         if not self._session.closed or self._within:
             return self._session
@@ -422,7 +429,7 @@ class PostgresStore(StateStore):
     keep_reports : int
         See `StateStore`.
     lease_seconds : float
-        Another agent may take the lease when it has not been renewed for this time.
+        The time after which another agent may take a lease that has not been renewed.
 
     Raises
     ------
@@ -473,8 +480,8 @@ class PostgresStore(StateStore):
     ) -> int:
         """Write a checkpoint: see `StateStore.commit`.
 
-        After a commit with an unknown result, the arguments must be those of that commit. Then the method
-        first checks whether that commit succeeded. If it did, nothing is written.
+        If the result of a commit is unknown, the next call must have the same arguments. This call first
+        checks whether the earlier commit succeeded. If it did, nothing is written.
         """
         if self._doubtful and self._is_committed():
             return self._newest()
@@ -487,7 +494,13 @@ class PostgresStore(StateStore):
         return newest
 
     def renew(self) -> None:
-        """Extend the lease; raise LeaseLostError if another agent has taken it."""
+        """Extend the lease.
+
+        Raises
+        ------
+        LeaseLostError
+            Another agent has taken the lease.
+        """
         with self._convert_errors("be reached"):
             values = (self.lease_seconds, _WHOLE, self.number)
             if self._connection.execute(_RENEW, values).fetchone() is None:
@@ -495,7 +508,10 @@ class PostgresStore(StateStore):
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """Renew the lease while a block runs, in a thread with a separate connection."""
+        """Return a context manager that renews the lease while its block runs.
+
+        A thread with a separate connection renews the lease.
+        """
         ended = threading.Event()
 
         def renew() -> None:
@@ -516,7 +532,7 @@ class PostgresStore(StateStore):
             thread.join()
 
     def close(self) -> None:
-        """Release the lease, so that another agent need not wait for its expiry; close the connection."""
+        """Release the lease, so that another agent need not wait until it expires. Close the connection."""
         if self._connection.is_open:
             with suppress(*self.postgres.errors):
                 self._connection.execute(_GIVE_UP, (_WHOLE, self.number))
@@ -526,7 +542,7 @@ class PostgresStore(StateStore):
         return self._connection.first_of_each(query, rows)
 
     def _ensure_tables(self) -> int:
-        """Create the tables if there are none, and return their version."""
+        """Return the version of the tables. If there are no tables, create them."""
         run, prefix = self._connection, self.postgres.prefix
         with run.transaction():
             run.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"blindsight {prefix}",))
@@ -627,19 +643,25 @@ _PLACE = "place"
 
 
 def hold_lease(run: PostgresConnection, number: int) -> bool:
-    """Lock the lease with this number until the end of the transaction; return False if it is lost."""
+    """Lock the lease with this number until the end of the transaction. Return False if it is lost."""
     return run.execute(_HOLD, (_WHOLE, number)).fetchone() is not None
 
 
 class _FencedReader(StoreReader):
-    """A reader that fails once the lease is lost, because its new owner delivers the reports."""
+    """A reader that fails once the lease is lost, because the new owner then delivers the reports."""
 
     def __init__(self, database: PostgresDatabase, number: int) -> None:
         super().__init__(database)
         self._number = number
 
     def reports_after(self, last: int, most: int) -> list[tuple[int, bytes]]:
-        """Return at most `most` reports with ids above `last`; raise LeaseLostError if the lease is lost."""
+        """Return at most `most` reports with ids above `last`.
+
+        Raises
+        ------
+        LeaseLostError
+            Another agent has taken the lease.
+        """
         with self._database.convert_errors("be read"):
             lease = self._connection.execute(_HOLDER, (_WHOLE,)).fetchone()
         if lease is None or lease[0] != self._number:

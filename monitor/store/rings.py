@@ -1,8 +1,8 @@
-"""The saved rings (tables of limited size, in which new rows overwrite the oldest).
+"""The saved ring tables (tables of limited size, in which new rows overwrite the oldest).
 
-A checkpoint appends the new rows of a ring as a piece, and saves the changes of older rows separately. Small
-pieces are merged, so that a slow stream does not leave a piece for each row. If the changes become larger
-than the rows, they are applied to the rows, so that labels that change repeatedly do not fill the disk.
+A checkpoint appends the new rows of a ring table as a piece, and saves the changes of older rows separately.
+Small pieces are merged, so that a slow stream does not leave a piece for each row. If the changes need more
+space than the rows, they are applied to the rows, so that labels that change repeatedly do not fill the disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SPARE_BYTES = 1 << 20
 
 
 class SavedRings:
-    """Reads and writes the rings of a store, within transactions that the caller begins."""
+    """Reads and writes the ring tables of a store, in transactions that the caller begins."""
 
     def __init__(self, connection: SqlConnection) -> None:
         self._run = connection
@@ -31,11 +31,11 @@ class SavedRings:
         self._since: Counter[str] = Counter()
 
     def names(self) -> list[str]:
-        """Return the names of the rings that have rows."""
+        """Return the names of the ring tables that have rows."""
         return [name for (name,) in self._run.execute("SELECT DISTINCT ring FROM ring_rows")]
 
     def read(self, name: str) -> RingState:
-        """Return the saved state of a ring, with its changes applied.
+        """Return the saved state of a ring table. The saved changes are applied to its rows.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class SavedRings:
         return RingState(whole.keys, whole.columns, first)
 
     def write(self, ring: RingChange) -> None:
-        """Save the new and changed rows of a ring, and delete rows that the ring has overwritten."""
+        """Save the new and changed rows of a ring table, and delete rows that have been overwritten."""
         run, name = self._run, ring.name
         if ring.wiped is not None:  # before the insertion, because an added row may have one of these keys
             wipe_keys(run, name, ring.wiped)
@@ -88,17 +88,18 @@ class SavedRings:
             self._fold(name)
 
     def _merge(self, name: str, live: int) -> None:
-        """Merge the newest piece with earlier pieces, while the next one is no larger than all later pieces.
+        """Merge the newest pieces into one.
 
-        Pieces are merged like the carries of a binary counter: if n rows arrive one at a time, each row is
-        written about log2(n) times, and about log2(n) pieces remain.
+        Beginning with the newest piece, the next older piece is included while it is no larger than all later
+        pieces together. This works like the carries of a binary counter: if n rows come one at a time, each
+        row is written about log2(n) times, and about log2(n) pieces remain.
 
         Parameters
         ----------
         name : str
-            The name of the ring.
+            The name of the ring table.
         live : int
-            The number of rows of the ring that are not overwritten.
+            The number of rows that are not overwritten.
         """
         query = "SELECT first, count FROM ring_rows WHERE ring = ? ORDER BY first DESC LIMIT ?"
         newest = self._run.execute(query, (name, _LOOKED_AT_ONCE)).fetchall()
@@ -117,7 +118,7 @@ class SavedRings:
         self._run.execute("INSERT INTO ring_rows VALUES (?, ?, ?, ?)", (name, first, rows, whole))
 
     def _fold(self, name: str) -> None:
-        """Apply the saved changes to the saved rows if the changes are over twice the size of the rows."""
+        """Apply the saved changes to the saved rows, if the changes have over twice the size of the rows."""
         self._since[name] = 0
         changes, rows = (
             self._run.execute(
@@ -146,9 +147,9 @@ def _joined(pieces: list[RingRows]) -> RingRows:
 
 
 def wipe_keys(connection: SqlConnection, ring: str, keys: Keys) -> None:
-    """Delete the rows with these keys, and their saved changes, from a saved ring.
+    """Delete the rows with these keys, and their saved changes, from a saved ring table.
 
-    All rows of the ring are read, because there is no index of keys. For a gigabyte this takes some seconds,
+    All rows of the table are read, because there is no index of keys. For a gigabyte this takes some seconds,
     in the thread that saves checkpoints.
 
     Parameters
@@ -156,7 +157,7 @@ def wipe_keys(connection: SqlConnection, ring: str, keys: Keys) -> None:
     connection : SqlConnection
         A connection within a transaction.
     ring : str
-        The name of the ring, such as ``answers/toxicity``.
+        The name of the ring table, such as ``answers/toxicity``.
     keys : (n,) uint64
         The keys of the rows: hashes of ids.
     """

@@ -56,7 +56,7 @@ CREATE TABLE meta (
 
 
 def create(database: Database, connection: SqlConnection) -> None:
-    """Create the tables, within a transaction that the caller begins."""
+    """Create the tables, in a transaction that the caller begins."""
     for statement in _TABLES.format_map(database.types).split(";"):
         if statement.strip():
             connection.execute(statement)
@@ -64,7 +64,7 @@ def create(database: Database, connection: SqlConnection) -> None:
 
 
 def refuse_newer(database: Database, version: int) -> None:
-    """Raise a StoreError if a newer version of Blindsight wrote the tables."""
+    """Raise a StoreError if a newer version of Blindsight has written the tables."""
     if version > VERSION:
         raise StoreError(
             f"{database.name} was written by a newer Blindsight (store version {version}, this one knows "
@@ -78,7 +78,7 @@ def migrate(
     version: int,
     transaction: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """Migrate the tables from `version` to the present version, with one transaction for each version."""
+    """Migrate the tables from `version` to the present version. Each version has its own transaction."""
     for step in range(version, VERSION):
         with transaction():
             MIGRATIONS[step](connection)
@@ -88,7 +88,7 @@ def migrate(
 def from_version_1(connection: SqlConnection) -> None:
     """Migrate from version 1 to 2: add the probabilities of labels and the confidences of answers.
 
-    Old rows get the value NaN (unknown). The ends of old windows are unknown too, so these windows do not
+    Old rows get the value NaN (unknown). The ends of old windows are unknown too. So these windows do not
     count in the accuracy over the horizon.
     """
     for table in ("ring_rows", "ring_changes"):
@@ -108,7 +108,7 @@ def _with_columns(name: str, rows: Any) -> Any:
 
 
 def _count_labels(connection: SqlConnection) -> int:
-    """Return the number of labels that all tasks received, without rejected labels."""
+    """Return the number of labels that all tasks have received. Rejected labels are left out."""
     tasks = connection.execute("SELECT state FROM part WHERE substr(name, 1, 5) = 'task/'").fetchall()
     joins = [unpack(state)["join"] for (state,) in tasks]
     return sum(join["waiting"] + sum(join["outcomes"].values()) for join in joins)
@@ -153,7 +153,9 @@ def _tally_of_version_2(state: Any, closed: int, newest_end: float) -> dict[str,
 def _rewrite(
     connection: SqlConnection, table: str, name: str, blob: str, change: Callable[[str, Any], Any]
 ) -> None:
-    """Replace the values of a column by changed values, row by row, because a ring may be larger than memory.
+    """Replace the values of a column by changed values.
+
+    This is done row by row, because a ring table may be larger than the memory.
 
     Parameters
     ----------
@@ -162,7 +164,7 @@ def _rewrite(
     name, blob : str
         The column that names a row, and the column with the encoded value.
     change : callable
-        A function of the name and the decoded value that returns the changed value.
+        Takes the name and the decoded value, and returns the changed value.
     """
     own = "name" if table == "part" else "rowid"
     keys = connection.execute(f"SELECT {own} FROM {table}").fetchall()

@@ -1,15 +1,15 @@
 """The spool in PostgreSQL: the table in which an HTTP source stores received posts until they are processed.
 
-A row of the table `spool` holds a group of posts. A post is acknowledged to its sender when its row is
-committed. Each transaction locks the agent's lease (see `monitor.store.postgres`), so that no other agent can
-take the lease until the transaction ends; checkpoints are not blocked. So an agent that has lost its lease
+A row of the table `spool` contains several posts. A post is acknowledged to its sender when its row is
+committed. Each transaction locks the agent's lease (see `monitor.store.postgres`). Until the transaction
+ends, no other agent can take the lease. Checkpoints are not blocked. So an agent that has lost its lease
 acknowledges no posts, and the next owner of the lease sees all acknowledged posts.
 
 A checkpoint saves the position before which all lines are processed. Rows before this position are deleted
 after the checkpoint.
 
 The table `acknowledged` has a row for each row of `spool`, without the lines. If somebody drops or empties
-`spool`, `acknowledged` shows how many lines are lost.
+`spool`, `acknowledged` shows the number of lost lines.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class SpoolTable(PostSpool):
     Parameters
     ----------
     store : PostgresStore
-        The store, whose lease this agent holds.
+        The store. This agent must hold its lease.
     source : str
         The name of the source.
     max_bytes : int
-        The largest total size of rows that are not yet processed and of posts that wait to be written.
+        The largest size of the posts that are not yet processed, including posts that are not yet written.
     """
 
     def __init__(self, store: PostgresStore, source: str, max_bytes: int) -> None:
@@ -118,12 +118,12 @@ class SpoolTable(PostSpool):
         self._watched = threading.Event()  # set when the watcher's thread must end
 
     def open(self, position: int | None) -> None:
-        """Open the spool, to read from the offset `position`; None means from the first row.
+        """Open the spool, to read from the offset `position`. If it is None, read from the first row.
 
         Raises
         ------
         LeaseLostError
-            Another agent has taken over.
+            Another agent has taken the lease.
         StoreError
             The database cannot be reached or used.
         """
@@ -176,7 +176,7 @@ class SpoolTable(PostSpool):
             )
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
-        """Wait for lines, and return the next whole lines.
+        """Wait for lines, and return the next complete lines.
 
         The list is empty if no lines come in time, or if the database is unreachable.
 
@@ -201,7 +201,7 @@ class SpoolTable(PostSpool):
         return merge_stretches(list(self._advance(rows)))
 
     def _advance(self, rows: Sequence[tuple[int, int, bool, bytes]]) -> Iterator[SpoolLines]:
-        """Yield the lines of consecutive rows, and move the position to the end of the last one."""
+        """Yield the lines of consecutive rows, and move the position to the end of the last row."""
         size = lines = 0
         for start, count, labels, data in rows:
             if start > self._position:
@@ -219,7 +219,7 @@ class SpoolTable(PostSpool):
             self._unread -= lines
 
     def absorbed(self, position: int) -> None:
-        """Record that all lines before an offset are processed and saved, so that they may be deleted."""
+        """Record that all lines before an offset are processed and saved. They may then be deleted."""
         with self._lock:
             self._absorbed = max(self._absorbed, position)
             while self._handed and self._handed[0][0] <= self._absorbed:
@@ -241,7 +241,7 @@ class SpoolTable(PostSpool):
             return self._unread
 
     def erase(self, is_gone: Callable[[bytes], bool]) -> int:
-        """Overwrite some lines with spaces, and return their number; used to delete personal data.
+        """Overwrite some lines with spaces, and return their number. This deletes personal data.
 
         Offsets do not change, and readers skip blank lines. Call this method on a spool that is not open,
         while the agent holds the lease.
@@ -280,7 +280,7 @@ class SpoolTable(PostSpool):
 
     @contextmanager
     def _fenced(self) -> Iterator[PostgresConnection]:
-        """Run a block in a transaction that holds the lease; raise LeaseLostError if it is lost."""
+        """Run a block in a transaction that holds the lease. Raise LeaseLostError if the lease is lost."""
         run = self._connections[0]
         with run.transaction("posts"):
             if not hold_lease(run, self._number):
@@ -290,8 +290,8 @@ class SpoolTable(PostSpool):
     def _commit(self, step: Callable[[PostgresConnection], object]) -> None:
         """Call a function in a transaction and commit it.
 
-        Only a request shows that a session is closed or has outdated settings. Therefore, if the call fails
-        quickly and the session is closed, it is repeated in a new session.
+        The agent notices only at the next request that a session is closed or has outdated settings. So if
+        the call fails quickly and the session is closed, it is repeated in a new session.
         """
         began = time.monotonic()
         try:
@@ -314,7 +314,7 @@ class SpoolTable(PostSpool):
         self._log_change(None)
 
     def _watch(self) -> None:
-        """Cut connections whose server does not answer, until the spool is closed."""
+        """Close connections whose server does not answer, until the spool is closed."""
         while not self._watched.wait(_WATCH_SECONDS):
             for connection in self._connections.copy():
                 connection.cut(_ANSWER_SECONDS)
@@ -338,7 +338,7 @@ class SpoolTable(PostSpool):
             return self._end
 
     def _add(self, frames: Sequence[SpoolFrame], upto: int, run: PostgresConnection) -> None:
-        """Insert rows, instead of the rows of an earlier transaction whose commit is unknown."""
+        """Insert rows. They replace the rows of an earlier transaction whose commit is unknown."""
         if self._doubtful:  # the senders repeat the earlier rows, or these rows repeat them
             for statement in _TAKE_BACK:
                 run.execute(statement, (self._source, self._end))
@@ -380,7 +380,7 @@ class SpoolTable(PostSpool):
 
 
 def newest_post(database: PostgresDatabase, source: str) -> int:
-    """Return the offset after the newest stored post of a source, or 0 if there is none.
+    """Return the offset after the newest stored post of a source, or 0 if there is no post.
 
     Raises
     ------
@@ -394,7 +394,7 @@ def newest_post(database: PostgresDatabase, source: str) -> int:
 
 
 def has_posts_before(database: PostgresDatabase, source: str, position: int) -> bool:
-    """Return whether the spool still holds posts of a source that end at or before an offset."""
+    """Return whether the spool still contains posts of a source that end at or before an offset."""
     if position == 0:  # the table may not exist
         return False
     with database.convert_errors("be read"), closing(database.connect_read_only()) as run:

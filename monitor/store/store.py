@@ -2,14 +2,13 @@
 
 The transaction of a checkpoint has these steps:
 
-1. Write the changed parts of the state, which include the positions of sources.
-2. Append new rows to the ring tables of answers and labels, and write the changes of older rows.
-3. Append the reports, as lines of JSON.
-4. Write the progress of each sink of reports.
-5. Delete rows that the ring tables have overwritten, and old reports above `keep_reports`.
+1. Write the changed parts of the state, which include the positions of sources. 2. Append new rows to the
+ring tables of answers and labels, and write the changes of older rows. 3. Append the reports, as lines of
+JSON. 4. Write the progress of each sink of reports. 5. Delete rows that the ring tables have overwritten, and
+old reports above `keep_reports`.
 
-After the commit, sinks write the reports, and sources acknowledge records. A process that is killed at any
-moment resumes from its last complete checkpoint, with the positions that belong to it.
+After the commit, sinks write the reports, and sources acknowledge records. If a process is killed at any
+moment, it resumes from the last complete checkpoint, with the positions of this checkpoint.
 
 `StateStore` is the base class. `Store` uses an SQLite file in a folder; `monitor.store.postgres` uses
 PostgreSQL.
@@ -68,7 +67,7 @@ class Saved:
         The configuration with which the state was saved, as JSON; ``""`` in a new store.
     backup_time : str
         The time of the backup from which the store was restored. It is ``""`` if the store was not restored,
-        and after a call of `mark_restore`.
+        or if `mark_restore` has been called.
     """
 
     parts: Mapping[str, Any]
@@ -84,17 +83,17 @@ class StateStore(ABC):
     ----------
     database : Database
     keep_reports : int
-        The number of reports to keep; the oldest are deleted first. Reports that a sink has not read are kept
-        up to this number or 20,000, whichever is greater. After a restart, labels revise only windows whose
-        last report is kept.
+        The number of reports to keep. The oldest reports are deleted first. If a sink has not read a report,
+        it is kept longer: up to 20,000 reports, or `keep_reports` if this is more. After a restart, labels
+        revise only windows whose last report is kept.
 
     Attributes
     ----------
     renew_seconds : float or None
         The longest interval between calls of `renew` or `commit`; None if `renew` need not be called.
     lease : int or None
-        The number of the lease, which increases with each owner. None if a file lock gives the right to
-        write.
+        The number of the lease, which increases with each owner. None if the store uses a file lock instead
+        of a lease.
     """
 
     _connection: SqlConnection
@@ -134,14 +133,17 @@ class StateStore(ABC):
 
     @abstractmethod
     def _before_commit(self) -> None:
-        """Do the last step of the transaction of a checkpoint, such as a check."""
+        """Do the last step of a checkpoint's transaction, such as a check."""
 
     @abstractmethod
     def _after_wipe(self) -> None:
-        """Remove the copies of erased data that the database keeps, after a checkpoint that erased rows."""
+        """Remove copies of erased data that the database keeps.
+
+        The method is called after a checkpoint that erased rows.
+        """
 
     def load(self) -> Saved:
-        """Return the saved state, which has no parts and rings in a new store."""
+        """Return the saved state. A new store has no parts and no ring tables."""
         with self._convert_errors("be read"):
             parts = {
                 name: _unpacked(name, state)
@@ -157,9 +159,9 @@ class StateStore(ABC):
     def mark_restore(self, marks: Sequence[RestoreMark]) -> None:
         """Append marks to the reports, because the store was restored from a backup.
 
-        A mark tells readers that reports of some windows may be repeated. The identity of the store changes,
-        too. Readers of a topic recognise a repeated report by identity and number, and numbers after the
-        backup were used for other reports.
+        A mark tells readers which reports of windows may be repeated. The identity of the store changes, too.
+        Readers of a topic recognise a repeated report by the store's identity and the report's number.
+        Without a new identity, the numbers after the backup would belong to two different reports.
         """
         identity = f"{self.identity.partition('.')[0]}.{uuid.uuid4().hex[:8]}"
         with self._convert_errors("be written"), self._transaction():
@@ -182,8 +184,8 @@ class StateStore(ABC):
         reports : sequence of WindowReport
             The reports since the last checkpoint, in order.
         written : mapping of str to (int, int)
-            For each sink, the id of the last report that it has written, and the end of its file or partition
-            after this report.
+            The progress of each sink: the id of the last report that it has written, and the end of its file
+            or partition after this report.
         config : str, optional
             The configuration as JSON, if it changed.
 
@@ -239,7 +241,7 @@ class StateStore(ABC):
 
     @property
     def identity(self) -> str:
-        """A random name of the store, which distinguishes its reports in a topic from those of other stores.
+        """A random name of the store, which distinguishes its reports from other stores' reports in a topic.
 
         `mark_restore` changes the part after the dot.
         """
@@ -250,7 +252,7 @@ class StateStore(ABC):
         return str(row[0])
 
     def _lines(self, task: str, kept: Mapping[str, Any]) -> list[str | None]:
-        """Return the newest line of each window that labels may still revise; None for a deleted line."""
+        """Return the newest line of each window that labels may still revise; None if it is deleted."""
         # Several lines may match, because a task without its saved state counts windows from 0 again.
         query = (
             'SELECT line FROM report WHERE task = ? AND model = ? AND grp = ? AND "window" = ? '
@@ -271,7 +273,7 @@ class StateStore(ABC):
         return [self._connection.execute(query, row).fetchone() for row in rows]
 
     def _add_reports(self, rows: Sequence[tuple[str, str, str, int, int, bytes]]) -> int:
-        """Insert lines and return the last id; ids are consecutive, because a gap means missing lines."""
+        """Insert lines and return the last id. The ids are consecutive, because a gap means missing lines."""
         newest = self._newest()
         numbered = [(newest + place, *row) for place, row in enumerate(rows, 1)]
         self._connection.executemany(_ADD_REPORT, numbered)
@@ -366,7 +368,7 @@ class Store(StateStore):
             yield
 
     def _in_folder(self) -> tuple[int | None, ...]:
-        """Return the inodes of the store's file and of its write-ahead log; None for a missing file."""
+        """Return the inodes of the store's file and of its write-ahead log, or None for a missing file."""
         return tuple(_number_of(path) for path in (self.path, self.path.with_name(f"{FILE}-wal")))
 
     def _before_commit(self) -> None:
@@ -402,7 +404,10 @@ class StoreReader:
         self._connection = self._database.connect_read_only()
 
     def reports_after(self, last: int, most: int) -> list[tuple[int, bytes]]:
-        """Return the first reports with ids above `last`, at most `most`, as (id, line of JSON)."""
+        """Return the first reports with ids above `last`, as (id, line of JSON).
+
+        At most `most` reports are returned.
+        """
         query = "SELECT id, line FROM report WHERE id > ? ORDER BY id LIMIT ?"
         with self._database.convert_errors("be read"):
             return list(self._connection.execute(query, (last, most)))
@@ -425,7 +430,7 @@ def _unpacked(name: str, blob: bytes) -> Any:
 
 
 def _refuse_no_line(row: tuple[bytes] | None, what: str) -> None:
-    """Raise ValueError if a line cannot be decoded; the engine needs the line to revise its window."""
+    """Raise ValueError if a line cannot be decoded. The engine needs the line to revise its window."""
     try:
         if row is not None:
             from_json(row[0])
@@ -441,9 +446,10 @@ def _number_of(path: Path) -> int | None:
 
 
 def copy_store(path: Path, target: Path) -> None:
-    """Make a backup of a store's file: copy it as of the last checkpoint, and save the time in the copy.
+    """Make a backup of a store's file.
 
-    An agent may be using the store.
+    The copy contains the state at the last checkpoint, and the time of the copy. An agent may use the store
+    at the same time.
 
     Raises
     ------
