@@ -1,1 +1,1 @@
-"""Columns, results, errors, names and files, which all other packages use; this one imports none of them."""
+"""Columns, results, errors, names and files. All other packages use them; this package imports no other."""

@@ -1,8 +1,8 @@
 """Encoding of state as bytes: plain values and numpy arrays in MessagePack.
 
-Equal states have equal bytes. The bytes contain a checksum, because SQLite has none, and a flipped bit in an
-array would make counts wrong without an error. States of old versions, which have no checksum, can still be
-read.
+Equal states have equal bytes. The bytes contain a checksum, because SQLite has none. Without a checksum, a
+flipped bit in an array would make counts wrong without an error. States of old versions have no checksum, and
+can still be read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _unpack_array(code: int, data: memoryview) -> Any:
 
 
 def _array(kind: Any, value: Any) -> Any:
-    """Convert a list to an array if `kind` is an array type, because older versions stored lists."""
+    """Return a list as an array if `kind` is an array type. Older versions stored lists."""
     if isinstance(value, list) and getattr(kind, "__origin__", None) is np.ndarray:
         dtype = get_args(get_args(kind)[1])[0]
         return np.array(value, dtype=None if dtype is Any else dtype)
@@ -88,7 +88,7 @@ def pack(state: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """Decode the bytes that `pack` wrote; tuples become lists.
+    """Decode the bytes that `pack` wrote. Tuples become lists.
 
     Raises
     ------
@@ -102,10 +102,10 @@ def unpack(data: bytes) -> Any:
 
 
 def restored(state: Any, kind: type[S]) -> S:
-    """Convert the plain values that `unpack` returns to a state of the type `kind`.
+    """Return the state of the type `kind` from the plain values that `unpack` returned.
 
-    A missing field gets its default, so states of older versions can be read. An unknown field is ignored. A
-    state that already has the type is returned unchanged.
+    A missing field gets its default, so that states of older versions can be read. An unknown field is
+    ignored. A state that already has this type is returned unchanged.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def restored(state: Any, kind: type[S]) -> S:
 
 
 def plain(state: Any) -> Any:
-    """Convert a state to dictionaries, lists, text and numbers; arrays become lists.
+    """Convert a state to dictionaries, lists, text and numbers. Arrays become lists.
 
     Examples
     --------
@@ -141,10 +141,10 @@ def plain(state: Any) -> Any:
 def concatenate_columns(
     pieces: Sequence[Mapping[str, NDArray[Any]]], lengths: Sequence[int]
 ) -> dict[str, NDArray[Any]]:
-    """Concatenate the columns of several tables, whose rows follow each other.
+    """Concatenate the columns of several tables, in the order of the tables.
 
     The tables may have different columns, because the columns depend on the configuration. If a table lacks a
-    column, the column is 0 in its rows.
+    column, its rows get the value 0 in this column.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ _IMPORTED = 300_000  # more than the 140,000 objects of the modules of `run`
 
 
 def postpone_collector() -> None:
-    """Make garbage collection rare while modules are imported, which saves a tenth of the start time.
+    """Make garbage collection rare while modules are imported. This saves a tenth of the start time.
 
     Call this function before the imports.
     """
@@ -18,13 +18,13 @@ def postpone_collector() -> None:
 
 
 def tune_collector() -> None:
-    """Make garbage collection rare, and exclude existing objects, such as modules, from it.
+    """Make garbage collection rare, and exclude the existing objects (such as modules) from it.
 
     Reference counting frees records as soon as they are converted to columns. With the default threshold of
     700 new objects, the collector would visit thousands of live objects for each block of records and free
     nothing. With the higher threshold, decoding takes 0.81 instead of 1.15 µs for each record
-    (`tests/bench/bench_replay.py`). Reference cycles from imports (half a MiB) are not collected, because
-    this would take a twentieth of the start time.
+    (`tests/bench/bench_replay.py`). Imports leave reference cycles of half a MiB. They are not collected,
+    because this would take a twentieth of the start time.
     """
     gc.freeze()
     gc.set_threshold(_YOUNG, _MIDDLE, _OLD)

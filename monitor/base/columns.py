@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class ColumnarRows:
-    """Rows stored as columns: the base class of data classes whose fields are all columns.
+    """The base class of data classes whose fields are all columns of the same rows.
 
     Examples
     --------
@@ -31,6 +31,6 @@ class ColumnarRows:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """Return the rows of all parts in order; there must be at least one part."""
+        """Return the rows of all parts, in order. There must be at least one part."""
         names = [column.name for column in fields(cls)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

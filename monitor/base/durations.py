@@ -20,8 +20,8 @@ class RefitDurations:
     Parameters
     ----------
     counts : tuple of int
-        The number of durations in each bucket of `BUCKETS_SECONDS`, and last the number of longer ones; not
-        cumulative.
+        The number of durations in each bucket of `BUCKETS_SECONDS`, not cumulative. The last number counts
+        the longer durations.
     seconds : float
         The sum of the durations, in seconds.
 
@@ -36,11 +36,11 @@ class RefitDurations:
     seconds: float = 0.0
 
     def plus(self, seconds: float) -> RefitDurations:
-        """Return the histogram after adding a duration."""
+        """Return the histogram with one more duration."""
         at = bisect_left(BUCKETS_SECONDS, seconds)
         counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
         return RefitDurations(counts, self.seconds + seconds)
 
     def cumulative(self) -> tuple[int, ...]:
-        """Return the number of durations up to the end of each bucket, and last that of all durations."""
+        """Return the number of durations up to the end of each bucket; the last number counts all of them."""
         return tuple(accumulate(self.counts))

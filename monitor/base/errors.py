@@ -21,11 +21,14 @@ from __future__ import annotations
 
 
 class BlindsightError(Exception):
-    """The base class of all errors that a user can correct; commands print the message unchanged."""
+    """The base class of all errors that a user can correct. Commands print the message unchanged."""
 
 
 class ConfigError(BlindsightError):
-    """The configuration, or a file that it names, cannot be used; raised before the agent starts."""
+    """The configuration, or a file that it names, cannot be used.
+
+    The error is raised before the agent starts.
+    """
 
 
 class MissingExtraError(BlindsightError):
@@ -64,18 +67,18 @@ class StoreError(BlindsightError):
 
 
 class StoreAwayError(StoreError):
-    """The store's database cannot be reached at present; waiting may help."""
+    """The store's database cannot be reached at present. Waiting may help."""
 
 
 class CommitUnknownError(StoreAwayError):
-    """The connection broke while a checkpoint was committed; the commit may or may not have succeeded.
+    """The connection broke while a checkpoint was committed. It is not known whether the commit succeeded.
 
-    Committing the checkpoint again is safe: the second commit writes nothing if the first one succeeded.
+    The checkpoint can be committed again: if the first commit succeeded, the second commit writes nothing.
     """
 
 
 class LeaseLostError(StoreError):
-    """Another agent holds the lease on the state; this agent can no longer write."""
+    """Another agent holds the lease on the state. This agent can no longer write."""
 
 
 class InUseError(SourceError, SinkError, StoreError):

@@ -11,15 +11,15 @@ _MOST_SECRET_BYTES = 16 << 10
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write or replace a file atomically; only its owner can read it.
+    """Write or replace a file atomically. Only its owner can read it.
 
-    The data is first written to a temporary file in the same folder, which always has the same name. So two
-    processes must not write one file at the same time.
+    The data is first written to a temporary file in the same folder. This file always has the same name, so
+    two processes must not write one file at the same time.
 
     Raises
     ------
     OSError
-        The file cannot be written; a file that existed before is unchanged.
+        The file cannot be written. If it existed before, it is unchanged.
 
     Examples
     --------
@@ -43,13 +43,13 @@ def put(path: Path, data: bytes) -> None:
 
 
 def place(aside: Path, path: Path) -> None:
-    """Rename a synced file to `path`, which must be in the same folder, and sync the folder."""
+    """Rename a synced file to `path`, and sync the folder. Both paths must be in the same folder."""
     aside.replace(path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until changes to the entries of a folder are written to the disk (fsync)."""
+    """Wait until the changes of a folder's entries are written to the disk (fsync)."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -63,7 +63,7 @@ def read_secret(key: str, path: str) -> str:
     Parameters
     ----------
     key : str
-        The key of the configuration that names the file; error messages name it.
+        The key of the configuration that names the file, for error messages.
     path : str
 
     Raises

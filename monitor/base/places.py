@@ -43,9 +43,9 @@ def sorted_by_code(codes: Ints, rows: Ints) -> tuple[Ints, list[tuple[int, slice
     Parameters
     ----------
     codes : (n,) int64
-        The code of each row; rows with a negative code are left out.
+        The code of each row. Rows with a negative code are left out.
     rows : (m,) int64
-        Indices of the rows to sort. Rows with equal codes stay in this order.
+        Indices of the rows to sort. Rows with equal codes keep the order of `rows`.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """Records as columns: the form in which a decoder passes them to the engine.
 
-A `Chunk` contains the records of one read of one source: for each task a `Batch` of answers and a
-`LabelBatch` of labels, and the rejected records. The column `order` gives the position of each row in the
-chunk. With it, the engine processes a chunk as if the records had arrived one by one, so results do not
-depend on the sizes of reads.
+A `Chunk` contains the records of one read of one source: the rejected records, and for each task a `Batch` of
+answers and a `LabelBatch` of labels. The column `order` contains the position of each row in the chunk. The
+engine uses it to process a chunk as if the records had arrived one by one. So results do not depend on the
+sizes of reads.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ This is the range of times in RFC 3339.
 
 
 class RejectReason(StrEnum):
-    """The reason why a record was not used; there are few, because it is a Prometheus label."""
+    """The reason why a record was not used. There are few, because each is a value of a Prometheus label."""
 
     MALFORMED = "malformed"
     ENCODING = "encoding"
@@ -75,9 +75,9 @@ class Reject:
     ----------
     reason : RejectReason
     message : str
-        The field and the problem: ``$.scores[1]: expected a number from 0 to 1, got 1.7``.
+        The field and the problem, such as ``$.scores[1]: expected a number from 0 to 1, got 1.7``.
     raw : bytes
-        The record as received, cut at 2,000 bytes.
+        The first 2,000 bytes of the record as received.
     partition : str
         The partition of the source, such as the path of a file or ``topic-3``.
     position : int
@@ -88,10 +88,10 @@ class Reject:
     task : str
         The task; empty if it is not known.
     along : bool
-        Whether only the label of the record was rejected, while its answers are used.
+        Whether only the label of the record was rejected, and its answers are used.
     records : int
-        The number of rejected records. It is above 1 if a read had too many rejected records to keep all of
-        them; the other fields then describe the first of these.
+        The number of rejected records. It is above 1 if a read had too many rejected records to keep each of
+        them. The other fields then describe the first one.
     """
 
     reason: RejectReason
@@ -113,7 +113,7 @@ class TaskLayout:
     ----------
     name : str
     classes : tuple of str
-        Classes in the order of the scores. Empty for a task whose models give only a confidence: the scores
+        Classes in the order of the scores. Empty for a task whose models give only a confidence. The scores
         then have one column, and the labels are 0 (correct) and 1 (wrong).
     positive : int
         Index of the positive class of a task with two classes.
@@ -127,7 +127,7 @@ class TaskLayout:
         Names of models, groups and versions that are longer than the limit but accepted, because the state of
         an older version contains them.
     numbered : bool
-        Whether a source adds row numbers to the ids of requests; a label may then have only the id of the
+        Whether a source adds row numbers to the ids of requests. A label may then contain only the id of the
         request.
     features : tuple of (str, {"number", "text"})
         The keys of the record's `features` that a calibration uses, each with its type.
@@ -157,11 +157,11 @@ class Batch:
     ----------
     task : str
     scores : (n, K) float64
-        Uncalibrated class probabilities from the models, 0 to 1; each row sums to 1 within 1e-3.
-        (n, 1) for a confidence.
+        Uncalibrated class probabilities from the models, 0 to 1. Each row sums to 1 within 1e-3. For a
+        confidence, the shape is (n, 1).
     predicted : (n,) int64
-        Predicted class: the record's `prediction` if it has one, otherwise the argmax of the scores; 0 for a
-        confidence.
+        Predicted class: the record's `prediction`, or the argmax of the scores if the record has none. 0 for
+        a confidence.
     model, version : (n,) int64
         Indices into `models` and `versions`.
     models, versions : tuple of str
@@ -173,10 +173,10 @@ class Batch:
         Hash of the record's id by `id_keys`; `NO_ID` without an id.
     label : (n,) int64
         True class if the record contains a label, otherwise -1. If a record contains a label and answers of
-        several models, only the first used answer has the label, and the join by id gives it to the others.
-        Without an id, each of these answers has the label.
+        several models, only the first used answer has the label. The join by id gives the label to the other
+        answers. If the record has no id, each of its answers has the label.
     groups : mapping of str to (tuple of str, (n,) int64)
-        For each configured group, its values, and the index of each row's value; -1 if the row has none.
+        By group name: the values, and the index of each row's value; -1 if the row has no value.
     order : (n,) int64
         Position of the row among all answers and labels of the chunk, increasing.
     partition, position : (n,) int64
@@ -185,13 +185,13 @@ class Batch:
         Probability with which the row was sampled for labelling, above 0 and at most 1; NaN if it is unknown
         or there is no label. By default NaN in every row.
     other : (n,) int64
-        Index of model_b, if the rows are comparisons; by default -1 in every row. In a comparison, `model` is
-        model_a. `scores` (n, 1) is the judge's score of b, 0 to 1, or NaN without a judgement. `label` is the
-        human's verdict: 0 for a, 1 for a tie, 2 for b.
+        Index of model b if the rows are comparisons of two models; by default -1 in every row. In a
+        comparison, `model` is model a. `scores`, (n, 1), is the judge's probability that b wins, or NaN if
+        there is no judgement. `label` is the human's verdict: 0 for a, 1 for a tie, 2 for b.
     request : (n,) uint64, optional
-        Only for requests with numbered rows, whose row ids are the request's id, a colon and the row's number
-        from 0. The first row of such a request has the hash of the request's id by `id_keys`; all other rows
-        have `NO_ID`.
+        Used only for requests with numbered rows. The id of such a row is the request's id, a colon and the
+        row's number from 0. The first row of a request has the hash of the request's id by `id_keys`. All
+        other rows have `NO_ID`.
     alone : (n,) bool, optional
         Whether the row's request had only one row.
     features : (n, F) float64, optional
@@ -252,7 +252,7 @@ class LabelBatch:
     key : (n,) uint64
         Hash of the id by `id_keys`; never `NO_ID`.
     label : (n,) int64
-        True class; in a task without classes 0 is correct and 1 is wrong.
+        True class. In a task without classes, 0 is correct and 1 is wrong.
     model : (n,) int64
         Index into `models` of the labelled model; -1 if the label is for all models.
     models : tuple of str
@@ -264,7 +264,7 @@ class LabelBatch:
     order : (n,) int64
         Position of the label among all answers and labels of the chunk, increasing.
     draw : (n,) DRAW, optional
-        The draw with which each row was sampled for labelling; by default no row was sampled by draws.
+        The draw that sampled each row for labelling. By default, no row was sampled by draws.
     first_row : (n,) uint64, optional
         Hash by `id_keys` of the id of the first row of a request, if the label's id is the id of a request.
         `NO_ID` if no source numbers rows.
@@ -293,18 +293,18 @@ class LabelBatch:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """The positions in the whole stream of a chunk's records, if the chunk is only a part of the stream.
+    """The positions of a chunk's records in the whole stream, if the chunk is a part of a divided stream.
 
     Other workers process the other records of the stream.
 
     Parameters
     ----------
     sequence : (n,) int64
-        The position of each answer and label in the whole stream, increasing; `order` of the chunk is the
-        index into this array.
+        The position of each answer and label in the whole stream, increasing. The column `order` of the chunk
+        contains indices into this array.
     clock : (n,) float64
-        The time of the whole stream at each of these positions, in seconds since the epoch; it never
-        decreases. See `monitor.engine.clock.EventClock`.
+        The clock of the whole stream at each of these positions, in seconds since the epoch, nondecreasing.
+        See `monitor.engine.clock.EventClock`.
     """
 
     sequence: Ints
@@ -317,14 +317,14 @@ class Within:
 class SampleIds(NamedTuple):
     """The ids of one answer and of one label of a chunk, for messages.
 
-    An id is "" if the record has none, and None if the chunk has no answer, or no label.
+    An id is ``""`` if the record has none. It is None if the chunk has no answer or no label.
     """
 
     answer: str | None = None
     label: str | None = None
 
     def or_else(self, other: SampleIds) -> SampleIds:
-        """Return a copy in which ids that are None are replaced by those of another object."""
+        """Return a copy in which the ids of `other` replace ids that are None."""
         return SampleIds(
             *(theirs if ours is None else ours for ours, theirs in zip(self, other, strict=True))
         )
@@ -347,25 +347,25 @@ class Chunk:
         For each partition, the position at which reading continues after this chunk. Only the source
         interprets positions.
     answers : int
-        Number of answers received, used or not: the rows of the batches and the `answers` of the rejects.
+        Number of answers received: the rows of the batches, and the `answers` of the rejects.
     labels_received : int
-        Number of records received that contain only a label, used or not. Labels in records with answers
-        (`Batch.label`, `Reject.along`) are not counted.
+        Number of records received that contain only a label, including rejected ones. Labels in records with
+        answers (`Batch.label`, `Reject.along`) are not counted.
     after_others : tuple of str
-        Partitions of which another agent used records since the previous chunk of this agent.
+        Partitions in which another agent has used records since the previous chunk of this agent.
     within : Within, optional
-        The positions of the records in the whole stream, if the chunk is from a part of a stream. By default
-        the chunk follows the previous one.
+        The positions of the records in the whole stream, if the chunk is a part of a divided stream. By
+        default, the chunk follows the previous chunk.
     ignored : int
         The number of valid events without an answer.
     shed : int
-        Number of answers that the source refused since the previous chunk because it was full; not included
-        in `answers`.
+        Number of answers that the source refused since the previous chunk because it was full. They are not
+        included in `answers`.
     labels_shed : mapping of str to int
         Number of labels that the source refused because it was full, by task.
     rows_left : mapping of str to int
-        The number of rows that were not read, because the mapping reads only one row of a record; by the path
-        of the row that is read.
+        The number of rows that were not read, because the mapping reads only one row of each record. The key
+        is the path of the row that the mapping reads.
     ids : mapping of str to SampleIds
         The ids of the first answer and of the first label of each task, for messages.
     """
@@ -388,7 +388,7 @@ class Chunk:
 
     @property
     def rejected(self) -> int:
-        """The number of rejected records, including records of which only the label was rejected."""
+        """The number of rejected records. It includes records of which only the label was rejected."""
         return sum(reject.records for reject in self.rejects)
 
 
@@ -403,10 +403,10 @@ Hashing a batch takes one step over all ids for each eight bytes of the longest 
 
 
 def certain_rows(scores: Floats) -> NDArray[np.bool_]:
-    """Return an (n,) mask of the rows with a largest score of exactly 1, or a confidence of exactly 0 or 1.
+    """Return a mask, (n,), of rows with a largest score of exactly 1, or a confidence of exactly 0 or 1.
 
-    With three or more classes, a score of exactly 0 does not matter, because a random forest gives many such
-    scores.
+    With three or more classes, a score of exactly 0 does not make a row certain, because a random forest
+    gives many such scores.
 
     Examples
     --------
@@ -420,7 +420,7 @@ def certain_rows(scores: Floats) -> NDArray[np.bool_]:
 
 
 def mix(x: Keys) -> Keys:
-    """Map 64-bit integers one to one to 64-bit integers that look random: close values become far apart.
+    """Map 64-bit integers one to one to 64-bit integers that look random. Close values become far apart.
 
     This is the finaliser of splitmix64 (Steele, Lea, Flood 2014).
 
@@ -441,9 +441,9 @@ def id_keys(ids: Sequence[str]) -> Keys:
 
     The hash starts with the length of the id. Each group of eight bytes of the UTF-8 text is combined with
     the hash by exclusive or, and `mix` is applied to the result. Different ids of equal length up to eight
-    bytes never have the same hash. Among ten million longer ids, the probability that any two have the same
-    hash is about 3 in a million; the agent would treat these two as one record. The hash is not safe against
-    ids that are chosen to collide.
+    bytes never have the same hash. Among ten million longer ids, the probability that two have the same hash
+    is about 3 in a million. The agent would treat such ids as one id. The hash is not safe against ids that
+    are chosen to collide.
 
     Parameters
     ----------
@@ -484,7 +484,7 @@ def _digest(text: str) -> str:
 
 
 def text_codes(texts: Sequence[str]) -> Floats:
-    """Return (n,) codes of texts, integers below 2⁵²: the upper bits of their hashes by `id_keys`.
+    """Return the codes of texts, (n,): integers below 2⁵², the upper bits of their hashes by `id_keys`.
 
     Examples
     --------
@@ -503,14 +503,17 @@ _NO_GROUPS = np.lib.stride_tricks.as_strided(np.zeros((1, 0), dtype=np.int64), (
 def no_features(rows: int) -> Floats:
     """Return the features of a task without features: an array with the shape (rows, 0).
 
-    The array is a view that takes no memory, because numpy allocates an array without columns as if it had
-    one.
+    The array is a view that needs no memory. Numpy would allocate an array without columns as if it had one
+    column.
     """
     return _NO_FEATURES[:rows]
 
 
 def no_groups(rows: int) -> Ints:
-    """Return the groups of a task without groups: a view without memory, with the shape (rows, 0)."""
+    """Return the groups of a task without groups: an array with the shape (rows, 0).
+
+    The array is a view that needs no memory.
+    """
     return _NO_GROUPS[:rows]
 
 

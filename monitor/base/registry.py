@@ -1,9 +1,10 @@
-"""The tables of task kinds, estimators, calibrations, charts, sources and formats, with a line for each.
+"""The tables of task kinds, estimators, calibrations, charts, sources and formats.
 
-A line has the tag that configurations, reports and metrics use, the import path of the code, and a
-description. The code is imported when it is first used, so reading a configuration imports none of it. The
-choices in the schema, the messages, the pages in `docs` and the contract tests are made from these tables.
-Metric families have a separate table, `monitor.export.prometheus.families`.
+Each kind, estimator and so on has a line in its table. A line contains the tag that configurations, reports
+and metrics use, the import path of the code, and a description. The code is imported when it is first used,
+so reading a configuration imports none of it. The choices in the schema, the messages, the pages in `docs`
+and the contract tests are made from these tables. Metric families have a separate table,
+`monitor.export.prometheus.families`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _T = TypeVar("_T")
 
 
 def load(path: str) -> Any:
-    """Import the object with the path ``package.module:name``, and return it.
+    """Import and return the object with the path ``package.module:name``.
 
     Examples
     --------
@@ -55,7 +56,9 @@ class Extra:
     packages: tuple[str, ...]
 
     def require(self, what: str) -> None:
-        """Raise MissingExtraError if a package of the extra is not installed, without importing one.
+        """Raise MissingExtraError if a package of the extra is not installed.
+
+        The packages are not imported.
 
         Parameters
         ----------
@@ -77,7 +80,7 @@ class Entry:
     Parameters
     ----------
     path : str
-        The import path of the code: ``package.module:name``.
+        The import path of the code, such as ``package.module:name``.
     text : str
         A description for the JSON Schema and `docs/configuration.md`, as a clause without a full stop.
     """
@@ -87,7 +90,7 @@ class Entry:
 
 
 class TablePart(Mapping[str, _E]):
-    """A live view of the lines of a table for which a condition is true."""
+    """A live view of a table, with only the lines for which a condition is true."""
 
     def __init__(self, table: Mapping[str, _E], holds: Callable[[_E], bool]) -> None:
         self._table, self._holds = table, holds
@@ -105,14 +108,14 @@ class TablePart(Mapping[str, _E]):
 
 
 class Classes(Mapping[str, _T]):
-    """A mapping from the tags of a table to the code, which is imported when it is first looked up.
+    """A mapping from the tags of a table to the code. The code is imported when its tag is first looked up.
 
     Parameters
     ----------
     table : mapping of str to Entry
-        The table. It is read at every look-up, so lines may be added later.
+        The table. It is read at each look-up, so lines may be added later.
     convert : callable, optional
-        A function of the imported object; its result is the value of the mapping.
+        Takes the imported object, and returns the value of the mapping. By default, the value is the object.
 
     Examples
     --------
@@ -156,17 +159,18 @@ class TaskKind(Entry):
     line : str
         The import path of the class of a closed window's JSON line.
     fields : tuple of str
-        The fields that only records of this kind have. They are ignored if no task of the kind is configured.
+        The fields that only records of this kind have. If no task of this kind is configured, these fields
+        are ignored.
     marks : tuple of str
-        The fields by which a record that names no task is recognised as a record of this kind.
+        The fields that mark a record as a record of this kind, if the record names no task.
     piece : str
         The prefix of the name under which the state of a task is saved (``task`` in ``task/toxicity``). With
-        an s it is the name of the field of `EngineState`.
+        an appended ``s``, it is the name of a field of `EngineState`.
     rings : (str, str)
-        The prefixes of the names of the rings (`monitor.base.state_changes`) with answers and with labels.
+        The prefixes of the names of the ring tables (`monitor.base.state_changes`) of answers and of labels.
     page, rows : str
         The import paths of the functions that yield the HTML and the metric rows of a task's `TaskView`.
-        Empty if each model has separate windows, which `SeriesView` describes.
+        Empty if each model has separate windows, because `SeriesView` describes those.
     """
 
     section: str
@@ -188,18 +192,18 @@ class EstimatorEntry(Entry):
     Parameters
     ----------
     needs : {"confidences", "reference", "labels", "refit"}
-        The input of the estimator. ``"confidences"``: the confidences of a window. ``"reference"``: the
+        The input of the estimator. ``"confidences"``: the confidences of a window. ``"reference"``: these
         confidences, and a fit on the labelled reference. ``"labels"``: the labels of the window. ``"refit"``:
         a refit on the scores of several models and all labels so far.
     by_labels : bool
-        Whether the error of the estimates comes only from the labels. Such an estimator can rank models, and
-        uses the weights of labels.
+        Whether the error of the estimates comes only from the labels. If so, the estimator can rank models
+        and uses the weights of labels.
     brings : tuple of str
         The tags of estimators that are always reported together with this one.
     charted : bool
         Whether charts and objectives may judge the accuracy by this estimator.
     extra : Extra, optional
-        The extra that installs further packages for the estimator; None if it needs none.
+        The extra that installs the packages that only this estimator needs; None if there are none.
     """
 
     needs: Literal["confidences", "reference", "labels", "refit"]
@@ -229,8 +233,8 @@ class CalibrationEntry(Entry):
     Parameters
     ----------
     refitted : bool
-        Whether only refits fit the calibration. If so, `path` is the path of the fitted calibration,
-        otherwise that of its `Calibrator`.
+        Whether only refits fit the calibration. If so, `path` is the path of the fitted calibration.
+        Otherwise it is the path of the `Calibrator`.
     chooses : bool
         Whether the method selects one of the other methods. The fitted calibration has the name of the
         selected method.
@@ -268,18 +272,18 @@ class FormatEntry(Entry):
     path : str
         The import path of a subclass of `connectors.formats.wires.wire.Wire`, whose argument is the mapping.
     paths : bool
-        Whether the mapping gives the paths of the fields; otherwise the format defines them.
+        Whether the mapping contains the paths of the fields. If not, the format defines them.
     numbers_rows : bool
         Whether the id of an answer is the id of its request, a colon and the row's number from 0.
     ids : tuple of str
-        Words that `mapping.id` accepts although the mapping has no paths, to choose one of several ids.
+        Words that `mapping.id` accepts although the mapping has no paths. They choose one of several ids.
     marks : tuple of tuple of str
-        Sets of fields by which the format is recognised without a mapping. A record of the format has all
-        fields of one of these sets, and no field that marks a record of Blindsight's own format.
+        Sets of fields that mark a record of this format if there is no mapping. Such a record has all fields
+        of one of these sets, and no field that marks a record of Blindsight's own format.
     holds_records : bool
-        Whether each event wraps a record, which may have another format.
+        Whether each event contains a record that may have another format.
     columns : tuple of str
-        The columns to read from a table with records of this format; all columns if empty.
+        The columns to read from a table with records of this format. If empty, all columns are read.
     """
 
     paths: bool = True
@@ -291,7 +295,7 @@ class FormatEntry(Entry):
 
     @property
     def needs_no_mapping(self) -> bool:
-        """True if the name of the format suffices to read its records."""
+        """True if a configuration with the name of the format needs no mapping of fields."""
         return not self.paths or self.holds_records
 
 
@@ -303,13 +307,13 @@ class MetricEntry:
     ----------
     better : {1, -1, 0}
         1 if larger values are better, -1 if smaller values are better. 0 if neither is better, as for a
-        prevalence; a change in either direction then raises an alarm.
+        prevalence. A change in either direction then raises an alarm.
     min_change : float
         The default for the smallest change that raises an alarm, in the unit of the metric.
     pages : bool
         Whether an alarm of the metric's chart also raises an alert.
     words : str
-        The name in sentences, if it is not the name in the configuration with spaces.
+        The name in sentences; by default, the name in the configuration with spaces instead of underscores.
     """
 
     better: int
@@ -464,12 +468,12 @@ BY_LABELS = TablePart(ESTIMATORS, lambda entry: entry.by_labels)
 
 
 def estimators_by_input(tags: Iterable[str], needs: str) -> tuple[str, ...]:
-    """Return those of the estimators `tags`, and of the estimators in their `brings`, that have this input.
+    """Return the estimators among `tags`, and among the tags in their `brings`, that have this input.
 
     Parameters
     ----------
     tags : iterable of str
-        Tags of estimators; an unknown tag is ignored.
+        Tags of estimators. An unknown tag is ignored.
     needs : str
         The input: see `EstimatorEntry`.
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """The reason why an estimate is unknown; there are few, because it is a Prometheus label."""
+    """The reason why an estimate is unknown. There are few, because each is a value of a Prometheus label."""
 
     NO_ROWS = "no rows"
     TOO_FEW_ROWS = "too few rows"
@@ -40,8 +40,8 @@ class Estimate:
     value, lower, upper : float
         The estimate and the ends of its interval, in the unit of the metric (0 to 1 for ratios).
     level : float
-        The nominal coverage of the interval, 0 to 1: the share of intervals that contain the true value if
-        the assumptions of the estimator hold.
+        The nominal coverage of the interval, 0 to 1. If the assumptions of the estimator hold, this share of
+        all intervals contains the true value.
     n : int
         The number of rows from which the estimate is computed.
 
@@ -65,7 +65,8 @@ class Unknown:
     Parameters
     ----------
     reason : str
-        The reason. The agent's estimators use a `Reason`; a user's estimator may use another short text.
+        The reason. The estimators of the agent use a `Reason`. The estimator of a user may use another short
+        text.
 
     Examples
     --------
@@ -102,7 +103,7 @@ Result = Estimate | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an operator's request: whether it was carried out or refused, with an explanation."""
+    """The outcome of an operator's request: whether the agent carried it out, and an explanation."""
 
     done: bool
     text: str

@@ -1,13 +1,13 @@
 """The interface of a source, the adapter of a feed of records, and the raw data that it reads.
 
-A source reads raw bytes and their positions; it does not decode them. The agent passes it the positions to
-start from (`open`), calls `read`, and reports the positions up to which all records are used and saved
-(`acknowledge`).
+A source reads raw bytes and their positions. It does not decode the bytes. The agent calls `open` with the
+positions at which reading starts, then `read` repeatedly. It calls `acknowledge` with the positions before
+which all records are used and saved.
 
-A **position** is where the reading of one partition continues. It is a number, a text, or a mapping of plain
-values, which only the source interprets. The engine keeps the newest position of each partition, the store
-saves it, and the source receives it after a restart. A position points *after* the last record read, so a
-source that continues there neither repeats nor skips a record.
+A **position** is the place at which the reading of one partition continues. It is a number, a text, or a
+mapping of plain values. Only the source interprets it. The engine keeps the newest position of each
+partition, the store saves it, and the source gets it after a restart. A position lies *after* the last record
+that was read. So a source that continues there neither repeats nor skips a record.
 
 The **place** of a record (`Reject.position`, the ranges of a window) is an integer that identifies the record
 within its partition: a byte, a row, an offset, an id.
@@ -40,10 +40,10 @@ class RawBlock:
     start : int
         Byte offset of `data` in the (uncompressed) file.
     labels : bool
-        Whether the lines were sent as labels. A line without fields of an answer is then a label, even if
-        fields of a label are missing.
+        Whether the lines were sent as labels. If so, a line without the fields of an answer is a label, even
+        if fields of a label are missing.
     position : object, optional
-        Position after the last line; by default the byte after it.
+        Position after the last line; by default the offset of the next byte.
     """
 
     data: bytes
@@ -71,9 +71,10 @@ class RawMessages:
     headers : sequence of sequence of (str, bytes or None), optional
         The headers of each message, if the mapping of the source reads headers.
     after_others : bool
-        Whether another member of the consumer group used messages of this partition since the previous read.
+        Whether another member of the consumer group has used messages of this partition since the previous
+        read.
     after : object, optional
-        Position after the last message; by default the place after it.
+        Position after the last message; by default the next place.
     """
 
     values: Sequence[bytes]
@@ -101,9 +102,9 @@ class RawTable:
     start : int
         Number of the first row, from 0.
     broken : mapping of int to str, optional
-        For each row that could not be read, its index within `columns` and the reason.
+        The reasons why rows could not be read, by the index of the row within `columns`.
     position : object, optional
-        Position after the last row; by default the number of the row after it.
+        Position after the last row; by default the number of the next row.
     size : int, optional
         Approximate size of the cells in bytes; by default eight bytes for each cell.
     """
@@ -126,7 +127,7 @@ class RawTable:
 
 @dataclass(frozen=True, slots=True)
 class RawSkipped:
-    """A line that was too long to read, and is counted as rejected.
+    """A line that was too long to read. It is counted as rejected.
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ class RawSkipped:
     start : int
         Byte offset of the line.
     position : object, optional
-        Position after the line; by default the byte after it.
+        Position after the line; by default the offset of the next byte.
     """
 
     head: bytes
@@ -155,7 +156,7 @@ class RawSkipped:
 
 @dataclass(frozen=True, slots=True)
 class RawDamaged:
-    """The unreadable rest of a file, which is reported once and counted as one rejected record.
+    """The unreadable rest of a file. It is reported once, and counted as one rejected record.
 
     Parameters
     ----------
@@ -165,7 +166,7 @@ class RawDamaged:
         The readable part of the record in which the damage begins, at most 2,000 bytes.
     partition : str
     start : int
-        The place where this record begins; reading continues there after the file is repaired.
+        The place where the damaged record begins. After the file is repaired, reading continues there.
     """
 
     why: str
@@ -175,7 +176,7 @@ class RawDamaged:
 
     @property
     def after(self) -> int:
-        """Position of the damaged record."""
+        """The position of the damaged record, at which reading continues after the file is repaired."""
         return self.start
 
 
@@ -187,7 +188,7 @@ class RawPosition:
     ----------
     partition : str
     after : object
-        Position at which reading continues. None if the partition has ended, and its saved position may be
+        Position at which reading continues. None if the partition has ended; its saved position may then be
         deleted.
     """
 
@@ -236,7 +237,7 @@ def bytes_in(raw: Raw) -> int:
 
 
 class EndOfSource(Exception):  # noqa: N818 - it is a signal, not an error
-    """The signal of a source that will have no more records."""
+    """The source has ended and will have no more records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +250,11 @@ class SourceCounts:
         Records that the feed's retention deleted before they were read. For files, each gap counts as 1,
         because its length is not known.
     taken_over_records : int
-        Records between this agent's saved position and the position at which reading continued; another
-        member of the consumer group used them.
+        Records that another member of the consumer group used: those between this agent's saved position and
+        the position at which reading continued.
     overlap_records : int
-        Records that this agent used although another member had used them, according to the position of the
-        consumer group.
+        Records that this agent used although, by the position of the consumer group, another member had
+        already used them.
     rebuilds : int
         The number of times that the client was replaced because it had stopped delivering records.
     """
@@ -268,7 +269,7 @@ class SourceCounts:
 class Refusals:
     """Numbers of refused answers, labels and requests, and of labels by token, since the source was opened.
 
-    Only sources to which records are sent have them.
+    Only sources to which records are sent have such numbers.
 
     Parameters
     ----------
@@ -277,7 +278,7 @@ class Refusals:
     labels_shed : mapping of str to int
         Labels refused because the source was full, by task.
     requests : mapping of str to int
-        Requests answered with an error, by HTTP status code; all possible codes are present from the start.
+        Requests answered with an error, by HTTP status code. All possible codes are present from the start.
     ignored : int
         Events that the source ignored because they contain no answer.
     labels_by_token : mapping of str to int
@@ -294,9 +295,9 @@ class Refusals:
 class ShardOwner(Protocol):
     """The owner of the state of partitions that move between agents.
 
-    Partitions with the same number, even of different topics, have one common state, a shard. Records of
-    partitions whose state this agent does not hold are dropped. The reading thread calls `take`; any thread
-    may call the other methods.
+    Partitions with the same number, even of different topics, have one common state, a shard. If this agent
+    does not hold the state of a partition, it drops the partition's records. The reading thread calls `take`.
+    Any thread may call the other methods.
     """
 
     def take(self, partition: str, number: int) -> tuple[object, Mapping[str, Any]] | None:
@@ -306,7 +307,8 @@ class ShardOwner(Protocol):
         -------
         (object, mapping of str to position) or None
             A token, which is new each time the shard is opened, and the positions at which the reading of its
-            partitions continues. None while another agent still holds the shard; call the method again later.
+            partitions continues. None while another agent still holds the shard. In this case, call the
+            method again later.
         """
 
     def held(self) -> set[str]:
@@ -320,14 +322,17 @@ class ShardOwner(Protocol):
 
     @property
     def waiting(self) -> str | None:
-        """The reason why the state of an assigned partition is not open yet, without a full stop; or None."""
+        """The reason why the state of an assigned partition is not open yet, without a full stop.
+
+        None if the states of all assigned partitions are open.
+        """
 
 
 class Source(ABC, Generic[Position]):
-    """A feed of records, which one thread at a time reads.
+    """A feed of records. Only one thread at a time may read it.
 
     Any thread may call `acknowledge` and read the properties. The constructor only stores settings. `close`
-    may be called at any time after `open`, and perhaps never.
+    may be called at any time after `open`, and may never be called.
 
     Attributes
     ----------
@@ -359,12 +364,14 @@ class Source(ABC, Generic[Position]):
         ----------
         settings : monitor.config.sources.SourceSection
         records : int
-            The largest number of records, except that each partition with records returns at least one.
+            The largest number of records. However, at least one record of each partition is returned, if it
+            has records.
 
         Returns
         -------
         list of Raw, or str
-            The records (an empty list if the feed has none), or the reason why the feed cannot be sampled.
+            The records, or the reason why the feed cannot be sampled. The list is empty if the feed has no
+            records.
 
         Raises
         ------
@@ -383,7 +390,7 @@ class Source(ABC, Generic[Position]):
 
     @abstractmethod
     def open(self, positions: Mapping[str, Position]) -> None:
-        """Prepare to read; reading of a partition in `positions` starts at that position.
+        """Prepare to read. The reading of a partition starts at its position in `positions`.
 
         Raises
         ------
@@ -394,10 +401,11 @@ class Source(ABC, Generic[Position]):
 
     @abstractmethod
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return the available records in order, at most a few MiB, after at most `timeout_seconds`.
+        """Return the available records in order, at most a few MiB.
 
-        The list is empty if there are no records. It may contain a `RawMessages` without messages, which has
-        only a position; some sources need its acknowledgement before they continue.
+        Wait for at most `timeout_seconds`. The list is empty if there are no records. It may contain a
+        `RawMessages` without messages, which has only a position. Some sources need the acknowledgement of
+        this position before they continue.
 
         Raises
         ------
@@ -423,7 +431,7 @@ class Source(ABC, Generic[Position]):
 
     @property
     def trouble(self) -> str | None:
-        """The reason why a connected feed is not `up`, without a full stop; None if there is none."""
+        """The reason why a connected feed is not `up`, without a full stop; None if there is no reason."""
         return None
 
     @property
@@ -433,11 +441,14 @@ class Source(ABC, Generic[Position]):
 
     @property
     def refusals(self) -> Refusals:
-        """The counts of refused records and requests, for a source to which records are sent."""
+        """The counts of refused records and requests. Only sources to which records are sent have them."""
         return Refusals()
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
-        """Record that all records before these positions, which `read` returned, are used and saved."""
+        """Record that all records before these positions are used and saved.
+
+        The positions are positions that `read` returned.
+        """
 
     def forget(self, keys: Keys) -> None:
         """Remove these record ids from every position that `read` returns from now on.
@@ -450,14 +461,14 @@ class Source(ABC, Generic[Position]):
 
     @classmethod
     def without(cls, position: Position, keys: Keys) -> Position:
-        """Return a saved position without these record ids; most sources have no ids in their positions."""
+        """Return a saved position without these record ids. Positions of most sources contain no ids."""
         return position
 
     def share(self, shards: ShardOwner) -> None:
-        """Make `shards` the owner of the state of this source's partitions; call this method before `open`.
+        """Make `shards` the owner of the state of this source's partitions. Call this method before `open`.
 
-        When a partition is assigned, the source opens its state with `shards.take`, which returns its
-        position.
+        When a partition is assigned, the source opens its state with `shards.take`, which returns the
+        position at which reading continues.
 
         Raises
         ------
@@ -467,18 +478,21 @@ class Source(ABC, Generic[Position]):
         raise NotImplementedError
 
     def keep_alive(self) -> None:
-        """Keep the connection alive without reading; called repeatedly while the agent's queue is full."""
+        """Keep the connection alive without reading.
+
+        While the agent's queue is full, the agent calls this method repeatedly.
+        """
 
 
 def open_source(source: Source[Any], positions: Mapping[str, Any]) -> None:
-    """Open a source, and convert other errors of its library to a BlindsightError.
+    """Open a source. Convert errors of its client library to a BlindsightError.
 
     Raises
     ------
     SourceError
         The feed cannot be opened and waiting would not help; see `Source.open`.
     BlindsightError
-        The library raised another error; another start may succeed.
+        The library raised another error. A later start may succeed.
     """
     try:
         source.open(positions)
@@ -495,7 +509,7 @@ Decode = Callable[[Sequence[Raw]], Chunk]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A source with its decoder; `reads_events` is True if records may be events without an answer."""
+    """A source with its decoder. `reads_events` is True if records may be events without an answer."""
 
     feed: Source[Any]
     decode: Decode

@@ -1,9 +1,9 @@
 """The interface of a spool, which stores posted records durably until they are used.
 
-An offset is a number of bytes, counted over all lines that were ever stored; deletions do not change offsets.
+An offset is a number of bytes, counted over all lines that were ever stored. Deletions do not change offsets.
 One thread stores the lines of several posts together (group commit). Another thread reads lines after they
-are durable. `connectors.http.spool` stores lines in a folder, and `monitor.store.spool_table` in the store's
-database.
+are durable. `connectors.http.spool` stores lines in a folder. `monitor.store.spool_table` stores them in the
+store's database.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AGAIN_SECONDS = 1.0
 
 
 class SpoolFullError(BlindsightError):
-    """The spool is full: it has no room for the lines until stored lines are used."""
+    """The spool has no room for further lines until stored lines are used."""
 
 
 class SpoolWriteError(BlindsightError):
@@ -37,7 +37,7 @@ class SpoolWriteError(BlindsightError):
 
 
 class SpoolLines(NamedTuple):
-    """Whole lines, the offset of the first line, and whether the lines were posted as labels."""
+    """Complete lines, the offset of the first line, and whether the lines were posted as labels."""
 
     lines: bytes
     start: int
@@ -54,7 +54,7 @@ class SpoolPost(NamedTuple):
 
 
 class SpoolFrame(NamedTuple):
-    """Consecutive lines that are stored together; either all of them are labels, or none is."""
+    """Consecutive lines that are stored together. Either all of them are labels, or none is."""
 
     lines: bytes
     start: int
@@ -68,9 +68,18 @@ class SpoolFrame(NamedTuple):
 
 
 def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
-    """Yield a frame for each run of consecutive posts with labels only, or with answers only.
+    """Divide posts into frames, each with successive posts that are all labels or all answers.
 
-    The lines of the first frame have the offset `start`.
+    Parameters
+    ----------
+    posts : sequence of SpoolPost
+    start : int
+        The offset of the lines of the first post.
+
+    Yields
+    ------
+    SpoolFrame
+        The frames, in the order of the posts.
     """
     for labels, run in groupby(posts, lambda post: post.labels):
         some = list(run)
@@ -80,27 +89,27 @@ def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
 
 
 def merge_stretches(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
-    """Merge successive entries of lines if both are labels, or both are answers.
+    r"""Merge successive objects if the lines of both are labels, or the lines of both are answers.
 
     Examples
     --------
-    >>> a, b, c = (SpoolLines(b"a\\n", 0, False), SpoolLines(b"b\\n", 2, False), SpoolLines(b"c\\n", 4, True))
+    >>> a, b, c = (SpoolLines(b"a\n", 0, False), SpoolLines(b"b\n", 2, False), SpoolLines(b"c\n", 4, True))
     >>> merge_stretches([a, b, c])
-    [SpoolLines(lines=b'a\\nb\\n', start=0, labels=False), SpoolLines(lines=b'c\\n', start=4, labels=True)]
+    [SpoolLines(lines=b'a\nb\n', start=0, labels=False), SpoolLines(lines=b'c\n', start=4, labels=True)]
     """
     runs = [list(run) for _, run in groupby(stretches, lambda each: each.labels)]
     return [SpoolLines(b"".join(each.lines for each in run), run[0].start, run[0].labels) for run in runs]
 
 
 class PostSpool(ABC):
-    """An append-only queue of lines; any thread may call `append` and `absorbed`.
+    """An append-only queue of lines. Any thread may call `append` and `absorbed`.
 
     Parameters
     ----------
     max_bytes : int
         The largest total size in bytes of the lines that are not used yet.
     group_bytes : int
-        The largest size in bytes of a group of posts that are stored together; a single post may be larger.
+        The largest size in bytes of several posts that are stored together. A single post may be larger.
     frame_bytes : int
         The overhead of a frame in bytes.
     """
@@ -124,7 +133,7 @@ class PostSpool(ABC):
 
     @abstractmethod
     def open(self, position: int | None) -> None:
-        """Open the spool to read from an offset on; None means that no lines have been used.
+        """Open the spool, to read from an offset. None means that no lines have been used.
 
         Raises
         ------
@@ -133,7 +142,7 @@ class PostSpool(ABC):
         """
 
     def append(self, lines: bytes, rows: int, labels: bool = False) -> Future[int]:
-        """Queue whole lines to be stored, and return a future with the offset after these lines.
+        """Queue complete lines, and return a future with the offset after these lines.
 
         The future is done when the lines are durable. It raises `SpoolWriteError` if they cannot be stored.
 
@@ -166,7 +175,7 @@ class PostSpool(ABC):
 
     @abstractmethod
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
-        """Return the next whole lines, about 1 MiB; an empty list if there are none in time.
+        """Return the next complete lines, about 1 MiB. The list is empty if no lines come in time.
 
         In one `SpoolLines`, either all lines are labels, or none is.
 
@@ -178,11 +187,11 @@ class PostSpool(ABC):
 
     @abstractmethod
     def absorbed(self, position: int) -> None:
-        """Record that all lines before an offset are used and saved, so they may be deleted."""
+        """Record that all lines before an offset are used and saved. They may then be deleted."""
 
     @abstractmethod
     def close(self) -> None:
-        """Store the posts that wait, and close the spool."""
+        """Store the waiting posts, and close the spool."""
 
     @property
     @abstractmethod
@@ -221,11 +230,11 @@ class PostSpool(ABC):
 
     @abstractmethod
     def _untidy(self) -> bool:
-        """Return whether used lines can be deleted now; the caller holds the lock."""
+        """Return whether used lines can be deleted now. The caller must hold the lock."""
 
     @abstractmethod
     def _untidy_seconds(self) -> float | None:
-        """Return the seconds until the next call of `_untidy`; None if no stored line is used."""
+        """Return the seconds until the next call of `_untidy`; None if there are no used lines."""
 
     @abstractmethod
     def _tidy(self) -> None:
@@ -251,7 +260,7 @@ class PostSpool(ABC):
         self._thread.start()
 
     def _end_writing(self, timeout_seconds: float | None = None) -> bool:
-        """Let the writer's thread store the waiting posts and end; return False if there is no thread."""
+        """Let the writer's thread store the waiting posts and end. Return False if there is no thread."""
         with self._lock:
             self._closing = True
             self._to_write.notify_all()
@@ -262,7 +271,10 @@ class PostSpool(ABC):
         return thread is not None
 
     def _write(self) -> None:
-        """Store groups of posts until the spool is closed and no post waits; run by the writer's thread."""
+        """Store groups of posts until the spool is closed and no post waits.
+
+        The writer's thread runs this method.
+        """
         while (group := self._next_group()) is not None:
             self._busy_since = time.monotonic()
             try:
@@ -298,7 +310,10 @@ class PostSpool(ABC):
             return group
 
     def _looks(self) -> bool:
-        """Return whether to call `_look` without a post, because refused clients may not post again."""
+        """Return whether to call `_look` without a post.
+
+        This is necessary after a refusal, because refused clients may not post again.
+        """
         return self._fault is not None or self._look_seconds is not None
 
     def _is_look_due(self) -> bool:
@@ -310,7 +325,7 @@ class PostSpool(ABC):
         return min((each for each in (self._untidy_seconds(), look) if each is not None), default=None)
 
     def _write_group(self, group: Sequence[SpoolPost]) -> None:
-        """Store a group of posts and set their futures; for an empty group, call `_tidy` and `_look`."""
+        """Store a group of posts and set their futures. If the group is empty, call `_tidy` and `_look`."""
         if not group:
             if self._untidy():
                 self._tidy()

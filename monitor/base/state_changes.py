@@ -1,10 +1,10 @@
 """The content of a checkpoint: the parts of the state that changed since the previous checkpoint.
 
-The state consists of named parts, called pieces, and of rings. A ring is a bounded table in which new rows
-replace the oldest rows. Examples of the names of pieces are ``engine``, ``task/toxicity``,
-``revisions/toxicity`` and ``series/0/toxicity``; of rings, ``answers/toxicity`` and ``pool/toxicity``. Some
-kinds of tasks use other names (`monitor.base.registry.TaskKind`). `assemble` makes a snapshot of the engine
-from all saved pieces and rings.
+The state consists of pieces and ring tables. A piece is a named part of the state, such as ``engine``,
+``task/toxicity``, ``revisions/toxicity`` or ``series/0/toxicity``. A ring table is a table of limited size,
+in which new rows overwrite the oldest. Examples of its name are ``answers/toxicity`` and ``pool/toxicity``.
+Some kinds of tasks use other names (`monitor.base.registry.TaskKind`). `assemble` makes a snapshot of the
+engine from all saved pieces and ring tables.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ DRAWS = "draws"
 
 
 class RingRows(msgspec.Struct, frozen=True):
-    """Rows of a ring: their keys, and the other columns by name."""
+    """Rows of a ring table: their keys, and the other columns by name."""
 
     keys: Keys
     columns: dict[str, NDArray[Any]]
 
 
 class ChangedRows(RingRows, frozen=True):
-    """Rows of a ring that changed after they were saved; `rows` contains their absolute numbers.
+    """Rows of a ring table that changed after they were saved.
 
-    The absolute number of a row counts all rows that the ring ever had.
+    `rows` contains the absolute number of each row. It counts all rows that the table ever had.
     """
 
     rows: Ints
 
 
 class RingState(RingRows, frozen=True):
-    """All rows of a ring, oldest first; `first` is the absolute number of the oldest row."""
+    """All rows of a ring table, oldest first. `first` is the absolute number of the oldest row."""
 
     first: int
 
 
 @dataclass(frozen=True, slots=True)
 class RingChange:
-    """The changes of a ring since the previous checkpoint.
+    """The changes of a ring table since the previous checkpoint.
 
     Parameters
     ----------
     name : str
-        The name of the ring, such as ``answers/toxicity``.
+        The name of the table, such as ``answers/toxicity``.
     first : int
         Absolute number of the first added row.
     added : RingRows
@@ -66,7 +66,7 @@ class RingChange:
     changed : ChangedRows or None
         Older rows whose values changed, with the new values.
     oldest : int
-        Absolute number of the oldest row that is still needed; rows before it may be deleted.
+        Absolute number of the oldest row that is still needed. Rows before it may be deleted.
     wiped : (n,) uint64 or None
         The keys of rows that must be erased from all saved data.
     """
@@ -80,7 +80,7 @@ class RingChange:
 
     @classmethod
     def nothing_left(cls, name: str) -> RingChange:
-        """Return a change that deletes every row of a ring."""
+        """Return a change that deletes every row of a ring table."""
         empty = RingRows(np.zeros(0, dtype=np.uint64), {})
         return cls(name, first=0, added=empty, changed=None, oldest=_BEYOND_EVERY_ROW)
 
@@ -92,7 +92,7 @@ class Changes:
     Parameters
     ----------
     parts : mapping of str to state
-        The pieces of the state that changed, by name; each replaces its saved version.
+        The pieces of the state that changed, by name. Each piece replaces its saved version.
     rings : sequence of RingChange
     """
 
@@ -101,7 +101,7 @@ class Changes:
 
 
 def assemble(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[str, Any] | None:
-    """Return a snapshot of the engine from its saved pieces and rings; None if nothing was saved.
+    """Return a snapshot of the engine from its saved pieces and ring tables; None if nothing was saved.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def _whole_tasks(
 
 
 def piece_names(task: str, parts: Mapping[str, Any]) -> list[str]:
-    """Return the names of the saved pieces of a task, and of all rings that the task may have."""
+    """Return the names of the saved pieces of a task, and of all ring tables that the task may have."""
     whole = (f"revisions/{task}", *(f"{kind.piece}/{task}" for kind in TASK_KINDS.values()))
     own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
     rings = [ring for kind in TASK_KINDS.values() for ring in kind.rings]
