@@ -48,7 +48,7 @@ class ArenaView(TaskView):
 
 
 def describe_ranking(arena: ArenaView) -> Statement:
-    """Describe which models of an arena may be the best."""
+    """Return a sentence that names the models of an arena that may be the best."""
     if arena.standing is None:
         return Statement(arena.task, "no ranking yet")
     ranked = [each for each in arena.standing.models if each.rank is not None]
@@ -64,13 +64,13 @@ def describe_ranking(arena: ArenaView) -> Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaReport(WindowReport):
-    """The report of a closed window of comparisons; its `model` is empty, and it has no estimates.
+    """The report of a closed window of comparisons. Its `model` is empty, and it has no estimates.
 
     Parameters
     ----------
     standing : Standing
-        The coefficients and ranks of the models, computed from this window and the earlier windows that are
-        pooled with it.
+        The coefficients and ranks of the models. They are computed from the comparisons of this window and of
+        the earlier windows that are pooled with it.
     pooled : int
         Number of comparisons from which `standing` is computed, including those of this window.
     """
@@ -100,7 +100,7 @@ class ArenaReport(WindowReport):
         positions: Mapping[str, tuple[int, ...]],
         standing: Standing,
     ) -> ArenaReport:
-        """Return a report with its encoded JSON line."""
+        """Return a report together with its encoded JSON line."""
         report = cls(
             task=task,
             model="",
@@ -122,7 +122,7 @@ class ArenaReport(WindowReport):
 
 
 class ArenaLine(msgspec.Struct, frozen=True, kw_only=True):
-    """The JSON line of an arena's window; the fields are written in this order."""
+    """The JSON line of an arena's window. The fields are written in the order of this class."""
 
     task: str
     kind: str = "arena"
@@ -164,7 +164,7 @@ class ArenaLine(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def read(self) -> ArenaReport:
-        """Return the report that the line describes, with the line's rounded numbers."""
+        """Return the report that the line describes. Its numbers are rounded as in the line."""
         models = (ModelStanding(e.model or "", e.result, e.rank, e.rank_chi_square) for e in self.models)
         weights = self.judge_weight, self.effective_comparisons, self.rank_level
         return ArenaReport.from_standing(

@@ -1,4 +1,4 @@
-"""The attribution of a metric's change to parts of the answers, as reports and exporters use it."""
+"""The attribution of a metric's change to parts of the answers, for reports and exporters."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _SAME_FEATURES = "the same features (a release, a pipeline after logging, or a f
 
 
 class PartChange(msgspec.Struct, frozen=True):
-    """The contribution of one part to a change; all numbers are ratios, -1 to 1.
+    """The contribution of one part of the answers to a change. All numbers are ratios, -1 to 1.
 
     Parameters
     ----------
     part : str
-        The name of the part: ``region=eu``, ``class=toxic``, ``confidence=0.50-0.60``. The part ``region=``
-        consists of the answers without a value of that group, or with a value beyond the cap on groups;
-        ``region=other`` consists of all parts beyond the 64 that are kept.
+        The name of the part, such as ``region=eu``, ``class=toxic`` or ``confidence=0.50-0.60``. The part
+        ``region=`` contains the answers without a value of this group, and answers with a value beyond the
+        limit on groups. At most 64 parts are kept; ``region=other`` contains all others.
     mix, within : float
-        The contribution of the change in the part's share of the answers, and the contribution of the change
-        in the part's mean.
+        The contribution of the change of the part's share of the answers, and the contribution of the change
+        of the part's mean.
     share, share_before : float
         The part's share of the answers in the window, and in the baseline.
     mean, mean_before : float
-        The mean over the part's answers of the term that is split, in the window and in the baseline; for the
-        accuracy the term is the confidence.
+        The mean of the part's answers, in the window and in the baseline. For the accuracy, it is the mean
+        confidence. For other metrics, it is the mean contribution to the metric.
     """
 
     part: str
@@ -50,7 +50,7 @@ class PartChange(msgspec.Struct, frozen=True):
 
 
 class FeaturePart(msgspec.Struct, frozen=True):
-    """The contribution of one feature to a change; all numbers are ratios, -1 to 1.
+    """The contribution of one feature to a change. All numbers are ratios, -1 to 1.
 
     Parameters
     ----------
@@ -58,7 +58,8 @@ class FeaturePart(msgspec.Struct, frozen=True):
     change : float
     standard_error : float
     missing, unseen : float
-        The shares of the window's rows that lack the feature, and that have a value beyond the reference.
+        The share of the window's rows that lack the feature, and the share of rows with a value beyond the
+        reference.
     """
 
     feature: str
@@ -76,26 +77,27 @@ class FeatureChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     Parameters
     ----------
     window : int
-        The number of the window that is split. It is an earlier one of the same alarm than the window of the
-        report if that one was not split.
+        The number of the window that was split. If the window of the report was not split, this is an earlier
+        window of the same alarm.
     change : float
-        Change of the metric in that window, -1 to 1: the sum over `parts`, `others`, `step` and `remainder`.
+        Change of the metric in the window that was split, -1 to 1: the sum of `parts`, `others`, `step` and
+        `remainder`.
     parts : tuple of FeaturePart
-        The features whose parts are beyond their noise, the largest change first.
+        The features whose contribution is larger than its noise, the largest first.
     others : float
         Contribution of all other features together.
     step : float
-        The difference between the mean of the reference and the centre of the chart; for other metrics than
-        the accuracy, with the terms of higher order.
+        The difference between the mean of the reference and the centre of the chart. For metrics other than
+        the accuracy, it includes the terms of higher order.
     remainder : float
-        The change at the same features.
+        The change of the metric at unchanged features.
     remainder_error : float
         The standard error of the remainder.
     remainder_named : bool
-        Whether the remainder is beyond its noise.
+        Whether the remainder is larger than its noise.
     reason : str
-        The reason why the split is impossible, or why it is impossible for the rows that have all features;
-        ``""`` if all rows are split.
+        The reason why the change cannot be split, at all or for the rows that have all features; ``""`` if
+        all rows are split.
     """
 
     window: int
@@ -110,14 +112,15 @@ class FeatureChanges(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ConceptDrift(msgspec.Struct, frozen=True):
-    """A change of the accuracy that labels show beside that of the confidences; ratios, -1 to 1.
+    """A change of the accuracy that labels show and confidences do not. All numbers are ratios, -1 to 1.
 
     Parameters
     ----------
     change : float
-        The effect of the bias of the confidences, as of the newest labels, on the mean of the window's.
+        The effect of the confidences' bias, measured on the newest labels, on the mean confidence of the
+        window.
     lower, upper : float
-        The ends of the interval of `change`, at the level of the task.
+        The ends of the interval of `change`, at the task's level.
     labels : int
         The number of labels.
     """
@@ -139,22 +142,22 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     change : float
         Change of the metric, -1 to 1: the sum over `parts`, `others` and `remainder`.
     by : {"group", "class", "confidence"}
-        The way in which the change is split.
+        The kind of the parts.
     parts : tuple of PartChange
         At most five parts, the largest changes first.
     alike : bool
-        True if the task has several groups or classes and none of them explains the change better than
-        chance; the change is then split by range of the confidence.
+        True if the task has several groups or classes, and none of them explains the change better than
+        chance. The change is then split by range of the confidence.
     others : float
         Contribution of all other parts together.
     remainder : float
-        Change that no part explains: 0 up to rounding for the accuracy; for other metrics, which are split to
-        first order, the terms of higher order.
+        Change that no part explains. For the accuracy, it is 0 up to rounding. Other metrics are split by a
+        linear approximation, and the remainder is the error of this approximation.
     features : FeatureChanges or None
-        The same change split over features; it is not added to the parts. None without features.
+        The same change split over features. It is not added to the parts. None without features.
     concept_drift : ConceptDrift or None
-        A further change of the accuracy, at the same features and scores; None if labels show none, or
-        without features.
+        A further change of the accuracy, at unchanged features and scores. None if labels show no such
+        change, or without features.
     """
 
     metric: str
@@ -169,9 +172,9 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def sentence(attribution: Attribution) -> str:
-    """Describe an attribution in a sentence: the change in points of the metric, and its two largest parts.
+    """Return a sentence with the change of the metric, in percentage points, and its two largest parts.
 
-    The largest parts by feature follow, if the change is split over features too.
+    If the change is also split over features, the features with the largest contributions follow.
 
     Examples
     --------
@@ -218,7 +221,7 @@ def _by_labels(drift: ConceptDrift) -> str:
 
 
 def _by_feature(attribution: Attribution) -> str:
-    """Describe the split over features; a split of another window has its number and its change."""
+    """Describe the split over features. If another window was split, add its number and its change."""
     split = attribution.features
     assert split is not None
     if split.reason and not split.parts:
@@ -239,12 +242,12 @@ def _by_feature(attribution: Attribution) -> str:
 
 
 def top_features(split: FeatureChanges) -> list[FeaturePart]:
-    """Return the features that contribute most to a change in its direction, at most two."""
+    """Return at most two features that contribute most to a change, in the direction of the change."""
     return [each for each in split.parts if each.change * split.change > 0][:_MOST_NAMED]
 
 
 def _rates(part: FeaturePart) -> str:
-    """Describe the rows that lack the feature or have a value beyond the reference, if there are many."""
+    """Describe the rows that lack the feature or have a value beyond the reference, if they are many."""
     if max(part.missing, part.unseen) < _LEAST_RATE:
         return ""
     if part.missing >= part.unseen:
@@ -253,7 +256,7 @@ def _rates(part: FeaturePart) -> str:
 
 
 def top_parts(attribution: Attribution) -> list[PartChange]:
-    """Return the parts that contribute most to a change, at most two.
+    """Return at most two parts that contribute most to a change.
 
     Parts that changed in the opposite direction, or by less than 0.05 points, are left out.
     """
@@ -278,7 +281,7 @@ def part_name(part: str, by: str) -> str:
 
 
 def _how(each: PartChange, metric: str) -> str:
-    """Describe the larger of the part's two causes."""
+    """Describe the larger of the two causes of a part's change."""
     if abs(each.mix) >= abs(each.within):
         before, now = 100 * each.share_before, 100 * each.share
         digits = 0 if abs(now - before) >= 1 else 1

@@ -1,4 +1,4 @@
-"""Broken features and the rates of features, as reports and exporters use them."""
+"""Broken features and the rates of features, for reports and exporters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from monitor.stats.features.tables import MISSING, OUTSIDE, FeatureBin, FeatureT
 
 
 class BrokenFeature(msgspec.Struct, frozen=True):
-    """A fault of a feature in a window, as it is written in the window's JSON line.
+    """A fault of a feature in a window, in the form of the window's JSON line.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class BrokenFeature(msgspec.Struct, frozen=True):
     ratio : float
         The share of the window's rows with the fault, 0 to 1.
     expected : float
-        The share of such rows in the reference; for a constant, the share of the most frequent value.
+        The share of such rows in the reference. For ``"constant"``, the share of the most frequent value.
     """
 
     feature: str
@@ -47,15 +47,15 @@ class FeatureRates:
     missing : float
         The share of rows without the feature, 0 to 1.
     unseen : float or None
-        The share of rows with a text that the reference lacks, or a number beyond its range, 0 to 1. None
-        without data of the reference.
+        The share of rows with a text that the reference lacks, or a number beyond the reference's range, 0 to
+        1. None if there are no data of the reference.
     drift : Drift or None
-        The distance from the distribution in the reference. None without data of the reference.
+        The distance from the distribution in the reference. None if there are no data of the reference.
     drifted : bool
         Whether the distance exceeds its threshold, and the difference is significant after the correction for
         several features (`monitor.stats.features.drift.discoveries`).
     alarm : bool
-        Whether the drift raises an alarm, which needs `chart.features`.
+        Whether the drift raises an alarm. This requires the key `chart.features`.
     """
 
     missing: float
@@ -66,7 +66,7 @@ class FeatureRates:
 
     @property
     def excess(self) -> float:
-        """The distance divided by its threshold; 0 without data of the reference."""
+        """The distance divided by its threshold; 0 if there are no data of the reference."""
         return self.drift.distance / self.drift.distance_threshold if self.drift else 0.0
 
 
@@ -74,23 +74,23 @@ class FeatureRates:
 class FeatureCounts:
     """The counts of the values of a model's features, in its last closed window and in the reference.
 
-    Rates and distances are computed when they are first read, because most views of the engine are never
-    shown.
+    Rates and distances are computed when they are first read, because most views are never shown.
 
     Parameters
     ----------
     kinds : mapping of str to {"number", "text"}
         The names of the features, each with its type.
     rows : int
-        The number of the window's rows; 0 before the first window.
+        The number of the window's rows; 0 before the first closed window.
     missing : tuple of int
         The number of the window's rows that lack each feature.
     tables : tuple of FeatureTable
-        The bins of each feature with the counts of the reference; empty without data of the reference.
+        The bins of each feature with the counts of the reference; empty if there are no data of the
+        reference.
     counts : (F, WIDTH) int64 or None
         The window's counts in these bins; None without `tables`.
     alarm_level : float
-        The p-value below which the drift of a feature raises an alarm; 0 if it raises none.
+        The p-value below which the drift of a feature raises an alarm; 0 if drift never raises an alarm.
     """
 
     kinds: Mapping[str, FeatureKind]
@@ -108,13 +108,13 @@ class FeatureCounts:
         counts: Ints,
         alarm_level: float = 0.0,
     ) -> FeatureCounts:
-        """Return the counts of a window from its (F, WIDTH) numbers of rows in the bins of F tables."""
+        """Return the counts of a window from its numbers of rows in the bins of F tables, (F, WIDTH)."""
         missing = tuple(counts[:, MISSING].tolist())
         return cls(kinds, int(counts[0].sum()), missing, tables, counts, alarm_level)
 
     @cached_property
     def rates(self) -> Mapping[str, FeatureRates]:
-        """The rates of each feature; empty before the first window."""
+        """The rates of each feature; empty before the first closed window."""
         if not self.rows:
             return {}
         missing = [count / self.rows for count in self.missing]
@@ -139,9 +139,9 @@ class FeatureCounts:
         }
 
     def bins(self, name: str) -> list[tuple[FeatureBin, int, int]]:
-        """Return each bin of a feature with its numbers of rows in the reference and in the window.
+        """Return the bins of a feature, each with its numbers of rows in the reference and in the window.
 
-        The list is empty without data of the reference.
+        The list is empty if there are no data of the reference.
         """
         if self.counts is None:
             return []
@@ -159,7 +159,7 @@ _FAULTS = {
 
 
 def sentence(broken: Sequence[BrokenFeature]) -> str:
-    """Return a phrase that describes the faults of features.
+    """Return a clause that describes the faults of features.
 
     Examples
     --------

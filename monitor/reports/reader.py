@@ -14,10 +14,10 @@ from monitor.reports.window_report import WindowReport
 
 
 def from_json(line: bytes) -> WindowReport:
-    """Return the report that a line of `to_json` describes.
+    """Return the report that a JSON line describes.
 
-    The result has the rounded numbers of the line. Values that the line does not contain, such as the time of
-    the calibration, are missing. `to_json` of the result gives the same bytes.
+    The numbers of the report are rounded as in the line. Values that the line does not contain, such as the
+    time of the calibration, are missing. `to_json` of the report gives the same bytes.
 
     Parameters
     ----------

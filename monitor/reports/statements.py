@@ -1,4 +1,4 @@
-"""Plain sentences on the state of a model, for alerts, the page, reports and notebooks."""
+"""Plain sentences about the state of a model, for alerts, the page, reports and notebooks."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _MOSTLY, _PARTLY = 0.5, 0.2  # the least share of a change for which a part is n
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A fact about a model, with what explains it and what to do.
+    """A fact about a model, with an explanation and a recommendation.
 
     Parameters
     ----------
     subject : str
-        The task and the model, ``toxicity/erm``, with the group if the fact concerns one.
+        The task and the model (``toxicity/erm``), followed by the group if the fact is about a group.
     fact : str
-        A clause without a full stop that follows the subject and a colon, with the newest figures.
+        A clause without a full stop, with the newest figures. It follows the subject and a colon.
     details : str
-        Sentences that say since when, from what to what, in which part, and what labels say.
+        Sentences about the beginning of the change, its size, the part that changed most, and the labels.
     check : str
-        A sentence that says what to check first; ``""`` if there is nothing to check.
+        A sentence that recommends a first check; ``""`` if there is nothing to check.
 
     Examples
     --------
@@ -61,21 +61,21 @@ class Statement:
 
     @property
     def explanation(self) -> str:
-        """The details, and what to check first."""
+        """The details, followed by the first check."""
         return " ".join(filter(None, (self.details, self.check)))
 
 
 def describe(one: SeriesView) -> Statement:
-    """Describe what needs attention most about a model or a group, or that nothing does.
+    """Describe the most urgent problem of a model or a group, or say that there is none.
 
-    The row of the page, the report and the notebook show the result. An alert shows the same fact, because it
-    comes from the function below that describes the alert's condition. The order is: a broken feature, labels
-    that contradict the estimates, a breached objective, an alarm, no answers, an objective at risk,
-    features that drifted, labels that contradict each other, and an improvement.
+    The page, the report and the notebook show the result. An alert shows the same fact, because both use the
+    function of this module that describes the alert's condition. The problems, from the most urgent: a broken
+    feature, labels that contradict the estimates, a breached objective, an alarm, no answers, an objective at
+    risk, features that drifted, labels that contradict each other, and an improvement.
 
     Examples
     --------
-    A model's page in HTML has `fact` in the row of the model, and `explanation` in the line below it:
+    The page shows `fact` in the row of the model, and `explanation` in the line below the row:
 
     >>> from monitor.reports.window_view import CalibrationView
     >>> silent = SeriesView("toxicity", "erm", "", "", SeriesState.SILENT, 500, 0, 0, 0, 0, None,
@@ -122,7 +122,7 @@ def describe_objective(one: SeriesView, objective: ObjectiveView) -> Statement:
 
 
 def describe_alarm(one: SeriesView, chart: ChartView) -> Statement:
-    """Describe the alarm of a chart, or a change for the better that it shows."""
+    """Describe the alarm of a chart, or an improvement that the chart shows."""
     metric, verdict = chart.metric, chart.verdict
     if not verdict.out_of_control:
         fact = _moved(one, metric, chart)
@@ -140,7 +140,7 @@ def describe_alarm(one: SeriesView, chart: ChartView) -> Statement:
 
 
 def describe_broken_features(one: SeriesView) -> Statement:
-    """Describe the features that are broken, whose model has estimates that do not count."""
+    """Describe the broken features of a model. Because of them, its estimates are not trusted."""
     names = list(dict.fromkeys(each.feature for each in one.broken_features))
     shown = [each for each in one.broken_features if each.feature in names[:_MOST_FEATURES]]
     more = len(names) - _MOST_FEATURES
@@ -153,7 +153,7 @@ def describe_broken_features(one: SeriesView) -> Statement:
 
 
 def describe_drifted_features(one: SeriesView) -> Statement:
-    """Describe the features whose values differ from the reference beyond the budget of `chart.features`."""
+    """Describe the features that differ from the reference by more than `chart.features` allows."""
     names = [name for name, alarm in one.feature_alarms.items() if alarm]
     verb = "has" if len(names) == 1 else "have"
     fact = f"{_named(names)} {verb} other values than in the reference"
@@ -178,14 +178,14 @@ def describe_silence(one: SeriesView) -> Statement:
 
 
 def describe_held_labels(name: str, refused: str | None) -> Statement:
-    """Describe labels that contradict each other, so that no recalibration or refit begins.
+    """Describe labels that contradict each other, and therefore prevent a recalibration or refit.
 
     Parameters
     ----------
     name : str
         The task, or the `subject` of the model.
     refused : str or None
-        The reason with the numbers of labels.
+        The reason, with the numbers of labels.
     """
     fact = "labels contradict each other, so no fit on labels begins"
     reason = f"{refused[0].upper()}{refused[1:]}." if refused else ""
@@ -193,7 +193,7 @@ def describe_held_labels(name: str, refused: str | None) -> Statement:
 
 
 def subject(one: SeriesView) -> str:
-    """Return the task and the model, and the group if there is one.
+    """Return the task and the model, followed by the group if there is one.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def metric_words(metric: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names with commas and "and".
+    """Join names with commas and "and".
 
     Examples
     --------
@@ -234,16 +234,16 @@ def _text(sentences: Iterable[str]) -> str:
 
 
 def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
-    """Return the estimate of a metric that is shown first.
+    """Return the estimate of a metric to show first.
 
-    It is the estimate corrected by labels, if there is one, or else the estimate that the chart judges.
+    It is the estimate corrected by labels. If there is none, it is the estimate that the chart judges.
     """
     by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
     return leading_estimate(one.estimates, metric, by)
 
 
 def value_by_labels(one: SeriesView, metric: str) -> Estimate | None:
-    """Return the value of a metric by the most labels; None without one."""
+    """Return the value of a metric from the largest number of labels; None if there is no such value."""
     for estimator in _BY_LABELS:
         for each in one.estimates:
             result = finite(each.result)
@@ -253,14 +253,14 @@ def value_by_labels(one: SeriesView, metric: str) -> Estimate | None:
 
 
 def _estimate(one: SeriesView, metric: str) -> Estimate | None:
-    """Return the estimate of a metric that is shown first; None if its value is unknown."""
+    """Return the estimate of a metric to show first; None if its value is unknown."""
     leading = shown_estimate(one, metric)
     result = None if leading is None else finite(leading.result)
     return result if isinstance(result, Estimate) else None
 
 
 def _estimated(one: SeriesView, metric: str, objective: ObjectiveView) -> str:
-    """Return the newest estimate of a metric, and what the objective demands."""
+    """Return a clause with the newest estimate of a metric and the bound of its objective."""
     estimate = _estimate(one, metric)
     value = "unknown"
     if estimate is not None:
@@ -282,7 +282,7 @@ def _limit(objective: ObjectiveView) -> str:
 
 
 def _moved(one: SeriesView, metric: str, chart: ChartView) -> str:
-    """Return how far a metric has moved from the baseline, by labels if they decide about its alarm."""
+    """Return the distance of a metric from the baseline. Use labels if they decide about its alarm."""
     words, by, estimate = metric_words(metric), chart.by_labels, _estimate(one, metric)
     if by is not None and not math.isnan(by.value):
         value, lower, upper = _percents(by.value, by.lower, by.upper)
@@ -300,7 +300,7 @@ def _moved(one: SeriesView, metric: str, chart: ChartView) -> str:
 
 
 def _is_away(one: SeriesView, chart: ChartView) -> bool:
-    """Return whether the newest figures show the change for which a chart has a latched verdict.
+    """Return whether the newest figures still show the change for which a chart has an alarm or improvement.
 
     An alarm stays on for some windows after the values are back.
     """
@@ -315,7 +315,7 @@ def _is_away(one: SeriesView, chart: ChartView) -> bool:
 
 
 def _change(one: SeriesView, metric: str, chart: ChartView | None) -> Iterator[str]:
-    """Yield a sentence on the change of a metric since the baseline, or that there was none."""
+    """Yield a sentence about the change of a metric since the baseline, or that there was no change."""
     if chart is None:
         return
     if not (chart.verdict.out_of_control or any(each.metric == metric for each in one.attributions)):
@@ -342,7 +342,7 @@ def _pooled(objective: ObjectiveView) -> Iterator[str]:
 
 
 def _where(one: SeriesView, metric: str) -> str:
-    """Return the part and the feature that bring most of a change, such as "mostly region=eu"."""
+    """Return the part and the feature that contribute most to a change, such as "mostly region=eu"."""
     split = _attribution(one, metric)
     if split is None:
         return ""
@@ -377,7 +377,7 @@ def _how_much(change: float, whole: float) -> str:
 
 
 def _check(one: SeriesView, metric: str, chart: ChartView | None) -> str:
-    """Return a sentence on what to check first."""
+    """Return a sentence that recommends a first check."""
     split = _attribution(one, metric)
     if split is None or (chart is not None and chart.verdict.improved):
         stable = chart is not None and not chart.verdict.out_of_control
@@ -391,7 +391,7 @@ def _check(one: SeriesView, metric: str, chart: ChartView | None) -> str:
 
 
 def _labels(one: SeriesView, metric: str) -> Iterator[str]:
-    """Yield a sentence on what labels say of a metric."""
+    """Yield a sentence about the value of a metric by labels."""
     result = value_by_labels(one, metric)
     if result is not None:
         value, lower, upper = _percents(result.value, result.lower, result.upper)
@@ -439,7 +439,7 @@ def _nothing(one: SeriesView) -> Statement:
 
 
 def _percents(value: float, *others: float) -> list[str]:
-    """Format ratios in per cent, as whole numbers unless another one would look like the first one."""
+    """Format ratios in per cent, as whole numbers unless another ratio would look like the first one."""
     tenths = [f"{100 * each:.1f}" for each in (value, *others)]
     whole = [f"{100 * each:.0f}" for each in (value, *others)]
     alike = any(

@@ -1,4 +1,4 @@
-"""The result of the test whether labels contradict an estimate, as reports and exporters use it."""
+"""The result of the test of trust (whether labels contradict an estimate), for reports and exporters."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Bias:
     Parameters
     ----------
     value, lower, upper : float
-        Accuracy of the rows minus their estimated accuracy, -1 to 1, with the ends of an interval. A negative
-        value means that the estimate is too high.
+        Accuracy of the rows minus their estimated accuracy, -1 to 1, and the ends of its interval. If the
+        value is negative, the estimate is too high.
     level : float
         Level of the interval.
     rows : int
@@ -39,20 +39,20 @@ class Trust:
     Parameters
     ----------
     trusted : bool
-        False from the time when the test rejects the estimate until a later test confirms it; True otherwise.
+        False if the test has rejected the estimate, and no later test has confirmed it.
     evidence : float
-        E-value of the test, which is 1 before the first label. The test rejects the estimate at 20.
+        E-value of the test. It is 1 before the first label. At 20, the test rejects the estimate.
     labels : int
         Number of labelled rows that the current test has used.
     bias : Bias or None
-        Bias in the labelled rows since the estimated change point. None while the estimate is trusted, and
-        after the start of a new test until it has used a row.
+        Bias in the labelled rows since the estimated change point. None while the estimate is trusted. Also
+        None if a new test has not used a row yet.
     on_probation : bool
-        Whether a new test runs that decides if a rejected estimate is trusted again. The new test begins
-        after a recalibration or a new prediction, or when the model's version changes.
+        Whether a new test is running, which decides if a rejected estimate is trusted again. It begins after
+        a recalibration, a new prediction, or a change of the model's version.
     confidences : Bias or None
-        Bias of the confidences, while it is significantly larger than the calibration's error; None
-        otherwise. The accuracy that is corrected by labels may be right nevertheless.
+        Bias of the confidences, if it is significantly larger than the calibration's error; otherwise None.
+        The accuracy that is corrected by labels may still be right.
     """
 
     trusted: bool
@@ -64,9 +64,9 @@ class Trust:
 
 
 class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An estimate that labels contradict, as an entry of a window's JSON line.
+    """The entry in a window's JSON line for an estimate that labels contradict.
 
-    An unknown bias is left out.
+    If the bias is unknown, its fields are left out.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_trust(cls, metric: str, trust: Trust) -> TrustLine:
-        """Return the entry for a metric, from a test that rejected its estimate."""
+        """Return the entry for a metric. `trust` is a test that has rejected the metric's estimate."""
         head = metric, round(trust.evidence, _DECIMALS), trust.labels, trust.on_probation
         bias = trust.bias
         if bias is None:
@@ -97,7 +97,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(*head, value, lower, upper, level, bias.rows)
 
     def read(self) -> Trust:
-        """Return the test result that the entry describes; an `evidence` of null becomes infinite."""
+        """Return the result of the test that the entry describes. An `evidence` of null becomes infinite."""
         bias = None
         if self.rows is not None:
             ends = self.bias, self.lower, self.upper, self.level
@@ -108,7 +108,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def sentence(trust: Trust) -> str:
-    """Return a sentence on how labels contradict an estimate, in percentage points of accuracy.
+    """Return a clause about the contradiction of labels and an estimate, in percentage points of accuracy.
 
     Examples
     --------
@@ -128,13 +128,7 @@ def sentence(trust: Trust) -> str:
 
 
 def bias_sentence(bias: Bias) -> str:
-    """Return a sentence on how labels contradict the confidences, in percentage points of accuracy.
-
-    Examples
-    --------
-    >>> bias_sentence(Bias(-0.052, -0.081, -0.024, 0.95, 310))
-    'labels contradict the confidences: they are off by -5.2 points (-8.1 to -2.4) in 310 labelled answers'
-    """
+    """Return a clause about the contradiction of labels and confidences, in percentage points of accuracy."""
     return (
         f"labels contradict the confidences: they are off by {_size(bias)} in {bias.rows:,} labelled answers"
     )

@@ -1,4 +1,4 @@
-"""The view of several engines together, such as those of the partitions of one agent."""
+"""The view of several engines together, such as the engines of the partitions of one agent."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ One = TypeVar("One")
 
 
 def union(views: Sequence[EngineView]) -> EngineView:
-    """Return one view of several engines, with all their series and the sums of their counts.
+    """Return one view of several engines: all their series, and the sums of their counts.
 
-    If several engines have the same series (see `twice`), the result has the one with the most closed
-    windows. For each task it has the newest refit, and the longest median lag of labels.
+    If several engines have the same series (see `twice`), the view contains the one with the most closed
+    windows. For each task, it contains the newest refit and the longest median lag of labels.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def union(views: Sequence[EngineView]) -> EngineView:
 
 
 def since(view: EngineView, before: EngineView) -> EngineView:
-    """Return the view with counts since an earlier view.
+    """Return the view with counts that begin at an earlier view.
 
     Examples
     --------
@@ -70,13 +70,13 @@ def since(view: EngineView, before: EngineView) -> EngineView:
 
 
 def twice(views: Sequence[EngineView]) -> list[tuple[str, str, str]]:
-    """Return the (task, model, group) of each series that more than one engine has."""
+    """Return the (task, model, group) of each series that several engines have."""
     counts = Counter(_series(one) for view in views for one in view.series)
     return [series for series, count in counts.items() if count > 1]
 
 
 def _first(items: Iterable[One], name: Any, size: Any) -> Iterable[One]:
-    """Return the largest item of each name, in the order in which the names first appear."""
+    """Return the item of the largest size for each name, in the order in which the names first appear."""
     largest: dict[Any, One] = {}
     for one in items:
         known = largest.get(name(one))

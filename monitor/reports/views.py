@@ -1,7 +1,7 @@
 """Immutable views of the engine and of the agent, for exporters.
 
-The engine makes a new `EngineView` after each step, and exporters read the newest one. A view has no
-reference to the engine's state, so a scrape never waits for the engine and never sees a half-finished step.
+The engine makes a new `EngineView` after each step, and exporters read the newest view. A view does not share
+data with the engine. So a scrape never waits for the engine, and never shows a half-finished step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from monitor.stats.histograms import Distributions
 
 @dataclass(frozen=True, slots=True)
 class TaskView(ABC):
-    """The state of a task whose models have common windows, after its last closed window.
+    """The state of a task whose models share their windows, after its last closed window.
 
     Parameters
     ----------
@@ -116,11 +116,11 @@ class RecalibrationsView:
     outcomes : mapping of str to int
         Number of recalibrations by outcome, with every key of `monitor.engine.refit.due.OUTCOMES`.
     refused : str or None
-        The reason why the last due recalibration fitted no calibration, as a sentence; None if it fitted one.
+        The reason why the last due recalibration did not fit a calibration, as a sentence; otherwise None.
     under_way : bool
         Whether a recalibration runs now.
     held : bool
-        Whether the last due recalibration did not begin because too many labels replaced earlier labels with
+        True if the last due recalibration did not begin, because too many labels replaced earlier labels of
         another class.
     """
 
@@ -152,19 +152,19 @@ class SeriesView:
     estimates, charts, objectives : tuple
         The results of the last closed window; empty before the first window has closed.
     violations : mapping of (metric, rule) to int
-        Number of windows since the start that broke the rule; it includes every metric and rule, with 0 if no
-        window broke it.
+        Number of windows since the start that broke the rule. Every metric and rule has an entry, which may
+        be 0.
     labelled, correct : int
-        Number of answers whose label has arrived since the start, and number of right answers among them.
+        Number of answers that got a label since the start, and number of right answers among them.
     coverage : Coverage or None
-        Measured coverage of the accuracy's intervals on the newest labelled rows. None for fewer than 30
-        rows, and for groups.
+        Measured coverage of the accuracy's intervals on the newest labelled rows. None if there are fewer
+        than 30 rows, and for groups.
     trust : Trust or None
-        The result of the test whether labels contradict the accuracy. None before the first label, and for
-        groups.
+        The result of the test of trust (whether labels contradict the accuracy). None before the first label,
+        and for groups.
     alarmed_since : mapping of str to float or None
-        For each metric whose alarm is on, the end of the window that raised the alarm, seconds since the
-        epoch. None if the state comes from an older version, which stored no time.
+        The end of the window that raised the alarm, seconds since the epoch, for each metric whose alarm is
+        on. None if an older version, which stored no time, raised the alarm.
     classes : tuple of ClassEstimate
         The estimates by class in the last closed window, for metrics that are estimated by class.
     recalibrations : RecalibrationsView or None
@@ -173,18 +173,18 @@ class SeriesView:
         Distributions of the confidences; None for groups.
     rows_unusable : mapping of (feature, {"missing", "unseen"}) to int
         Number of answers in closed windows since the start that lack the feature (`missing`), or have a text
-        that the reference lacks (`unseen`). It includes every feature.
+        that the reference lacks (`unseen`). Every feature has an entry.
     features : FeatureCounts or None
         The counts of the features in the last closed window. None for groups, and for tasks without features.
     broken_features : tuple of BrokenFeature
         The faults of features in the last closed window.
     attributions : tuple of Attribution
-        For each metric whose chart shows an alarm or an improvement, the split of its change into parts, from
-        the newest window that broke a rule.
+        The split of the change into parts, for each metric whose chart shows an alarm or an improvement. It
+        comes from the newest window that broke a rule.
     certain : int
-        Used to warn of a model that sends classes instead of probabilities. Number of answers since the start
-        of the agent if every one has a score of exactly 1, or a confidence of exactly 0 or 1; otherwise 0.
-        Also 0 for fewer than 200 answers, and for groups.
+        Number of answers since the start of the agent, if each of them has a score of exactly 1, or a
+        confidence of exactly 0 or 1. Such a model probably sends classes instead of probabilities. Otherwise
+        0; also 0 for fewer than 200 answers, and for groups.
     """
 
     task: str
@@ -219,14 +219,14 @@ class SeriesView:
 
     @property
     def feature_rates(self) -> Mapping[str, FeatureRates]:
-        """The rates of each feature in the last closed window; empty without any."""
+        """The rates of each feature in the last closed window; empty if there are no features."""
         return {} if self.features is None else self.features.rates
 
     @property
     def feature_alarms(self) -> Mapping[str, bool]:
-        """The features of which the drift is judged, each with whether it raises an alarm.
+        """The features whose drift is judged, each with whether its drift raises an alarm.
 
-        A broken feature raises none, because it has an alert of its own.
+        The drift of a broken feature raises no alarm, because a broken feature has its own alert.
         """
         if self.features is None or not self.features.alarm_level:
             return {}
@@ -238,7 +238,7 @@ class SeriesView:
         }
 
     def feature_order(self, name: str) -> tuple[bool, float]:
-        """Return the sort key of a feature: broken ones first, then those farthest from the reference."""
+        """Return the sort key of a feature: broken features first, then the farthest from the reference."""
         return all(each.feature != name for each in self.broken_features), -self.feature_rates[name].excess
 
 
@@ -255,14 +255,14 @@ class RefitView:
     under_way : bool
         Whether a refit runs now.
     success_time : float or None
-        When a fit was last published, seconds since the epoch; None before the first.
+        The time when a fit was last published, seconds since the epoch; None before the first fit.
     rows, labelled : int
         Number of rows that the fit used, and of labelled rows among them.
     pool_rows : int
         Number of rows that could be used; larger than `rows` if the fit used a sample.
     widening : float
-        How much wider the interval of a model's accuracy is because the fit used a sample, for the model with
-        the largest effect; 0.1 means 10 % wider.
+        The share by which sampling widens the interval of the accuracy, for the most affected model. 0.1
+        means that the interval is 10 % wider.
     effective_labels : float
         Number of labels of a simple random sample with the same information.
     prevalence : mapping of class to float
@@ -273,15 +273,14 @@ class RefitView:
     failures : int
         Refused refits since the start.
     refused : str or None
-        Why the last refit was refused, or why a due refit does not begin; None if the last refit was
-        published.
+        The reason why the last refit was refused, or why a due refit does not begin; None if the last refit
+        was published.
     held : bool
-        Whether a refit is due but does not begin because too many labels replaced earlier labels with another
-        class.
+        True if a due refit does not begin, because too many labels replaced earlier labels of another class.
     without_id : int
-        Number of answers since the start that no fit uses because they have no id.
+        Number of answers since the start without an id. No fit uses them.
     labelled_draws : int or None
-        Number of labelled rows that `active_testing` uses: those of one round of draws. None if
+        Number of labelled rows that `active_testing` uses: the rows of one round of draws. None if
         `active_testing` is not configured.
     missing_draws : int or None
         Number of earlier draws of that round whose labels have not arrived. None if `active_testing` is not
@@ -322,13 +321,14 @@ class EngineView:
     label_lag_seconds : mapping of task to float
         Median time from an answer to its label, over the newest matched labels.
     received, shed : mapping of source to int
-        Number of answers received, and of answers refused because the source was full.
+        Number of answers received, and number of answers refused because the source was full.
     labels_received : mapping of source to int
-        Number of labels received, used or not: in separate records, and in records of usable answers.
+        Number of labels received, in separate records and in records of usable answers. It includes labels
+        that were not used.
     rejected : mapping of (source, reason) to int
         Number of rejected answers. Rejected labels are counted in `labels`.
     series_dropped : int
-        Number of models and groups that are not monitored because of the cap on their number.
+        Number of models and groups that are not monitored, because there is a limit on their number.
     labels_unrevised : mapping of task to int
         Number of rows whose label arrived too late to revise the report of their window.
     refits : mapping of task to RefitView
@@ -336,7 +336,7 @@ class EngineView:
     answers_forgotten : mapping of task to int
         Number of unlabelled answers that were dropped from memory although a label could still arrive.
     tasks : tuple of TaskView
-        The tasks whose models have common windows.
+        The tasks whose models share their windows.
     ignored : mapping of source to int
         Number of events that were ignored because they contain no answer.
     rows_left : mapping of source to int
@@ -370,11 +370,11 @@ class SourceView:
     up : bool
         Whether the source is connected and can be read.
     lag : int or None
-        Number of records that the agent has not used yet: those that wait in the source, and those that have
-        been read. None if the source does not report how many wait.
+        Number of records that the agent has not used yet. It includes records that wait in the source. None
+        if the source does not report their number.
     refused : mapping of str to int
-        Number of requests that the source answered with an error, by HTTP status code; it includes every
-        possible code. Empty if no records are posted to the source.
+        Number of requests that the source answered with an error, by HTTP status code. Every possible code
+        has an entry. Empty if no records are posted to the source.
     reads_events : bool
         Whether the source reads events, which may contain no answer.
     counts : SourceCounts or None
@@ -400,16 +400,18 @@ class SinkView:
     Parameters
     ----------
     name : str
-        `reports_file`, `reports_topic`, `rejects_file`, `rejects_topic`; or `metrics`, whose items are
-        answers to requests.
+        `reports_file`, `reports_topic`, `rejects_file`, `rejects_topic` or `metrics`. The items of `metrics`
+        are answers to requests.
     waiting : int
-        Number of windows or records that have not been delivered yet; for `metrics`, of open requests.
+        Number of windows or records that have not been delivered yet. For `metrics`, number of open requests.
     delivered, lost : int
-        Counts since the start. Lost items were dropped by the sink's documented policy.
+        Numbers of delivered and of lost items since the start. The sink dropped the lost items, by its
+        documented policy.
     trouble : str or None
-        Why nothing can be delivered now, as a sentence without a full stop. None if delivery works.
+        The reason why nothing can be delivered now, as a sentence without a full stop. None if delivery
+        works.
     failing_since : float or None
-        When the trouble began, seconds since the epoch.
+        The time when the trouble began, seconds since the epoch.
     """
 
     name: str
@@ -437,23 +439,23 @@ class AgentView:
     reload_successful : bool
         Whether the newest reload of the configuration succeeded.
     reload_time : float
-        When the configuration was last loaded with success, seconds since the epoch.
+        The time when the configuration was last loaded with success, seconds since the epoch.
     reports_lost : int
-        Number of closed windows that are missing in a reports sink, or that were lost while the store could
-        not be written.
+        Number of closed windows that are missing in a sink of reports, or that were lost while the store
+        could not be written.
     store_failing : str or None
-        Why the state cannot be saved now; None if it can be saved, or if there is no store.
+        The reason why the state cannot be saved now. None if it can be saved, or if there is no store.
     store_failures : int
-        Number of failed attempts to save a checkpoint; each is tried again.
+        Number of failed attempts to save a checkpoint. A failed attempt is repeated.
     checkpoint_time : float or None
-        When the last checkpoint was saved, seconds since the epoch; None without a store.
+        The time when the last checkpoint was saved, seconds since the epoch; None without a store.
     sinks : tuple of SinkView
-        The outputs. An output that fails makes the agent neither unready nor unhealthy.
+        The outputs. A failing output does not make the agent unready or unhealthy.
     refit_durations : mapping of task to RefitDurations
         Durations of the refits since the start.
     decoder_failures : int
-        Number of decoder processes that ended unexpectedly since the start; the agent decoded their records
-        itself.
+        Number of decoder processes that ended unexpectedly since the start. The agent itself decoded their
+        records.
     external_url : str
         Public address of the agent's page; ``""`` if none is configured.
     """

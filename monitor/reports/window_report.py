@@ -1,4 +1,4 @@
-"""The report of a closed window, and its JSON line; the same window always gives the same bytes.
+"""The report of a closed window, and its JSON line. The same window always gives the same bytes.
 
 The line is the public format of reports files. `WindowLine` and the structs in it define the names and the
 order of the fields, the rounding of numbers, and how a line is read.
@@ -45,7 +45,7 @@ _EPOCH = datetime(1970, 1, 1)  # naive, because the offset is always UTC and iso
 
 
 def _from_numpy(value: Any) -> Any:
-    """Convert a numpy scalar to Python's own type; estimators count and divide with numpy."""
+    """Return a numpy scalar as a number of Python. Estimators compute with numpy."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"a window report holds plain numbers and text, got {type(value).__name__}")
@@ -68,37 +68,38 @@ class WindowReport:
     window : int
         Number of the window, from 0, counted for each task, model and group.
     revision : int
-        0 for the line that is written when the window closes. Each later revision is complete, and has the
-        realised accuracy from all labels up to then. The highest revision of a window is the valid one.
+        0 for the line that is written when the window closes. A later revision repeats the whole line, with
+        the realised accuracy by all labels so far. The highest revision of a window is valid.
     size : int
         Rows in the window.
     closed_by : {"size", "age", "version", "end"}
-        Why the window closed. `end` means that the input ended and the window is incomplete.
+        The reason why the window closed. `end` means that the input ended and the window is incomplete.
     start_time, end_time : float
         Times of the first and the last record, seconds since the epoch.
     calibration : CalibrationView
     estimates, charts, objectives : tuple
         The results of this window, as in `SeriesView`.
     positions : mapping of str to tuple of int
-        For each source partition, the first and the last position that the window used. If another agent used
-        records in between, the tuple has the first and the last position of each contiguous range.
+        The first and the last position of the window's records, by partition. If another agent used some of
+        the records between them, the tuple contains the first and the last position of each contiguous range.
     rebaselined : tuple of Rebaselined
         Requests for new baselines since the previous window. Each baseline is computed from this window and
         later windows.
     trust : Trust or None
-        The test result if labels contradicted the accuracy when the window closed; otherwise None.
+        The result of the test of trust, if labels contradicted the accuracy when the window closed; otherwise
+        None.
     classes : tuple of ClassEstimate
         The estimates by class, for metrics that are estimated by class.
     attributions : tuple of Attribution
-        For each metric whose chart broke a rule in this window, the split of its change into parts.
+        The split of the change into parts, for each metric whose chart broke a rule in this window.
     broken_features : tuple of BrokenFeature
         The faults of features in this window.
 
     Attributes
     ----------
     line : bytes
-        The result of `to_json`, or ``b""`` before its first call. All sinks and the store write this line.
-        `dataclasses.replace` does not copy it.
+        The result of `to_json`, or ``b""`` before the first call of `to_json`. All sinks and the store write
+        this line. `dataclasses.replace` does not copy it.
     """
 
     task: str
@@ -124,7 +125,7 @@ class WindowReport:
     line: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     def task_view(self, before: TaskView | None) -> TaskView | None:
-        """Return the view of the task after this window; None if its models have separate windows.
+        """Return the view of the task after this window; None if the task's models have separate windows.
 
         Parameters
         ----------
@@ -135,9 +136,9 @@ class WindowReport:
 
 
 def finite(result: Result) -> Result:
-    """Return the result, or `Unknown` if any of its numbers is NaN or infinite.
+    """Return the result, or `Unknown` if one of its numbers is NaN or infinite.
 
-    Every result that leaves the agent passes through this function, because readers of JSON and Prometheus
+    The agent passes each result through this function before export, because readers of JSON and Prometheus
     could mistake a NaN for a value.
 
     Examples
@@ -159,9 +160,9 @@ def rfc3339(seconds: float) -> str:
     Parameters
     ----------
     seconds : float
-        The time. The format has only the years 1 to 9999: an earlier or later time is replaced by the nearest
-        possible one, and NaN by the start of the year 1. Such results mislead but are rare, because the
-        decoder rejects records with such times.
+        The time. The format has only the years 1 to 9999. An earlier or later time is replaced by the nearest
+        possible time, and NaN by the start of the year 1. Such results mislead, but they are rare, because
+        the decoder rejects records with such times.
 
     Returns
     -------
@@ -182,20 +183,20 @@ def rfc3339(seconds: float) -> str:
 def seconds_of(time: str) -> float:
     """Return the seconds since the epoch of a text that `rfc3339` wrote.
 
-    It is computed from whole milliseconds, so `rfc3339` of the result gives the same text.
+    The number is computed from whole milliseconds, so `rfc3339` of it gives the same text.
     """
     since = datetime.fromisoformat(time) - _EPOCH.replace(tzinfo=UTC)
     return since // timedelta(milliseconds=1) / 1000
 
 
 def rounded(x: float) -> float:
-    """Return a number rounded as in JSON lines: to six decimals, and without a negative zero."""
+    """Return a number rounded to six decimals, without a negative zero, as in JSON lines."""
     # + 0.0 turns -0.0 into 0.0. NaN and infinities stay, and the encoder writes them as null.
     return round(x, _DECIMALS) + 0.0
 
 
 class AtClose(msgspec.Struct, frozen=True):
-    """An estimate at the time when its window closed, as it is written in a JSON line."""
+    """An estimate at the time when its window closed, in the form of a JSON line."""
 
     value: float
     lower: float
@@ -203,14 +204,14 @@ class AtClose(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_estimate(cls, estimate: Estimate, number: Callable[[float], float] = float) -> AtClose:
-        """Return the estimate in its written form; `number` converts each number."""
+        """Return the estimate in its written form. `number` converts each number."""
         return cls(number(estimate.value), number(estimate.lower), number(estimate.upper))
 
 
 class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An estimate in JSON lines and messages: a value with its interval, or the reason why there is none.
+    """An estimate in JSON lines and messages: a value with its interval, or the reason why there is no value.
 
-    `model` is set only in lines about several models, and `of_class` only for an estimate of one class.
+    `model` is set only in lines about several models. `of_class` is set only for an estimate of one class.
     """
 
     model: str | None = None
@@ -236,7 +237,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @classmethod
     def from_estimate(cls, e: MetricEstimate, number: Callable[[float], float] = float) -> WrittenEstimate:
-        """Return the estimate in its written form; `number` converts each number."""
+        """Return the estimate in its written form. `number` converts each number."""
         result = finite(e.result)
         if isinstance(result, Unknown):
             size = result.n if isinstance(result, TooFew) else None
@@ -257,7 +258,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @property
     def result(self) -> Result:
-        """The value with its interval, or the reason why there is none."""
+        """The value with its interval, or the reason why there is no value."""
         if self.unknown is not None:
             return Unknown(self.unknown) if self.size is None else TooFew(self.unknown, self.size)
         return Estimate(self.value, self.lower, self.upper, self.level, self.size or 0)
@@ -272,7 +273,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The calibration of a window, as an entry of its JSON line."""
+    """The entry in a window's JSON line for the calibration."""
 
     method: str
     version: int
@@ -284,7 +285,7 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, view: CalibrationView) -> CalibrationLine:
-        """Return the entry for a calibration; features without missing or unseen values are left out."""
+        """Return the entry for a calibration. Features without missing or unseen values are left out."""
         interval = None if view.interval == EXACT else view.interval
         line = cls(view.method, view.version, bool(view.foreign), interval)
         if (own := view.covariates) is None:
@@ -294,7 +295,7 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(line, effective_rows=effective, missing=missing, unseen=unseen)
 
     def read(self) -> CalibrationView:
-        """Return the calibration that the entry describes, which lacks the time of its fit."""
+        """Return the calibration that the entry describes. The time of its fit is missing."""
         own = None
         if self.effective_rows is not None:
             own = CovariatesView(self.effective_rows, self.missing, self.unseen)
@@ -303,7 +304,7 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The corrected accuracy that decides about an alarm, as an entry of a window's JSON line.
+    """The entry in a window's JSON line for the corrected accuracy, if it decides about an alarm.
 
     `confidences_moved` is left out if it is false.
     """
@@ -321,17 +322,17 @@ class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(*numbers, alarm.labels, alarm.confidences_moved)
 
     def read(self) -> AlarmByLabels:
-        """Return the alarm that the entry describes; null becomes NaN."""
+        """Return the alarm that the entry describes. A null becomes NaN."""
         numbers = self.value, self.lower, self.upper
         value, lower, upper = (math.nan if one is None else one for one in numbers)
         return AlarmByLabels(value, lower, upper, self.labels, self.confidences_moved)
 
 
 class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The control chart of a metric, as an entry of a window's JSON line.
+    """The entry in a window's JSON line for the control chart of a metric.
 
-    A limit that is not a number is written as None. `improved` is left out if it is false, and `by_labels` if
-    the estimates decide about the alarm.
+    A limit that is not a number is written as None. `improved` is left out if it is false. `by_labels` is
+    left out if the estimates decide about the alarm.
     """
 
     metric: str
@@ -352,7 +353,7 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(chart.metric, *limits, v.rules, v.out_of_control, v.improved, by_labels)
 
     def read(self) -> ChartView:
-        """Return the chart that the entry describes; a limit of None becomes NaN."""
+        """Return the chart that the entry describes. A limit of None becomes NaN."""
         limits = self.center, self.lower, self.upper
         center, lower, upper = (math.nan if limit is None else limit for limit in limits)
         verdict = Verdict(center, lower, upper, self.rules, self.out_of_control, self.improved)
@@ -361,7 +362,7 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The objective of a metric, as an entry of a window's JSON line."""
+    """The entry in a window's JSON line for the objective of a metric."""
 
     metric: str
     floor: float | None = None
@@ -376,7 +377,7 @@ class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(objective.metric, floor, ceiling, objective.state)
 
     def read(self) -> ObjectiveView:
-        """Return the objective that the entry describes, which lacks its pooled interval."""
+        """Return the objective that the entry describes. Its pooled interval is missing."""
         bound = self.ceiling if self.floor is None else self.floor
         if bound is None:
             raise ValueError(f"the objective of {self.metric} has neither floor nor ceiling")
@@ -384,7 +385,7 @@ class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The JSON line of a model's window; the fields are written in this order."""
+    """The JSON line of a model's window. The fields are written in the order of this class."""
 
     task: str
     model: str
@@ -441,13 +442,13 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def stretches(self, partition: str) -> list[tuple[int, int]]:
         """Return the (first, last) positions of each contiguous range of a partition that the window used.
 
-        There is more than one range if another member of a consumer group read the records in between.
+        There are several ranges if another member of a consumer group read records between them.
         """
         ends = self.positions[partition]
         return list(zip(ends[::2], ends[1::2], strict=True))
 
     def read(self) -> WindowReport:
-        """Return the report that the line describes, with the line's rounded numbers."""
+        """Return the report that the line describes. Its numbers are rounded as in the line."""
         return WindowReport(
             task=self.task,
             model=self.model,
@@ -480,19 +481,19 @@ def _of_class(e: ClassEstimate) -> WrittenEstimate:
 
 
 class RestoreMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A line which marks that a series' state was restored from a backup.
+    """A line that records that the state of a series was restored from a backup.
 
     Parameters
     ----------
     task, model, group : str
     window : int
-        Windows from this number on may have been reported before the restoration. They are reported again,
-        perhaps with other rows.
+        The number of the first window that may have been reported before the restore. This and later windows
+        are reported again, perhaps with other rows.
     revision : int
-        A number below the revision of any window. So a reader who keeps the highest revision of a window
-        keeps the window's line, not this one.
+        A number below the revision of every window. So a reader who keeps the highest revision of a window
+        does not keep this line.
     backup_time : str
-        When the backup was made, RFC 3339.
+        The time of the backup, RFC 3339.
     """
 
     task: str
@@ -546,7 +547,7 @@ def to_json(report: WindowReport) -> bytes:
 
 
 def encoded(value: Any) -> bytes:
-    """Return a value as JSON; text that UTF-8 cannot encode has question marks."""
+    """Return a value as JSON. Text that UTF-8 cannot encode is replaced by question marks."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -558,7 +559,7 @@ def revised(
 ) -> WindowReport | None:
     """Return the next revision of a window with a new result of one estimator.
 
-    The new line is a copy of the previous line in which only the changed fields are encoded again.
+    The new line is a copy of the previous line. Only the changed fields are encoded again.
 
     Parameters
     ----------
@@ -569,9 +570,9 @@ def revised(
         The estimator whose estimates get the result.
     result : Result
     corrected : MetricEstimate, optional
-        The new corrected estimate. It replaces the report's estimate by the same estimator, whose first
-        result it keeps in `at_close`. If the report has no such estimate, it is inserted after the first
-        estimate. It is ignored if the report's first estimate of the same metric is unknown.
+        The new corrected estimate. It replaces the report's corrected estimate, whose first result is kept in
+        `at_close`. If the report has no corrected estimate, the new one is inserted after the first estimate.
+        If the first estimate of the same metric is unknown, the new one is ignored.
 
     Returns
     -------
@@ -623,7 +624,7 @@ def _first_of(report: WindowReport, metric: str) -> Result | None:
 
 
 def _revised(before: MetricEstimate, after: MetricEstimate) -> MetricEstimate:
-    """Return the later estimate with the first result attached, or the former one if nothing changed."""
+    """Return the later estimate with the first result attached; the former estimate if nothing changed."""
     was, now = (
         WrittenEstimate.from_estimate(replace(e, labels=0, at_close=None), rounded) for e in (before, after)
     )
@@ -633,7 +634,7 @@ def _revised(before: MetricEstimate, after: MetricEstimate) -> MetricEstimate:
 
 
 def _encodable(value: Any) -> Any:
-    """Return the same JSON value with every text made valid in UTF-8."""
+    """Return the same JSON value. Each text in it is valid in UTF-8."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

@@ -23,7 +23,7 @@ class SeriesState(StrEnum):
 
 
 class ObjectiveState(StrEnum):
-    """The state of an objective: its pooled interval and estimate compared with its bound."""
+    """The state of an objective: the result of comparing its pooled interval and estimate with its bound."""
 
     MET = "met"
     NOT_PROVEN = "not_proven"
@@ -40,15 +40,16 @@ class MetricEstimate:
     metric, estimator : str
     result : Estimate or Unknown
     labels : int
-        Number of labelled rows that a `corrected` accuracy uses besides the confidences, or that widen the
-        interval of another metric; 0 if there are none.
+        Number of labelled rows that the estimate uses: those of a `corrected` accuracy, or those that widen
+        the interval of another metric. 0 if it uses none.
     rank : RankInterval or None
-        The possible ranks of the model among the models of its refit, from Bonferroni's intervals; None if
-        the models are not ranked.
+        The possible ranks of the model among the models of its refit, by Bonferroni intervals. None if the
+        models are not ranked.
     rank_chi_square : RankInterval or None
-        The possible ranks from the χ² ellipsoid; None if the covariance of the models' errors is unknown.
+        The possible ranks by the χ² ellipsoid. None if the covariance of the models' errors is unknown.
     at_close : Estimate or None
-        The `corrected` accuracy when the window closed, if later labels have revised it; otherwise None.
+        The `corrected` accuracy at the time when the window closed, if later labels have revised it;
+        otherwise None.
     """
 
     metric: str
@@ -63,7 +64,9 @@ class MetricEstimate:
 def leading_estimate(
     estimates: Iterable[MetricEstimate], metric: str, judged: str = AVERAGE_CONFIDENCE
 ) -> MetricEstimate | None:
-    """Return the estimate of a metric to show first: the one corrected by labels, if it exists.
+    """Return the estimate of a metric to show first.
+
+    It is the estimate corrected by labels. If there is none, it is the estimate of `judged`.
 
     Parameters
     ----------
@@ -71,7 +74,7 @@ def leading_estimate(
         The estimates of a window.
     metric : str
     judged : str
-        The estimator whose values the chart judges. Its estimate is returned if there is no corrected one.
+        The estimator whose values the chart judges.
 
     Examples
     --------
@@ -89,7 +92,7 @@ def leading_estimate(
 
 @dataclass(frozen=True, slots=True)
 class ClassEstimate:
-    """The result of one estimator for one class; the metric is otherwise a mean over classes."""
+    """The result of one estimator for one class. A `MetricEstimate` of the metric is a mean over classes."""
 
     metric: str
     estimator: str
@@ -99,7 +102,7 @@ class ClassEstimate:
 
 @dataclass(frozen=True, slots=True)
 class AlarmByLabels:
-    """The corrected accuracy that decides about the accuracy's alarm, when there are enough labels.
+    """The corrected accuracy, which decides about the accuracy's alarm if there are enough labels.
 
     Without enough labels, the chart of the estimates decides: see `monitor.engine.label_alarm`.
 
@@ -112,7 +115,7 @@ class AlarmByLabels:
     labels : int
         Number of labelled rows in these windows.
     confidences_moved : bool
-        Whether the chart of the confidences shows a change. It raises no alarm while labels decide.
+        Whether the chart of the confidences shows a change. This change raises no alarm while labels decide.
     """
 
     value: float
@@ -137,8 +140,8 @@ class ChartView:
     ----------
     metric : str
     verdict : Verdict
-        The chart's centre, limits and broken rules. Its alarm and improvement come from labels if `by_labels`
-        is not None, otherwise from the estimates.
+        The chart's centre, limits and broken rules, with its alarm and improvement. Labels decide about the
+        alarm and the improvement if `by_labels` is not None; otherwise the estimates decide.
     estimator : str
         The estimator whose values the chart judges.
     by_labels : AlarmByLabels or None
@@ -152,13 +155,13 @@ class ChartView:
 
     @property
     def confidences_moved(self) -> bool:
-        """True if the confidences show a change that raises no alarm because labels decide about it."""
+        """True if the confidences show a change that raises no alarm, because labels decide about it."""
         return self.by_labels is not None and self.by_labels.confidences_moved
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveView:
-    """The objective of one metric: its bound, its state, and the pooled interval (None if unknown)."""
+    """The objective of one metric: its bound, its state, and its pooled interval (None if unknown)."""
 
     metric: str
     bound: float
@@ -169,7 +172,7 @@ class ObjectiveView:
 
 @dataclass(frozen=True, slots=True)
 class Rebaselined:
-    """An operator's request to compute a new baseline for one metric, with the reason."""
+    """An operator's request for a new baseline of one metric, with the reason."""
 
     metric: str
     reason: str
@@ -188,11 +191,11 @@ class CovariatesView:
     Parameters
     ----------
     effective_rows : float
-        Number of equally weighted reference rows with the same information as the weighted rows of the fit; 0
-        if nothing was fitted.
+        Number of equally weighted rows of the reference that would give as much information as the weighted
+        rows of the fit; 0 if nothing was fitted.
     missing, unseen : mapping of str to int
-        For each feature, the number of rows of the window that lack it, and the number of rows with a text
-        that no reference row has.
+        The number of rows of the window that lack a feature, and the number of rows with a text that does not
+        occur in the reference, by feature.
     """
 
     effective_rows: float
@@ -207,7 +210,8 @@ class CalibrationView:
     Parameters
     ----------
     method : str
-        Key in `monitor.stats.calibration.CALIBRATIONS`. If `auto` is configured, the method that it selected.
+        Key in `monitor.stats.calibration.CALIBRATIONS`. If `auto` is configured, it is the method that `auto`
+        selected.
     version : int
         Number of the fit, from 1; 0 if nothing was fitted.
     foreign : bool
@@ -217,7 +221,7 @@ class CalibrationView:
     interval : {"poisson_binomial", "predictive"}
         The kind of the intervals around the calibrated estimates.
     short_reference : int or None
-        Number of rows of the reference if it is too short to estimate the variation between windows;
+        Number of rows of the reference, if there are too few to estimate the variation between windows;
         otherwise None.
     covariates : CovariatesView or None
         The data behind the newest window's calibration, if a calibration is fitted for each window.
@@ -234,7 +238,7 @@ class CalibrationView:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The measured coverage of intervals, on batches of labelled rows: see `monitor.engine.labels.audit`.
+    """The measured coverage of intervals on batches of labelled rows: see `monitor.engine.labels.audit`.
 
     Parameters
     ----------

@@ -201,9 +201,9 @@ def _unfit(fit: LabelEstimator) -> str | None:
 
 
 def _widening(job: RefitJob, chief: LabelEstimator) -> float:
-    """Return the factor by which sampling of rows widens the accuracy's interval.
+    """Return the share by which sampling of rows widens the accuracy's interval.
 
-    The result is the factor of the most affected model.
+    The result is for the model with the largest share; 0.1 means that its interval is 10 % wider.
     """
     if job.pool_rows <= len(job.labels):
         return 0.0
