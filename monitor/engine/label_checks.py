@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
 from monitor.engine.calibration import ActiveCalibration
-from monitor.engine.labels.audit import AuditState, IntervalAudit, IntervalAuditLogic, first_labelled
+from monitor.engine.labels.audit import AuditState, IntervalAudit, first_labelled
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.correcting import Correcting, CorrectingState
 from monitor.engine.labels.curve import CurveFollower, CurveState
@@ -88,7 +88,7 @@ class LabelChecks:
         self, level: float, correction: Correcting, by_class: bool, state: ChecksState | None = None
     ) -> None:
         state = state or ChecksState()
-        self._audit = IntervalAudit(level).build(state.audit)
+        self._audit = IntervalAudit(level, state.audit)
         self.test = TrustTest(level=level).build(state.trust)
         self.prediction = TrustTest(level=level).build(state.prediction)
         self._tolerance_is_known = state.prediction.epsilon is not msgspec.UNSET
@@ -106,7 +106,7 @@ class LabelChecks:
         return self.prediction.trusted
 
     @property
-    def audit(self) -> IntervalAuditLogic:
+    def audit(self) -> IntervalAudit:
         """The audit of the intervals, including all labelled rows so far."""
         self._take_waiting()
         return self._audit

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -80,34 +79,6 @@ def covered(confidence: Floats, right: Ints, level: float) -> NDArray[np.bool_]:
     return inside
 
 
-@dataclass(frozen=True, slots=True)
-class IntervalAudit:
-    """The settings of a model's audit.
-
-    Parameters
-    ----------
-    level : float
-        The level of the intervals, strictly between 0 and 1.
-
-    Examples
-    --------
-    >>> audit = IntervalAudit(level=0.95).build()
-    >>> sure = np.full(90, 0.9)
-    >>> audit.add(np.zeros(90, dtype=np.int64), sure, np.arange(90) % 10 > 0)
-    >>> audit.coverage()
-    Coverage(ratio=1.0, rows=90, level=0.95)
-    """
-
-    level: float
-
-    def build(self, resume: AuditState | None = None) -> IntervalAuditLogic:
-        """Return the audit, new or resumed from a snapshot.
-
-        If the level of the snapshot is different, the batches of the snapshot are dropped.
-        """
-        return IntervalAuditLogic(self.level, resume)
-
-
 class AuditState(msgspec.Struct, frozen=True):
     """The stored state of an audit: the results of the newest batches, and the rows of the open batch."""
 
@@ -122,10 +93,25 @@ class AuditState(msgspec.Struct, frozen=True):
         return AuditState(self.level, window)
 
 
-class IntervalAuditLogic:
-    """The running audit of one model.
+class IntervalAudit:
+    """The audit of one model.
 
     The result depends on the rows and their order, not on the number of calls that add them.
+
+    Parameters
+    ----------
+    level : float
+        The level of the intervals, strictly between 0 and 1.
+    resume : AuditState, optional
+        A snapshot. If its level is different, its batches are dropped.
+
+    Examples
+    --------
+    >>> audit = IntervalAudit(level=0.95)
+    >>> sure = np.full(90, 0.9)
+    >>> audit.add(np.zeros(90, dtype=np.int64), sure, np.arange(90) % 10 > 0)
+    >>> audit.coverage()
+    Coverage(ratio=1.0, rows=90, level=0.95)
     """
 
     def __init__(self, level: float, resume: AuditState | None = None) -> None:
@@ -184,7 +170,7 @@ class IntervalAuditLogic:
             judge_together([self])
 
 
-def judge_together(audits: Iterable[IntervalAuditLogic]) -> None:
+def judge_together(audits: Iterable[IntervalAudit]) -> None:
     """Compute the results of the full batches of several audits in one call.
 
     All audits must have the same level.

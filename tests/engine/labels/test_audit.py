@@ -25,7 +25,7 @@ def rows(n, seed=0, shift=0.0):
 
 
 def audited(*columns, level=0.95):
-    audit = IntervalAudit(level).build()
+    audit = IntervalAudit(level)
     audit.add(*columns)
     return audit
 
@@ -60,11 +60,11 @@ def test_the_share_rests_on_the_newest_two_hundred_batches():
 @given(cuts=st.lists(st.integers(0, 5000), max_size=8), restart=st.booleans())
 def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart):
     columns = rows(5000, shift=0.1)
-    whole, pieces = audited(*columns), IntervalAudit(0.95).build()
+    whole, pieces = audited(*columns), IntervalAudit(0.95)
     for start, stop in itertools.pairwise([0, *sorted(cuts), 5000]):
         pieces.add(*(column[start:stop] for column in columns))
         if restart:
-            pieces = IntervalAudit(0.95).build(through_msgpack(pieces.snapshot()))
+            pieces = IntervalAudit(0.95, through_msgpack(pieces.snapshot()))
     assert pieces.coverage() == whole.coverage()
     assert same(through_msgpack(pieces.snapshot()), through_msgpack(whole.snapshot()))
 
@@ -84,7 +84,7 @@ def test_many_audits_judged_at_once_are_each_judged_alone():
 def test_another_level_begins_anew_and_keeps_out_what_an_older_baseline_left():
     audit = audited(*rows(300))
     audit.restart(7)
-    again = IntervalAudit(0.9).build(audit.snapshot())
+    again = IntervalAudit(0.9, audit.snapshot())
     again.add(*rows(60))
     assert again.coverage() is None
     again.add(rows(60)[0] + 7, *rows(60)[1:])
@@ -107,7 +107,7 @@ def matches(sequence, labelled, correct, confidence):
 
 
 def test_a_row_counts_once_with_its_first_label_as_it_stood_in_the_end_at_that_place():
-    audit = IntervalAudit(0.95).build()
+    audit = IntervalAudit(0.95)
     # At 5 a label that is changed at once, to right; at 6 a wrong one, changed later, which is too late.
     matched = matches([5, 5, 6, 8], [1, 0, 1, 0], [0, 1, 0, 1], [0.9, 0.9, 0.7, 0.7])
     first, right = first_labelled(matched)
