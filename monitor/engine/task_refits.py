@@ -22,7 +22,7 @@ from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
 from monitor.engine.refit.due import too_many_replaced
 from monitor.engine.refit.job import RefitJob, RefitResult
-from monitor.engine.refit.schedule import RefitSchedule, RefitScheduleLogic, ScheduleState
+from monitor.engine.refit.schedule import RefitSchedule, ScheduleState
 from monitor.engine.series import Series
 from monitor.reports.views import MetricEstimate, RefitView
 from monitor.stats.calibration.base import Calibration
@@ -97,8 +97,9 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         self.pool: ScorePool = pool.build(answers, state.pool)
         # Kept even without `active_testing`, so that a later configuration with it can use them.
         self.draws = Draws(ssme.max_labelled, task.labels.horizon_days, state.draws)
-        schedule = RefitSchedule(ssme.every_windows, ssme.every_labels, ssme.every_seconds)
-        self.schedule: RefitScheduleLogic = schedule.build(state.schedule)
+        self.schedule = RefitSchedule(
+            ssme.every_windows, ssme.every_labels, ssme.every_seconds, resume=state.schedule
+        )
         self._view = state.view
         self._pooled = np.zeros(0, dtype=np.int64)  # each series' index among the pool's models; -1 for none
         self._calibrate = task.calibration.method == "ssme"

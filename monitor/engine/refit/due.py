@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -44,46 +42,8 @@ def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | No
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RecalibrationSchedule:
-    """The settings of one model's schedule, which decides when its calibration is fitted again.
-
-    Parameters
-    ----------
-    every_labels : int
-        A fit is due after this number of newly labelled rows, at least 1. If the last fit used more than four
-        times as many rows, a fit is due after a quarter of its rows, because a fit on nearly the same rows
-        changes little. If new labels contradict the confidences (a loss of trust), a fit is due immediately.
-
-    Raises
-    ------
-    ValueError
-        `every_labels` is below 1.
-
-    Examples
-    --------
-    >>> schedule = RecalibrationSchedule(every_labels=50).build()
-    >>> schedule.labels_came(49, cost_trust=False), schedule.due
-    (None, False)
-    >>> schedule.labels_came(1, cost_trust=False), schedule.due
-    (None, True)
-    >>> schedule.begin(rows=50), schedule.due
-    (None, False)
-    """
-
-    every_labels: int
-
-    def __post_init__(self) -> None:
-        if self.every_labels < 1:
-            raise ValueError(f"every_labels must be at least 1, got {self.every_labels}")
-
-    def build(self, resume: RecalibrationState | None = None) -> RecalibrationScheduleLogic:
-        """Return the schedule, new or resumed from a snapshot."""
-        return RecalibrationScheduleLogic(self, resume)
-
-
 class RecalibrationState(msgspec.Struct, frozen=True):
-    """The stored state of `RecalibrationScheduleLogic`, whose attributes have the same names.
+    """The stored state of `RecalibrationSchedule`, whose attributes have the same names.
 
     `labels` is the number of newly labelled rows since the last fit. `rows` is the number of rows in the last
     fit.
@@ -105,13 +65,21 @@ class RecalibrationState(msgspec.Struct, frozen=True):
 
         Fits do not use earlier rows, because the new reference may contain them.
         """
-        logic = RecalibrationSchedule(1).build(self)
-        logic.restart(window)
-        return msgspec.structs.replace(logic.snapshot(), seen=-1, first=0)
+        outcomes = dict.fromkeys(OUTCOMES, 0) | self.outcomes
+        return RecalibrationState(since=window, outcomes=outcomes, refused=self.refused)
 
 
-class RecalibrationScheduleLogic:
-    """The running schedule of one model, which counts labels and decides when a fit is due.
+class RecalibrationSchedule:
+    """The schedule of one model, which counts labels and decides when its calibration is fitted again.
+
+    Parameters
+    ----------
+    every_labels : int
+        A fit is due after this number of newly labelled rows, at least 1. If the last fit used more than four
+        times as many rows, a fit is due after a quarter of its rows, because a fit on nearly the same rows
+        changes little. If new labels contradict the confidences (a loss of trust), a fit is due immediately.
+    resume : RecalibrationState, optional
+        A snapshot.
 
     Attributes
     ----------
@@ -137,11 +105,28 @@ class RecalibrationScheduleLogic:
         The reason why the last fit could not be made or used; otherwise None.
     held : bool
         Whether `refused` says that too many labels replaced another class.
+
+    Raises
+    ------
+    ValueError
+        `every_labels` is below 1.
+
+    Examples
+    --------
+    >>> schedule = RecalibrationSchedule(every_labels=50)
+    >>> schedule.labels_came(49, cost_trust=False), schedule.due
+    (None, False)
+    >>> schedule.labels_came(1, cost_trust=False), schedule.due
+    (None, True)
+    >>> schedule.begin(rows=50), schedule.due
+    (None, False)
     """
 
-    def __init__(self, settings: RecalibrationSchedule, resume: RecalibrationState | None = None) -> None:
+    def __init__(self, every_labels: int, resume: RecalibrationState | None = None) -> None:
+        if every_labels < 1:
+            raise ValueError(f"every_labels must be at least 1, got {every_labels}")
         state = resume or RecalibrationState()
-        self._every = settings.every_labels
+        self._every = every_labels
         self.due, self.under_way, self.lost = state.due, False, state.lost
         self.since, self.first, self.seen = state.since, state.first, state.seen
         self.outcomes = dict.fromkeys(OUTCOMES, 0) | state.outcomes
@@ -227,10 +212,10 @@ class RecalibrationScheduleLogic:
 
 def schedule_of(
     every_labels: int | None, group: str, state: RecalibrationState | None
-) -> RecalibrationScheduleLogic | None:
+) -> RecalibrationSchedule | None:
     """Return the schedule of a series.
 
     The result is None if `every_labels` is None. It is also None for a group, because a group uses the
     calibration of its model.
     """
-    return None if every_labels is None or group else RecalibrationSchedule(every_labels).build(state)
+    return None if every_labels is None or group else RecalibrationSchedule(every_labels, state)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from monitor.engine.refit.schedule import RefitSchedule, RefitScheduleLogic
+from monitor.engine.refit.schedule import RefitSchedule
 
 
-def closed(schedule: RefitScheduleLogic, times: int) -> list[bool]:
+def closed(schedule: RefitSchedule, times: int) -> list[bool]:
     due = []
     for _ in range(times):
         schedule.window_closed(now=0.0)
@@ -15,14 +15,14 @@ def closed(schedule: RefitScheduleLogic, times: int) -> list[bool]:
 
 
 def test_it_is_due_with_the_window_that_is_one_too_many() -> None:
-    schedule = RefitSchedule(every_windows=3, every_labels=99).build()
+    schedule = RefitSchedule(every_windows=3, every_labels=99)
     assert closed(schedule, 3) == [False, False, True]
     schedule.begin(now=0.0)
     assert closed(schedule, 3) == [False, False, True], "they count anew from where it began"
 
 
 def test_labels_alone_make_nothing_due_before_a_window_closes() -> None:
-    schedule = RefitSchedule(every_windows=99, every_labels=10).build()
+    schedule = RefitSchedule(every_windows=99, every_labels=10)
     schedule.labels_came(9)
     assert closed(schedule, 1) == [False]
     schedule.labels_came(1)
@@ -33,7 +33,7 @@ def test_labels_alone_make_nothing_due_before_a_window_closes() -> None:
 
 
 def test_time_counts_from_the_first_that_is_told_and_from_each_beginning() -> None:
-    schedule = RefitSchedule(99, 99, every_seconds=60.0).build()
+    schedule = RefitSchedule(99, 99, every_seconds=60.0)
     schedule.tick(-np.inf)
     schedule.tick(1000.0)
     schedule.tick(1059.9)
@@ -48,14 +48,14 @@ def test_time_counts_from_the_first_that_is_told_and_from_each_beginning() -> No
 
 
 def test_without_every_seconds_no_time_makes_it_due() -> None:
-    schedule = RefitSchedule(99, 99).build()
+    schedule = RefitSchedule(99, 99)
     schedule.tick(0.0)
     schedule.tick(1e9)
     assert not schedule.due
 
 
 def test_what_comes_due_while_one_is_under_way_stays_due() -> None:
-    schedule = RefitSchedule(1, 99).build()
+    schedule = RefitSchedule(1, 99)
     schedule.window_closed(0.0)
     assert schedule.begin(0.0) == 1
     schedule.window_closed(0.0)
@@ -67,12 +67,11 @@ def test_what_comes_due_while_one_is_under_way_stays_due() -> None:
 
 @pytest.mark.parametrize("under_way", [False, True])
 def test_a_restart_counts_on_and_asks_again_for_what_was_lost(under_way: bool) -> None:
-    settings = RefitSchedule(4, 99, every_seconds=50.0)
-    schedule = settings.build()
+    schedule = RefitSchedule(4, 99, every_seconds=50.0)
     if under_way:
         schedule.begin(now=10.0)
     closed(schedule, 3)
-    again = settings.build(schedule.snapshot())
+    again = RefitSchedule(4, 99, every_seconds=50.0, resume=schedule.snapshot())
     assert (again.due, again.under_way, again.number) == (under_way, False, int(under_way))
     assert closed(again, 1) == [True]
 
