@@ -16,7 +16,8 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from msgspec.structs import replace
@@ -83,7 +84,7 @@ def _answer(job: Job, memory_bytes: float) -> JobResult:
     """Run a job within a limit of memory, and return its result with its duration."""
     began = time.monotonic()
     try:
-        with _Limit(memory_bytes):
+        with limit_memory(memory_bytes):
             result = answer(job)
     except MemoryError:
         result = job.refused(out_of_memory(memory_bytes))
@@ -98,19 +99,16 @@ def out_of_memory(memory_bytes: float) -> str:
     )
 
 
-class _Limit:
-    """A context in which the process may use only a limited amount of additional memory.
+@contextmanager
+def limit_memory(memory_bytes: float) -> Iterator[None]:
+    """Let the process use at most `memory_bytes` of additional memory while a block runs.
 
-    On a system without such a limit, the context has no effect.
+    On a system without such a limit, the function has no effect.
     """
-
-    def __init__(self, memory_bytes: float) -> None:
-        self._memory_bytes = int(memory_bytes)
-
-    def __enter__(self) -> None:
-        _bound(_writable() + self._memory_bytes)
-
-    def __exit__(self, *_: object) -> None:
+    _bound(_writable() + int(memory_bytes))
+    try:
+        yield
+    finally:
         _bound(None)
 
 

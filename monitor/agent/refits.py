@@ -15,6 +15,7 @@ from typing import Protocol
 
 from monitor.agent.refit_process import ProcessLimits
 from monitor.base.durations import RefitDurations
+from monitor.engine.engine import Engine
 from monitor.engine.refit.recalibration import RecalibrationResult
 from monitor.engine.refit.wire import Job, JobResult
 
@@ -41,19 +42,6 @@ class Worker(Protocol):
 
     def close(self) -> None:
         """End the process of the worker, if there is one."""
-
-
-class RefittedEngine(Protocol):
-    """The interface of an engine with refits.
-
-    `monitor.engine.engine.Engine` implements it.
-    """
-
-    def refits(self) -> list[Job]:
-        """Return the jobs that are due."""
-
-    def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of a job from now on. Return False if the engine does not wait for this result."""
 
 
 class Refitter:
@@ -88,12 +76,12 @@ class Refitter:
         """Start the thread. The worker process starts with the first job."""
         self._thread.start()
 
-    def step(self, engine: RefittedEngine, now: float, owner: Hashable = None) -> None:
+    def step(self, engine: Engine, now: float, owner: Hashable = None) -> None:
         """Pass the results of finished jobs to their engine, and queue the engine's jobs that are due.
 
         Parameters
         ----------
-        engine : RefittedEngine
+        engine : Engine
         now : float
             Seconds since the epoch.
         owner : hashable

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,37 +25,6 @@ from monitor.stats.estimate.poisson_binomial import TrimmedPmf
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.shared_error import Exposure
 from monitor.stats.estimate.widening import mid_p_interval, widened, widened_interval
-
-
-@runtime_checkable
-class CountPmf(Protocol):
-    """The interface of a distribution of the number of right answers in a window.
-
-    `TrimmedPmf` implements it.
-    """
-
-    @property
-    def offset(self) -> int:
-        """The number of right answers that belongs to the first entry of `mass`."""
-        ...
-
-    @property
-    def mass(self) -> Floats:
-        """The probabilities of successive numbers of right answers."""
-        ...
-
-    @property
-    def n(self) -> int:
-        """The number of answers."""
-        ...
-
-    def convolve(self, other: Any) -> Self:
-        """Return the distribution of the number of right answers in two windows together."""
-        ...
-
-    def interval(self, level: float) -> tuple[int, int]:
-        """Return the ends of the central interval of this level, as numbers of right answers."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +54,7 @@ class BootstrapDraws:
             raise ValueError(f"size must be 1 or more, got {self.size}")
 
 
-Poolable = CountPmf | CountRatio | Cumulants | BootstrapDraws
+Poolable = TrimmedPmf | CountRatio | Cumulants | BootstrapDraws
 """The distribution of a window's estimate, from which an objective pools several windows."""
 
 Pooled = Callable[[int], Result | None]
@@ -250,7 +219,7 @@ class ObjectiveLogic:
 
         Parameters
         ----------
-        item : CountPmf, CountRatio, Cumulants or BootstrapDraws, or None
+        item : TrimmedPmf, CountRatio, Cumulants or BootstrapDraws, or None
             The distribution of the window's estimate, which includes only the random error of single rows.
             None if the estimate is unknown.
         exposure : Exposure, optional
@@ -287,9 +256,7 @@ class ObjectiveLogic:
             lean = sum(one.lean for one in known) / sum(one.weight for one in known)
             lower, upper = widened_interval(total.value, *_interval(total, level), variance, level, shift)
             return max(lower - lean, 0.0), upper
-        k_low, k_high = mid_p_interval(
-            widened(TrimmedPmf(total.offset, total.mass, total.n), total.n**2 * variance), level
-        )
+        k_low, k_high = mid_p_interval(widened(total, total.n**2 * variance), level)
         return k_low / total.n, k_high / total.n
 
     def clear(self) -> None:

@@ -77,18 +77,18 @@ class LabelReplay:
             return []
         cells = [Cells(matches) for matches in waiting]
         crossings = [
-            (crossing.sequence, *task.names(crossing.series), crossing.window, k, crossing)
+            (at, *task.names(cell[0]), cell[1], k, cell)
             for k, task in enumerate(self._tasks)
-            for crossing in task.revisions.crossings(cells[k])
+            for at, cell in task.revisions.crossings(cells[k])
         ]
         reports = []
         first = [FirstLabels(matches) for matches in waiting]
-        for at, *names, _, k, crossing in sorted(crossings, key=lambda each: each[:5]):
+        for at, *names, _, k, cell in sorted(crossings, key=lambda each: each[:5]):
             # Before a report only the rows of its window must be counted; the others are counted together
             # later. The correction of a series needs all rows of that series.
-            self._tasks[k].count(cells[k], (crossing.series, crossing.window), crossing.sequence)
-            self._tasks[k].correct(first[k], crossing.series, crossing.sequence)
-            report = self._tasks[k].revise(crossing.series, crossing.window)
+            self._tasks[k].count(cells[k], cell, at)
+            self._tasks[k].correct(first[k], cell[0], at)
+            report = self._tasks[k].revise(*cell)
             if report is not None:
                 reports.append(OrderedReport(StreamPosition(at, Phase.REACHED, 0, *names), report))
         for task, matches, rest, labels in zip(self._tasks, waiting, cells, first, strict=True):

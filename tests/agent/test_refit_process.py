@@ -131,9 +131,9 @@ WITHIN_100_MB = """
 import mmap
 import numpy as np
 from monitor.agent import refit_process
-from monitor.agent.refit_child import _Limit
+from monitor.agent.refit_child import limit_memory
 
-with _Limit(100e6):
+with limit_memory(100e6):
     held = mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
     np.zeros(80_000_000, dtype=np.int8)
     try:

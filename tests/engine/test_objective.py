@@ -12,7 +12,6 @@ import pytest
 from monitor.config.root import Bound
 from monitor.engine.objective import (
     BootstrapDraws,
-    CountPmf,
     Objective,
     Poolable,
     PooledState,
@@ -269,11 +268,6 @@ def test_a_metric_at_its_floor_is_called_breached_as_seldom_as_the_level_says() 
         noisy = BootstrapDraws(share, share + math.sqrt(0.09 / 500) * rng.standard_normal(200), 500)
         breached += Objective(FLOOR, windows=1).build().update(noisy).state is ObjectiveState.BREACHED
     assert abs(breached / 2000 - 0.025) < 4 * 0.0035
-
-
-def test_trimmed_pmf_fits_the_protocol_and_draws_do_not() -> None:
-    assert isinstance(window(0.9), CountPmf)
-    assert not isinstance(draws(0.05), CountPmf)
 
 
 @pytest.mark.parametrize(

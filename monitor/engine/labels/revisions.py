@@ -19,7 +19,6 @@ from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -36,14 +35,6 @@ FEWEST_KEPT = 1000
 
 Correction = Callable[[int], MetricEstimate | None]
 """The type of a function that returns the corrected accuracy of a window by its number."""
-
-
-class Crossing(NamedTuple):
-    """The sequence number of the label at which the next report of a window is due."""
-
-    sequence: int
-    series: int
-    window: int
 
 
 @dataclass(slots=True)
@@ -193,18 +184,18 @@ class RevisionsLogic:
         oldest = self._kept[series, self._of_series[series][0]]
         return report.end_time - oldest.end_time > self._settings.horizon_seconds
 
-    def crossings(self, cells: Cells) -> list[Crossing]:
-        """Return the sequence numbers at which these labels make reports due, sorted, with their windows.
+    def crossings(self, cells: Cells) -> list[tuple[int, Cell]]:
+        """Return the sequence numbers at which these labels make reports due, sorted, each with its cell.
 
         Labels of dropped windows are counted in `missed`. Call this method once for new labels, before they
         are added to the counts of windows.
         """
-        crossings: list[Crossing] = []
+        crossings: list[tuple[int, Cell]] = []
         for cell in cells:
             sequence = cells.newly_labelled(cell)
             kept = self._kept.get(cell)
             if kept is not None:
-                crossings += (Crossing(place, *cell) for place in self._due_at(kept, cell, sequence))
+                crossings += ((place, cell) for place in self._due_at(kept, cell, sequence))
             elif sequence and cell[1] <= self._newest.get(cell[0], -1):
                 self.missed += len(sequence)
                 self.changed = True
