@@ -89,8 +89,8 @@ class LabelChecks:
     ) -> None:
         state = state or ChecksState()
         self._audit = IntervalAudit(level, state.audit)
-        self.test = TrustTest(level=level).build(state.trust)
-        self.prediction = TrustTest(level=level).build(state.prediction)
+        self.test = TrustTest(level=level, resume=state.trust)
+        self.prediction = TrustTest(level=level, resume=state.prediction)
         self._tolerance_is_known = state.prediction.epsilon is not msgspec.UNSET
         self.correction = correction
         self._curve = CurveFollower(state.curve)

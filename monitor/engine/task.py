@@ -24,7 +24,7 @@ from monitor.engine.labels.audit import judge_together
 from monitor.engine.labels.columns import Forgotten, model_code
 from monitor.engine.labels.join import Answers, JoinState, LabelJoin, LabelJoinLogic, Matches
 from monitor.engine.labels.matching import labels_along, match_directly, merged
-from monitor.engine.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic, RevisionsState
+from monitor.engine.labels.revisions import FEWEST_KEPT, Revisions, RevisionsState
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.labels.tally import Cell, Cells
 from monitor.engine.report_order import StreamPosition
@@ -40,16 +40,16 @@ from monitor.stats.calibration.base import confidence_of
 from monitor.stats.estimate.corrected import block_rows, block_starts
 
 
-def revisions_of(settings: TaskSettings[Task]) -> Revisions:
-    """Return the settings of the revisions of a task.
+def revisions_of(settings: TaskSettings[Task], resume: RevisionsState | None = None) -> Revisions:
+    """Return the revisions of a task, new or resumed from a snapshot.
 
-    The revisions keep the windows of all answers that the label join can store.
+    They keep the windows of all answers that the label join can store.
     """
     task = settings.task
     filled = (1 + len(task.groups)) * (task.labels.max_answers // task.window.size)
     # Two windows fewer than are tallied: the newest may be open, and another one just begun.
     each = SeriesSettings(settings.name, "", "", task).windows_tallied - 2
-    return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_seconds, task.level)
+    return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_seconds, task.level, resume)
 
 
 class TaskState(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ class TaskEngine(TaskLogic):
         self.fits = tuple(self._label_fits(state))
         self._old_pool = bool(state.refits) and not task.refits  # saved, but no longer used
         self._ageing = Ageing(self.rings, task.labels.horizon_seconds, state.ageing)
-        self.revisions: RevisionsLogic = revisions_of(settings).build(state.revisions)
+        self.revisions = revisions_of(settings, state.revisions)
         self.models: Ints = np.zeros(0, dtype=np.int64)
         """The keys of all watched models."""
         self._of_group: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)  # by series
@@ -295,14 +295,14 @@ class TaskEngine(TaskLogic):
             self.series[cell[0]].add_labels(cell[1], labelled, correct, excess)
 
     def revise(self, series: int, window: int) -> WindowReport | None:
-        """Return the revised report of a window, or None: see `RevisionsLogic.revise`."""
+        """Return the revised report of a window, or None: see `Revisions.revise`."""
         report = self.revisions.revise(series, window)
         if report is not None:
             self.series[series].take_revision(window)
         return report
 
     def finish(self) -> list[tuple[int, WindowReport]]:
-        """Return the last reports of windows at the end of the input: see `RevisionsLogic.finish`."""
+        """Return the last reports of windows at the end of the input: see `Revisions.finish`."""
         reports = self.revisions.finish()
         for _, report in reports:
             self.series[self._index.series_of(report.model, report.group)].take_revision(report.window)

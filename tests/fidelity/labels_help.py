@@ -183,8 +183,8 @@ def labels_until_lost(
         Labels at once.
     """
     rng = np.random.default_rng([seed, round(1e6 * estimated), round(1e6 * true)])
-    test = TrustTest(epsilon_of(np.full(REFERENCE, estimated)))
-    tests, of = [test.build() for _ in range(lives)], np.repeat(np.arange(lives), step)
+    epsilon = epsilon_of(np.full(REFERENCE, estimated))
+    tests, of = [TrustTest(epsilon) for _ in range(lives)], np.repeat(np.arange(lives), step)
     needed = np.full(lives, np.inf)
     for start in range(0, late + labels, step):
         right = rng.random(lives * step) < (true if start >= late else estimated)

@@ -60,7 +60,7 @@ def shift_of(bias: float) -> float:
 
 def e_process(announced: Floats, right: Floats, epsilon: float = 0.0, step: int = 10) -> int | None:
     """Ours, looked at every ten labels."""
-    test, hits = TrustTest(epsilon).build(), right > 0.5
+    test, hits = TrustTest(epsilon), right > 0.5
     windows = np.zeros(len(right), dtype=np.int64)
     for start in range(0, len(right), step):
         piece = slice(start, start + step)

@@ -282,19 +282,6 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
-    """The clock of the answers in one step. At each answer, it shows the largest time of an answer so far."""
-
-    sequence: Ints
-    time: Floats
-
-    def at(self, sequence: Ints) -> Floats:
-        """Return the time of the clock at the answers with these sequence numbers, (n,), in seconds."""
-        place = np.searchsorted(self.sequence, sequence)
-        return self.time[np.minimum(place, len(self.time) - 1)]
-
-
-@dataclass(frozen=True, slots=True)
 class Horizon:
     """The largest time between an answer and its label."""
 

@@ -33,7 +33,6 @@ from monitor.engine.labels.columns import (
     NO_LABEL,
     SEVERAL,
     Answers,
-    Clock,
     Forgotten,
     Horizon,
     Labels,
@@ -170,7 +169,7 @@ class LabelJoinLogic:
         self._newest = state.newest
         self._lags = deque(state.lags, maxlen=_LAGS_KEPT)
         self._checked_at = float(self._horizon.mark(self._newest))
-        self._last = Clock(np.array([-1]), np.array([-np.inf]))
+        self._sequence, self._clock = np.array([-1]), np.array([-np.inf])  # of the last step's answers
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
@@ -237,7 +236,7 @@ class LabelJoinLogic:
         answers = answers if len(kept) == len(answers.key) else answers.take(kept)
         clock = np.maximum.accumulate(np.maximum(answers.time, self._newest))
         self._newest = float(clock[-1])
-        self._last = Clock(answers.sequence, clock)
+        self._sequence, self._clock = answers.sequence, clock
         keys = answer_keys(answers.key, answers.model)
         again = np.sort(repeats(keys)[0])
         once = np.delete(np.arange(len(keys)), again)
@@ -454,6 +453,11 @@ class LabelJoinLogic:
         exact = np.arange(len(of) + int(met.sum())) < len(of)
         return np.concatenate([matched, row[met]]), np.concatenate([of, label[met]]), exact
 
+    def _clock_at(self, sequence: Ints) -> Floats:
+        """Return the largest time of an answer up to these answers of the last step, in seconds."""
+        place = np.searchsorted(self._sequence, sequence)
+        return self._clock[np.minimum(place, len(self._clock) - 1)]
+
     def _match(self, pairs: Pairs) -> Matches:
         """Join the pairs within the horizon, and count the outcomes of their labels."""
         if not len(pairs.answer):
@@ -462,7 +466,7 @@ class LabelJoinLogic:
         near = self._horizon.is_near(lag)
         came = self._answers["sequence"][pairs.answer]
         there = came <= pairs.sequence
-        outdated = self._horizon.is_outdated(pairs.time, self._last.at(came))
+        outdated = self._horizon.is_outdated(pairs.time, self._clock_at(came))
         # In this order: answers known before the label decide first. `_expire_outdated` finds the labels that
         # are outdated when their answers come.
         joins = near & ~pairs.several

@@ -52,44 +52,6 @@ class _Kept:
         return max(1, 2 * self.labelled)
 
 
-@dataclass(frozen=True, slots=True)
-class Revisions:
-    """The settings of a task's revisions.
-
-    Parameters
-    ----------
-    keep : int
-        The largest number of closed windows to keep, over all series.
-    keep_each : int
-        The largest number of closed windows to keep in each series. `Tally` must keep at least this number.
-    horizon_seconds : float
-        A window is dropped when a later window of its series ends more than this time after it.
-    level : float
-        The level of the intervals.
-
-    Raises
-    ------
-    ValueError
-        A number is below 1, or the horizon is not above 0.
-    """
-
-    keep: int
-    keep_each: int
-    horizon_seconds: float
-    level: float
-
-    def __post_init__(self) -> None:
-        for name in ("keep", "keep_each"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1 window, got {getattr(self, name)}")
-        if not self.horizon_seconds > 0:
-            raise ValueError(f"horizon_seconds must be above 0, got {self.horizon_seconds}")
-
-    def build(self, resume: RevisionsState | None = None) -> RevisionsLogic:
-        """Return the revisions, new or resumed from a snapshot."""
-        return RevisionsLogic(self, resume)
-
-
 class RevisionsState(msgspec.Struct, frozen=True):
     """The stored state of the kept windows, as columns, and the newest window of each series.
 
@@ -109,19 +71,52 @@ class RevisionsState(msgspec.Struct, frozen=True):
     lines: list[str | None] = []
 
 
-class RevisionsLogic:
-    """The running revisions of one task.
+class Revisions:
+    """The revisions of one task.
+
+    Parameters
+    ----------
+    keep : int
+        The largest number of closed windows to keep, over all series.
+    keep_each : int
+        The largest number of closed windows to keep in each series. `Tally` must keep at least this number.
+    horizon_seconds : float
+        A window is dropped when a later window of its series ends more than this time after it.
+    level : float
+        The level of the intervals.
+    resume : RevisionsState, optional
+        A snapshot.
 
     Attributes
     ----------
+    keep : int
+        See the parameters.
     missed : int
         The number of rows whose labels came too late for a revision, because the window had been dropped.
     changed : bool
         Whether the state has changed since the last checkpoint.
+
+    Raises
+    ------
+    ValueError
+        A number is below 1, or the horizon is not above 0.
     """
 
-    def __init__(self, settings: Revisions, resume: RevisionsState | None = None) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        keep: int,
+        keep_each: int,
+        horizon_seconds: float,
+        level: float,
+        resume: RevisionsState | None = None,
+    ) -> None:
+        for name, value in (("keep", keep), ("keep_each", keep_each)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1 window, got {value}")
+        if not horizon_seconds > 0:
+            raise ValueError(f"horizon_seconds must be above 0, got {horizon_seconds}")
+        self.keep, self._keep_each = keep, keep_each
+        self._horizon_seconds, self._level = horizon_seconds, level
         self._tallies: list[Tally] = []
         self._corrections: list[Correction] = []
         self._kept: OrderedDict[Cell, _Kept] = OrderedDict()  # in the order in which they closed
@@ -166,11 +161,11 @@ class RevisionsLogic:
         own.append(report.window)
         self._newest[series] = report.window
         dropped = []
-        while len(own) > 1 and (len(own) > self._settings.keep_each or self._is_over(series, report)):
+        while len(own) > 1 and (len(own) > self._keep_each or self._is_over(series, report)):
             dropped.append((series, own[0]))
             own.popleft()
         reports = self._drop(dropped)
-        while len(self._kept) > self._settings.keep:
+        while len(self._kept) > self.keep:
             oldest = next(iter(self._kept))
             self._of_series[oldest[0]].popleft()
             reports += self._drop([oldest])
@@ -182,7 +177,7 @@ class RevisionsLogic:
 
     def _is_over(self, series: int, report: WindowReport) -> bool:
         oldest = self._kept[series, self._of_series[series][0]]
-        return report.end_time - oldest.end_time > self._settings.horizon_seconds
+        return report.end_time - oldest.end_time > self._horizon_seconds
 
     def crossings(self, cells: Cells) -> list[tuple[int, Cell]]:
         """Return the sequence numbers at which these labels make reports due, sorted, each with its cell.
@@ -219,7 +214,7 @@ class RevisionsLogic:
             return None
         before = self._reports.pop(cell, None) or from_json(kept.line)
         # The comparison is with the last line: a label that was changed and changed back makes no new line.
-        realised = self._tallies[series].realised(window, self._settings.level)
+        realised = self._tallies[series].realised(window, self._level)
         corrected = self._corrections[series](window)
         report = revised(before, kept.line, REALISED, realised, corrected)
         self._remember(cell, report or before)

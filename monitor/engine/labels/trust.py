@@ -67,7 +67,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -131,56 +130,6 @@ def epsilon_of(confidence: Floats, weights: Floats | None = None) -> float:
     return 1 / math.sqrt(max(information, 1.0))  # at least that of one row: certain confidences prove nothing
 
 
-@dataclass(frozen=True, slots=True)
-class TrustTest:
-    """The settings of a test of trust.
-
-    Parameters
-    ----------
-    epsilon : float
-        The tolerated shift in logits, 0 or more: see `epsilon_of`.
-    level : float
-        The level of the bias's interval, above 0 and below 1.
-    planned : int
-        The number of labels after which half of the stake on changes is spent, 1 or more.
-
-    Raises
-    ------
-    ConfigError
-        A number is out of its range.
-
-    Examples
-    --------
-    >>> test, zeros = TrustTest(epsilon=0.1).build(), np.zeros(200, dtype=np.int64)
-    >>> _ = test.add(zeros, np.full(200, 0.9), np.arange(200) % 10 > 0)
-    >>> test.trust().trusted
-    True
-    >>> _ = test.add(zeros, np.full(200, 0.9), np.arange(200) % 10 > 2)
-    >>> trust = test.trust()
-    >>> trust.trusted, round(trust.bias.value, 2), trust.bias.rows
-    (False, -0.2, 200)
-    """
-
-    epsilon: float = 0.0
-    level: float = 0.95
-    planned: int = PLANNED_LABELS
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.epsilon < math.inf:
-            raise ConfigError(f"epsilon must be 0 or more logits, got {self.epsilon}; see epsilon_of")
-        if not 0 < self.level < 1:
-            raise ConfigError(f"level must be above 0 and below 1, got {self.level}")
-        if self.planned < 1:
-            raise ConfigError(f"planned must be 1 label or more, got {self.planned}")
-
-    def build(self, resume: TrustState | None = None) -> TrustLogic:
-        """Return the test, new or resumed from a snapshot.
-
-        If the snapshot has its own ε, it replaces the ε of the settings.
-        """
-        return TrustLogic(self, resume)
-
-
 class TrustState(msgspec.Struct, frozen=True):
     """The state of a test of trust: the bets, the newest rows, and the shift for which trust was lost.
 
@@ -226,21 +175,60 @@ class TrustState(msgspec.Struct, frozen=True):
 
     def restarted(self, window: int) -> TrustState:
         """Return the state of a test that restarts with this window and takes ε from its settings."""
-        logic = TrustTest().build(self)
+        logic = TrustTest(resume=self)
         logic.restart(window)
         return msgspec.structs.replace(logic.snapshot(), epsilon=msgspec.UNSET)
 
 
-class TrustLogic:
-    """A running test of trust.
+class TrustTest:
+    """A test of trust.
 
     The result depends on the rows and their order, not on the number of calls that add them.
+
+    Parameters
+    ----------
+    epsilon : float
+        The tolerated shift in logits, 0 or more: see `epsilon_of`.
+    level : float
+        The level of the bias's interval, above 0 and below 1.
+    planned : int
+        The number of labels after which half of the stake on changes is spent, 1 or more.
+    resume : TrustState, optional
+        A snapshot. If it has its own ε, this replaces `epsilon`.
+
+    Raises
+    ------
+    ConfigError
+        A number is out of its range.
+
+    Examples
+    --------
+    >>> test, zeros = TrustTest(epsilon=0.1), np.zeros(200, dtype=np.int64)
+    >>> _ = test.add(zeros, np.full(200, 0.9), np.arange(200) % 10 > 0)
+    >>> test.trust().trusted
+    True
+    >>> _ = test.add(zeros, np.full(200, 0.9), np.arange(200) % 10 > 2)
+    >>> trust = test.trust()
+    >>> trust.trusted, round(trust.bias.value, 2), trust.bias.rows
+    (False, -0.2, 200)
     """
 
-    def __init__(self, settings: TrustTest, resume: TrustState | None = None) -> None:
+    def __init__(
+        self,
+        epsilon: float = 0.0,
+        level: float = 0.95,
+        planned: int = PLANNED_LABELS,
+        resume: TrustState | None = None,
+    ) -> None:
+        if not 0 <= epsilon < math.inf:
+            raise ConfigError(f"epsilon must be 0 or more logits, got {epsilon}; see epsilon_of")
+        if not 0 < level < 1:
+            raise ConfigError(f"level must be above 0 and below 1, got {level}")
+        if planned < 1:
+            raise ConfigError(f"planned must be 1 label or more, got {planned}")
         state = resume or TrustState()
-        self._settings = settings
-        self._epsilon = settings.epsilon if state.epsilon is msgspec.UNSET else state.epsilon
+        self._level, self._planned = level, planned
+        self._epsilon = epsilon if state.epsilon is msgspec.UNSET else state.epsilon
         self._odds: tuple[float, Floats, Floats] | None = None  # ε, and the odds of the shifts for it
         self._since, self._seen = state.since, state.seen
         self._bets = state.bets.copy()
@@ -359,14 +347,14 @@ class TrustLogic:
             return None
         if self._last is None:
             known = not self.trusted and len(self._right) > 0
-            measured = bias(*self.since_change(), self._settings.level) if known else None
+            measured = bias(*self.since_change(), self._level) if known else None
             self._last = Trust(
                 self.trusted, self.evidence, self._seen, measured, on_probation=self._regained is not None
             )
         return self._last
 
     def snapshot(self) -> TrustState:
-        """Return the state of the test, from which `TrustTest.build` can resume."""
+        """Return the state of the test, from which another `TrustTest` can resume."""
         return TrustState(
             epsilon=self._epsilon,
             since=self._since,
@@ -439,14 +427,14 @@ class TrustLogic:
 
     def _weights(self, seen: Ints) -> Floats:
         """Return the stake on a change at each row, from the numbers of rows before it."""
-        planned = self._settings.planned
+        planned = self._planned
         begun = planned + seen
         weights: Floats = (1 - _SHARE_AT_ONCE) * planned / (begun * (begun + 1.0))
         return weights
 
     def _evidence(self, bets: Floats, seen: Ints | int) -> Floats:
         """Return the evidence E of bets A, (n, 8), after these numbers of rows. The sum has a fixed order."""
-        planned = self._settings.planned
+        planned = self._planned
         total = (1 - _SHARE_AT_ONCE) * planned / (planned + np.asarray(seen))
         for column, stake in enumerate(_STAKES):
             total = total + stake * bets[:, column]
@@ -464,21 +452,21 @@ class TrustLogic:
 
 
 def add_together(
-    tests: Sequence[TrustLogic], of: Ints, window: Ints, confidence: Floats, right: NDArray[np.bool_]
+    tests: Sequence[TrustTest], of: Ints, window: Ints, confidence: Floats, right: NDArray[np.bool_]
 ) -> list[int]:
     """Add rows to many tests in one vectorised call.
 
-    The results equal the results of `TrustLogic.add` for each test, to the last bit. The time depends on the
+    The results equal the results of `TrustTest.add` for each test, to the last bit. The time depends on the
     largest number of rows of one test, because the loop has one step for each row of this test.
 
     Parameters
     ----------
-    tests : sequence of TrustLogic
+    tests : sequence of TrustTest
         The tests. Their settings differ at most in ε.
     of : (n,) int64
         The index of each row's test, nondecreasing.
     window, confidence, right : (n,) array
-        As in `TrustLogic.add`, with the rows of each test in the order of their labels.
+        As in `TrustTest.add`, with the rows of each test in the order of their labels.
 
     Returns
     -------
@@ -487,7 +475,7 @@ def add_together(
 
     Examples
     --------
-    >>> tests = [TrustTest().build(), TrustTest().build()]
+    >>> tests = [TrustTest(), TrustTest()]
     >>> of, sure = np.repeat([0, 1], 100), np.full(200, 0.9)
     >>> add_together(tests, of, of * 0, sure, np.arange(200) % 10 > 3 * of)
     [1]
@@ -514,7 +502,7 @@ def add_together(
 
 
 def _bets_of_all(
-    tests: Sequence[TrustLogic],
+    tests: Sequence[TrustTest],
     of: Ints,
     step: Ints,
     counts: Ints,
@@ -522,7 +510,7 @@ def _bets_of_all(
     confidence: Floats,
     right: NDArray[np.bool_],
 ) -> Floats:
-    """Return the bets after each row, (n, 8), as `TrustLogic._bets_along` does for one test.
+    """Return the bets after each row, (n, 8), as `TrustTest._bets_along` does for one test.
 
     Parameters
     ----------

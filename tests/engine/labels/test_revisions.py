@@ -245,7 +245,7 @@ def test_labels_that_come_after_a_window_was_let_go_of_are_counted():
 
 def logic(keep=100, keep_each=100, resume=None):
     tallies = [Tally(keep=1000) for _ in range(2)]
-    revisions = Revisions(keep, keep_each, 3600.0, level=0.95).build(resume)
+    revisions = Revisions(keep, keep_each, 3600.0, 0.95, resume)
     for tally in tallies:
         revisions.add_series(tally)
     return revisions, tallies

@@ -42,7 +42,7 @@ def rows(n, seed=0, shift=0.0):
 
 
 def examined(*columns, epsilon=EPSILON):
-    test = TrustTest(epsilon).build()
+    test = TrustTest(epsilon)
     test.add(*columns)
     return test
 
@@ -76,7 +76,7 @@ def slow_evidence(confidence, right, epsilon, planned):
 
 def test_the_evidence_is_the_sum_over_all_bets_and_starts():
     window, confidence, right = rows(25, seed=3, shift=-0.5)
-    test, evidence = TrustTest(EPSILON, planned=10).build(), []
+    test, evidence = TrustTest(EPSILON, planned=10), []
     for i in range(25):
         test.add(window[i : i + 1], confidence[i : i + 1], right[i : i + 1])
         evidence.append(test.evidence)
@@ -126,14 +126,14 @@ def test_a_change_after_a_long_good_life_is_found_all_the_same():
 def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart, recalibrated):
     bad, good = rows(700, seed=1, shift=-0.7), rows(800, seed=2)
     columns = tuple(np.concatenate(pair) for pair in zip(bad, good, strict=True))
-    whole, pieces = TrustTest(EPSILON).build(), TrustTest(EPSILON).build()
+    whole, pieces = TrustTest(EPSILON), TrustTest(EPSILON)
     for test, edges in ((whole, [0, 700, 1500]), (pieces, sorted({0, 700, 1500, *cuts}))):
         for start, stop in itertools.pairwise(edges):
             if start == 700 and recalibrated:
                 test.recalibrated(0)
             test.add(*(column[start:stop] for column in columns))
             if restart and test is pieces:
-                pieces = test = TrustTest(EPSILON).build(through_msgpack(test.snapshot()))
+                pieces = test = TrustTest(EPSILON, resume=through_msgpack(test.snapshot()))
     assert pieces.trust() == whole.trust()
     assert whole.trusted is recalibrated  # 800 good labels, but only a recalibration makes them count
     assert same(through_msgpack(pieces.snapshot()), through_msgpack(whole.snapshot()))
@@ -141,7 +141,7 @@ def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart, recalibrate
 
 def test_one_by_one_gives_the_same_to_the_last_bit():
     columns = rows(900, seed=9, shift=-0.3)
-    whole, single = examined(*columns), TrustTest(EPSILON).build()
+    whole, single = examined(*columns), TrustTest(EPSILON)
     for i in range(900):
         single.add(*(column[i : i + 1] for column in columns))
     assert single.evidence == whole.evidence
@@ -300,7 +300,7 @@ def test_many_tests_at_once_are_what_each_is_alone(seed):
     rng = np.random.default_rng([seed, 11])
 
     def of_all():
-        tests = [TrustTest(epsilon).build() for epsilon in (0.0, 0.1, 0.1, 0.3, 0.1)]
+        tests = [TrustTest(epsilon) for epsilon in (0.0, 0.1, 0.1, 0.3, 0.1)]
         tests.append(lost())
         tests.append(lost())
         tests[-1].recalibrated(0)
@@ -331,7 +331,7 @@ def test_many_tests_at_once_are_what_each_is_alone(seed):
 
 def test_no_rows_for_many_tests_change_none():
     empty = np.zeros(0, dtype=np.int64)
-    test = TrustTest().build()
+    test = TrustTest()
     assert add_together([test], empty, empty, np.zeros(0), np.zeros(0, dtype=bool)) == []
     assert test.trust() is None
 
@@ -388,7 +388,7 @@ def test_the_slow_form_of_what_brings_trust_back():
 def test_a_state_of_an_older_version_that_has_lost_trust_goes_on(excused, whole_shift, beyond):
     """The state keeps the whole shift, and the excused shift may have changed since."""
     old = TrustState(epsilon=excused, whole_shift=whole_shift, regained=1.0)
-    test = TrustTest(EPSILON).build(through_msgpack(old))
+    test = TrustTest(EPSILON, resume=through_msgpack(old))
     assert (test.trusted, test.snapshot().beyond) == (False, beyond)
     test.add(*rows(3000, seed=2))
     assert test.trusted
