@@ -14,6 +14,7 @@ from monitor.agent.requests import OperatorRequest
 from monitor.base.errors import RequestError
 from monitor.engine.engine import Engine
 from monitor.engine.labels.columns import Forgotten
+from monitor.reports.statements import count
 
 KIND = "forget"
 
@@ -72,17 +73,6 @@ def sentence(forgotten: Forgotten) -> str:
     return f"{count(forgotten.answers, 'answer')} and {count(forgotten.labels, 'label')} removed" + (
         f"{waited}." if forgotten.waiting else "."
     )
-
-
-def count(n: int, what: str) -> str:
-    """Return a number and a noun, in the plural unless the number is 1.
-
-    Examples
-    --------
-    >>> count(1, "line"), count(1200, "line")
-    ('1 line', '1,200 lines')
-    """
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 class _Number(str):

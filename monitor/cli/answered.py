@@ -17,7 +17,6 @@ from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.names import holds, id_at
 from connectors.formats.wires.choice import wire_for
-from monitor.agent.forget import count
 from monitor.agent.rebaseline import not_there
 from monitor.base.errors import ConfigError
 from monitor.base.records import NO_ID, Batch, Ints, Keys, LabelBatch
@@ -27,6 +26,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Config, Task
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.reference import Reference
+from monitor.reports.statements import count
 
 _READ_SECONDS = 0.2  # never waited for, because a file is always ready
 _ANY = ""  # stands for all models that answered with the label's id

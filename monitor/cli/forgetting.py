@@ -24,7 +24,7 @@ import numpy as np
 from connectors.build import source_class
 from connectors.http.erase import erase, idle_spool
 from connectors.http.segment import segments_in
-from monitor.agent.forget import KIND, RecordsOf, count, sentence
+from monitor.agent.forget import KIND, RecordsOf, sentence
 from monitor.agent.rebaseline import not_there
 from monitor.agent.resume import tasks_of
 from monitor.base.errors import ConfigError, MissingExtraError, RequestError, StoreError
@@ -36,6 +36,7 @@ from monitor.config.root import Config, HttpSourceConfig, StoreConfig
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.columns import Forgotten
 from monitor.export.sinks.rejects_file import remove_lines
+from monitor.reports.statements import count
 from monitor.store.opening import is_in_use, open_store, store_location
 
 _KEYS_A_REQUEST = 10_000  # keys of up to 21 bytes each; a request may have a MiB

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from connectors.build import long_names
 from connectors.formats.wires.choice import wire_for
-from monitor.agent.forget import count
 from monitor.base.errors import ConfigError
 from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.cli.inputs import open_inputs
@@ -17,6 +16,7 @@ from monitor.cli.verify import Findings, Verifier
 from monitor.cli.verify.verifier import OF_WHOLE_TASKS
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
+from monitor.reports.statements import count
 from monitor.store.history import StoreHistory
 from monitor.store.opening import locate_store
 

@@ -106,7 +106,7 @@ def describe(one: SeriesView) -> Statement:
     if one.recalibrations is not None and one.recalibrations.held:
         return describe_held_labels(subject(one), one.recalibrations.refused)
     if one.state is SeriesState.WARMING_UP:
-        closed = f"{_count(one.windows_closed, 'window')} closed"
+        closed = f"{count(one.windows_closed, 'window')} closed"
         return Statement(subject(one), f"no baseline to compare with yet, {closed}")
     return describe_alarm(one, better[0]) if better else _nothing(one)
 
@@ -145,7 +145,7 @@ def describe_broken_features(one: SeriesView) -> Statement:
     shown = [each for each in one.broken_features if each.feature in names[:_MOST_FEATURES]]
     more = len(names) - _MOST_FEATURES
     fact = features.sentence(shown) + (
-        f"; {_count(more, 'more feature')} {'is' if more == 1 else 'are'} broken" if more > 0 else ""
+        f"; {count(more, 'more feature')} {'is' if more == 1 else 'are'} broken" if more > 0 else ""
     )
     details = ["Estimates do not count until this is repaired.", *_labels(one, "accuracy")]
     check = f"Check what computes {_named(names)}, and its latest releases."
@@ -233,6 +233,17 @@ def _text(sentences: Iterable[str]) -> str:
     return " ".join(sentences)
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, which is in the plural unless the number is 1.
+
+    Examples
+    --------
+    >>> count(1, "label"), count(1200, "label")
+    ('1 label', '1,200 labels')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
     """Return the estimate of a metric to show first.
 
@@ -287,8 +298,8 @@ def _moved(one: SeriesView, metric: str, chart: ChartView) -> str:
     if by is not None and not math.isnan(by.value):
         value, lower, upper = _percents(by.value, by.lower, by.upper)
         side = "below" if by.value < by.lower else "above" if by.value > by.upper else "within"
-        counted = _count(by.labels, "label")
-        return f"{words} is {value} % by {counted}, {side} the {lower} to {upper} % of the baseline"
+        labels = count(by.labels, "label")
+        return f"{words} is {value} % by {labels}, {side} the {lower} to {upper} % of the baseline"
     if estimate is None:
         return f"{words} has changed"
     before = chart.verdict.center
@@ -396,7 +407,7 @@ def _labels(one: SeriesView, metric: str) -> Iterator[str]:
     if result is not None:
         value, lower, upper = _percents(result.value, result.lower, result.upper)
         words = f"{metric_words(metric)} {value} % ({lower} to {upper})"
-        yield f"{_count(result.n, 'label')} say{'s' if result.n == 1 else ''}: {words}."
+        yield f"{count(result.n, 'label')} say{'s' if result.n == 1 else ''}: {words}."
     elif not one.group and one.predictions and not one.labelled:  # a report does not count them
         yield "No labels yet."
 
@@ -406,7 +417,7 @@ def _distrust(trust: Trust | None) -> str:
     if trust is None or (bias is None and not trust.on_probation):
         return "labels contradict the estimated accuracy"
     if trust.on_probation:
-        so_far = f"{_count(bias.rows, 'label')} so far" if bias is not None else "no label yet"
+        so_far = f"{count(bias.rows, 'label')} so far" if bias is not None else "no label yet"
         return f"labels contradicted the estimated accuracy; a new test has {so_far}"
     return _bias(bias)
 
@@ -416,7 +427,7 @@ def _bias(bias: Bias | None) -> str:
     low, high = sorted((abs(bias.lower), abs(bias.upper)))
     ends = f" ({100 * low:.1f} to {100 * high:.1f})" if bias.lower * bias.upper > 0 else ""
     points = f"{100 * abs(bias.value):.1f} points {'lower' if bias.value < 0 else 'higher'} than estimated"
-    return f"accuracy is {points}{ends}, by {_count(bias.rows, 'label')}"
+    return f"accuracy is {points}{ends}, by {count(bias.rows, 'label')}"
 
 
 def _nothing(one: SeriesView) -> Statement:
@@ -450,10 +461,6 @@ def _percents(value: float, *others: float) -> list[str]:
 
 def _moment(seconds: float) -> str:
     return rfc3339(seconds)[:16].replace("T", " ") + " UTC"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _named(names: list[str]) -> str:

@@ -19,8 +19,8 @@ from monitor.export.alertmanager.holding import (
     OUT_OF_CONTROL,
     UNTRUSTED,
 )
-from monitor.export.page.words import count, tone
-from monitor.reports.statements import shown_estimate
+from monitor.export.page.words import tone
+from monitor.reports.statements import count, shown_estimate
 from monitor.reports.views import ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
 

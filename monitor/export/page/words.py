@@ -176,17 +176,6 @@ def columns(heads: Iterable[str]) -> list[tuple[str, bool]]:
     return [(head.removeprefix("#"), head.startswith("#")) for head in heads]
 
 
-def count(number: int, noun: str) -> str:
-    """Format a count with its noun, which is in the plural unless the count is 1.
-
-    Examples
-    --------
-    >>> count(1, "model"), count(1200, "model")
-    ('1 model', '1,200 models')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def anchor(task: str, model: str, group: str) -> str:
     """Return an HTML id for a model or group, whose name may contain characters that ids may not."""
     return "m" + hashlib.sha256("\0".join((task, model, group)).encode("utf-8", "replace")).hexdigest()[:12]

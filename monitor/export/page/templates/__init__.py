@@ -18,17 +18,17 @@ from markupsafe import Markup
 from monitor.base.results import Estimate
 from monitor.export.charts import frame
 from monitor.export.page import states, words
-from monitor.reports.statements import metric_words
+from monitor.reports.statements import count, metric_words
 from monitor.reports.views import SeriesState
 
 _BREAK_BESIDE_A_TAG = re.compile(r"(?<=[>}])\s*\n\s*|\s*\n\s*(?=[<{])")
 _BREAK = re.compile(r"\s*\n\s*")
 
 _FILTERS: tuple[Callable[..., object], ...] = (
-    words.bound, words.broken_rules, words.class_of, words.columns, words.count, words.duration,
+    words.bound, words.broken_rules, words.class_of, words.columns, words.duration,
     words.format_result, words.moment, words.per_cent, words.percent, words.rank_words, words.thousands,
     words.time_words, words.tone, words.word, states.not_meaningful, states.worst_state, states.worst_word,
-    metric_words, zip,
+    count, metric_words, zip,
 )  # fmt: skip
 
 
