@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import msgspec
 
 from monitor.base.names import ClosedBy
-from monitor.reports.statements import Statement, listed
 from monitor.reports.views import CalibrationView, MetricEstimate, TaskView
 from monitor.reports.window_report import WindowReport, WrittenEstimate, encoded, rfc3339, rounded, seconds_of
 from monitor.stats.pairwise.standing import ModelStanding, Standing
@@ -45,21 +44,6 @@ class ArenaView(TaskView):
     def models(self) -> Sequence[str]:
         """The names of the models in `standing`."""
         return [one.model for one in self.standing.models] if self.standing else []
-
-
-def describe_ranking(arena: ArenaView) -> Statement:
-    """Return a sentence that names the models of an arena that may be the best."""
-    if arena.standing is None:
-        return Statement(arena.task, "no ranking yet")
-    ranked = [each for each in arena.standing.models if each.rank is not None]
-    first = [each.model for each in ranked if each.rank is not None and each.rank.best == 1]
-    unranked = [each.model for each in arena.standing.models if each.rank is None]
-    fact = "no model has a rank yet"
-    if len(first) == 1:
-        fact = f"{first[0]} is the best of {len(ranked):,} models"
-    elif first:
-        fact = f"{listed(first)} may each be the best of {len(ranked):,} models"
-    return Statement(arena.task, fact, f"Without a rank: {listed(unranked)}." if unranked and first else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

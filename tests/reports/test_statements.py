@@ -10,7 +10,6 @@ import pytest
 
 from monitor.base.registry import METRICS
 from monitor.base.results import Estimate, Unknown
-from monitor.reports.arena_report import ArenaView, describe_ranking
 from monitor.reports.attribution import Attribution, FeatureChanges, FeaturePart, PartChange
 from monitor.reports.features import BrokenFeature
 from monitor.reports.statements import (
@@ -32,7 +31,7 @@ from monitor.reports.views import (
     SeriesView,
 )
 from monitor.stats.charts.base import Verdict
-from tests.export.prometheus.scrape import CHAT, WATCHED
+from tests.export.prometheus.scrape import WATCHED
 
 NOON = 1795177260.0  # 2026-11-20 12:21 UTC
 ESTIMATED = MetricEstimate("accuracy", "average_confidence", Estimate(0.76, 0.70, 0.80, 0.95, 500))
@@ -283,13 +282,6 @@ def test_labels_that_contradict_each_other_have_the_reason() -> None:
     held = describe_held_labels("toxicity", "6 of 100 labels replaced another class")
     assert held.fact == "labels contradict each other, so no fit on labels begins"
     assert held.details == "6 of 100 labels replaced another class."
-
-
-def test_an_arena_says_which_models_may_be_the_best() -> None:
-    best = describe_ranking(CHAT)
-    assert str(best) == 'chat: be"ta is the best of 2 models'
-    assert best.details == "Without a rank: gamma."
-    assert describe_ranking(ArenaView("music", 100)).fact == "no ranking yet"
 
 
 def test_no_fact_has_the_name_of_a_rule_or_an_estimator() -> None:
