@@ -252,7 +252,7 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
-        """Acknowledge the positions of a source up to which the engine has processed all records."""
+        """Acknowledge positions of a source. The engine has processed all records before them."""
 
     @abstractmethod
     def after_save(self, then: Then) -> None:

@@ -84,10 +84,10 @@ class _Number(str):
 class RecordsOf:
     """A predicate on the bytes of a record: whether the record belongs to one of some ids.
 
-    A JSON object matches if its `id` is one of the ids. If it has no `id`, or if its `id` is not a text, it
-    matches if any of its keys or values is one of the ids. Bytes that are not valid JSON, such as a truncated
-    record, match if they contain an id that is not part of a longer word or number. So too many records may
-    match, which is harmless for rejected records.
+    A JSON object matches if its `id` is one of the ids. An object without an `id`, or with an `id` that is
+    not a text, matches if one of its keys or values is one of the ids. Other bytes, such as a truncated
+    record, match if they contain one of the ids as a whole word or number. So too many records may match.
+    This is harmless for rejected records.
 
     Parameters
     ----------

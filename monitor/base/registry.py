@@ -90,7 +90,7 @@ class Entry:
 
 
 class TablePart(Mapping[str, _E]):
-    """A live view of a table, with only the lines for which a condition is true."""
+    """A live view of the lines of a table that fulfil a condition."""
 
     def __init__(self, table: Mapping[str, _E], holds: Callable[[_E], bool]) -> None:
         self._table, self._holds = table, holds
@@ -145,7 +145,7 @@ class Classes(Mapping[str, _T]):
 
 @dataclass(frozen=True, slots=True)
 class TaskKind(Entry):
-    """The line of a kind of task, which is a value of `tasks.*.kind` in the configuration.
+    """A line of the table `TASK_KINDS`. Its tag is a value of `tasks.*.kind` in the configuration.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class TaskKind(Entry):
         The prefixes of the names of the ring tables (`monitor.base.state_changes`) of answers and of labels.
     page, rows : str
         The import paths of the functions that yield the HTML and the metric rows of a task's `TaskView`.
-        Empty if each model has separate windows, because `SeriesView` describes those.
+        Empty if each model has separate windows, because a `SeriesView` describes each model.
     """
 
     section: str
@@ -187,7 +187,7 @@ class TaskKind(Entry):
 
 @dataclass(frozen=True, slots=True)
 class EstimatorEntry(Entry):
-    """The line of an estimator.
+    """A line of the table `ESTIMATORS`.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ class EstimatorEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class ChartEntry(Entry):
-    """The line of a kind of control chart.
+    """A line of the table `CHARTS`, for a kind of control chart.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ class ChartEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class CalibrationEntry(Entry):
-    """The line of a calibration method.
+    """A line of the table `CALIBRATIONS`, for a calibration method.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ class CalibrationEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class SourceEntry(Entry):
-    """The line of a kind of source.
+    """A line of the table `SOURCES`, for a kind of source.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ class SourceEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class FormatEntry(Entry):
-    """The line of a wire format, which is a value of `mapping.format` in the configuration.
+    """A line of the table `FORMATS`. Its tag is a value of `mapping.format` in the configuration.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ class FormatEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class MetricEntry:
-    """The line of a metric that charts judge.
+    """A line of the table `METRICS`, for a metric that charts judge.
 
     Parameters
     ----------

@@ -163,7 +163,7 @@ class RawDamaged:
     why : str
         The problem with the file, as a sentence without a full stop.
     head : bytes
-        The readable part of the record in which the damage begins, at most 2,000 bytes.
+        The readable part of the damaged record, at most 2,000 bytes.
     partition : str
     start : int
         The place where the damaged record begins. After the file is repaired, reading continues there.
@@ -250,8 +250,8 @@ class SourceCounts:
         Records that the feed's retention deleted before they were read. For files, each gap counts as 1,
         because its length is not known.
     taken_over_records : int
-        Records that another member of the consumer group used: those between this agent's saved position and
-        the position at which reading continued.
+        Records between this agent's saved position and the position at which reading continued. Another
+        member of the consumer group used them.
     overlap_records : int
         Records that this agent used although, by the position of the consumer group, another member had
         already used them.
@@ -382,7 +382,7 @@ class Source(ABC, Generic[Position]):
 
     @classmethod
     def sample_every_column(cls, settings: Any, records: int) -> list[Raw]:
-        """Return the first rows of a table with all columns, including those that the mapping does not use.
+        """Return the first rows of a table with all columns, even if the mapping does not use them.
 
         The list is empty if the feed is not a table. Parameters and errors are the same as for `sample`.
         """

@@ -364,7 +364,7 @@ class ActiveCalibration:
         fits : int
             The number of calibrations fitted before.
         rests_on : RestsOn, optional
-            The rows of the fit, from which the error is computed. Without them, the model of the error does
+            The rows of the fit. The error is computed from them. Without rows, the model of the error does
             not change.
         """
         view = CalibrationView(calibration.method, fits + 1, False, time)

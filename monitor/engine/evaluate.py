@@ -87,8 +87,8 @@ class EstimationRequest:
     def adapted_to(self, covariates: CovariateReference, features: Floats) -> EstimationRequest:
         """Return the request with a calibration fitted for this window.
 
-        The fit gives the rows of the reference weights, so that their features have the same distribution as
-        in the window.
+        The fit weights the rows of the reference. With these weights, their features have the same
+        distribution as in the window.
 
         Parameters
         ----------
@@ -565,7 +565,7 @@ def widened_result(estimate: Estimate, error: SharedError, lean: float = 0.0) ->
     estimate : Estimate
     error : SharedError
     lean : float
-        The upward bias of a calibration error, by which the lower end is also reduced.
+        The upward bias of a calibration error. The lower end is also reduced by this number.
     """
     ends = estimate.lower, estimate.upper
     lower, upper = widened_interval(estimate.value, *ends, error.variance, estimate.level, error.shift)

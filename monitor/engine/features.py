@@ -29,14 +29,17 @@ _DECIMALS = 6
 
 @dataclass(frozen=True, slots=True)
 class FeatureBaseline:
-    """The frequency tables and fault rates of the features in the rows with which windows are compared."""
+    """The tables of values and the rates of faults in the rows of a baseline, by feature.
+
+    Windows are compared with these rows.
+    """
 
     tables: tuple[FeatureTable, ...]
     norms: tuple[FeatureNorm, ...]
 
     @property
     def counts(self) -> Ints:
-        """The counts of the tables, (F, WIDTH) int64."""
+        """The counts of each feature's table, (F, WIDTH) int64."""
         return np.stack([table.counts for table in self.tables])
 
     @classmethod

@@ -176,7 +176,8 @@ class LabelChecks:
         ----------
         active : ActiveCalibration
         reference : Reference
-            The reference of the fit, from which the uncertainty of the calibration is computed.
+            The reference of the fit. The tolerance is the uncertainty of the calibration, computed from these
+            rows.
         """
         if self._has_no_tolerance and active.view.version > 0:
             known = active.confidence(reference.scores, reference.predicted)

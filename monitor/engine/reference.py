@@ -107,7 +107,8 @@ class Reference:
         Raises
         ------
         ValueError
-            A method cannot be fitted on a part of the reference, which the comparison needs.
+            The comparison fits each method on parts of the reference. A method cannot be fitted on one of
+            them.
         """
         return self._once(AutoCalibrator.method, lambda: choose(*self._rows))
 

@@ -415,8 +415,8 @@ class Series:
         time : float
             The time of the newest answer in the fit, seconds since the epoch.
         rows : RestsOn or None
-            The labelled rows of the fit, from which the calibration's error is computed; None if there are
-            too few.
+            The labelled rows of the fit; None if there are too few. The calibration's error is computed from
+            them.
         epsilon : float, optional
             As in `LabelChecks.recalibrated`.
         """

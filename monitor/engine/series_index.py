@@ -69,7 +69,7 @@ class SeriesIndex:
         return self.add(model, group)
 
     def models(self, batch: Batch) -> Ints:
-        """Return the series number of each row's model, (n,); -1 beyond the limit."""
+        """Return the series number of each row's model, (n,); -1 if the model is beyond the limit."""
         codes = np.full(len(batch.models), -1, dtype=np.int64)
         for code in by_first_row(batch.model):
             codes[code] = self.series_of(batch.models[code], "")
@@ -78,8 +78,8 @@ class SeriesIndex:
     def groups(self, batch: Batch, name: str, watched: NDArray[np.bool_]) -> Ints:
         """Return the series number of each row's group, (n,), for one configured group name.
 
-        The number is -1 if the row has no such group, if its model is not monitored (`watched` is False), or
-        if the group is beyond the limit.
+        The number is -1 in three cases: the row has no such group, its model is not monitored (`watched` is
+        False), or the group is beyond the limit.
         """
         values, column = batch.groups.get(name, ((), np.full(len(batch), -1, dtype=np.int64)))
         numbers = np.full(len(batch), -1, dtype=np.int64)

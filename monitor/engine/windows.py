@@ -169,7 +169,7 @@ class CountWindow:
     size : int
         The number of rows of a full window, at least 1.
     min_size : int
-        The smallest number of rows with which a window closes by age; at most `size`.
+        A window with fewer rows does not close by age; at most `size`.
     max_age_seconds : float
         The age above which a window closes early. A row that arrives when the window is older belongs to the
         next window.

@@ -231,8 +231,8 @@ class Begin:
     clock : float
         The stream's clock before the stretch, in seconds.
     exact : ((m,) int64, (m,) float64) or None
-        The m indices in the stretch, increasing, at which the clock changes, and the time of the clock from
-        each index on. If no time leaps ahead, it is None, and the clock is the largest time so far.
+        The m indices in the stretch at which the clock changes, increasing, and the time of the clock after
+        each change. None if no time leaps ahead. Then the clock is the largest time so far.
     """
 
     sequence: int

@@ -108,7 +108,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def sentence(trust: Trust) -> str:
-    """Return a clause about the contradiction of labels and an estimate, in percentage points of accuracy.
+    """Return a clause that says how far labels contradict an estimate, in percentage points of accuracy.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def sentence(trust: Trust) -> str:
 
 
 def bias_sentence(bias: Bias) -> str:
-    """Return a clause about the contradiction of labels and confidences, in percentage points of accuracy."""
+    """Return a clause that says how far labels contradict the confidences, in percentage points."""
     return (
         f"labels contradict the confidences: they are off by {_size(bias)} in {bias.rows:,} labelled answers"
     )

@@ -58,7 +58,7 @@ def union(views: Sequence[EngineView]) -> EngineView:
 
 
 def since(view: EngineView, before: EngineView) -> EngineView:
-    """Return the view with counts that begin at an earlier view.
+    """Return the view with the increase of each count since an earlier view.
 
     Examples
     --------

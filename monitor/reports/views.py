@@ -163,8 +163,8 @@ class SeriesView:
         The result of the test of trust (whether labels contradict the accuracy). None before the first label,
         and for groups.
     alarmed_since : mapping of str to float or None
-        The end of the window that raised the alarm, seconds since the epoch, for each metric whose alarm is
-        on. None if an older version, which stored no time, raised the alarm.
+        For each metric whose alarm is on: the end of the window that raised the alarm, seconds since the
+        epoch. None if an older version raised the alarm, because it stored no time.
     classes : tuple of ClassEstimate
         The estimates by class in the last closed window, for metrics that are estimated by class.
     recalibrations : RecalibrationsView or None
@@ -172,8 +172,8 @@ class SeriesView:
     distributions : Distributions or None
         Distributions of the confidences; None for groups.
     rows_unusable : mapping of (feature, {"missing", "unseen"}) to int
-        Number of answers in closed windows since the start that lack the feature (`missing`), or have a text
-        that the reference lacks (`unseen`). Every feature has an entry.
+        Number of unusable answers in closed windows since the start. `missing`: they lack the feature.
+        `unseen`: the reference lacks their text. Every feature has an entry.
     features : FeatureCounts or None
         The counts of the features in the last closed window. None for groups, and for tasks without features.
     broken_features : tuple of BrokenFeature

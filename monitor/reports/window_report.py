@@ -317,7 +317,7 @@ class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, alarm: AlarmByLabels) -> AlarmByLabelsLine:
-        """Return the entry for an alarm about which labels decide."""
+        """Return the entry for an alarm that labels decide."""
         numbers = rounded(alarm.value), rounded(alarm.lower), rounded(alarm.upper)
         return cls(*numbers, alarm.labels, alarm.confidences_moved)
 

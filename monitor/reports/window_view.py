@@ -194,8 +194,8 @@ class CovariatesView:
         Number of equally weighted rows of the reference that would give as much information as the weighted
         rows of the fit; 0 if nothing was fitted.
     missing, unseen : mapping of str to int
-        The number of rows of the window that lack a feature, and the number of rows with a text that does not
-        occur in the reference, by feature.
+        By feature: the number of rows of the window that lack the feature, and the number of rows whose text
+        does not occur in the reference.
     """
 
     effective_rows: float

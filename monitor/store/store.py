@@ -64,7 +64,7 @@ class Saved:
     rings : mapping of str to RingState
         The rows of the ring tables by name.
     config : str
-        The configuration with which the state was saved, as JSON; ``""`` in a new store.
+        The configuration of the agent that saved the state, as JSON; ``""`` in a new store.
     backup_time : str
         The time of the backup from which the store was restored. It is ``""`` if the store was not restored,
         or if `mark_restore` has been called.

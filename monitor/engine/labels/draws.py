@@ -74,8 +74,8 @@ class Draws:
     limit : int
         The largest number of draws; above it, the oldest are dropped.
     horizon_days : float
-        The largest time between an answer and its label. If a draw is further away, its id belongs to another
-        request.
+        The largest time between an answer and its label. A draw at a larger distance belongs to another
+        request with the same id.
     resume : RingState, optional
         A snapshot.
 

@@ -75,8 +75,9 @@ class LabelJoin:
         task.
     max_bytes : int, optional
         The largest memory of answers and labels together. If they would need more, `max_answers` and
-        `max_waiting` are reduced by the same factor. An answer needs at most 88 bytes, plus 16 for each
-        group, plus 8 + 4 K if K scores are stored, plus 1 if a source numbers rows. A label needs 73 bytes.
+        `max_waiting` are reduced by the same factor. An answer needs at most 88 bytes and 16 for each group.
+        It needs 8 + 4 K more if K scores are stored, and 1 more if a source numbers rows. A label needs 73
+        bytes.
     scored : int
         The number of scores of each answer that are stored for refits; 0 without refits.
     numbered : bool

@@ -76,7 +76,7 @@ class ScorePoolSettings:
     classes : int
         The number of scores of an answer.
     max_rows : int
-        The largest number of unlabelled rows, the newest ones, from which the rows of a fit are sampled.
+        A fit samples its unlabelled rows from the newest ones; this is the largest number of these rows.
     fit_rows : int
         The largest number of unlabelled rows in a fit.
     max_labelled : int
@@ -116,7 +116,7 @@ class ScorePoolSettings:
 
 
 class ScorePool:
-    """The rows of one task from which refits fit the estimators that use labels.
+    """The rows of one task for refits, on which estimators that use labels are fitted.
 
     Attributes
     ----------

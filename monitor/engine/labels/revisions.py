@@ -180,10 +180,10 @@ class Revisions:
         return report.end_time - oldest.end_time > self._horizon_seconds
 
     def crossings(self, cells: Cells) -> list[tuple[int, Cell]]:
-        """Return the sequence numbers at which these labels make reports due, sorted, each with its cell.
+        """Return the sequence numbers at which these labels make reports due, sorted.
 
-        Labels of dropped windows are counted in `missed`. Call this method once for new labels, before they
-        are added to the counts of windows.
+        Each comes with the cell (series and window) of the report. Labels of dropped windows are counted in
+        `missed`. Call this method once for new labels, before they are added to the counts of windows.
         """
         crossings: list[tuple[int, Cell]] = []
         for cell in cells:

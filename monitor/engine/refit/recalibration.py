@@ -93,8 +93,8 @@ class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     calibration : mapping or None
         The snapshot of the new calibration; None if the present calibration stays in use.
     gain : float
-        The log-likelihood of the new calibration minus that of the present one, in nats, on rows that were
-        not used to fit them.
+        The log-likelihood of the new calibration minus the log-likelihood of the present one, in nats. The
+        rows were not used to fit either calibration.
     weight : float
         The weight of a row of the reference relative to a labelled row.
     epsilon : float
