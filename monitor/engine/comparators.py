@@ -110,9 +110,9 @@ class ComparisonEstimators:
         self._tags = tuple(tag for tag in COMPARISON_ESTIMATORS if tag in task.estimators)
         self.fits = fits
         if self.fits is None:
-            self.recalibrated(calibration)
+            self.refit(calibration)
 
-    def recalibrated(self, calibration: Calibration) -> None:
+    def refit(self, calibration: Calibration) -> None:
         """Fit the estimators again for a new calibration."""
         if self._tags and self._reference is not None:
             self.fits = ComparisonFits.fit(self._reference, calibration, self._task)

@@ -181,7 +181,7 @@ class LabelChecks:
         """
         if self._has_no_tolerance and active.view.version > 0:
             known = active.confidence(reference.scores, reference.predicted)
-            self.test.recalibrated(0, epsilon_of(known))
+            self.test.change_calibration(0, epsilon_of(known))
 
     def inherit_tolerance(self, epsilon: float) -> None:
         """Set the tolerance of a group's `test` to the tolerance of its model, unless it is already set.
@@ -192,10 +192,12 @@ class LabelChecks:
             The tolerance of the model's test, in logits.
         """
         if self._has_no_tolerance or (self.test.trust() is None and not self.test.epsilon):
-            self.test.recalibrated(0, epsilon)
+            self.test.change_calibration(0, epsilon)
             self._has_no_tolerance = False
 
-    def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
+    def change_calibration(
+        self, window: int, pending: int, first: bool, epsilon: float | None = None
+    ) -> None:
         """Adapt the checks to a new calibration.
 
         Parameters
@@ -212,7 +214,7 @@ class LabelChecks:
             is set, the audit and the curve restart, because labels contradicted the previous intervals.
         """
         clean = window + (pending > 0)
-        self.test.recalibrated(clean, epsilon)
+        self.test.change_calibration(clean, epsilon)
         self.errors.restart(clean)
         if first:
             self.test.restart(clean)
@@ -243,7 +245,7 @@ class LabelChecks:
             self._update_tolerance()
 
     def _update_tolerance(self) -> None:
-        self.prediction.predicted(PREDICTION_TOLERANCE * self.correction.forecast.deviation)
+        self.prediction.begin_prediction(PREDICTION_TOLERANCE * self.correction.forecast.deviation)
 
     def prediction_terms(self) -> tuple[float, float]:
         """Return two numbers that turn a confidence into the predicted probability of being right.

@@ -418,7 +418,7 @@ class Series:
             The labelled rows of the fit; None if there are too few. The calibration's error is computed from
             them.
         epsilon : float, optional
-            As in `LabelChecks.recalibrated`.
+            As in `LabelChecks.change_calibration`.
         """
         fits = max(self._fits, self.active.view.version)
         self._take_over(self.active.followed_by(calibration, time, fits, rows), epsilon)
@@ -436,8 +436,8 @@ class Series:
         if self._former is None:
             self._former = self.active.calibration
         self.active = active.begin_baseline() if first else active
-        self._comparisons.recalibrated(active.calibration)
-        self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
+        self._comparisons.refit(active.calibration)
+        self.checks.change_calibration(self._windows.number, self._windows.pending, first, epsilon)
         self.checks.correction.announce(self._windows.first_row + self._windows.pending)
         if first:
             self._judge.restart()
@@ -498,7 +498,7 @@ class Series:
         if former is not None:
             scores = calibrate(former, window.scores)
             before = confidence_of(window.scores if scores is None else scores, window.predicted)
-            confidence = correction.recalibrated(before, confidence, within=bool(self.settings.group))
+            confidence = correction.change_calibration(before, confidence, within=bool(self.settings.group))
         correction.close(window.number, confidence)
 
     def _informed(self, window: ClosedWindow, evaluation: Evaluation) -> Evaluation:

@@ -167,7 +167,7 @@ class Correcting:
             moved[end > self._changing[0]] = np.nan
         return moved
 
-    def recalibrated(self, before: Floats, after: Floats, within: bool = False) -> Floats:
+    def change_calibration(self, before: Floats, after: Floats, within: bool = False) -> Floats:
         """Adapt the correction to a new calibration, beginning with the window that closes next.
 
         Parameters

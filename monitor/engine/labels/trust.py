@@ -9,12 +9,12 @@ tolerance is the calibration's error (`epsilon_of`). The first test decides when
 
 The second test decides on **trust**. When a window closes, the correction by labels predicts the
 probabilities of later rows (`monitor.stats.estimate.corrected`). In the second test, c is this prediction.
-The tolerance is two standard deviations of the forecast bias (`predicted`). The prediction is made before the
-row's label comes. So the guarantee below holds while the bias of each row is within the tolerance. In some
-windows the bias is larger. The next forecast follows the larger bias, so the evidence shrinks again. In the
-trials, no stream without a change has lost trust in this way (`tests/fidelity/output/trust_predicted.txt`).
-If the correction follows a lasting bias, trust is not lost, unless the bias begins suddenly and each window
-has many labels.
+The tolerance is two standard deviations of the forecast bias (`begin_prediction`). The prediction is made
+before the row's label comes. So the guarantee below holds while the bias of each row is within the tolerance.
+In some windows the bias is larger. The next forecast follows the larger bias, so the evidence shrinks again.
+In the trials, no stream without a change has lost trust in this way
+(`tests/fidelity/output/trust_predicted.txt`). If the correction follows a lasting bias, trust is not lost,
+unless the bias begins suddenly and each window has many labels.
 
 **The evidence.** The test bets on shifts δ of 0.15, 0.3, 0.6 and 1.2 logits, upwards and downwards. At an
 accuracy of 90 %, the downward shifts are 1.4, 2.7, 5.6 and 14 points. For each bet, a labelled row has a
@@ -38,14 +38,15 @@ them. If an estimate is too high from the first label on, the test needs at most
 ideal test, which knows the shift beforehand (ln 20 nats; `tests/fidelity/output/labels_help_trust.txt`).
 
 **Trust is lost** when E reaches 20. It stays lost (`untrusted`), even if E falls again. Only a fresh test can
-restore trust. A fresh test begins after a recalibration (`recalibrated`), a new prediction (`predicted`) or
-another version of the model (`restart`). It concerns the strongest bet, which made the test fail. Trust is
-lost with odds of 20 to 1 for the bet's shift, δ beyond the tolerance, against the edge of the tolerance. It
-returns with odds of 20 to 1 for the edge against the shift, on later labels, with the tolerance of the new
-calibration or prediction. So trust returns if the estimate lies within the tolerance, even if a small bias is
-left. If the estimate is still wrong by δ beyond the tolerance, trust returns with a probability of at most 5
-% (for a prediction, at each close of a window). While the fresh test runs, the test for a loss also restarts.
-If the test for a loss fails first, trust needs another recalibration or prediction.
+restore trust. A fresh test begins after a recalibration (`change_calibration`), a new prediction
+(`begin_prediction`) or another version of the model (`restart`). It concerns the strongest bet, which made
+the test fail. Trust is lost with odds of 20 to 1 for the bet's shift, δ beyond the tolerance, against the
+edge of the tolerance. It returns with odds of 20 to 1 for the edge against the shift, on later labels, with
+the tolerance of the new calibration or prediction. So trust returns if the estimate lies within the
+tolerance, even if a small bias is left. If the estimate is still wrong by δ beyond the tolerance, trust
+returns with a probability of at most 5 % (for a prediction, at each close of a window). While the fresh test
+runs, the test for a loss also restarts. If the test for a loss fails first, trust needs another recalibration
+or prediction.
 
 **Assumptions.** Among rows with the same score, the choice of rows for labelling does not depend on whether
 the answer was right. ε covers the error of the probabilities c; `epsilon_of` computes it from the reference.
@@ -294,7 +295,7 @@ class TrustTest:
         """
         self._epsilon = TrustTest(epsilon).epsilon
 
-    def predicted(self, epsilon: float) -> None:
+    def begin_prediction(self, epsilon: float) -> None:
         """Test another prediction with later rows, of any window.
 
         The new prediction uses all labels so far. If trust is lost, a fresh test begins. If a fresh test has
@@ -311,7 +312,7 @@ class TrustTest:
         elif self._regained is not None:
             self._regained = max(self._regained, 1.0)
 
-    def recalibrated(self, window: int, epsilon: float | None = None) -> None:
+    def change_calibration(self, window: int, epsilon: float | None = None) -> None:
         """Adapt the test to another calibration, which is used from this window on.
 
         While the estimate is trusted, the test continues: it compares each row with the row's own confidence.

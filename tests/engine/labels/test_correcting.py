@@ -339,7 +339,7 @@ def test_rows_are_moved_by_the_calibrations_that_came_after_them_as_far_as_these
     nan = np.nan
     assert one.moved(blocks) == pytest.approx([nan, 0, 0, 0, nan, nan, nan], nan_ok=True)
     one.announce(180)  # a second one before the window closes
-    one.recalibrated(np.full(100, 0.9), np.full(100, 0.8))
+    one.change_calibration(np.full(100, 0.9), np.full(100, 0.8))
     one.close(1, np.full(100, 0.8))
     change = np.log(0.8 / 0.2) - np.log(0.9 / 0.1)
     expected = [nan, change, change, change, nan, nan, 0]
@@ -365,21 +365,21 @@ def test_within_a_window_another_calibration_counts_from_its_row_on(labelled: in
         each.close(0, before)
         each.add(np.repeat([100, 125], 20)[:labelled], np.full(labelled, 0.9), np.arange(labelled) % 10 > 0)
     one.announce(150)
-    confidence = one.recalibrated(before, after, within=True)
+    confidence = one.change_calibration(before, after, within=True)
     assert confidence.tolist() == [0.9] * 50 + [0.6] * 50
     one.close(1, confidence)
     other.close(1, before)
     for end in ("value", "lower", "upper"):
         assert getattr(one.estimate(1), end) == pytest.approx(getattr(other.estimate(1), end), abs=0.02)
-    assert other.recalibrated(before, after).tolist() == after.tolist()
-    assert other.recalibrated(before[:0], after[:0]).tolist() == []
+    assert other.change_calibration(before, after).tolist() == after.tolist()
+    assert other.change_calibration(before[:0], after[:0]).tolist() == []
 
 
 def test_the_newest_sixteen_changes_of_a_calibration_are_told_apart() -> None:
     one = Correcting(lambda: Correction.unknown(100), BLOCK, 0)
     for window in range(20):
         one.announce(100 * window)
-        one.recalibrated(np.full(100, 0.8), np.full(100, 0.9))
+        one.change_calibration(np.full(100, 0.8), np.full(100, 0.9))
         one.close(window, np.full(100, 0.9))
     change = np.log(0.9 / 0.1) - np.log(0.8 / 0.2)
     moved = one.moved(np.array([0, 300, 400, 1900]))

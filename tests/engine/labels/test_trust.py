@@ -130,7 +130,7 @@ def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart, recalibrate
     for test, edges in ((whole, [0, 700, 1500]), (pieces, sorted({0, 700, 1500, *cuts}))):
         for start, stop in itertools.pairwise(edges):
             if start == 700 and recalibrated:
-                test.recalibrated(0)
+                test.change_calibration(0)
             test.add(*(column[start:stop] for column in columns))
             if restart and test is pieces:
                 pieces = test = TrustTest(EPSILON, resume=through_msgpack(test.snapshot()))
@@ -158,7 +158,7 @@ def test_trust_does_not_come_back_by_itself():
 
 def test_after_a_recalibration_a_fresh_test_on_new_rows_brings_it_back():
     test = lost()
-    test.recalibrated(window=7)
+    test.change_calibration(window=7)
     assert test.trust() == test.trust().__class__(False, 1.0, 0, None, on_probation=True)
     test.add(*rows(2000, seed=2))  # of windows before the recalibration: they count for nothing
     assert test.trust().labels == 0
@@ -176,7 +176,7 @@ def test_a_recalibration_that_mends_nothing_does_not_bring_it_back():
         test = examined(*rows(1000, [seed, 8], shift=-1.2))
         beyond = test.snapshot().beyond
         shift = beyond + math.copysign(EPSILON, beyond)
-        test.recalibrated(0)
+        test.change_calibration(0)
         for start in range(0, 3000, 100):
             test.add(*rows(100, [seed, 9, start], shift=shift))
             if test.trusted:
@@ -190,16 +190,16 @@ def test_a_recalibration_that_mends_nothing_does_not_bring_it_back():
 
 def test_a_second_recalibration_does_not_begin_the_fresh_test_again():
     test = lost()
-    test.recalibrated(1)
+    test.change_calibration(1)
     window, confidence, right = rows(20, seed=2)
     test.add(window + 1, confidence, right)
-    test.recalibrated(2)
+    test.change_calibration(2)
     assert test.trust().labels == 20
 
 
 def test_a_recalibration_while_trusted_goes_on_testing_by_its_own_uncertainty():
     test = examined(*rows(100))
-    test.recalibrated(3, epsilon=0.4)
+    test.change_calibration(3, epsilon=0.4)
     assert test.trust().labels == 100
     test.add(*rows(100, seed=1))
     assert (test.trust().labels, test.snapshot().epsilon) == (200, 0.4)
@@ -303,7 +303,7 @@ def test_many_tests_at_once_are_what_each_is_alone(seed):
         tests = [TrustTest(epsilon) for epsilon in (0.0, 0.1, 0.1, 0.3, 0.1)]
         tests.append(lost())
         tests.append(lost())
-        tests[-1].recalibrated(0)
+        tests[-1].change_calibration(0)
         return tests
 
     together, alone = of_all(), of_all()
@@ -339,12 +339,12 @@ def test_no_rows_for_many_tests_change_none():
 def test_another_prediction_gives_a_fresh_test_that_forgets_what_spoke_against_the_one_before():
     test = lost()
     assert test.lost
-    test.predicted(1.0)
+    test.begin_prediction(1.0)
     assert (test.lost, test.trusted, test.epsilon) == (False, False, 1.0)
     test.add(*rows(20, seed=2, shift=-2.5))
     against = test.snapshot().regained
     assert against < 1
-    test.predicted(0.3)
+    test.begin_prediction(0.3)
     assert test.snapshot().regained == 1.0
     assert test.snapshot().seen == 20, "the fresh test goes on"
     test.add(*rows(600, seed=3))
@@ -356,7 +356,7 @@ def test_trust_comes_back_where_a_bias_is_left_that_is_excused():
     needed = []
     for seed in range(20):
         test = examined(*rows(600, [seed, 8], shift=-1.0))
-        test.predicted(1.5)
+        test.begin_prediction(1.5)
         for many in range(1, 31):
             test.add(*rows(10, [seed, 9, many], shift=-1.0))
             if test.trusted:
@@ -371,7 +371,7 @@ def test_the_slow_form_of_what_brings_trust_back():
     test = lost()
     beyond = test.snapshot().beyond
     assert -beyond in SHIFTS
-    test.predicted(0.4)
+    test.begin_prediction(0.4)
     window, confidence, right = rows(15, seed=2, shift=-1.0)
     evidence = 1.0
     for i in range(15):
@@ -397,5 +397,5 @@ def test_a_state_of_an_older_version_that_has_lost_trust_goes_on(excused, whole_
 def test_a_prediction_that_is_trusted_goes_on_with_what_is_at_stake():
     test = examined(*rows(100))
     before = test.evidence
-    test.predicted(0.5)
+    test.begin_prediction(0.5)
     assert (test.evidence, test.epsilon, test.trusted) == (before, 0.5, True)
