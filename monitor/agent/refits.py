@@ -11,9 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import Protocol
 
-from monitor.agent.refit_process import ProcessLimits
+from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.base.durations import RefitDurations
 from monitor.engine.engine import Engine
 from monitor.engine.refit.recalibration import RecalibrationResult
@@ -28,22 +27,6 @@ LimitsOf = Callable[[str], ProcessLimits]
 """The type of a function that returns the limits of a task's refits by the name of the task."""
 
 
-class Worker(Protocol):
-    """The interface of a worker that runs refits.
-
-    `monitor.agent.refit_process.RefitWorker` implements it.
-    """
-
-    def run(self, job: Job, limits: ProcessLimits) -> JobResult:
-        """Run a job within limits of time and memory, and return its result. The result may be a refusal."""
-
-    def kill(self) -> None:
-        """End the current job immediately. Any thread may call this method."""
-
-    def close(self) -> None:
-        """End the process of the worker, if there is one."""
-
-
 class Refitter:
     """A thread that runs the refits of an agent. So the engine's thread never waits for a refit.
 
@@ -52,13 +35,13 @@ class Refitter:
 
     Parameters
     ----------
-    worker : Worker
-        The worker. Only this thread uses it.
+    worker : RefitWorker
+        The worker. Only this thread uses it, except for `kill`.
     limits : callable
         Takes the name of a task and returns the limits of its refits.
     """
 
-    def __init__(self, worker: Worker, limits: LimitsOf) -> None:
+    def __init__(self, worker: RefitWorker, limits: LimitsOf) -> None:
         self._worker = worker
         self._limits = limits
         self._jobs: queue.SimpleQueue[tuple[Hashable, Job] | None] = queue.SimpleQueue()

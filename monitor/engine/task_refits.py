@@ -17,7 +17,7 @@ from monitor.config.root import Task
 from monitor.engine.label_fit import LabelFit
 from monitor.engine.labels.columns import Answers, Matches
 from monitor.engine.labels.draws import Draws, Round
-from monitor.engine.labels.pool import PoolRows, ScorePool, ScorePoolSettings
+from monitor.engine.labels.pool import PoolRows, ScorePool
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
 from monitor.engine.refit.due import too_many_replaced
@@ -86,15 +86,16 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         state = resume or RefitsState()
         self._series = series
         ssme = task.ssme
-        pool = ScorePoolSettings(
+        self.pool = ScorePool(
+            answers,
             models=task.refit_models,
             classes=len(task.classes),
             max_rows=ssme.max_rows,
             fit_rows=ssme.fit_rows,
             max_labelled=ssme.max_labelled,
             horizon_days=task.labels.horizon_days,
+            resume=state.pool,
         )
-        self.pool: ScorePool = pool.build(answers, state.pool)
         # Kept even without `active_testing`, so that a later configuration with it can use them.
         self.draws = Draws(ssme.max_labelled, task.labels.horizon_days, state.draws)
         self.schedule = RefitSchedule(

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from monitor.agent.refit_process import ProcessLimits, RefitWorker
-from monitor.agent.refits import Refitter, Worker
+from monitor.agent.refits import Refitter
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import RefitJob, RefitResult
 from tests.engine.refit.jobs import job
@@ -67,7 +67,9 @@ def refitted() -> Refitted:
     return Refitted()
 
 
-def started(worker: Worker, limits: Callable[[str], ProcessLimits] = limits_of) -> Iterator[Refitter]:
+def started(
+    worker: RefitWorker | Gated, limits: Callable[[str], ProcessLimits] = limits_of
+) -> Iterator[Refitter]:
     refitter = Refitter(worker, limits)
     refitter.start()
     yield refitter

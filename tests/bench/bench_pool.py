@@ -17,7 +17,7 @@ import numpy as np
 
 from monitor.base.records import mix
 from monitor.engine.labels.columns import Matches, answer_columns, answer_keys, model_code
-from monitor.engine.labels.pool import ScorePool, ScorePoolSettings
+from monitor.engine.labels.pool import ScorePool
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import RefitJob
@@ -34,7 +34,6 @@ BLOCK = 100_000
 def filled(requests: int) -> tuple[ScorePool, BoundedTable]:
     """Return the pool over a join's answers, as they would stand there."""
     ring = BoundedTable(answer_columns(1, len(MODELS)), requests * len(MODELS))
-    settings = ScorePoolSettings(MODELS, 2, requests, FIT_ROWS, LABELLED, horizon_days=30.0)
     rng = np.random.default_rng(0)
     for first in range(0, requests, BLOCK):
         number = np.arange(first, min(first + BLOCK, requests))
@@ -48,7 +47,11 @@ def filled(requests: int) -> tuple[ScorePool, BoundedTable]:
                 "sequence": number, "series": np.full((len(ids), 1), m),
             }  # fmt: skip
             ring.add(answer_keys(ids, np.full(len(ids), model_code(model))), values)
-    return settings.build(ring), ring
+    pool = ScorePool(
+        ring, models=MODELS, classes=2, max_rows=requests, fit_rows=FIT_ROWS, max_labelled=LABELLED,
+        horizon_days=30.0,
+    )  # fmt: skip
+    return pool, ring
 
 
 def label(pool: ScorePool, requests: int) -> None:

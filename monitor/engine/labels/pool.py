@@ -65,12 +65,31 @@ class PoolRows:
         return len(self.labels)
 
 
-@dataclass(frozen=True, slots=True)
-class ScorePoolSettings:
-    """The settings of a pool.
+def labelled_columns(models: tuple[str, ...], classes: int) -> dict[str, DTypeLike]:
+    """Return the names and types of the stored columns of a labelled row.
+
+    Each model has its own columns, so that adding or removing a model does not change the other columns.
+    The index of the predicted class is stored plus 1; 0 means that the model did not answer.
+    """
+    columns: dict[str, DTypeLike] = {
+        "label": np.int32,
+        "replaced": np.bool_,
+        "weight": np.float64,
+        "time": np.float64,
+    }
+    for model in models:
+        columns[f"acted/{model}"] = np.int32
+        columns[f"scores/{model}"] = np.dtype((np.float32, (classes,)))
+    return columns
+
+
+class ScorePool:
+    """The rows of one task for refits, on which estimators that use labels are fitted.
 
     Parameters
     ----------
+    answers : BoundedTable
+        The stored answers of the task's label join, from which the pool reads.
     models : tuple of str
         The models whose scores form a row, in the order of the columns.
     classes : int
@@ -83,40 +102,8 @@ class ScorePoolSettings:
         The largest number of labelled rows; new rows overwrite the oldest.
     horizon_days : float
         As in `LabelJoin`: answers with the same id that lie further apart belong to different requests.
-    """
-
-    models: tuple[str, ...]
-    classes: int
-    max_rows: int
-    fit_rows: int
-    max_labelled: int
-    horizon_days: float
-
-    @property
-    def columns(self) -> dict[str, DTypeLike]:
-        """The names and types of the stored columns of a labelled row.
-
-        Each model has its own columns, so that adding or removing a model does not change the other columns.
-        The index of the predicted class is stored plus 1; 0 means that the model did not answer.
-        """
-        columns: dict[str, DTypeLike] = {
-            "label": np.int32,
-            "replaced": np.bool_,
-            "weight": np.float64,
-            "time": np.float64,
-        }
-        for model in self.models:
-            columns[f"acted/{model}"] = np.int32
-            columns[f"scores/{model}"] = np.dtype((np.float32, (self.classes,)))
-        return columns
-
-    def build(self, answers: BoundedTable, resume: RingState | None = None) -> ScorePool:
-        """Return a pool that reads the stored answers of a label join, new or resumed from a snapshot."""
-        return ScorePool(self, answers, resume)
-
-
-class ScorePool:
-    """The rows of one task for refits, on which estimators that use labels are fitted.
+    resume : RingState, optional
+        A snapshot.
 
     Attributes
     ----------
@@ -125,13 +112,23 @@ class ScorePool:
     """
 
     def __init__(
-        self, settings: ScorePoolSettings, answers: BoundedTable, resume: RingState | None = None
+        self,
+        answers: BoundedTable,
+        *,
+        models: tuple[str, ...],
+        classes: int,
+        max_rows: int,
+        fit_rows: int,
+        max_labelled: int,
+        horizon_days: float,
+        resume: RingState | None = None,
     ) -> None:
-        self._settings = settings
         self._answers = answers
-        self._horizon = Horizon(settings.horizon_days * 86_400.0)
-        self._codes = np.array([model_code(model) for model in settings.models], dtype=np.int64)
-        self.labelled = BoundedTable(settings.columns, settings.max_labelled, resume)
+        self._models, self._classes = models, classes
+        self._max_rows, self._fit_rows = max_rows, fit_rows
+        self._horizon = Horizon(horizon_days * 86_400.0)
+        self._codes = np.array([model_code(model) for model in models], dtype=np.int64)
+        self.labelled = BoundedTable(labelled_columns(models, classes), max_labelled, resume)
 
     def add(self, matches: Matches, model: Ints) -> int:
         """Add labels that were matched to answers, in order. A corrected label replaces the earlier one.
@@ -181,10 +178,10 @@ class ScorePool:
         every = np.concatenate([ids, more])
         time = np.concatenate([self.labelled["time"][kept], np.full(len(more), np.nan)])
         shape = (len(every), len(self._codes))
-        scores: NDArray[Any] = np.full((*shape, self._settings.classes), np.nan, dtype=np.float32)
+        scores: NDArray[Any] = np.full((*shape, self._classes), np.nan, dtype=np.float32)
         predicted = np.full(shape, -1, dtype=np.int64)
         newest = float(time[: len(ids)].max()) if len(ids) else 0.0
-        for m, model in enumerate(self._settings.models):
+        for m, model in enumerate(self._models):
             acted = self.labelled[f"acted/{model}"][kept] - 1
             known = np.flatnonzero(acted >= 0)
             predicted[known, m] = acted[known]
@@ -194,10 +191,10 @@ class ScorePool:
             scores[place, m] = self._answers["scores"][answer]
             newest = max(newest, float(self._answers["time"][answer].max(initial=0.0)))
         pool = len(ids) + unlabelled
-        if len(more) <= self._settings.fit_rows:
+        if len(more) <= self._fit_rows:
             return PoolRows(scores, label, predicted, weight, every, time, newest, pool)
         labelled = label >= 0
-        picks = sample(strata(scores, labelled), labelled, every, self._settings.fit_rows, unlabelled)
+        picks = sample(strata(scores, labelled), labelled, every, self._fit_rows, unlabelled)
         columns = scores[picks], label[picks], predicted[picks], weight[picks], every[picks], time[picks]
         return PoolRows(*columns, newest, pool)
 
@@ -230,13 +227,13 @@ class ScorePool:
 
     def _unlabelled(self, series: Ints) -> tuple[Keys, int]:
         """Return ids of unlabelled requests, from old to new, and the number of requests they represent."""
-        most = _CANDIDATES * self._settings.fit_rows
-        if self._settings.max_rows <= most or len(self._answers) <= most * len(self._codes):
+        most = _CANDIDATES * self._fit_rows
+        if self._max_rows <= most or len(self._answers) <= most * len(self._codes):
             ids = self._newest_unlabelled(series)
             return ids, len(ids)
         first, stop = self._answers.span
         ids, share = self._spread(series, first, stop, most)
-        enough = int(self._settings.max_rows / max(share, 1 / (stop - first)))
+        enough = int(self._max_rows / max(share, 1 / (stop - first)))
         if enough < stop - first:
             first = stop - enough
             ids, share = self._spread(series, first, stop, most)
@@ -274,8 +271,8 @@ class ScorePool:
             ids = ids[self.labelled.find(ids) < 0]
             every = np.concatenate([newest, ids])
             _, first = np.unique(every, return_index=True)
-            newest = every[np.sort(first)][: self._settings.max_rows]
-            if len(newest) == self._settings.max_rows:
+            newest = every[np.sort(first)][: self._max_rows]
+            if len(newest) == self._max_rows:
                 break
         return newest[::-1]
 
@@ -301,7 +298,7 @@ class ScorePool:
         self.labelled.put("replaced", rows[there & matches.replaced], True)
         for m in np.unique(model).tolist():
             own = np.flatnonzero(there & (model == m))
-            name = self._settings.models[m]
+            name = self._models[m]
             self.labelled.put(f"acted/{name}", rows[own], self._answers["predicted"][answer[own]] + 1)
             self.labelled.put(f"scores/{name}", rows[own], self._answers["scores"][answer[own]])
         return len(fresh)
@@ -311,6 +308,6 @@ class ScorePool:
 
         A row may overwrite an older row. The predicted classes of the older row are cleared.
         """
-        empty = {f"acted/{model}": np.zeros(len(ids), dtype=np.int32) for model in self._settings.models}
+        empty = {f"acted/{model}": np.zeros(len(ids), dtype=np.int32) for model in self._models}
         replaced = np.zeros(len(ids), dtype=bool)
         self.labelled.add(ids, {"replaced": replaced, "weight": weight, "time": time, **empty})
