@@ -195,8 +195,11 @@ class Agent:
         """Return the present state of the agent for exporters. The method does not wait for the engine."""
         sources = tuple(feeder.view() for feeder in self._feeders)
         stalled = time.monotonic() - self._alive_at
+        ended = self._finished.is_set() and self.failure is None
         unready = [
-            feeder.why_down() for feeder, source in zip(self._feeders, sources, strict=True) if not source.up
+            feeder.how_ended(self._picture) if ended and feeder.failure is None else feeder.why_down()
+            for feeder, source in zip(self._feeders, sources, strict=True)
+            if ended or not source.up
         ]
         way = self._way
         if way.failing is not None:
@@ -222,6 +225,7 @@ class Agent:
             sinks=(*(() if self._shards is None else self._shards.sinks), *self._sinks.views),
             refit_durations={} if self._refitter is None else self._refitter.durations,
             decoder_failures=0 if self._decoders is None else self._decoders.failures,
+            ended=ended,
         )
 
     @property

@@ -22,7 +22,8 @@ from monitor.agent.shards import MovingShard, Shards
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk, Keys, Reject, RejectReason
 from monitor.base.source import EndOfSource, Input, Raw, Refusals, bytes_in, open_source, records_in
-from monitor.reports.views import SourceView
+from monitor.reports.views import EngineView, SourceView
+from monitor.reports.window_report import rfc3339
 
 log = logging.getLogger("blindsight")
 
@@ -99,6 +100,8 @@ class Feeder:
         self._thread = threading.Thread(target=self._run, name=f"source {name}", daemon=True)
         self._hander = threading.Thread(target=self._hand_on_sent, name=f"chunks of {name}", daemon=True)
         self.ended = False
+        self._ended_time: float | None = None
+        self._left: int | None = None  # the records that waited in the source when it was closed
         self.failure: str | None = None
 
     @property
@@ -178,6 +181,8 @@ class Feeder:
 
         An error is logged and not raised, because the agent still has to close its other sources.
         """
+        if self._ended_time is None:
+            self._left, self._ended_time = self._feed.lag, time.time()
         try:
             self._feed.close()
         except Exception:
@@ -189,8 +194,9 @@ class Feeder:
         The lag is the number of records that are not processed yet, including records that have not been
         read.
         """
+        ended_time, refusals = self._ended_time, self._feed.refusals
         up = self.failure is None and (self.ended or self._feed.up)
-        unread, refusals = self._feed.lag, self._feed.refusals
+        unread = self._feed.lag if ended_time is None else self._left
         return SourceView(
             self.name,
             up,
@@ -199,6 +205,7 @@ class Feeder:
             refused=refusals.requests,
             reads_events=self._reads_events,
             labels_by_token=refusals.labels_by_token,
+            ended_time=ended_time,
         )
 
     def why_down(self) -> str:
@@ -206,6 +213,17 @@ class Feeder:
         if self.failure is None and (trouble := self._feed.trouble):
             return f"Source {self.name} is stuck: {trouble}."
         return f"Source {self.name} is not connected{f': {self.failure}' if self.failure else '.'}"
+
+    def how_ended(self, engine: EngineView) -> str:
+        """Return a sentence on how far the source was read, when, and how many records came from it."""
+        counts = ((engine.received, "answer"), (engine.labels_received, "label"))
+        numbers = [(number, noun) for each, noun in counts if (number := each.get(self.name, 0))]
+        records = " and ".join(f"{n:,} {noun}{'' if n == 1 else 's'}" for n, noun in numbers) or "no record"
+        how = "was read to its end" if self._left == 0 else "was closed"
+        left = f", {self._left:,} records before its end" if self._left else ""
+        assert self._ended_time is not None
+        when = rfc3339(self._ended_time)[:19].replace("T", " ")
+        return f"Source {self.name} {how} at {when} UTC{left}: {records}."
 
     def _run(self) -> None:
         try:
@@ -224,7 +242,7 @@ class Feeder:
             except EndOfSource:
                 with self._sent_changed:
                     self._sent_changed.wait_for(lambda: not self._sent)
-                self.ended = True
+                self._left, self._ended_time, self.ended = 0, time.time(), True
                 return
             except BlindsightError as error:
                 if str(error) != self.failure:  # log an error once, not at each attempt

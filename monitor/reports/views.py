@@ -382,6 +382,9 @@ class SourceView:
     labels_by_token : mapping of str to int
         Number of labels posted since the start, by the name of the sender's token; empty if no token is
         required.
+    ended_time : float or None
+        When reading ended, seconds since the epoch: at the end of the source, or when the agent stopped. None
+        while the agent reads.
     """
 
     name: str
@@ -391,6 +394,7 @@ class SourceView:
     refused: Mapping[str, int] = field(default_factory=dict)
     reads_events: bool = False
     labels_by_token: Mapping[str, int] = field(default_factory=dict)
+    ended_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,6 +462,8 @@ class AgentView:
         records.
     external_url : str
         Public address of the agent's page; ``""`` if none is configured.
+    ended : bool
+        Whether the agent has ended without a failure: it was stopped, or it used all records of its sources.
     """
 
     engine: EngineView = EngineView()
@@ -475,3 +481,4 @@ class AgentView:
     refit_durations: Mapping[str, RefitDurations] = field(default_factory=dict)
     decoder_failures: int = 0
     external_url: str = ""
+    ended: bool = False

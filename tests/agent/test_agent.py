@@ -289,6 +289,22 @@ def test_a_slow_engine_bounds_the_queue_and_keeps_the_source_alive(rigged: New) 
     assert rig.agent.view().engine.received == {"list": 2000}
 
 
+def test_the_end_of_the_agent_is_no_trouble_of_its_sources(rigged: New) -> None:
+    rig = rigged(ListSource([*records(150), Marker.END], name="one"), ListSource(records(30), name="two"))
+    rig.agent.start()
+    until(lambda: rig.agent.view().engine.received == {"one": 150, "two": 30}, "both are read")
+    assert not rig.agent.view().ended
+    rig.agent.stop()
+    rig.finish()
+    view = rig.agent.view()
+    assert (view.ended, view.healthy, view.ready) == (True, True, False)
+    assert [reason.split(" at ")[0] for reason in view.reasons] == [
+        "Source one was read to its end",
+        "Source two was read to its end",
+    ]
+    assert [reason.split(": ")[1] for reason in view.reasons] == ["150 answers.", "30 answers."]
+
+
 def test_it_is_not_ready_before_its_sources_are(rigged: New) -> None:
     class Away(ListSource):
         there = False

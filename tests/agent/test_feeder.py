@@ -14,7 +14,7 @@ from monitor.agent.feeder import Feeder
 from monitor.base.errors import SourceError
 from monitor.base.records import Chunk, TaskLayout
 from monitor.base.source import Input, Raw, SourceCounts
-from monitor.reports.views import SourceView
+from monitor.reports.views import EngineView, SourceView
 from monitor.testing import ListSource, Marker
 from tests.services.process import PATIENCE_SECONDS, wait_until
 
@@ -51,8 +51,8 @@ def until(done: Any, what: str) -> None:
 def fed() -> Iterator[Any]:
     made: list[Fed] = []
 
-    def new(records: Sequence[Any], **rest: Any) -> Fed:
-        made.append(Fed(ListSource(records, **rest)))
+    def new(records: Sequence[Any], most_chunks: int = 4, **rest: Any) -> Fed:
+        made.append(Fed(ListSource(records, **rest), most_chunks))
         return made[-1]
 
     yield new
@@ -78,6 +78,36 @@ def test_a_source_that_has_ended_counts_as_up(fed: Any) -> None:
     assert one.feeder.view().up
 
 
+@pytest.mark.parametrize(
+    ("rows", "per_read", "received", "expected"),
+    [
+        ([*RECORDS, Marker.END], 20, 20, "was read to its end at {}: 20 answers and 1 label."),
+        ([Marker.END], 20, 0, "was read to its end at {}: no record."),
+        (RECORDS, 20, 20, "was read to its end at {}: 20 answers and 1 label."),  # no record waited
+        (RECORDS, 5, 5, "was closed at {}, 15 records before its end: 5 answers and 1 label."),
+    ],
+)
+def test_a_sentence_says_how_far_it_was_read(
+    fed: Any,
+    rows: list[Any],
+    per_read: int,
+    received: int,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feeder_module.time, "time", lambda: 1_795_168_800.9)
+    ends = Marker.END in rows
+    one = fed(rows, per_read=per_read, most_chunks=4 if ends else 1)
+    one.start()
+    until(lambda: one.feeder.ended if ends else one.chunks.qsize() == 1, "it has read")
+    one.finish()
+    one.feeder.close()
+    assert one.feeder.view().ended_time == 1_795_168_800.9
+    counts = EngineView(received={"list": received}, labels_received={"list": min(received, 1)})
+    moment = "2026-11-20 10:00:00 UTC"
+    assert one.feeder.how_ended(counts) == f"Source list {expected.format(moment)}"
+
+
 def test_it_is_not_up_before_it_is_open(fed: Any) -> None:
     one = fed(RECORDS)
     assert not one.feeder.view().up
@@ -96,8 +126,8 @@ def test_the_lag_is_what_waits_in_the_source_and_what_was_read_and_not_used(fed:
     for _ in range(3):
         seen.append(one.feeder.view().lag)
         one.feeder.absorbed()
-    assert seen == [21, 14, 7]
-    assert one.feeder.view().lag == 1
+    assert seen == [20, 13, 6]
+    assert one.feeder.view().lag == 0
 
 
 def test_what_could_not_be_decoded_waits_no_longer(fed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +144,7 @@ def test_what_could_not_be_decoded_waits_no_longer(fed: Any, monkeypatch: pytest
     assert sum(reject.answers for chunk in chunks for reject in chunk.rejects) == len(RECORDS)
     for _ in chunks:
         one.feeder.absorbed()
-    assert one.feeder.view().lag == one.source.lag == 1
+    assert one.feeder.view().lag == 0
 
 
 def test_nothing_is_read_while_the_queue_is_full(fed: Any) -> None:

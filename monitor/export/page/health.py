@@ -10,7 +10,7 @@ from monitor.base.names import OUTCOMES
 from monitor.export.page.overview import MOST_SERIES
 from monitor.export.page.templates import section
 from monitor.export.page.words import duration, moment, thousands, tone
-from monitor.reports.views import AgentView, EngineView, LabelOutcome, RefitView
+from monitor.reports.views import AgentView, EngineView, LabelOutcome, RefitView, SourceView
 
 
 def sources(view: AgentView) -> Markup:
@@ -18,13 +18,19 @@ def sources(view: AgentView) -> Markup:
     engine = view.engine
     rows = []
     for feed in view.sources:
-        state = tone("connected", "good") if feed.up else tone("not connected", "bad")
+        state = _connection(feed)
         rejected = sum(count for (source, _), count in engine.rejected.items() if source == feed.name)
         counts = (engine.received.get(feed.name, 0), rejected, engine.shed.get(feed.name, 0))
         waiting = "not known" if feed.lag is None else thousands(feed.lag)
         rows.append((feed.name, state, waiting, *map(thousands, counts)))
     heads = ("Source", "State", "#Waiting", "#Answers received", "#Rejected", "#Shed")
     return section("Sources", heads, rows)
+
+
+def _connection(feed: SourceView) -> Markup:
+    if feed.ended_time is not None:
+        return tone("read to its end" if feed.lag == 0 else "closed", "soft")
+    return tone("connected", "good") if feed.up else tone("not connected", "bad")
 
 
 def rejects(engine: EngineView) -> Markup:

@@ -228,6 +228,19 @@ def test_the_agents_own_troubles_are_told() -> None:
     assert "The agent is healthy, ready." in read(of()).text
 
 
+def test_an_agent_that_has_ended_is_not_in_trouble() -> None:
+    read_to_end = "Source flights.ndjson was read to its end at 2026-11-20 10:00:00 UTC: 20,000 answers."
+    sources = (
+        SourceView("flights.ndjson", True, 0, ended_time=1_795_168_800.0),
+        SourceView("http", False, None, ended_time=1_795_168_801.0),
+    )
+    text = read(AgentView(ended=True, reasons=(read_to_end,), sources=sources)).text
+    assert f"The agent has ended.\n{read_to_end}" in text
+    assert "not ready" not in text
+    assert "|flights.ndjson|read to its end|0|" in text
+    assert "|http|closed|not known|" in text
+
+
 def test_sources_rejects_and_labels_are_counted() -> None:
     engine = EngineView(
         received={"kafka": 12345},
