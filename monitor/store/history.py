@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ import msgspec
 
 from monitor.base.codec import unpack
 from monitor.base.errors import StoreError
-from monitor.reports.window_report import WindowLine
+from monitor.reports.window_report import WindowLine, rfc3339
 from monitor.store.database import Database, SqliteFile
 from monitor.store.schema import VERSION
 from monitor.store.store import FILE
@@ -192,7 +193,19 @@ _MOST_LINES = 20_000
 _NO_WINDOW = 2**62  # greater than the number of any window
 
 
-def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
+class _End(msgspec.Struct):
+    end_time: str
+
+
+_end = msgspec.json.Decoder(_End).decode
+
+
+def newest_ids(
+    lines: Iterable[tuple[int, int, int]],
+    most: int,
+    since: float | None = None,
+    read: Callable[[int], bytes | None] = lambda id_: None,
+) -> list[int]:
     """Return the ids of the last reports of the newest windows of a series, oldest window first.
 
     Parameters
@@ -201,6 +214,12 @@ def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
         The id, window number and revision of each report of the series, newest id first.
     most : int
         The largest number of windows.
+    since : float, optional
+        Only windows that ended at this time or later, seconds since the epoch. If they are more than `most`,
+        the result is one of each k windows, those whose numbers are multiples of k, and the newest.
+    read : callable
+        A function from an id to the report's line, or None if it has been deleted. It is called about 15
+        times if `since` is set.
 
     Returns
     -------
@@ -217,11 +236,36 @@ def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
         by_window.setdefault(window, id_)
         if window == 0 and revision == 0:
             break
-    return [by_window[window] for window in sorted(by_window)[-most:]]
+    windows = sorted(by_window)
+    if since is not None:
+        windows = _spread(windows[_first(windows, by_window, since, read) :], most)
+    return [by_window[window] for window in windows[-most:]]
+
+
+def _first(
+    windows: Sequence[int], ids: dict[int, int], since: float, read: Callable[[int], bytes | None]
+) -> int:
+    """Return the index of the first window that ended at `since` or later; windows end in order."""
+
+    def end(window: int) -> str:
+        line = read(ids[window])
+        return "" if line is None else _end(line).end_time  # the oldest windows are the deleted ones
+
+    return bisect_left(windows, rfc3339(since), key=end)
+
+
+def _spread(windows: Sequence[int], most: int) -> list[int]:
+    """Return at most `most` windows, evenly spread; the same ones when further windows close."""
+    step = max(-(-len(windows) // most), 1)
+    return [window for window in windows[:-1] if window % step == 0] + list(windows[-1:])
 
 
 def newest_lines(
-    where: Path | Database, series: tuple[str, str, str], most: int, before: int | None = None
+    where: Path | Database,
+    series: tuple[str, str, str],
+    most: int,
+    before: int | None = None,
+    since: float | None = None,
 ) -> list[bytes]:
     """Return the last reports of the newest windows of a series as JSON, oldest window first.
 
@@ -234,7 +278,10 @@ def newest_lines(
     most : int
         The largest number of windows. If windows were revised very often, the result may contain fewer.
     before : int, optional
-        The number below which windows are returned; by default, there is no limit.
+        Return only windows with smaller numbers than this.
+    since : float, optional
+        Return only windows that ended at this time or later, evenly spread: see `newest_ids`. They reach back
+        over the newest 20,000 reports of the series.
 
     Raises
     ------
@@ -252,7 +299,11 @@ def newest_lines(
         database.convert_errors("be read"),
         closing(database.connect_read_only(_PAGE_BUSY_SECONDS)) as connection,
     ):
-        ids = newest_ids(connection.execute(places, (*series, below, _MOST_LINES)), most)
-        results = (connection.execute("SELECT line FROM report WHERE id = ?", (id_,)) for id_ in ids)
-        rows = [result.fetchone() for result in results]
-    return [row[0] for row in rows if row is not None]  # a running agent may have deleted some windows
+
+        def read(id_: int) -> bytes | None:
+            row = connection.execute("SELECT line FROM report WHERE id = ?", (id_,)).fetchone()
+            return None if row is None else row[0]
+
+        ids = newest_ids(connection.execute(places, (*series, below, _MOST_LINES)), most, since, read)
+        lines = [read(id_) for id_ in ids]
+    return [line for line in lines if line is not None]  # a running agent may have deleted some windows

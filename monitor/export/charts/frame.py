@@ -31,6 +31,8 @@ STYLES = {
     "improved": f'fill="{_GREEN}" fill-opacity="0.1"',
     "improved-bar": f'fill="{_GREEN}"',
     "version": f'stroke="{INK}" stroke-width="1" stroke-dasharray="1.5 3" fill="none"',
+    "rebaseline": f'stroke="{INK}" stroke-width="1.2" stroke-dasharray="8 3 2 3" fill="none"',
+    "refit": f'fill="{_PURPLE}"',
     "unknown": f'stroke="{QUIET}" stroke-width="1.5" fill="none"',
 }
 
@@ -38,7 +40,7 @@ _LABEL_PIXELS = 14.0
 _CHARACTER_PIXELS = 6.3  # mean width of a letter at 12 px
 _TITLE_CHARACTERS, _SUBTITLE_CHARACTERS, _LEGEND_CHARACTERS = 70, 70, 38
 _VERSION_CHARACTERS = 24
-_POINTS = ("realised", "violation", "version", "unknown")
+_POINTS = ("realised", "violation", "version", "rebaseline", "refit", "unknown")
 
 
 def title(words: str, more: str) -> list[str]:
@@ -154,8 +156,10 @@ def _sample(kind: str) -> str:
     if kind in ("alarm", "improved"):
         bar = f'<rect y="-7" width="26" height="4" {STYLES[f"{kind}-bar"]}/>'
         return f'<rect y="-7" width="26" height="14" {style}/>{bar}'
-    if kind == "version":
+    if kind in ("version", "rebaseline"):
         return f'<path {style} d="M7 -7V7"/>'
+    if kind == "refit":
+        return f'<path {style} d="M2 4l5 -9l5 9z"/>'
     if kind == "unknown":
         return f'<path {style} d="M7 5v-9"/>'
     return f'<path {style} d="M0 0H26"/>'

@@ -51,9 +51,9 @@ class ChartHistory:
 
     The history keeps only numbers, 112 bytes for each window. Of millions of windows it keeps a few thousand.
     When there are too many, it keeps two of each four windows: those with the lowest and the highest
-    estimate. A picture would not show the others. It keeps all windows that broke a rule, or at which the
-    alarm, the version, or the presence of an estimate changed. Alarms are therefore exact for any length of
-    the stream.
+    estimate. A picture would not show the others. It keeps all windows that broke a rule, at which the alarm,
+    the version, the calibration, or the presence of an estimate changed, or with which a baseline began on
+    request. Alarms are therefore exact for any length of the stream.
 
     Parameters
     ----------
@@ -72,6 +72,9 @@ class ChartHistory:
     estimator: str = AVERAGE_CONFIDENCE
     _rows: array[float] = field(default_factory=lambda: array("d"), init=False)
     _versions: dict[str, int] = field(default_factory=dict, init=False)
+    _calibration: tuple[str, int] | None = field(default=None, init=False)
+    _refitted: dict[int, str] = field(default_factory=dict, init=False)
+    _rebaselined: dict[int, str] = field(default_factory=dict, init=False)
     _most: int = field(default=MOST_KEPT, init=False)
     _left_out: int = field(default=0, init=False)
 
@@ -89,6 +92,7 @@ class ChartHistory:
                     self.objective, self.is_floor = objective.bound, objective.is_floor
             if estimate is not None:
                 self.level = estimate.level
+        self._note_events(metric, report, is_newest=place == len(self))
         row = (
             report.window,
             report.end_time,
@@ -107,10 +111,21 @@ class ChartHistory:
         if len(self) > self._most:
             self._thin()
 
+    def _note_events(self, metric: str, report: WindowReport, is_newest: bool) -> None:
+        """Note whether a baseline begins with a window, and whether it is the first with its calibration."""
+        for each in report.rebaselined:
+            if each.metric == metric:
+                self._rebaselined[report.window] = each.reason
+        calibration = report.calibration.method, report.calibration.version
+        if is_newest:
+            if self._calibration not in (None, calibration):
+                self._refitted[report.window] = f"{calibration[0]}, fit {calibration[1]}"
+            self._calibration = calibration
+
     def _thin(self) -> None:
         """Leave out about half of the ordinary windows."""
         rows = self.columns().T
-        happened = _happened(rows)
+        happened = _happened(rows) | np.isin(rows[:, 0], [*self._rebaselined, *self._refitted])
         kept = rows[happened | _ends(rows[:, 2], ~happened)]
         self._left_out += len(rows) - len(kept)
         self._rows = array("d", kept.tobytes())
@@ -150,6 +165,18 @@ class ChartHistory:
         code = self.columns()[-1].astype(int)
         names = list(self._versions)
         return tuple((place, names[code[place]]) for place in (np.flatnonzero(np.diff(code)) + 1).tolist())
+
+    def rebaselined(self) -> tuple[tuple[int, str], ...]:
+        """Return the windows with which a baseline begins on request, as index, with the reason."""
+        return self._places(self._rebaselined)
+
+    def refitted(self) -> tuple[tuple[int, str], ...]:
+        """Return the windows at which another calibration begins, as index, with its method and number."""
+        return self._places(self._refitted)
+
+    def _places(self, events: Mapping[int, str]) -> tuple[tuple[int, str], ...]:
+        places = {window: place for place, window in enumerate(self.columns()[0].tolist())}
+        return tuple((places[window], events[window]) for window in sorted(events) if window in places)
 
     def alarms(self) -> tuple[Alarm, ...]:
         """Return the raised alarms in the order of the windows.
@@ -346,4 +373,6 @@ def _chart(
         estimate_name=history.estimator.replace("_", " "),
         realised_name=realised_name,
         versions=history.versions(),
+        rebaselined=history.rebaselined(),
+        refitted=history.refitted(),
     )

@@ -25,6 +25,7 @@ _NARROWEST = 0.02  # the rounding of a model that never changes must not fill th
 _SERIES = ("value", "lower", "upper", "center", "limit_lower", "limit_upper")
 _REALISED = ("realised", "realised_lower", "realised_upper")
 _OPTIONAL = (*_REALISED, "other")
+_EVENTS = ("versions", "rebaselined", "refitted")
 
 Flags = NDArray[np.bool_]
 
@@ -71,12 +72,15 @@ class ControlChartData:
     versions : tuple of (int, str)
         Indices of `x`, in ascending order, at which another version of the model begins, with its name. At
         such an index the old limits end and new limits begin.
+    rebaselined, refitted : tuple of (int, str)
+        Indices of `x` at which a baseline begins on request, with the reason, and at which another
+        calibration begins, with its name.
 
     Raises
     ------
     ValueError
-        The arrays differ in length, `x` is not finite and ascending, or a version begins outside of the
-        windows.
+        The arrays differ in length, `x` is not finite and ascending, or a version, a baseline or a
+        calibration begins outside of the windows.
     """
 
     title: str
@@ -103,6 +107,8 @@ class ControlChartData:
     other: Floats = field(default_factory=_nothing)
     other_name: str = ""
     versions: tuple[tuple[int, str], ...] = ()
+    rebaselined: tuple[tuple[int, str], ...] = ()
+    refitted: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.x)
@@ -119,9 +125,10 @@ class ControlChartData:
                 )
         if not np.isfinite(self.x).all() or (np.diff(self.x) < 0).any():
             raise ValueError("x: expected finite numbers that never fall; sort the windows by x")
-        places = [place for place, _ in self.versions]
-        if places != sorted(set(places)) or not all(0 <= place < n for place in places):
-            raise ValueError(f"versions: expected rising places from 0 to {n - 1}, got {places}")
+        for name in _EVENTS:
+            places = [place for place, _ in getattr(self, name)]
+            if places != sorted(set(places)) or not all(0 <= place < n for place in places):
+                raise ValueError(f"{name}: expected rising places from 0 to {n - 1}, got {places}")
 
 
 def control_chart_svg(chart: ControlChartData) -> str:
@@ -192,6 +199,7 @@ class _Picture:
             *self._latched("alarm", self._chart.out_of_control),
             *self._lines(),
             *self._versions(),
+            *self._changes(),
             *self._realised(),
             *_path("other", marks.line(self._x, self._edges, self._y["other"], _MOST_POINTS)),
             *_path("estimate", marks.line(self._x, self._edges, self._y["value"], _MOST_POINTS)),
@@ -245,6 +253,16 @@ class _Picture:
                 parts += words
                 free = right
         return parts
+
+    def _changes(self) -> list[str]:
+        """Return a line at the beginning of each baseline, and a mark at the foot for each calibration."""
+        rebaselined, refitted = (
+            np.unique(np.round(self._edges[[place for place, _ in events]]))
+            for events in (self._chart.rebaselined, self._chart.refitted)
+        )
+        lines = "".join(f"M{marks.number(x)} 0v{PLOT_HEIGHT}" for x in rebaselined)
+        feet = "".join(f"M{marks.number(x - 5)} {PLOT_HEIGHT}l5 -9l5 9z" for x in refitted)
+        return [*_path("rebaseline", lines), *_path("refit", feet)]
 
     def _latched(self, kind: str, on: Flags) -> list[str]:
         parts = []
@@ -324,6 +342,8 @@ class _Picture:
             ("alarm", "out of control", chart.out_of_control.any()),
             ("improved", "improved", chart.improved.any()),
             ("version", "another version", len(chart.versions) > 0),
+            ("rebaseline", "new baseline", len(chart.rebaselined) > 0),
+            ("refit", "refit", len(chart.refitted) > 0),
             ("unknown", "unknown", not np.isfinite(self._y["value"]).all()),
         ]
         return [(kind, words) for kind, words, present in shown if present]

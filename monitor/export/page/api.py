@@ -28,8 +28,10 @@ from monitor.export.page.overview import Shown, selected
 from monitor.export.page.states import worst_metric, worst_state
 from monitor.export.page.windows import (
     MOST_WINDOWS,
+    RANGES,
     AlarmLine,
     ChartColumns,
+    Range,
     Windows,
     alarms_of,
     chart_columns,
@@ -68,6 +70,13 @@ _Limit: TypeAlias = Annotated[
 _Before: TypeAlias = Annotated[
     int, Meta(ge=0, le=MOST_NUMBER, description="Only windows with numbers below this one.")
 ]
+TimeRange: TypeAlias = (
+    Annotated[
+        Range,
+        Meta(description="The windows of this span before the newest one's end, evenly spread if many."),
+    ]
+    | UnsetType
+)
 _Window: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_NUMBER, description="The number of the window.")]
 
 
@@ -111,6 +120,7 @@ class ChartQuery(SeriesQuery, frozen=True, kw_only=True):
 
     metric: _Metric
     limit: _Limit = MOST_WINDOWS
+    range: TimeRange = UNSET
     compare: Annotated[str, Meta(description="Another model of the task, drawn beside this one.")] = ""
     former: (
         Annotated[
@@ -381,8 +391,14 @@ class Data:
             raise RefusedError(404, f"Model {model!r} has no group {group!r}; its groups: {known}.")
         return match
 
-    def reports(self, one: SeriesView, limit: int, before: int | UnsetType = UNSET) -> list[WindowReport]:
-        """Return the newest windows of a series, oldest first.
+    def reports(
+        self,
+        one: SeriesView,
+        limit: int,
+        before: int | UnsetType = UNSET,
+        span: Range | UnsetType = UNSET,
+    ) -> list[WindowReport]:
+        """Return the newest windows of a series, or windows of a range of time, oldest first.
 
         Raises
         ------
@@ -390,8 +406,9 @@ class Data:
             Status 503: the store cannot be read.
         """
         try:
-            key = (one.task, one.model, one.group)
-            lines = self._windows.newest(key, limit, None if before is UNSET else before)
+            key, end = (one.task, one.model, one.group), one.window_end_time or 0.0
+            since = None if span is UNSET else end - RANGES[span]
+            lines = self._windows.newest(key, limit, None if before is UNSET else before, since)
         except StoreError as error:
             raise RefusedError(503, str(error)) from error
         return [from_json(line) for line in lines]
@@ -434,14 +451,17 @@ class Data:
             There is no such chart, or the comparison is impossible.
         """
         one = self.series(query.task, query.model, query.group)
-        if query.compare and query.former is not UNSET:
-            raise RefusedError(400, "compare, former: expected one of them, got both.")
+        if query.former is not UNSET:
+            for name in ("compare", "range"):
+                if getattr(query, name):
+                    raise RefusedError(400, f"{name}, former: expected one of them, got both.")
         estimator = self.estimator(one, query.metric)
-        own = chart_columns(self.reports(one, query.limit), query.metric, estimator)
+        own = chart_columns(self.reports(one, query.limit, span=query.range), query.metric, estimator)
         if query.compare:
             other = self.series(query.task, query.compare, query.group)
             estimator = self.estimator(other, query.metric)
-            columns = chart_columns(self.reports(other, MOST_WINDOWS), query.metric, estimator)
+            beside = self.reports(other, MOST_WINDOWS, span=query.range)
+            columns = chart_columns(beside, query.metric, estimator)
             return with_other(own, columns, query.compare, by_time=True)
         if query.former is not UNSET:
             former = self.reports(one, len(own.window) or 1, query.former + 1)
@@ -459,7 +479,7 @@ class Data:
         """
         one = self.series(query.task, query.model, query.group)
         estimator = self.estimator(one, query.metric)
-        reports = self.reports(one, query.limit)
+        reports = self.reports(one, query.limit, span=query.range)
         if not reports:
             raise RefusedError(404, "Its windows are no longer stored.")
         picture = chart_of(reports, query.metric, estimator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -15,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 from monitor.export.http.query import MOST_NUMBER
 from monitor.export.page import health
 from monitor.export.page.addresses import model_address
-from monitor.export.page.api import ChartQuery, Data
+from monitor.export.page.api import ChartQuery, Data, TimeRange
 from monitor.export.page.confidences import LEVEL, confidences
 from monitor.export.page.document import html_document
 from monitor.export.page.features import features_table
@@ -31,7 +32,14 @@ from monitor.export.page.models import (
 from monitor.export.page.overview import row, rows_table, runbook_address
 from monitor.export.page.states import runbook_of, urgency, worst_metric
 from monitor.export.page.templates import render
-from monitor.export.page.windows import MOST_WINDOWS, AlarmLine, ChartColumns, alarms_of, series_view
+from monitor.export.page.windows import (
+    MOST_WINDOWS,
+    RANGES,
+    AlarmLine,
+    ChartColumns,
+    alarms_of,
+    series_view,
+)
 from monitor.export.page.words import anchor, broken_rules, moment, percent, tone
 from monitor.reports.views import EngineView, SeriesView
 from monitor.reports.window_report import WindowReport, seconds_of
@@ -58,6 +66,7 @@ class ModelQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MOST_WINDOWS, description="Windows in the charts, the newest.")] = (
         MOST_WINDOWS
     )
+    range: TimeRange = UNSET
     compare: Annotated[str, Meta(description="Another model of the task, to compare with.")] = ""
     former: (
         Annotated[
@@ -111,7 +120,7 @@ class _Page:
 
     @cached_property
     def _reports(self) -> list[WindowReport]:
-        return self.data.reports(self.one, self.query.limit)
+        return self.data.reports(self.one, self.query.limit, span=self.query.range)
 
     @cached_property
     def _metric(self) -> str:
@@ -123,6 +132,7 @@ class _Page:
     def parts(self) -> dict[str, Markup]:
         return {
             "model": self._head(),
+            "range": self._ranges(),
             "chart": self._chart(),
             "others": self._small_multiples(),
             "compared": self._compared(),
@@ -173,7 +183,26 @@ class _Page:
         query = self.query
         parameters: dict[str, str | int] = {"limit": query.limit}
         parameters |= {"compare": query.compare} if query.compare else {}
+        parameters |= {} if query.range is UNSET else {"range": query.range}
         return parameters | ({} if query.former is UNSET else {"former": query.former})
+
+    def _ranges(self) -> Markup:
+        """Return links that choose the windows of the charts, and a sentence on the chosen ones."""
+        reports, chosen = self._reports, self.query.range
+        if not reports:
+            return Markup()
+        newest = chosen is UNSET and self.query.limit == MOST_WINDOWS
+        links = [(f"newest {MOST_WINDOWS}", self._here(range="", limit=""), newest)]
+        for name in RANGES:
+            words = f"{name[:-1]} {name[-1]}" if name != "all" else name
+            links.append((words, self._here(range=name, limit="", former=""), name == chosen))
+        return render("model.html", "ranges", links, reports[0], reports[-1], len(reports), self._step)
+
+    @cached_property
+    def _step(self) -> int:
+        """The distance between the numbers of windows that are shown: 1 if all are shown."""
+        numbers = [report.window for report in self._reports]
+        return min((b - a for a, b in pairwise(numbers[:-1])), default=1)
 
     def _figure(self, metric: str, kind: str) -> Markup:
         return figure(self.one, metric, self.root, kind, **self._chart_parameters())
@@ -196,7 +225,13 @@ class _Page:
         rows = []
         if is_compared:
             names = {"task": one.task, "model": one.model, "group": one.group, "metric": self._metric}
-            chart_request = ChartQuery(**names, limit=query.limit, compare=query.compare, former=query.former)
+            chart_request = ChartQuery(
+                **names,
+                limit=query.limit,
+                range=query.range,
+                compare=query.compare,
+                former=query.former,
+            )
             chart = self.data.chart(chart_request)
             rows = [_summary(one.model, chart, chart.value), _summary(chart.other_name, chart, chart.other)]
         models = self._other_models()
@@ -223,7 +258,7 @@ class _Page:
             half = len(self._reports) // 2
             former = self._reports[-1].window - half
             words = f"the newest {half:,} windows with those before"
-            yield words, self._here(compare="", limit=half, former=former), False
+            yield words, self._here(compare="", limit=half, range="", former=former), False
 
     def _window(self) -> Markup:
         reports = self._reports
@@ -279,6 +314,7 @@ class _Page:
             timelines,
             [self._alarm(alarm) for alarm in alarms[::-1][:_MOST_ALARMS]],
             count=len(alarms),
+            step=self._step,
         )
 
     def _alarm(self, alarm: AlarmLine) -> tuple[str, ...]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
 
+from monitor.base.names import REALISED
 from monitor.base.results import Estimate
 from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import ControlChartData
@@ -24,6 +26,12 @@ from monitor.store.history import newest_ids, newest_lines
 MOST_WINDOWS = 500
 """The largest number of windows in one chart: about one window for each pixel of a phone."""
 
+RANGES = {"24h": 86_400.0, "7d": 7 * 86_400.0, "30d": 30 * 86_400.0, "all": math.inf}
+"""The spans of time of charts, in seconds before the end of the newest window."""
+
+Range = Literal["24h", "7d", "30d", "all"]
+"""A key of `RANGES`."""
+
 _KEPT_LINES = 10_000  # for all series together, about a kilobyte each
 
 Series = tuple[str, str, str]
@@ -32,7 +40,9 @@ Series = tuple[str, str, str]
 class Windows(Protocol):
     """Reads the newest windows of a series (a model or group), as JSON lines, oldest first; thread-safe."""
 
-    def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
+    def newest(
+        self, series: Series, most: int, before: int | None = None, since: float | None = None
+    ) -> list[bytes]:
         """Return the newest windows; see `monitor.store.history.newest_lines`."""
 
 
@@ -48,9 +58,11 @@ class StoredWindows:
     def __init__(self, where: Path | Database) -> None:
         self._where = where
 
-    def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
+    def newest(
+        self, series: Series, most: int, before: int | None = None, since: float | None = None
+    ) -> list[bytes]:
         """Return the newest windows as of the last checkpoint."""
-        return newest_lines(self._where, series, most, before)
+        return newest_lines(self._where, series, most, before, since)
 
 
 class MovingWindows:
@@ -65,10 +77,12 @@ class MovingWindows:
     def __init__(self, where: Callable[[Series], Path | Database | None]) -> None:
         self._where = where
 
-    def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
+    def newest(
+        self, series: Series, most: int, before: int | None = None, since: float | None = None
+    ) -> list[bytes]:
         """Return the newest windows as of the last checkpoint."""
         where = self._where(series)
-        return [] if where is None else newest_lines(where, series, most, before)
+        return [] if where is None else newest_lines(where, series, most, before, since)
 
 
 class RecentWindows:
@@ -91,12 +105,15 @@ class RecentWindows:
                 series = (one.task, one.model, one.group)
                 self._lines.append((series, one.window, one.revision, to_json(one)))
 
-    def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
+    def newest(
+        self, series: Series, most: int, before: int | None = None, since: float | None = None
+    ) -> list[bytes]:
         """Return the newest windows among those in memory."""
         with self._lock:
             own = [row for row in self._lines if row[0] == series and (before is None or row[1] < before)]
         places = ((place, own[place][1], own[place][2]) for place in range(len(own) - 1, -1, -1))
-        return [own[place][3] for place in newest_ids(places, most)]
+        ids = newest_ids(places, most, since, lambda place: own[place][3])
+        return [own[place][3] for place in ids]
 
 
 def chart_of(reports: Sequence[WindowReport], metric: str, estimator: str) -> ControlChartData:
@@ -135,6 +152,8 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
         The centre line and the control limits.
     realised, realised_lower, realised_upper : list of float or None
         The value computed from labels, with its interval.
+    labels : list of int or None
+        The number of labels of `realised`.
     ssme : list of float or None
     violated, out_of_control, improved : list of int
         `violated` is 1 if the window broke a rule, but not for the better; `out_of_control` is 1 if the alarm
@@ -145,8 +164,9 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
         Level of the intervals.
     estimator, realised_name : str
         The names of `value` and `realised`.
-    versions : list of (int, str)
-        The indices of windows at which another version begins, with its name.
+    versions, rebaselined, refitted : list of (int, str)
+        The indices of windows at which another version begins, with its name; at which a baseline begins on
+        request, with the reason; and at which another calibration begins, with its name.
     other : list of float or None
         The estimates of a second model or period; empty if no comparison was requested.
     other_name : str
@@ -163,6 +183,7 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
     realised: list[float | None] = []
     realised_lower: list[float | None] = []
     realised_upper: list[float | None] = []
+    labels: list[int | None] = []
     ssme: list[float | None] = []
     violated: list[int] = []
     out_of_control: list[int] = []
@@ -173,6 +194,8 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
     estimator: str = ""
     realised_name: str = ""
     versions: list[tuple[int, str]] = []
+    rebaselined: list[tuple[int, str]] = []
+    refitted: list[tuple[int, str]] = []
     other: list[float | None] = []
     other_name: str = ""
 
@@ -190,7 +213,8 @@ def chart_columns(reports: Sequence[WindowReport], metric: str, estimator: str) 
     result = ChartColumns(
         window=[report.window for report in reports],
         time=np.maximum.accumulate([report.end_time for report in reports]).tolist(),
-        ssme=[_value(report, metric, "ssme") for report in reports],
+        labels=[None if each is None else each.n for each in (_result(r, metric, REALISED) for r in reports)],
+        ssme=[None if each is None else each.value for each in (_result(r, metric, "ssme") for r in reports)],
         violated=chart.violated.astype(int).tolist(),
         out_of_control=chart.out_of_control.astype(int).tolist(),
         improved=chart.improved.astype(int).tolist(),
@@ -200,6 +224,8 @@ def chart_columns(reports: Sequence[WindowReport], metric: str, estimator: str) 
         estimator=chart.estimate_name,
         realised_name=chart.realised_name,
         versions=list(chart.versions),
+        rebaselined=list(chart.rebaselined),
+        refitted=list(chart.refitted),
     )
     return msgspec.structs.replace(result, **columns)
 
@@ -296,10 +322,10 @@ def _nullable(values: Sequence[float]) -> list[float | None]:
     return [value if abs(value) < float("inf") else None for value in values]
 
 
-def _value(report: WindowReport, metric: str, estimator: str) -> float | None:
+def _result(report: WindowReport, metric: str, estimator: str) -> Estimate | None:
     for e in report.estimates:
         if e.metric == metric and e.estimator == estimator and isinstance(e.result, Estimate):
-            return e.result.value
+            return e.result
     return None
 
 

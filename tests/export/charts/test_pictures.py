@@ -15,7 +15,7 @@ from monitor.base.results import Estimate, Unknown
 from monitor.export.charts import pictures
 from monitor.export.charts.pictures import Alarm, ChartHistory, Histories
 from monitor.export.charts.svg import ControlChartData, stacked_svg
-from monitor.reports.views import MetricEstimate
+from monitor.reports.views import MetricEstimate, Rebaselined
 from monitor.reports.window_report import WindowReport
 from tests.streams import Rig, answers, task
 
@@ -312,6 +312,23 @@ def test_a_latch_that_opened_can_close_again(reports: list[WindowReport]) -> Non
     for report in whole:
         history.add("accuracy", report)
     assert [alarm.window for alarm in history.alarms()] == [12, 15]
+
+
+def test_a_thinned_history_has_every_new_baseline_and_calibration(reports: list[WindowReport]) -> None:
+    base, history = reports[0], ChartHistory()
+    second = replace(base.calibration, version=base.calibration.version + 1)
+    for window in range(3 * pictures.MOST_KEPT):
+        report = replace(base, window=window, end_time=float(window), revision=0)
+        if window == 1003:
+            report = replace(report, rebaselined=(Rebaselined("accuracy", "as asked"),))
+        if window > 7001:
+            report = replace(report, calibration=second)
+        history.add("accuracy", report)
+    assert len(history) < history.windows
+    windows = history.columns()[0]
+    assert [(windows[place], reason) for place, reason in history.rebaselined()] == [(1003, "as asked")]
+    fit = f"{second.method}, fit {second.version}"
+    assert [(windows[place], name) for place, name in history.refitted()] == [(7002, fit)]
 
 
 def test_versions_are_marked_where_they_begin(reports: list[WindowReport]) -> None:

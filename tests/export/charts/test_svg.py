@@ -340,7 +340,19 @@ def test_names_of_versions_never_lie_on_each_other_and_every_version_has_its_lin
     assert begins[-1] < PLOT_WIDTH - 60
 
 
+def test_a_new_baseline_is_a_line_and_a_refit_a_mark_at_the_foot() -> None:
+    root = parsed(chart(10, rebaselined=((4, "as asked"),), refitted=((6, "isotonic, fit 2"), (8, "fit 3"))))
+    (line,), (feet,) = of_class(root, "rebaseline"), of_class(root, "refit")
+    assert line.get("d") == f"M{round(0.4 * PLOT_WIDTH)} 0v{PLOT_HEIGHT}"
+    assert re.findall(r"M([\d.]+) (\d+)", feet.get("d", "")) == [
+        (str(round(share * PLOT_WIDTH) - 5), str(PLOT_HEIGHT)) for share in (0.6, 0.8)
+    ]
+    assert {"new baseline", "refit"} <= set(texts(root))
+    assert of_class(parsed(chart(10)), "rebaseline") == of_class(parsed(chart(10)), "refit") == []
+
+
 @pytest.mark.parametrize("versions", [((3, "b"),), ((-1, "b"),), ((2, "b"), (1, "c")), ((1, "b"), (1, "c"))])
 def test_a_version_that_begins_nowhere_is_refused(versions: tuple[tuple[int, str], ...]) -> None:
-    with pytest.raises(ValueError, match=r"versions: expected rising places from 0 to 2, got \["):
-        chart(3, versions=versions)
+    for name in ("versions", "rebaselined", "refitted"):
+        with pytest.raises(ValueError, match=rf"{name}: expected rising places from 0 to 2, got \["):
+            chart(3, **{name: versions})

@@ -195,6 +195,51 @@ def test_everything_is_reached_by_the_keyboard_and_a_chart_is_walked_through(
         )
 
 
+def test_a_chart_is_zoomed_with_mouse_and_keyboard_and_stays_so(browser: Browser, origin: str) -> None:
+    with browser.tab(origin) as tab:
+        page = open_page(tab, origin)
+        readout, whole = page.locator("figure .readout").first, page.locator("figure button").first
+        plot = page.locator("figure .plot").first
+        assert not whole.is_visible()
+        plot.focus()
+        for key in ("Home", "ArrowRight", "+", "+"):
+            page.keyboard.press(key)
+        assert readout.inner_text().startswith("Window 1, "), "the window stays selected"
+        assert whole.is_visible()
+        for _ in range(20):
+            page.keyboard.press("ArrowRight")
+        assert readout.inner_text().startswith("Window 21, "), "the part that is shown moves along"
+        page.keyboard.press("Escape")
+        assert not whole.is_visible()
+        assert readout.inner_text().startswith("Window 21, ")
+        page.keyboard.press("ArrowLeft")
+        assert readout.inner_text().startswith("Window 20, ")
+        box = page.locator("figure .u-over").first.bounding_box()
+        assert box
+        middle = box["y"] + box["height"] / 2
+        page.mouse.move(box["x"] + box["width"] * 0.4, middle)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.6, middle, steps=5)
+        page.mouse.up()
+        assert whole.is_visible()
+        page.evaluate("matchMedia('(prefers-color-scheme: dark)').dispatchEvent(new Event('change'))")
+        assert page.locator("figure button").first.is_visible(), "drawn again, it shows the same part"
+        page.locator("figure button").first.click()
+        assert not page.locator("figure button").first.is_visible()
+        assert "plot" in page.evaluate("document.activeElement.className")
+        assert (tab.complaints, tab.elsewhere) == ([], [])
+
+
+def test_a_window_is_described_with_its_labels(browser: Browser, origin: str) -> None:
+    with browser.tab(origin) as tab:
+        page = open_page(tab, origin)
+        page.locator("figure .plot").first.focus()
+        page.keyboard.press("Home")
+        words = page.inner_text("figure .readout >> nth=0")
+        pattern = r"Window 0, 2026-.* UTC: .* \d+\.\d % \(.* % to .* %\) · realised .* % of \d+ labels"
+        assert re.match(pattern, words), words
+
+
 def test_what_a_screen_reader_needs_is_there(browser: Browser, origin: str) -> None:
     with browser.tab(origin) as tab:
         page = open_page(tab, origin)

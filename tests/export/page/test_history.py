@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from monitor.base.state_changes import Changes
 from monitor.export.page import assets
 from monitor.export.page.windows import RecentWindows, StoredWindows, chart_columns
 from monitor.reports.reader import from_json
-from monitor.reports.views import MetricEstimate
+from monitor.reports.views import MetricEstimate, Rebaselined
 from monitor.reports.window_report import WindowReport, to_json
 from monitor.store import Store
 from monitor.store.history import newest_lines
@@ -79,6 +80,49 @@ def test_the_newest_windows_come_oldest_first_each_in_its_newest_revision(
     assert numbers(source.newest(ERM, 99, before=2)) == [(0, 0), (1, 1)]
     assert source.newest(ERM, 99, before=0) == []
     assert source.newest(("t", "irm", ""), 4) == source.newest(("t", "erm", "region=eu"), 4) == []
+
+
+@pytest.mark.parametrize("kind", ["store", "memory"])
+def test_the_windows_since_a_time_are_evenly_spread_and_the_newest_is_among_them(
+    kind: str, tmp_path: Path, reports: list[WindowReport]
+) -> None:
+    windows = RecentWindows()
+    windows.add(reports)
+    source = windows if kind == "memory" else StoredWindows(stored(tmp_path, reports))
+
+    def shown(most: int, since: float) -> list[int]:
+        return [window for window, _ in numbers(source.newest(ERM, most, since=since))]
+
+    assert shown(99, -math.inf) == list(range(15))
+    assert shown(99, reports[4].end_time) == list(range(4, 15))
+    assert shown(99, reports[4].end_time + 0.01) == list(range(5, 15))
+    assert shown(99, math.inf) == []
+    assert shown(8, -math.inf) == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert shown(5, reports[2].end_time) == [3, 6, 9, 12, 14]
+    assert shown(1, -math.inf) == [14]
+
+
+def test_the_markers_are_at_the_windows_whose_reports_have_a_change(reports: list[WindowReport]) -> None:
+    fitted = replace(reports[0].calibration, method="isotonic", version=2)
+    requests = (Rebaselined("accuracy", "new threshold"), Rebaselined("f1", "another one"))
+    changed = [
+        *reports[:4],
+        replace(reports[4], rebaselined=requests),
+        *reports[5:9],
+        *(replace(report, calibration=fitted) for report in reports[9:12]),
+        *(replace(report, calibration=fitted, version="2") for report in reports[12:]),
+    ]
+    columns = chart_columns([from_json(to_json(each)) for each in changed], "accuracy", "average_confidence")
+    assert columns.rebaselined == [(4, "new threshold")]
+    assert columns.refitted == [(9, "isotonic, fit 2")]
+    assert columns.versions == [(12, "2")]
+    labels = [
+        result.n
+        for r in reports
+        for e in r.estimates
+        if e.estimator == "realised" and isinstance(result := e.result, Estimate)
+    ]
+    assert [each for each in columns.labels if each is not None] == labels
 
 
 @pytest.mark.parametrize("kind", ["store", "memory"])

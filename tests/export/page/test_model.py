@@ -32,7 +32,7 @@ WORSE = (0.5, 0.4, 0.1)
 ODD = ["a/b", "100 % <b>&é", "..", "%2F", "a\\b", "?#;=+", "模型"]
 """Names of models that a path, a page or a query could take for something else."""
 NO_ERN = "Task 't' has no model 'ern'; its models: erm, irm, a/b, 100 % <b>&é, .. and 4 more."
-PARAMETERS = "metric, group, window, limit, compare, former"
+PARAMETERS = "metric, group, window, limit, range, compare, former"
 STATES = "at_risk, breached, in_control, out_of_control, silent, untrusted, warming_up"
 NUMBER = "expected a whole number from 0 to 9007199254740991"
 GIVEN = "got nothing: it must be given."
@@ -206,6 +206,44 @@ def test_the_metric_that_is_asked_for_is_the_large_one(client: httpx.Client) -> 
     reader = page(client, "/models/t/erm?metric=f1")
     figures = [(attrs["class"], str(attrs["data-history"])) for tag, attrs in reader.tags if tag == "figure"]
     assert [(kind, "metric=f1" in query) for kind, query in figures] == [("large", True), ("small", False)]
+
+
+def test_a_range_of_time_is_chosen_by_a_link_and_concerns_every_chart() -> None:
+    rig, windows = Rig(task(groups=["region"])), RecentWindows()
+    day = 86_400.0
+    for start in (1.7e9, 1.7e9 + 3 * day, 1.7e9 + 20 * day, 1.7e9 + 100 * day):
+        windows.add(rig.feed(answers(np.random.default_rng(3), 400, start=start)))
+    expected = {"24h": 4, "7d": 4, "30d": 4, "all": 16}
+    with serving(rig, windows) as client:
+        for name, count in expected.items():
+            address = f"/models/t/erm?range={name}"
+            reader = page(client, address)
+            assert f"\n{count} windows since " in reader.text
+            here = [attrs.get("href") for tag, attrs in reader.tags if tag == "a" and "aria-current" in attrs]
+            assert here == [f"../../models/t/erm?range={name}"]
+            histories = {link for link in asks(reader, address) if "/api/v1/chart" in link}
+            assert histories
+            assert all(f"range={name}" in link for link in histories)
+            (large,) = [link for link in histories if "metric=accuracy" in link]
+            assert len(client.get(large).json()["window"]) == count
+            assert client.get(large.replace("/api/v1/chart", "/chart.svg")).text.count(f" {count} windows")
+        links = {link for link in asks(page(client, "/models/t/erm"), "/models/t/erm") if "range" in link}
+        assert links == {f"/models/t/erm?range={name}" for name in expected}
+
+
+def test_of_a_long_range_some_windows_are_shown_and_the_page_says_which(reports: list[WindowReport]) -> None:
+    rig, windows = Rig(task()), RecentWindows()
+    rig.feed(answers(np.random.default_rng(3), 100))
+    end = rig.engine.view().series[0].window_end_time
+    assert end is not None
+    many = [replace(of(reports)[12], window=n, end_time=end - 1203 + n) for n in range(1204)]
+    windows.add(many)
+    with serving(rig, windows) as client:
+        text = page(client, "/models/t/erm?range=all").text
+        chart = client.get("/api/v1/chart?task=t&model=erm&metric=accuracy&range=all").json()
+    assert chart["window"] == [*range(0, 1203, 3), 1203]
+    assert "One of each 3 windows, 402 in all, since " in text
+    assert "Only one of each 3 windows is looked at, so short alarms may be missing." in text
 
 
 def test_a_window_is_shown_as_its_report_says(client: httpx.Client, reports: list[WindowReport]) -> None:
@@ -389,6 +427,8 @@ def test_the_first_page_links_every_model_and_each_link_opens_it(client: httpx.C
         ("/models/t/erm?window=1&window=2", 400, "window: expected one value, got '1' and '2'."),
         ("/models?task=t", 400, "model: expected a text, got nothing: it must be given."),
         ("/models/t/erm?compare=irm&former=3", 400, "compare, former: expected one of them, got both."),
+        ("/models/t/erm?range=7d&former=3", 400, "range, former: expected one of them, got both."),
+        ("/models/t/erm?range=1h", 400, "range: expected one of 24h, 30d, 7d, all, got '1h'."),
         ("/models/t/erm?compare=ern", 404, NO_ERN),
         ("/?state=broken", 400, f"state: expected one of {STATES}, got 'broken'."),
         ("/runbooks/passwd", 404, f"There is no runbook 'passwd'; runbooks: {', '.join(runbook_names())}."),
@@ -430,6 +470,7 @@ QUERIES: list[tuple[str, dict[str, Any]]] = [
     ("window", {**ERM, "window": 3}),
     ("chart", {**ERM, "metric": "f1"}),
     ("chart", {**ERM, "metric": "accuracy", "compare": "irm"}),
+    ("chart", {**ERM, "metric": "accuracy", "range": "7d", "compare": "irm"}),
     ("alarms", ERM),
     ("alarms", {**ERM, "metric": "f1", "limit": 3}),
     ("features", ERM),

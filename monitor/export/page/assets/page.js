@@ -5,7 +5,7 @@
   const KEYS = {
     value: "", limit: "control limits", center: "centre", objective: "objective", realised: "",
     other: "", ssme: "ssme", violation: "breaks a rule", alarm: "out of control",
-    improved: "improved", version: "another version",
+    improved: "improved", version: "another version", rebaseline: "new baseline", refit: "refit",
   };
   const charts = new Map(); // figure -> {plot, data}
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -16,7 +16,10 @@
   function readout(data, i) {
     const words = [`Window ${data.window[i]}, ${moment(data.time[i])}: ${data.estimator} ${percent(data.value[i])}`];
     if (data.lower[i] != null) words.push(`(${percent(data.lower[i])} to ${percent(data.upper[i])})`);
-    if (data.realised[i] != null) words.push(`· ${data.realised_name} ${percent(data.realised[i])}`);
+    if (data.realised[i] != null) {
+      words.push(`· ${data.realised_name} ${percent(data.realised[i])}`);
+      if (data.labels[i] != null) words.push(`of ${data.labels[i].toLocaleString("en")} label${data.labels[i] === 1 ? "" : "s"}`);
+    }
     if (data.other.length && data.other[i] != null) words.push(`· ${data.other_name} ${percent(data.other[i])}`);
     if (data.ssme[i] != null && data.estimator !== "ssme") words.push(`· ssme ${percent(data.ssme[i])}`);
     if (data.limit_lower[i] != null)
@@ -24,6 +27,8 @@
     if (data.violated[i]) words.push("· breaks a rule");
     if (data.out_of_control[i]) words.push("· out of control");
     if (data.improved[i]) words.push("· improved");
+    for (const [events, kind] of [[data.versions, "version"], [data.rebaselined, "new baseline"], [data.refitted, "refit"]])
+      for (const [at, name] of events) if (at === i) words.push(`· ${kind}${name ? ` (${name})` : ""}`);
     return words.join(" ");
   }
 
@@ -46,13 +51,23 @@
       ctx.fillRect(left, bbox.top, width, 5 * devicePixelRatio);
     });
     ctx.strokeStyle = css("--ink");
-    ctx.setLineDash([2, 4]);
-    for (const [i] of data.versions) {
-      const x = u.valToPos(i - 0.5, "x", true);
+    for (const [events, dash] of [[data.versions, [2, 4]], [data.rebaselined, [8, 3, 2, 3]]])
+      for (const [i] of events) {
+        const x = u.valToPos(i - 0.5, "x", true);
+        ctx.setLineDash(dash.map((length) => length * devicePixelRatio));
+        ctx.beginPath();
+        ctx.moveTo(x, bbox.top);
+        ctx.lineTo(x, bbox.top + bbox.height);
+        ctx.stroke();
+      }
+    ctx.fillStyle = css("--other");
+    for (const [i] of data.refitted) {
+      const [x, foot, size] = [u.valToPos(i - 0.5, "x", true), bbox.top + bbox.height, 5 * devicePixelRatio];
       ctx.beginPath();
-      ctx.moveTo(x, bbox.top);
-      ctx.lineTo(x, bbox.top + bbox.height);
-      ctx.stroke();
+      ctx.moveTo(x - size, foot);
+      ctx.lineTo(x, foot - 2 * size);
+      ctx.lineTo(x + size, foot);
+      ctx.fill();
     }
     ctx.restore();
   }
@@ -116,7 +131,7 @@
   const height = (figure, width) =>
     figure.matches(".small") ? 160 : width < 500 ? 220 : figure.matches(".large") ? 380 : 300;
 
-  function options(data, figure, width, said) {
+  function options(data, figure, width, said, whole) {
     const [soft, line] = [css("--soft"), css("--line")];
     const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
     const day = (i) => (Number.isInteger(i) && data.time[i] != null ? moment(data.time[i]).slice(5, 16) : "");
@@ -143,6 +158,7 @@
         drawAxes: [(u) => behind(u, data)],
         draw: [(u) => over(u, data)],
         setCursor: [(u) => { if (u.cursor.idx != null) said.textContent = readout(data, u.cursor.idx); }],
+        setScale: [(u, key) => { if (key === "x") whole.hidden = span(u) >= data.time.length - 1; }],
       },
     };
   }
@@ -156,6 +172,7 @@
       objective: data.objective != null, other: some(data.other), realised: some(data.realised),
       ssme: some(data.ssme) && data.estimator !== "ssme", violation: data.violated.some(Boolean),
       alarm: data.out_of_control.some(Boolean), improved: data.improved.some(Boolean), version: data.versions.length > 0,
+      rebaseline: data.rebaselined.length > 0, refit: data.refitted.length > 0,
     };
     for (const [name, words] of Object.entries(KEYS)) {
       if (!present[name]) continue;
@@ -167,39 +184,74 @@
     return list;
   }
 
-  // Arrow keys walk through the windows, so that the chart can be read without a mouse or without seeing it.
+  const FEWEST = 4; // windows less one at the closest zoom
+  const span = (u) => u.scales.x.max - u.scales.x.min - 1; // the scale has half a window more on each side
+
+  // Select a window, of a part of the chart that is `width` windows wide and holds it.
+  function select(u, data, i, width) {
+    const last = data.time.length - 1;
+    const wide = Math.min(Math.max(width, FEWEST), last);
+    let low = u.scales.x.min + 0.5;
+    if (wide !== span(u)) low = i - wide / 2;
+    low = Math.min(Math.max(low, i - wide, 0), i, last - wide);
+    u.setScale("x", { min: low, max: low + wide });
+    queueMicrotask(() => { // uPlot sets the scale in such a task too
+      u.setCursor({ left: u.valToPos(i, "x"), top: u.valToPos(data.value[i] ?? range(data)[0], "y") });
+    });
+  }
+
+  // Arrow keys walk through the windows, so that the chart can be read without a mouse or without seeing it;
+  // + and - zoom, and Escape shows the whole chart again.
   function walk(event, u, data) {
     const last = data.time.length - 1;
     const at = u.cursor.idx == null ? last + 1 : u.cursor.idx;
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last }[event.key];
-    if (to === undefined) return;
+    const width = { "+": span(u) / 2, "=": span(u) / 2, "-": 2 * span(u), Escape: last }[event.key];
+    if ((to ?? width) === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    const i = Math.min(Math.max(to, 0), last);
-    u.setCursor({ left: u.valToPos(i, "x"), top: u.valToPos(data.value[i] ?? range(data)[0], "y") });
+    select(u, data, Math.min(Math.max(to ?? at, 0), last), width ?? span(u));
+  }
+
+  // The first and the last window of the part of a chart that is shown, if it is zoomed.
+  function shownPart(figure) {
+    const { plot, data } = charts.get(figure) ?? {};
+    if (!plot || span(plot) >= data.time.length - 1) return [];
+    const { min, max } = plot.scales.x;
+    return [data.window[Math.round(min + 0.5)], data.window[Math.round(max - 0.5)]];
   }
 
   function draw(figure, data) {
+    const zoomed = shownPart(figure);
     charts.get(figure)?.plot.destroy();
-    figure.querySelectorAll(".plot, .readout, .keys, noscript").forEach((old) => old.remove());
+    figure.querySelectorAll(".plot, .readout, .keys, button, noscript").forEach((old) => old.remove());
     const plot = document.createElement("div");
     const said = document.createElement("output");
     plot.className = "plot";
     plot.tabIndex = 0;
     plot.setAttribute("role", "img");
     plot.setAttribute("aria-label", `${figure.querySelector("figcaption").textContent}. ${data.time.length} windows; ` +
-      `the newest: ${readout(data, data.time.length - 1)}. Arrow keys go from window to window.`);
+      `the newest: ${readout(data, data.time.length - 1)}. Arrow keys go from window to window, + and - zoom, Escape shows all windows.`);
     said.className = "readout";
     said.textContent = readout(data, data.time.length - 1);
-    figure.append(keys(data), plot, said);
+    const whole = document.createElement("button");
+    whole.textContent = "All windows";
+    whole.hidden = true;
+    figure.append(keys(data), plot, said, whole);
     const flat = data.time.map(() => data.objective);
     const columns = [data.time.map((_, i) => i), data.lower, data.upper, data.limit_lower, data.limit_upper,
       data.center, flat, data.value, data.other.length ? data.other : data.time.map(() => null)];
-    const u = new uPlot(options(data, figure, plot.clientWidth, said), columns, plot);
+    const u = new uPlot(options(data, figure, plot.clientWidth, said, whole), columns, plot);
+    const [low, high] = zoomed.map((window) => data.window.indexOf(window));
+    if (low >= 0 && high > low) u.setScale("x", { min: low, max: high });
+    whole.addEventListener("click", () => {
+      plot.focus();
+      select(u, data, u.cursor.idx ?? data.time.length - 1, data.time.length - 1);
+    });
     plot.addEventListener("keydown", (event) => walk(event, u, data));
     if (figure.hasAttribute("data-select")) {
-      const select = () => { if (u.cursor.idx != null) choose(data.window[u.cursor.idx]); };
-      plot.addEventListener("click", select);
-      plot.addEventListener("keydown", (event) => { if (event.key === "Enter") select(); });
+      const open = () => { if (u.cursor.idx != null) choose(data.window[u.cursor.idx]); };
+      plot.addEventListener("click", open);
+      plot.addEventListener("keydown", (event) => { if (event.key === "Enter") open(); });
     }
     charts.set(figure, { plot: u, data });
   }
