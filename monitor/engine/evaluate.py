@@ -35,7 +35,7 @@ from monitor.stats.estimate.classification import (
     classification_details_many,
 )
 from monitor.stats.estimate.equal_count import bin_rows, label_noise_bias
-from monitor.stats.estimate.poisson_binomial import TrimmedPmf
+from monitor.stats.estimate.poisson_binomial import TrimmedPmf, trimmed_pmf_many
 from monitor.stats.estimate.predictive import Placed, Predictive, mid_p_estimate
 from monitor.stats.estimate.shared_error import Exposure, SharedError, by_confidence
 from monitor.stats.estimate.widening import widened, widened_interval
@@ -443,6 +443,44 @@ def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | Non
         predictive=wider,
         informed=moved,
     )
+
+
+def confusion_shares(evaluation: Evaluation, predicted: Ints, level: float) -> tuple[tuple[Result, ...], ...]:
+    """Return the expected confusion matrix of a window without labels, as shares of each predicted class.
+
+    Among the answers of one predicted class, the number of each true class is Poisson-binomial, like the
+    number of right answers. With a predictive model, the intervals also contain the error that rows share.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        It has scores, (n, K).
+    predicted : (n,) int64
+    level : float
+
+    Returns
+    -------
+    tuple of tuple of Estimate or Unknown
+        True class by predicted class: the share of the true class among the answers of the predicted class,
+        whose number is the estimate's `n`. A class that was not predicted has unknown shares.
+    """
+    scores, model = evaluation.scores, evaluation.predictive
+    assert scores is not None
+    width = scores.shape[1]
+    matrix: list[list[Result]] = [[Unknown(Reason.NONE_PREDICTED)] * width for _ in range(width)]
+    rows = None if model is None or not len(predicted) else model.place(evaluation.confidence, predicted)
+    for k in np.unique(predicted).tolist():
+        chosen = predicted == k
+        counts = trimmed_pmf_many(scores[chosen].T)
+        shares = [exact_estimate(float(scores[chosen, i].mean()), counts[i], level) for i in range(width)]
+        if model is not None and rows is not None:
+            slopes = np.stack([by_confidence(scores, predicted, i) for i in range(width)]) * chosen
+            exposures = model.exposures(rows, slopes / chosen.sum(), [float(chosen.sum())] * width)
+            errors = model.errors_of(exposures)
+            shares = [widened_result(share, error) for share, error in zip(shares, errors, strict=True)]
+        for i, share in enumerate(shares):
+            matrix[i][k] = share
+    return tuple(map(tuple, matrix))
 
 
 def _details(

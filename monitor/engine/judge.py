@@ -215,6 +215,12 @@ class Judge:
         self._rebaselining[metric] = 0
         return self._settings.baseline_windows
 
+    @property
+    def rebaselining(self) -> Mapping[str, tuple[int, int]]:
+        """The windows that each requested new baseline has, and the number that it needs, by metric."""
+        needed = self._settings.baseline_windows
+        return {metric: (windows % needed, needed) for metric, windows in self._rebaselining.items()}
+
     def restart(self) -> None:
         """Drop baselines, charts and pooled windows, because another version of the model answers."""
         self.set_baseline({})

@@ -31,6 +31,7 @@ from monitor.stats.estimate.corrected import Correction
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.predictive_fit import FEWEST_ROWS, Folded, two_folds_vary
 from monitor.stats.estimate.proportion import wilson
+from monitor.stats.histograms import CalibrationCurve
 
 T = TypeVar("T")
 
@@ -361,6 +362,14 @@ def _cuts(reference: Reference, group: str, size: int) -> list[Ints]:
     if len(rows) < FEWEST_WINDOWS * size:
         return []
     return [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
+
+
+def reference_curve(windows: Sequence[Evaluation], reference: Reference, size: int) -> CalibrationCurve:
+    """Return the calibration curve of the windows of `reference_windows`, whose size is `size` rows."""
+    curve, right = CalibrationCurve(), reference.labels == reference.predicted
+    for window, cut in zip(windows, _cuts(reference, "", size), strict=True):
+        curve = curve.plus(window.confidence, right[cut])
+    return curve
 
 
 def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBaseline | None:

@@ -48,10 +48,13 @@ def reports_of(outputs: Sequence[tuple[Any, TaskOutput]], now: float) -> list[Or
     ]
     closed.sort(key=lambda one: one[0])
     evaluations = evaluate([task.request(window) for _, task, window in closed])
+    newest = {window.series: window.number for _, _, window in closed}
     reports: list[OrderedReport] = []
     for (position, task, window), evaluation in zip(closed, evaluations, strict=True):
         reports += replay.count_until(position.sequence)
-        reports += [OrderedReport(position, report) for report in task.close(window, evaluation, now)]
+        is_newest = newest[window.series] == window.number
+        closings = task.close(window, evaluation, now, is_newest=is_newest)
+        reports += [OrderedReport(position, report) for report in closings]
     return [*reports, *replay.count_until(LAST), *(each for _, output in outputs for each in output.reports)]
 
 

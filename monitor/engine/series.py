@@ -26,6 +26,7 @@ from monitor.engine.reference import (
     Reference,
     baselines,
     reference_by_labels,
+    reference_curve,
     reference_parts,
     reference_windows,
 )
@@ -42,7 +43,7 @@ from monitor.stats.charts.base import Baseline
 from monitor.stats.estimate.classification import CLASSIFICATION_METRICS
 from monitor.stats.estimate.corrected import Correction, block_rows
 from monitor.stats.estimate.hajek import Excess
-from monitor.stats.histograms import ConfidenceHistogram, Distributions
+from monitor.stats.histograms import CalibrationCurve, ConfidenceHistogram, Distributions
 
 _SILENT_AFTER_AGES = 3
 _FEWEST_WINDOWS_TALLIED = 100
@@ -139,6 +140,7 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
     last_arrival: float = -np.inf
     judged_version: str = ""
     confidences: ConfidenceHistogram = ConfidenceHistogram()
+    reference_curve: CalibrationCurve | None = None
     fits: int = 0
     calibration: CalibrationState | None = None
     recalibration: RecalibrationState | None = None
@@ -160,6 +162,7 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
             **msgspec.structs.asdict(self.restarted(window)),
             judge=None,
             calibration=None,
+            reference_curve=None,
             recalibration=self.recalibration and self.recalibration.restarted(window),
             last=self.last and msgspec.structs.replace(self.last, charts=[]),
             features=None,
@@ -202,6 +205,7 @@ class Series:
         output = OutputState(state.last, state.fitted, state.rebaselines, state.unreported)
         self._output = SeriesOutput(task, settings.name, self.tally, self.checks.correction, output)
         self._confidences = state.confidences
+        self._reference_curve = state.reference_curve
         self._unusable = dict(state.unusable)
         self._features = settings.feature_watch(reference, state.features)
         self._reference = reference
@@ -238,12 +242,14 @@ class Series:
             self._judged_version = reference.version
         method, group = self.active.view.method, self.settings.group
 
-        def draw() -> tuple[dict[str, Baseline], dict[str, BaselineParts]]:
+        def draw() -> tuple[dict[str, Baseline], dict[str, BaselineParts], CalibrationCurve | None]:
             windows = reference_windows(method, reference, group, task, self.settings.positive)
             baseline = baselines([self._comparisons.judged(window) for window in windows])
-            return baseline, reference_parts(windows, reference, group, task)
+            curve = None if group or not windows else reference_curve(windows, reference, task.window.size)
+            return baseline, reference_parts(windows, reference, group, task), curve
 
-        baseline, parts = draw() if fitted else reference.cached_baselines(task, group, draw)
+        drawing = draw() if fitted else reference.cached_baselines(task, group, draw)
+        baseline, parts, self._reference_curve = drawing
         try:
             self._judge.set_baseline(baseline, parts)
         except ConfigError as error:
@@ -448,6 +454,8 @@ class Series:
         window: ClosedWindow,
         evaluation: Evaluation,
         group_name: Callable[[int], str],
+        *,
+        is_newest: bool = True,
     ) -> WindowReport:
         """Correct a closed window by labels, judge it by charts and objectives, and return its report.
 
@@ -458,6 +466,9 @@ class Series:
             The estimates of the window without labels.
         group_name : callable
             Returns the name of a group by its number in `window.groups`.
+        is_newest : bool
+            Whether exporters can see the window before the next one closes. The confusion matrix of another
+            window is not computed.
         """
         self.changed = True
         self._follow_version(window)
@@ -484,6 +495,8 @@ class Series:
         self.checks.predict()
         broken = () if self._features is None else self._features.close(window.features)
         doubts = trust, broken
+        if is_newest and not self.settings.group:
+            self._output.show_rows(evaluation, window.predicted)
         return self._output.report(window, evaluation, comparisons, judged, self.active.view, doubts)
 
     def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:
@@ -587,6 +600,8 @@ class Series:
             alarmed_since=self._judge.alarmed_since,
             attributions=tuple(self._judge.attributions.values()),
             classes=self._output.classes,
+            confusion=self._output.confusion,
+            rebaselining=self._output.progress_of(self._judge.rebaselining),
             recalibrations=None if self.recalibration is None else self.recalibration.view(),
             distributions=self._distributions(),
             rows_unusable={
@@ -599,8 +614,12 @@ class Series:
         )
 
     def _distributions(self) -> Distributions | None:
+        if self.settings.group:
+            return None
         curve = self.checks.curve  # only whole models have one
-        return None if self.settings.group else Distributions(self._confidences, curve.total, curve.current)
+        return Distributions(
+            self._confidences, curve.total, curve.current, self._output.confidences, self._reference_curve
+        )
 
     def snapshot(self) -> SeriesSnapshot:
         """Return the whole state, without the settings."""
@@ -615,6 +634,7 @@ class Series:
             last_arrival=self._last_arrival,
             judged_version=self._judged_version,
             confidences=self._confidences,
+            reference_curve=self._reference_curve,
             fits=max(self._fits, self.active.view.version),
             calibration=self.active.snapshot(),
             recalibration=None if self.recalibration is None else self.recalibration.snapshot(),

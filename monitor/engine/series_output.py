@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED, REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base.records import Ints
 from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
 from monitor.config.root import Task
-from monitor.engine.evaluate import Evaluation
+from monitor.engine.evaluate import Evaluation, confusion_shares
 from monitor.engine.labels.correcting import Correcting
 from monitor.engine.labels.tally import Tally
 from monitor.engine.windows import ClosedWindow, SeriesName
@@ -20,16 +21,22 @@ from monitor.reports.features import BrokenFeature
 from monitor.reports.trust import Trust
 from monitor.reports.views import (
     AlarmByLabels,
+    BaselineProgress,
     CalibrationView,
     ChartView,
     ClassEstimate,
+    ConfusionView,
     MetricEstimate,
     ObjectiveView,
     Rebaselined,
 )
 from monitor.reports.window_report import WindowReport
 from monitor.stats.charts.base import Verdict
+from monitor.stats.histograms import ConfidenceHistogram
 from monitor.stats.pairwise.ranking import RankInterval
+
+MOST_CONFUSED = 10
+"""The largest number of classes with a confusion matrix: 100 numbers, each with its interval."""
 
 _REBASELINES_KEPT = 20
 _NUMBERS = 5  # of an estimate
@@ -48,6 +55,8 @@ class LastWindow(msgspec.Struct, frozen=True):
     charts: list[tuple[str, float, float, float, tuple[str, ...], bool]] = []
     improved: list[str] = []  # the metrics whose charts show an improvement
     by_labels: dict[str, tuple[float, float, float, int, bool]] = {}  # alarms decided by labels
+    shares: list[list[list[Any]]] = []  # the results of the confusion matrix, a row for each true class
+    confidences: ConfidenceHistogram = ConfidenceHistogram()
 
 
 class NotedRebaseline(msgspec.Struct, frozen=True):
@@ -94,6 +103,10 @@ class SeriesOutput:
         The charts' results for the last closed window.
     classes : tuple of ClassEstimate
         The estimates of each class in the last closed window.
+    confusion : ConfusionView or None
+        Its confusion matrix; None for groups, and for tasks with one class or more than `MOST_CONFUSED`.
+    confidences : ConfidenceHistogram
+        Its confidences; empty for groups.
     """
 
     def __init__(
@@ -127,12 +140,24 @@ class SeriesOutput:
             ClassEstimate(metric, tag, of_class, _result(saved))
             for metric, tag, of_class, saved in last.classes
         )
+        shares = tuple(tuple(map(_result, row)) for row in last.shares)
+        self.confusion = ConfusionView(self._task.classes, shares) if shares else None
+        self.confidences = last.confidences
         self._rebaselines = list(state.rebaselines)
         self._unreported = [Rebaselined(*each) for each in state.unreported]
 
     def take_fitted(self, fitted: tuple[MetricEstimate, ...]) -> None:
         """Use the estimates of a new refit in reports from now on."""
         self._fitted = fitted
+
+    def show_rows(self, evaluation: Evaluation, predicted: Ints) -> None:
+        """Compute what exporters show of the rows of the newest window: confusion matrix and histogram."""
+        self.confidences = ConfidenceHistogram().plus(evaluation.confidence)
+        classes = self._task.classes
+        self.confusion = None
+        if 1 < len(classes) <= MOST_CONFUSED and evaluation.scores is not None:
+            shares = confusion_shares(evaluation, predicted, self._task.level)
+            self.confusion = ConfusionView(classes, shares)
 
     def report(
         self,
@@ -195,6 +220,14 @@ class SeriesOutput:
         self._rebaselines = [*self._rebaselines, noted][-_REBASELINES_KEPT:]
         self.charts = tuple(chart for chart in self.charts if chart.metric != metric)
 
+    def progress_of(self, rebaselining: Mapping[str, tuple[int, int]]) -> tuple[BaselineProgress, ...]:
+        """Return the progress of requested baselines, with the reason of the newest request for each."""
+        reasons = {each.metric: each.reason for each in self._rebaselines}
+        return tuple(
+            BaselineProgress(metric, reasons.get(metric, ""), *windows)
+            for metric, windows in rebaselining.items()
+        )
+
     def forget_charts(self) -> None:
         """Drop the last results of the charts, because a new baseline begins."""
         self.charts = ()
@@ -235,6 +268,8 @@ class SeriesOutput:
                 for c in self.charts
                 for v in (c.verdict,)
             ],
+            shares=[list(map(_plain, row)) for row in (self.confusion.shares if self.confusion else ())],
+            confidences=self.confidences,
             improved=[c.metric for c in self.charts if c.verdict.improved],
             by_labels={
                 c.metric: (b.value, b.lower, b.upper, b.labels, b.confidences_moved)

@@ -363,13 +363,16 @@ class TaskEngine(TaskLogic):
         """Return the input of the estimators for a window."""
         return self.series[self._number(window)].request(window)
 
-    def close(self, window: ClosedWindow, evaluation: Evaluation, now: float) -> list[WindowReport]:
+    def close(
+        self, window: ClosedWindow, evaluation: Evaluation, now: float, *, is_newest: bool
+    ) -> list[WindowReport]:
         """Return the report of a closed window.
 
-        The last reports of older windows that are now dropped follow it.
+        The last reports of older windows that are now dropped follow it. `is_newest` is False if the same
+        step closes a later window of the series.
         """
         number = self._number(window)
-        report = self.series[number].close(window, evaluation, self._group_name)
+        report = self.series[number].close(window, evaluation, self._group_name, is_newest=is_newest)
         if not window.series.group:
             for fit in self.fits:
                 fit.close_window(number, now)

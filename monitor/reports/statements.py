@@ -225,6 +225,20 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def is_unchecked(one: SeriesView, metric: str) -> bool:
+    """Return whether no label has checked the estimate of a metric since a change.
+
+    A change is another version of the model, for which the calibration was not fitted, or what the chart of
+    the metric signals now.
+    """
+    if one.calibration.foreign and one.predictions:  # a report does not know the tested labels
+        return one.trust is None or not one.trust.labels
+    chart = next((each for each in one.charts if each.metric == metric), None)
+    if chart is None or chart.by_labels is not None:
+        return False
+    return chart.verdict.out_of_control or chart.verdict.improved
+
+
 def _accuracy_first(views: Iterable[_View]) -> list[_View]:
     return sorted(views, key=lambda each: each.metric != "accuracy")
 
@@ -445,6 +459,8 @@ def _nothing(one: SeriesView) -> Statement:
         objective = ", too uncertain to say whether the objective is met"
     elif ObjectiveState.MET in states:
         objective = ", objective met"
+        if any(is_unchecked(one, each.metric) for each in one.objectives):
+            objective += " by the estimate, which no label has checked since the version changed"
     fact = f"{metric_words(metric)} about {value} % ({lower} to {upper}), {changed}{objective}"
     return Statement(subject(one), fact, _text(_labels(one, metric)))
 

@@ -19,9 +19,11 @@ from monitor.reports.features import BrokenFeature, FeatureCounts, FeatureRates
 from monitor.reports.trust import Trust
 from monitor.reports.window_view import (
     AlarmByLabels,
+    BaselineProgress,
     CalibrationView,
     ChartView,
     ClassEstimate,
+    ConfusionView,
     CovariatesView,
     Coverage,
     MetricEstimate,
@@ -74,9 +76,11 @@ class TaskView(ABC):
 __all__ = [
     "AgentView",
     "AlarmByLabels",
+    "BaselineProgress",
     "CalibrationView",
     "ChartView",
     "ClassEstimate",
+    "ConfusionView",
     "CovariatesView",
     "Coverage",
     "EngineView",
@@ -178,6 +182,11 @@ class SeriesView:
         The counts of the features in the last closed window. None for groups, and for tasks without features.
     broken_features : tuple of BrokenFeature
         The faults of features in the last closed window.
+    confusion : ConfusionView or None
+        The expected confusion matrix of the last closed window. None for groups, for tasks with one class or
+        more than ten, and if the scores could not be calibrated.
+    rebaselining : tuple of BaselineProgress
+        The new baselines that were requested and are not complete.
     attributions : tuple of Attribution
         The split of the change into parts, for each metric whose chart shows an alarm or an improvement. It
         comes from the newest window that broke a rule.
@@ -216,6 +225,8 @@ class SeriesView:
     certain: int = 0
     features: FeatureCounts | None = None
     broken_features: tuple[BrokenFeature, ...] = ()
+    confusion: ConfusionView | None = None
+    rebaselining: tuple[BaselineProgress, ...] = ()
 
     @property
     def feature_rates(self) -> Mapping[str, FeatureRates]:

@@ -101,6 +101,23 @@ class ClassEstimate:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfusionView:
+    """The expected confusion matrix of a window, without labels.
+
+    Parameters
+    ----------
+    classes : tuple of str
+        The K classes of the task.
+    shares : tuple of tuple of Estimate or Unknown
+        (K, K), true class by predicted class: the share of the true class among the answers of the predicted
+        class, whose number is the estimate's `n`. A class that was not predicted has unknown shares.
+    """
+
+    classes: tuple[str, ...]
+    shares: tuple[tuple[Result, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AlarmByLabels:
     """The corrected accuracy, which decides about the accuracy's alarm if there are enough labels.
 
@@ -176,6 +193,27 @@ class Rebaselined:
 
     metric: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineProgress:
+    """The progress of a new baseline that an operator requested.
+
+    Parameters
+    ----------
+    metric, reason : str
+    windows, needed : int
+        The number of windows that the baseline has, and the number that it needs.
+    """
+
+    metric: str
+    reason: str
+    windows: int
+    needed: int
+
+    def __str__(self) -> str:
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"new baseline{reason}: {self.windows:,} of {self.needed:,} windows"
 
 
 EXACT, PREDICTIVE = "poisson_binomial", "predictive"

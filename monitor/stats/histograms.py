@@ -154,11 +154,18 @@ class Distributions:
         The curve over all labelled answers.
     current : CalibrationCurve
         The curve over labelled answers of the current model version, with the current calibration.
+    newest : ConfidenceHistogram
+        The histogram over the answers of the newest window; empty if it is not known.
+    reference : CalibrationCurve or None
+        The curve over the rows of the labelled reference, each calibrated by a fit on other rows; None
+        without a labelled reference.
     """
 
     confidence: ConfidenceHistogram = field(default_factory=ConfidenceHistogram)
     curve: CalibrationCurve = field(default_factory=CalibrationCurve)
     current: CalibrationCurve = field(default_factory=CalibrationCurve)
+    newest: ConfidenceHistogram = field(default_factory=ConfidenceHistogram)
+    reference: CalibrationCurve | None = None
 
 
 def _sums(old: tuple[N, ...], more: NDArray[Any]) -> tuple[N, ...]:

@@ -171,8 +171,14 @@ def test_a_rebaselined_metric_is_split_against_its_new_baseline() -> None:
     assert incident(rig, shares=(0.6, 0.4)).attributions
     [series] = [each for each in rig.engine.series["t"] if not each.settings.group]
     series.rebaseline("accuracy", "a new mix of regions", 1.7e9)
+    [progress] = series.view().rebaselining
+    assert str(progress) == "new baseline (a new mix of regions): 0 of 20 windows"
     assert next(each for each in rig.engine.view().series if not each.group).attributions == ()
-    rig.feed(answers(np.random.default_rng(7), 20 * SIZE, shares=(0.6, 0.4), start=1.75e9))
+    stream = answers(np.random.default_rng(7), 20 * SIZE, shares=(0.6, 0.4), start=1.75e9)
+    rig.feed(stream[: 3 * SIZE])
+    assert [each.windows for each in series.view().rebaselining] == [3]
+    rig.feed(stream[3 * SIZE :])
+    assert series.view().rebaselining == ()
     [attribution] = incident(rig, seed=8, shares=(0.05, 0.95), start=1.8e9).attributions
     assert attribution.change > 0
     assert {part.part: part.share_before for part in attribution.parts}["region=us"] == pytest.approx(

@@ -17,6 +17,7 @@ from monitor.reports.statements import (
     describe,
     describe_drifted_features,
     describe_held_labels,
+    is_unchecked,
     metric_words,
 )
 from monitor.reports.trust import Bias, Trust
@@ -303,3 +304,28 @@ def test_metrics_have_names_in_words() -> None:
         "AUROC",
         "average precision",
     }
+
+
+def test_an_estimate_is_unchecked_from_a_change_until_labels_come() -> None:
+    by_labels = AlarmByLabels(0.75, 0.93, 0.97, 120, False)
+    foreign = dataclasses.replace(FINE.calibration, foreign=True)
+    own = dataclasses.replace(FINE, calibration=dataclasses.replace(FINE.calibration, foreign=False))
+    changed = dataclasses.replace(own, charts=(FALLEN,))
+    other = dataclasses.replace(own, calibration=foreign)
+    better = dataclasses.replace(STEADY.verdict, improved=True)
+    cases = [
+        (own, False),
+        (changed, True),
+        (dataclasses.replace(own, charts=(dataclasses.replace(STEADY, verdict=better),)), True),
+        (dataclasses.replace(own, charts=(dataclasses.replace(FALLEN, by_labels=by_labels),)), False),
+        (other, True),
+        (dataclasses.replace(other, trust=Trust(True, 0.1, 0)), True),
+        (dataclasses.replace(other, trust=Trust(True, 0.1, 40)), False),
+        (dataclasses.replace(other, predictions=0), False),
+    ]
+    for place, (one, expected) in enumerate(cases):
+        assert is_unchecked(one, "accuracy") is expected, place
+    met = dataclasses.replace(FLOOR, state=ObjectiveState.MET)
+    fact = describe(dataclasses.replace(other, objectives=(met,))).fact
+    unchecked = "which no label has checked since the version changed"
+    assert fact.endswith(f"nothing has changed, objective met by the estimate, {unchecked}")

@@ -112,6 +112,8 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
             for _, group, series in state["tasks"][name]["series"]:
                 series.pop("errors", None)  # of labels by predicted class, which it did not count
                 (series["last"] or {}).pop("improved", None)  # by which charts
+                for shown in ("shares", "confidences"):  # of the rows of the newest window
+                    (series["last"] or {}).pop(shown, None)
                 (series["calibration"] or {}).pop("baseline", None)  # by which they judge calibration errors
                 series.pop("bias", None)
                 series.pop("deviation", None)  # by which groups' calibrations were shifted
@@ -280,7 +282,7 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
     counted = [sum(state["tasks"]["t"]["series"][0][2]["confidences"]["counts"]) for state in (new, whole)]
     assert [count > 0 for count in counted] == [False, True]
     for state in (new, whole):
-        for place, (_, _, series) in enumerate(state["tasks"]["t"]["series"]):
+        for place, (_, group, series) in enumerate(state["tasks"]["t"]["series"]):
             for counts in ("confidences", "curve"):
                 series.pop(counts)
             series.pop("trust")
@@ -289,6 +291,10 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
             assert bool(series.pop("correction")) is (state is whole)
             assert bool(series["windows"].pop("first_row")) is (state is whole)
             series["last"].pop("estimates")  # of which the corrected one is missing
+            # That version kept nothing of the rows of the newest window.
+            is_known = state is whole and not group
+            assert bool(series["last"].pop("shares")) is is_known
+            assert (sum(series["last"].pop("confidences")["counts"]) > 0) is is_known
             assert bool(series["judge"].pop("parts")) is (state is whole)  # that version kept none
             series["judge"].pop("warming_parts")
             series["judge"].pop("attributions")
@@ -299,11 +305,12 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
 
 
 def comparable(view: EngineView) -> EngineView:
-    """Return a view without the values that that version lacked: confidences, trust, corrections."""
+    """Return a view without the values that that version lacked: confidences, classes, trust, corrections."""
     series = []
     for one in view.series:
         estimates = tuple(each for each in one.estimates if each.estimator != "corrected")
-        series.append(replace(one, trust=None, distributions=None, estimates=estimates))
+        lacking = {"trust": None, "distributions": None, "confusion": None}
+        series.append(replace(one, estimates=estimates, **lacking))
     return replace(view, series=tuple(series))
 
 

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from monitor.base.results import Estimate, Result
 from monitor.export.charts.marks import number
 from monitor.export.page.templates import render
+from monitor.export.page.words import percent
 from monitor.stats.estimate.hajek import WeightedCounts, hajek
 from monitor.stats.histograms import BIN_NAMES, CurvePoint, Distributions
 
@@ -19,6 +20,7 @@ LEVEL = 0.95
 
 _SIDE, _LEFT, _TOP = 220, 44, 12  # the plot is a square, so that its diagonal has a slope of 1
 _BAR_WIDTH = 100
+_STEP, _HEIGHT = 36, 120  # pixels of the picture of the newest window beside the reference
 
 
 def confidences(name: str, key: str, distributions: Distributions, unfolded: bool = False) -> Markup:
@@ -44,6 +46,7 @@ def confidences(name: str, key: str, distributions: Distributions, unfolded: boo
         key,
         list(_bins(distributions, answers)),
         _curve(distributions),
+        _sides(distributions),
         answers=answers,
         labelled=sum(distributions.current.labelled),
         before=sum(distributions.curve.labelled),
@@ -78,6 +81,38 @@ def _right(point: CurvePoint) -> Result:
     return hajek(WeightedCounts(point.labelled, point.correct), LEVEL)
 
 
+class _Side(NamedTuple):
+    """A bin of the picture of the newest window beside the reference: two bars, in pixels."""
+
+    left: str
+    middle: str
+    name: str
+    window: str
+    reference: str
+    words: str
+
+
+def _sides(distributions: Distributions) -> list[_Side]:
+    """Return the bars of the newest window and of the reference; none if one of them is not known."""
+    reference = distributions.reference
+    newest, before = distributions.newest.counts, () if reference is None else reference.labelled
+    if not sum(newest) or not sum(before):
+        return []
+    pairs = [(now / sum(newest), old / sum(before)) for now, old in zip(newest, before, strict=True)]
+    highest = max(map(max, pairs))
+    return [
+        _Side(
+            number(_LEFT + k * _STEP + 2),
+            number(_LEFT + k * _STEP + _STEP / 2),
+            f"{100 * float(name.split('-')[0]):g}",
+            number(_HEIGHT * now / highest),
+            number(_HEIGHT * old / highest),
+            f"from {100 * float(name.split('-')[0]):g} %: {percent(now)} %, reference {percent(old)} %",
+        )
+        for k, (name, (now, old)) in enumerate(zip(BIN_NAMES, pairs, strict=True))
+    ]
+
+
 class _Mark(NamedTuple):
     """A point of the curve: its place in pixels, and the ends of its interval."""
 
@@ -92,6 +127,7 @@ class _Curve(NamedTuple):
     """The share of right answers over the mean confidence; points on the diagonal are calibrated."""
 
     marks: list[_Mark]
+    reference: list[_Mark]
     ticks: list[tuple[str, str, str]]
     """The words of each tick, its place on the axis of the confidence, and on that of the share."""
     side: int = _SIDE
@@ -101,17 +137,24 @@ class _Curve(NamedTuple):
 
 def _curve(distributions: Distributions) -> _Curve | None:
     points = distributions.current.points
-    if not points:
+    before = () if distributions.reference is None else distributions.reference.points
+    if not points and not before:
         return None
-    ends = [_ends(point) for point in points]
-    lowest = min(min(point.confidence, low) for point, (low, _) in zip(points, ends, strict=True))
+    lowest = min(min(point.confidence, _ends(point)[0]) for point in (*points, *before))
     low = min(math.floor(10 * lowest) / 10, 0.9)
-    marks = [
-        _Mark(point, *_place(point.confidence, point.right, low), *(_place(low, end, low)[1] for end in own))
-        for point, own in zip(points, ends, strict=True)
-    ]
+
+    def marks(points: tuple[CurvePoint, ...]) -> list[_Mark]:
+        return [
+            _Mark(
+                point,
+                *_place(point.confidence, point.right, low),
+                *(_place(low, end, low)[1] for end in _ends(point)),
+            )
+            for point in points
+        ]
+
     ticks = [(f"{100 * at:.0f} %", *_place(at, at, low)) for at in (low, (1 + low) / 2, 1.0)]
-    return _Curve(marks, ticks)
+    return _Curve(marks(points), marks(before), ticks)
 
 
 def _ends(point: CurvePoint) -> tuple[float, float]:

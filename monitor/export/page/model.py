@@ -17,6 +17,7 @@ from monitor.export.http.query import MOST_NUMBER
 from monitor.export.page import health
 from monitor.export.page.addresses import model_address
 from monitor.export.page.api import ChartQuery, Data, TimeRange
+from monitor.export.page.classes import classes
 from monitor.export.page.confidences import LEVEL, confidences
 from monitor.export.page.document import html_document
 from monitor.export.page.features import features_table
@@ -137,6 +138,7 @@ class _Page:
             "others": self._small_multiples(),
             "compared": self._compared(),
             "window": self._window(),
+            "classes": classes(self.one),
             "features": self._features(),
             "alarms": self._alarms(),
             "labels": self._labels(),

@@ -18,6 +18,7 @@ from monitor.export.page.templates import render
 from monitor.export.page.words import anchor, moment, percent
 from monitor.reports import features
 from monitor.reports.attribution import sentence as change_sentence
+from monitor.reports.statements import is_unchecked
 from monitor.reports.trust import bias_sentence, sentence
 from monitor.reports.views import (
     ClassEstimate,
@@ -155,6 +156,8 @@ def metrics_table(one: SeriesView, caption: str = "") -> Markup:
             next((objective for objective in one.objectives if objective.metric == metric), None),
             [change_sentence(each) for each in one.attributions if each.metric == metric],
             not _untrusted(one, metric),
+            next((each for each in one.rebaselining if each.metric == metric), None),
+            is_unchecked(one, metric),
         )
         for metric in _metrics(one)
     ]

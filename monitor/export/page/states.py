@@ -20,7 +20,7 @@ from monitor.export.alertmanager.holding import (
     UNTRUSTED,
 )
 from monitor.export.page.words import tone
-from monitor.reports.statements import count, shown_estimate
+from monitor.reports.statements import count, is_unchecked, shown_estimate
 from monitor.reports.views import ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
 
@@ -165,6 +165,8 @@ def _fine(models: Sequence[SeriesView]) -> tuple[str, str] | None:
     if any(chart.verdict.improved or chart.confidences_moved for chart in charts):
         return None
     if any(objective.state is not ObjectiveState.MET for objective in objectives):
+        return None
+    if any(is_unchecked(one, objective.metric) for one in models for objective in one.objectives):
         return None
     met = ("", "") if not objectives else (", objective met", ", objectives met")
     return f"is fine: nothing has changed{met[0]}", f"are fine: nothing has changed{met[1]}"

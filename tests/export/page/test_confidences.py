@@ -75,6 +75,42 @@ def test_nothing_is_shown_of_groups_and_before_the_first_window(one: SeriesView)
     assert "Confidences of" not in read(of(one)).text
 
 
+def beside(newest: ConfidenceHistogram, reference: CalibrationCurve, current: CalibrationCurve) -> SeriesView:
+    spread = Distributions(SPREAD, CURVE, current, newest, reference)
+    return dataclasses.replace(MODEL, distributions=spread)
+
+
+REFERENCE = CalibrationCurve(
+    (0, 0, 0, 0, 100, 0, 0, 0, 0, 300),
+    (0, 0, 0, 0, 60, 0, 0, 0, 0, 297),
+    (0.0, 0.0, 0.0, 0.0, 65.0, 0.0, 0.0, 0.0, 0.0, 298.5),
+)
+
+
+def test_the_points_of_the_reference_are_hollow_beside_those_of_the_labels() -> None:
+    newest = ConfidenceHistogram((0, 0, 0, 25, 0, 0, 0, 0, 0, 75), 90.0)
+    page = render_page(of(beside(newest, REFERENCE, CURVE)))
+    curve, spread = re.findall(r'<svg class="curve".*?</svg>', page)
+    assert curve.count('fill="#0072b2"') == 3
+    assert curve.count('fill="#ffffff"') == 2
+    assert "; reference: confidence 65.0 %, right 60.0 %; confidence 99.5 %, right 99.0 %" in curve
+    assert "100 rows of the reference" in curve
+    assert "from 50 %: 25.0 %, reference 0.0 %" in spread
+    assert "from 99 %: 75.0 %, reference 75.0 %" in spread
+    filled = [float(height) for height in re.findall(r'v-([\d.]+)h14v[\d.]+" fill="#0072b2"', spread)]
+    hollow = [float(height) for height in re.findall(r'v-([\d.]+)h14v[\d.]+" fill="none"', spread)]
+    assert filled == [0, 0, 0, 40, 0, 0, 0, 0, 0, 120]
+    assert hollow == [0, 0, 0, 0, 40, 0, 0, 0, 0, 120]
+    assert "fits on its other rows, 400 rows." in read(of(beside(newest, REFERENCE, CURVE))).text
+
+
+def test_without_labels_the_curve_is_that_of_the_reference_and_without_a_window_it_has_no_neighbour() -> None:
+    page = render_page(of(beside(ConfidenceHistogram(), REFERENCE, CalibrationCurve())))
+    [curve] = re.findall(r'<svg class="curve".*?</svg>', page)
+    assert curve.count("<circle") == 2
+    assert "Calibration curve of erm: reference: confidence 65.0 %" in curve
+
+
 def test_names_cannot_break_out() -> None:
     evil = dataclasses.replace(model(), model='"><script>x</script>')
     page = render_page(of(evil))

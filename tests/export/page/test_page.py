@@ -19,9 +19,11 @@ from monitor.export.page.overview import Shown
 from monitor.export.page.states import WorstState
 from monitor.reports.features import BrokenFeature
 from monitor.reports.statements import describe
+from monitor.reports.trust import Trust
 from monitor.reports.views import (
     AgentView,
     AlarmByLabels,
+    BaselineProgress,
     CalibrationView,
     ChartView,
     ClassEstimate,
@@ -73,6 +75,22 @@ def test_a_model_is_told_in_full() -> None:
     assert "|accuracy|average confidence: 91.3 % (88.8 to 93.6)\nrealised: unknown, no labels yet" in text
     rules = "beyond a limit, eight windows on one side of the centre"
     assert f"|92.0 to 96.0 %\nout of control; {rules}|at least 90.0 %\nat risk" in text
+
+
+def test_an_objective_that_is_met_by_an_unchecked_estimate_is_not_green() -> None:
+    met = dataclasses.replace(MODEL.objectives[0], state=ObjectiveState.MET)
+    page = render_page(of(dataclasses.replace(MODEL, objectives=(met,))))
+    words = "met by the estimate; no label has checked it since the change"
+    assert f'<span class="soft">{words}</span>' in page
+    assert '<span class="good">met</span>' not in page
+    checked = dataclasses.replace(MODEL, objectives=(met,), trust=Trust(True, 0.0, 200))
+    assert '<span class="good">met</span>' in render_page(of(checked))
+
+
+def test_a_new_baseline_shows_its_reason_and_how_far_it_is() -> None:
+    progress = (BaselineProgress("accuracy", "new threshold", 3, 20),)
+    text = read(of(dataclasses.replace(MODEL, charts=(), rebaselining=progress))).text
+    assert "|new baseline (new threshold): 3 of 20 windows|" in text
 
 
 def test_an_alarm_that_lasts_is_told_from_a_window_that_breaks_a_rule() -> None:
@@ -455,6 +473,7 @@ def test_at_most_five_models_have_a_sentence() -> None:
         (["met"], "1 model is fine: nothing has changed, objective met."),
         (["met", "fine"], "2 models are fine: nothing has changed, objectives met."),
         (["met", "not proven"], "2 models are in control."),
+        (["met", "unchecked"], "2 models are in control."),
         (["met", "improved"], "2 models are in control."),
         (["met", "drifted"], "2 models are in control."),
     ],
@@ -468,7 +487,9 @@ def test_the_headline_takes_the_worst_state(models: list[str], headline: str) ->
     }
     for name, state in (("met", ObjectiveState.MET), ("not proven", ObjectiveState.NOT_PROVEN)):
         objective = ObjectiveView("accuracy", 0.9, True, state)
-        kinds[name] = dataclasses.replace(kinds["fine"], objectives=(objective,))
+        own = CalibrationView("isotonic", 1, False, 0.0)
+        kinds[name] = dataclasses.replace(kinds["fine"], objectives=(objective,), calibration=own)
+    kinds["unchecked"] = dataclasses.replace(kinds["met"], calibration=MODEL.calibration)
     better = ChartView("accuracy", Verdict(0.9, 0.88, 0.92, (), False, improved=True))
     kinds["improved"] = dataclasses.replace(kinds["met"], charts=(better,))
     kinds["drifted"] = dataclasses.replace(kinds["met"], features=WATCHED.features)
