@@ -343,6 +343,14 @@ def test_a_row_leads_to_the_page_of_its_model_on_which_a_window_is_chosen_by_its
         plot.press("Enter")
         page.wait_for_selector("#window h2:has-text('Window 0 ')")
         assert page.url == f"{origin}/models/t/erm?window=0"
+        box = page.locator("figure.large .u-over").bounding_box()
+        assert box
+        page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 50)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50, steps=5)
+        page.mouse.up()
+        page.wait_for_selector("figure.large button:visible")
+        assert page.url == f"{origin}/models/t/erm?window=0", "a drag zooms and selects nothing"
         page.click("#window a:has-text('Window after')")
         page.wait_for_selector("#window h2:has-text('Window 1 ')")
         page.click("#compared a:has-text('with irm')")

@@ -250,7 +250,9 @@
     plot.addEventListener("keydown", (event) => walk(event, u, data));
     if (figure.hasAttribute("data-select")) {
       const open = () => { if (u.cursor.idx != null) choose(data.window[u.cursor.idx]); };
-      plot.addEventListener("click", open);
+      let pressed = 0; // where the mouse went down: a drag zooms, and selects nothing
+      plot.addEventListener("mousedown", (event) => { pressed = event.clientX; });
+      plot.addEventListener("click", (event) => { if (Math.abs(event.clientX - pressed) < 5) open(); });
       plot.addEventListener("keydown", (event) => { if (event.key === "Enter") open(); });
     }
     charts.set(figure, { plot: u, data });
