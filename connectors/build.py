@@ -44,9 +44,9 @@ def build_source(
     settings : SourceConfig
         The section.
     known : sequence of TaskLayout
-        The configured tasks, for a source that validates records before it accepts them.
+        The configured tasks. A source that validates records before it accepts them needs the tasks.
     spools : Spools, optional
-        Makes a spool in the store's database, for a source that acknowledges posts.
+        The object that makes spools in the store's database. A source that acknowledges posts needs a spool.
 
     Raises
     ------
@@ -68,11 +68,12 @@ def build_inputs(
     ----------
     config : Config
     state : EngineView, optional
-        The state in which the agent starts. Names in it stay valid even if they are too long for new names.
+        The state in which the agent starts. The decoders accept every name in this state, even if a new name
+        of the same length would be rejected.
     spools : Spools, optional
         See `build_source`.
     shards : ShardOwner, optional
-        The owner of the state of partitions, if partitions move between agents.
+        The owner of each partition's state, if partitions move between agents.
 
     Raises
     ------
@@ -91,9 +92,10 @@ def build_inputs(
 
 
 def decoders_of(config: Config, state: EngineView | None = None) -> Callable[[], Mapping[str, Decode]]:
-    """Return a function that makes the decoders of the configured sources, by the name of the source.
+    """Return a function that makes one decoder for each configured source.
 
-    The function can be pickled, so that another process may call it.
+    The function returns a mapping from the name of a source to its decoder. The function can be pickled, so
+    another process can call it.
 
     Parameters
     ----------
@@ -122,7 +124,10 @@ def _known_names(state: EngineView | None) -> frozenset[str]:
 
 
 def names_in(state: EngineView) -> Iterator[str]:
-    """Yield the names of models, versions and values of groups in a state; a name may occur repeatedly."""
+    """Yield the models, versions and group values in a state.
+
+    The function may yield a name more than once.
+    """
     for one in state.series:
         yield from (one.model, one.version, one.group.partition("=")[2])
     for one_task in state.tasks:
@@ -130,14 +135,14 @@ def names_in(state: EngineView) -> Iterator[str]:
 
 
 def long_names(names: Iterable[str]) -> frozenset[str]:
-    """Return the names that are longer than `MAX_NAME`, which the decoder rejects unless it knows them."""
+    """Return the names in the state that are longer than `MAX_NAME`."""
     from connectors.formats.decode.structs import MAX_NAME
 
     return frozenset(name for name in names if len(name) > MAX_NAME)
 
 
 def build_reports_topic(settings: KafkaSink, store: str, lease: int | None = None) -> FollowedDestination:
-    """Return the destination for the reports of a store in a Kafka topic.
+    """Return the Kafka topic that receives the reports of an agent with a store.
 
     Parameters
     ----------
@@ -154,14 +159,14 @@ def build_reports_topic(settings: KafkaSink, store: str, lease: int | None = Non
 
 
 def build_lines_topic(settings: KafkaSink) -> Destination[bytes]:
-    """Return the destination for reports in a Kafka topic, for an agent without a store."""
+    """Return the Kafka topic that receives the reports of an agent without a store."""
     from connectors.kafka.sink.sink import lines_topic
 
     return lines_topic(settings)
 
 
 def build_rejects_topic(settings: KafkaSink) -> Destination[Rejected]:
-    """Return the destination for rejected records in a Kafka topic."""
+    """Return the Kafka topic that receives rejected records."""
     from connectors.kafka.sink.sink import rejects_topic
 
     return rejects_topic(settings)

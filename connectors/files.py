@@ -53,9 +53,9 @@ _NOT_FOLLOWED = _TABLES.union(DECOMPRESSORS)
 
 
 def why_not_a_file(path: Path) -> str | None:
-    """Return the reason why nothing can be read from a path, with a remedy, or None if it can be read.
+    """Return why a path cannot be read, with a remedy, or None if the path can be read.
 
-    The sentence has no full stop. A named pipe or a device can be read too: see `is_pipe`.
+    The reason is a sentence without a full stop. Named pipes and devices count as readable: see `is_pipe`.
 
     Examples
     --------
@@ -90,9 +90,10 @@ def is_pipe(path: Path) -> bool:
 
 
 def partition_of(name: str) -> str:
-    """Return a file's name as text that a store can hold.
+    """Return the name of a file's partition, which is the file's name as valid Unicode text.
 
-    A name that is not UTF-8 is percent-encoded after the prefix ``file:``.
+    A name that is not UTF-8 is percent-encoded, with the prefix ``file:``, because a store holds only valid
+    text.
 
     Examples
     --------
@@ -107,7 +108,7 @@ def partition_of(name: str) -> str:
 
 
 def name_of(partition: str) -> str:
-    """Return the name of the file to which `partition_of` gave this text.
+    """Return the file's name for a partition, the inverse of `partition_of`.
 
     Examples
     --------
@@ -119,7 +120,10 @@ def name_of(partition: str) -> str:
 
 
 def is_pattern(path: str | Path) -> bool:
-    """Return whether a path is a pattern, and not the name of an existing file with such characters."""
+    """Return whether a path is a shell pattern.
+
+    The name of an existing file is no pattern, even if it holds a ``*``.
+    """
     return glob.has_magic(str(path)) and not os.path.lexists(path)
 
 
@@ -154,51 +158,53 @@ class FileSource(Source[Any]):
 
     **Without `follow`** the file is read to its end, and then the source ends.
 
-    **With `follow`** a plain NDJSON file is read as it grows. A last line without a newline is read once the
-    newline comes. Reading continues when the file is rotated, by renaming or by copying and truncating, also
-    if the agent was down meanwhile. To recognise the file, the position has its device and inode, and digests
-    of its first KiB and of the last bytes before the position. The place is searched in the file and in the
-    rotated files beside it (``p.log.1``, ``p.log-20260131``, ``p-20260131.log``, each perhaps with ``.gz``).
-    The file with the place is read to its end, then the later rotated files, then the new file. If text was
-    lost, `counts.gap_records` increases by 1, because the number of lost records is not known.
+    **With `follow`** a plain NDJSON file is read as it grows. A last line without a newline is read once its
+    newline has been written. The source continues after the file was rotated, by renaming or by copying and
+    truncating, even if the agent was down at that time. A position identifies its file by the device and
+    inode, and by digests of the file's first KiB and of the last bytes before the position. The source looks
+    for this file under its own name and among the rotated files in the same folder (``p.log.1``,
+    ``p.log-20260131``, ``p-20260131.log``, each perhaps with ``.gz``). It reads the rest of this file, then
+    the later rotated files, then the new file. If text was lost, `counts.gap_records` increases by 1, because
+    the number of lost records is not known.
 
-    **With a pattern** new files are read within a second. The position of a file that has been away for
-    `late_seconds` is dropped. A rotated file is not read as a file of its own if the source knows the file
-    from which it was rotated.
+    **With a pattern** new files are read within a second. The position of a file is dropped once the file has
+    been missing for `late_seconds`. If the source knows the original of a rotated file, it does not read the
+    rotated file as a new file.
 
-    **A pattern that ends in .csv or .parquet** is a folder to which tables are added. Each file is read once
-    it has not changed for `complete_seconds`. The pattern may be an address of fsspec, such as
+    **A pattern that ends in .csv or .parquet** names tables that are added to a folder. Each table is read
+    when it has not changed for `complete_seconds`. The pattern may be an address of fsspec, such as
     ``s3://bucket/labels/*.parquet``.
 
-    **A named pipe** is read as plain NDJSON until its last writer closes it. It cannot be read again, so
-    positions are ignored.
+    **A named pipe** is read as plain NDJSON until its last writer closes it. Positions are ignored, because a
+    pipe can be read only once.
 
     Parameters
     ----------
     path : str or Path
-        The path, which is also the partition. With `follow` it may be a shell pattern for several files.
+        The path of the file. With `follow`, the path may be a shell pattern for several files.
     follow : bool, default False
     name : str, optional
         The name of the source, by default the name of the file.
     max_line_bytes : int, default 1 MiB
-        The limit of a line; a longer one is skipped in bounded memory and counted as rejected.
+        The largest length of a line. A longer line is skipped in bounded memory and counted as rejected.
     settle_seconds : float, default 1.0
-        The time without additions to a renamed file after which the new file is read; a writer may hold the
-        renamed file open for a moment.
+        The source starts to read the new file when nothing has been added to the renamed file for this time.
+        A writer may hold the renamed file open for a moment.
     missing_seconds : float, default 3.0
-        The time without a file of this name after which each `read` raises an error until there is one. Text
-        that is added to a renamed file meanwhile is still read.
+        `read` raises an error when no file has had this name for this time, until there is one again. Text
+        that is added to the renamed file in this time is still read.
     late_seconds : float, default 300.0
-        The time for which a rotated file is still watched, because its writer may not have noticed the
+        The source reads additions to a rotated file for this time, because a writer may not have noticed the
         rotation.
     mapped : collection of str
-        The columns of a table that a mapping reads; if empty, the columns with our own names are read.
+        The columns of a table that the mapping names. If empty, the columns with the names of Blindsight's
+        fields are read.
     options : mapping of str to object, optional
-        The options of fsspec's file system, for an address.
+        The options of fsspec's file system, if the path is an address.
     complete_seconds : float, default 5.0
-        The time without a change after which a table of a pattern is read.
+        A table of a pattern is read when it has not changed for this time.
     batch_bytes : int, default 4 MiB
-        The approximate number of bytes of tables to decompress at once.
+        The approximate number of bytes of a table that are decompressed at once.
 
     Attributes
     ----------
@@ -219,7 +225,10 @@ class FileSource(Source[Any]):
 
     @classmethod
     def from_settings(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
-        """Return the source of a section, which reads the columns that the section's mapping names."""
+        """Return the source that a section describes.
+
+        The source reads the columns that the section's mapping names.
+        """
         mapped = wire_of(settings).columns
         return cls(
             settings.path,
@@ -232,9 +241,10 @@ class FileSource(Source[Any]):
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """Return the first records of the file; an agent that follows the file is not affected.
+        """Return the first records of the file, or the reason why there is no sample, as a text.
 
-        The result is a reason instead if the file is a pipe, or is followed and does not exist yet.
+        There is no sample if the file is a pipe, or if it is followed and does not exist yet. Sampling does
+        not move the position of an agent that reads the file.
 
         Raises
         ------
@@ -261,7 +271,7 @@ class FileSource(Source[Any]):
 
     @classmethod
     def sample_every_column(cls, settings: Any, records: int) -> list[Raw]:
-        """Return the first rows of a table with all columns, or an empty list if the file is no table."""
+        """Return the first rows of a table with all its columns; an empty list if the file is no table."""
         is_table = Path(settings.path.lower().removesuffix(".gz").removesuffix(".zst")).suffix in _TABLES
         if not is_table or is_folder(settings.path) or is_address(settings.path):
             return []
@@ -433,16 +443,16 @@ class FileSource(Source[Any]):
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Return about 1 MiB of whole lines, or one table.
 
-        The call waits only for additions to a followed file or to a pipe. If the file is damaged, its
-        unreadable rest is returned as one `RawDamaged`, and the next call raises an error.
+        The call waits only if the file is followed or is a pipe. If the file is damaged, the result has one
+        `RawDamaged` for the unreadable rest, and the next call raises an error.
 
         Raises
         ------
         EndOfSource
             Everything was read, and the file is not followed.
         SourceError
-            The file is damaged, a followed file has been away for `missing_seconds`, or reading failed in
-            another way. After such a failure, the next call continues after the last result.
+            The file is damaged, a followed file has been missing for `missing_seconds`, or reading failed for
+            another reason. After a failure, the next call continues after the last result.
         """
         if self._has_failed:
             self.open(self._places)
@@ -500,7 +510,7 @@ class FileSource(Source[Any]):
 
     @property
     def counts(self) -> SourceCounts | None:
-        """The number of gaps in followed files; None if the file is not followed."""
+        """The number of gaps (places of lost text) in followed files; None if the file is not followed."""
         reader = self._reader
         if isinstance(reader, Following | FollowingPattern | Folder):
             self._gaps = self._former_gaps + reader.gaps
@@ -510,8 +520,8 @@ class FileSource(Source[Any]):
     def lag(self) -> int | None:
         """The approximate number of waiting records of plain NDJSON.
 
-        It is the number of remaining bytes divided by the mean length of a line. It is None for tables and
-        compressed files, before the first line was read, and while the file is being changed or closed.
+        The number of remaining bytes, divided by the mean length of a line. The lag is None for tables and
+        compressed files, before the first line was read, and while the file is changed or closed.
         """
         reader = self._reader
         try:

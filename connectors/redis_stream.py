@@ -1,7 +1,7 @@
 """The source of a Redis stream, which is read in a consumer group.
 
-The position that the store saves, not the state of the group, decides which entries were used. Entries are
-acknowledged (XACK) after the position behind them is saved.
+The position in the store determines which entries were used; the state of the group does not. An entry is
+acknowledged (XACK) after the position after it was saved.
 """
 
 from __future__ import annotations
@@ -110,11 +110,12 @@ def _is_temporary(error: Exception) -> bool:
 class RedisStream(Source[Position]):
     """A source of one Redis stream, which is read in a consumer group; see docs/kafka.md.
 
-    Each entry is used once by the store that saves the positions of the source.
+    If one store saves the positions of the source, each entry is used once.
 
     The source has two consumers in the group. New entries are delivered to the first consumer. The second
     consumer, `NAME+claims`, holds entries that were claimed from dead consumers. After a start, the source
-    reads the unacknowledged entries of both again, and skips entries that were used before the position.
+    reads the unacknowledged entries of both consumers again, and skips entries before the position, which
+    were used.
 
     Parameters
     ----------
@@ -123,13 +124,14 @@ class RedisStream(Source[Position]):
     Attributes
     ----------
     up : bool
-        Whether the last request to the server succeeded.
+        True if the last request to the server succeeded.
     lag : int or None
         The number of entries that the group has not delivered yet; None if unknown.
     counts : SourceCounts
         The numbers of entries that were deleted before they were read, and of claimed entries.
     trouble : str or None
-        The reason if the client library itself has failed; None for errors of Redis or of the network.
+        A description of the error if the client library itself has failed; None for errors of Redis or of the
+        network.
     """
 
     up = False
@@ -178,9 +180,9 @@ class RedisStream(Source[Position]):
         self._try(self._settle)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Wait up to about `timeout_seconds` for entries, and return about `batch_bytes` of them.
+        """Wait about `timeout_seconds` at most for entries, and return about `batch_bytes` of entries.
 
-        The list is empty if there are none in time or the server is not available.
+        The list is empty if there are no entries within this time, or if the server is not available.
 
         Raises
         ------
@@ -205,7 +207,7 @@ class RedisStream(Source[Position]):
         return raws
 
     def keep_alive(self) -> None:
-        """Acknowledge saved entries, and show the group that our consumers are alive; read no entries."""
+        """Acknowledge saved entries, and show the group that both consumers are alive. Read no entries."""
         self._try(self._settle)
 
     @classmethod
@@ -225,7 +227,7 @@ class RedisStream(Source[Position]):
         return [messages(settings, entries[::-1])] if entries else []
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
-        """Record a saved position, so that the next request acknowledges the entries up to it.
+        """Record a saved position, so that the next request acknowledges the entries before it.
 
         A position in a stream that has since been deleted and created again is ignored.
         """

@@ -1,6 +1,6 @@
 """The division of files into splits, which several processes can read at the same time.
 
-In the order of the splits, their records have the same order as in one process that reads the whole file.
+The records of all splits, in the order of the splits, have the same order as in the whole file.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def splits_of(path: Path, size: int = SPLIT_BYTES) -> list[Split]:
     """Return the splits of a file, each of about `size` bytes.
 
     A split of NDJSON begins with the line that contains the byte at a multiple of `size`. A split of Parquet
-    begins at the first row of a row group at which `FileSource` begins a table. There is only one split for
-    CSV, because its quotes may span lines, for a JSON array, and for a compressed file.
+    begins with a row group, where `FileSource` would begin a table too. A CSV file is one split, because a
+    quoted cell may have several lines. A JSON array and a compressed file are one split too.
 
     Examples
     --------
@@ -130,20 +130,22 @@ def _row_groups(path: Path, size: int) -> list[int]:
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a file is divided at its lines: it is neither a table nor compressed."""
+    """Return whether a file can be divided at its lines, because it is neither a table nor compressed."""
     return path.suffix.lower() not in (*_WHOLE, ".parquet")
 
 
 def read_split(source: FileSource, split: Split, at_once: int) -> Iterator[list[Raw]]:
-    """Yield the records of a split, in lists of `at_once` or more blocks or tables; the last may be shorter.
+    """Yield the records of a split, in lists of at least `at_once` blocks or tables.
 
-    A block has about 1 MiB of lines, a table 8,192 rows. A split of lines that has at most twice the size of
-    a block is read as one block, which ends where the split ends.
+    The last list may be shorter.
+
+    A block has about 1 MiB of lines, and a table has 8,192 rows. A split of lines with at most twice the size
+    of a block is read as one block.
 
     Parameters
     ----------
     source : FileSource
-        A source of the file, which is opened here and closed at the end.
+        A source of the file. The function opens the source, and closes it at the end.
     split : Split
     at_once : int
 

@@ -24,18 +24,18 @@ PIPE_NOT_LOOKED_AT = (
 class StdinSource(Source[int]):
     """A source of NDJSON from standard input.
 
-    The content of a pipe cannot be read again. Therefore each run begins at position 0 and ignores the
-    positions of an earlier run.
+    A pipe can be read only once. Therefore each run begins at position 0 and ignores the positions of an
+    earlier run.
 
     Parameters
     ----------
     name : str, default "stdin"
         The name of the source and of its partition.
     stream : binary stream, optional
-        The stream to read, by default standard input. If it has a file descriptor, the descriptor is read,
-        not the stream's buffer.
+        The stream to read, by default standard input. If the stream has a file descriptor, the source reads
+        from the descriptor, without the stream's buffer.
     max_line_bytes : int, default 1 MiB
-        The limit of a line; a longer one is skipped in bounded memory and counted as rejected.
+        The largest length of a line. A longer line is skipped in bounded memory and counted as rejected.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class StdinSource(Source[int]):
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """Return a sentence with the reason why a pipe cannot be sampled."""
+        """Return the reason why a pipe cannot be sampled, as a sentence."""
         return PIPE_NOT_LOOKED_AT
 
     def __init__(
@@ -88,7 +88,7 @@ class StdinSource(Source[int]):
         self._selector.register(descriptor, selectors.EVENT_READ)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return the available whole lines, or an empty list if none came within `timeout_seconds`.
+        """Return the available whole lines, or an empty list if there was none within `timeout_seconds`.
 
         Raises
         ------

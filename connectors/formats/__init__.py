@@ -1,1 +1,1 @@
-"""Records in bytes, files and tables: their formats, their decoding, and messages about unusable records."""
+"""The formats of records, the readers of files, the decoder, and the messages about unusable records."""

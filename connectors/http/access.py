@@ -10,20 +10,20 @@ _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
 class SiteCheck:
-    """A check that refuses posts which a browser sends for a page of another site.
+    """A check that refuses posts that a browser sends for a page of another site.
 
-    A page can post to any address, including addresses of this machine that require no token. The browser
-    shows the site of the page in the headers `Origin` and `Sec-Fetch-Site`. If the host name of the page was
-    made to resolve to this machine (DNS rebinding), these headers look like those of our own page, and only
-    `Host` shows the foreign name.
+    A page can make a browser post to any address, including an address of this machine that requires no
+    token. The browser names the site of the page in the headers `Origin` and `Sec-Fetch-Site`. In an attack
+    by DNS rebinding, the host name of the foreign page resolves to this machine. Then these headers look like
+    those of the agent's own page, and only the header `Host` shows the foreign name.
 
     Parameters
     ----------
     allowed_hosts : sequence of str
         The names, without ports, that the header `Host` may have.
     loopback : bool
-        Whether `localhost`, `127.0.0.1` and `[::1]` are allowed too. If it is False and `allowed_hosts` is
-        empty, any `Host` is allowed.
+        True if `localhost`, `127.0.0.1` and `[::1]` are allowed too. If `loopback` is False and
+        `allowed_hosts` is empty, any `Host` is allowed.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class SiteCheck:
         Parameters
         ----------
         headers : mapping of str to str
-            The names are in lower case.
+            The headers, with names in lower case.
         """
         host = headers.get("host", "").lower()
         name, _, port = host.rpartition(":")
@@ -70,8 +70,8 @@ class Quota:
     """A limit on the average number of rows per period, counted separately for each task or token.
 
     The limit is a leaky bucket: accepted rows fill it, and `rows` leak out in each period. A post is accepted
-    if the bucket holds at most `rows` before it. Therefore a single post may have more rows than the limit;
-    the next post then waits until enough has leaked out.
+    if the bucket holds at most `rows` rows before the post. Therefore a single post may have more rows than
+    the limit. Then further posts are refused until enough rows have leaked out.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Quota:
     seconds : float, default 1.0
         The length of the period.
     clock : callable
-        A function that returns seconds and never goes back.
+        A monotonic clock: a function that returns seconds and never goes back.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class Quota:
         self._free_at: dict[str, float] = {}
 
     def take(self, rows: Mapping[str, int]) -> float:
-        """Count rows against the limits of their tasks, or count none of them if a limit is exceeded.
+        """Count rows against the limits of their tasks. If a limit is exceeded, count none of the rows.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class Quota:
         return wait
 
     def waiting_seconds(self, tasks: Iterable[str]) -> float:
-        """Return the seconds until `take` accepts rows of all these tasks or tokens; 0.0 if it does now."""
+        """Return the seconds until `take` accepts rows of all these tasks or tokens; 0.0 for now."""
         # The rows of one period may arrive together, but unused time does not add up beyond that.
         latest = max((self._free_at.get(task, -math.inf) for task in tasks), default=-math.inf)
         return max(latest - self._clock() - self._seconds, 0.0)

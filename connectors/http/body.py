@@ -16,7 +16,7 @@ from connectors.formats.wires.observed import ObservedWire, observed_line
 from connectors.formats.wires.wire import Wire
 
 MOST_ROWS = 50_000
-"""The largest number of rows of one post; the validation of more rows would delay other posts too long."""
+"""The largest number of rows of one post. The validation of more rows would delay other posts too long."""
 
 _ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -26,11 +26,14 @@ _GZIP = zlib.MAX_WBITS | 16
 
 
 class TooLargeError(Exception):
-    """The body is larger than allowed, compressed or not, or has too many rows."""
+    """The error of a body that is larger than allowed, compressed or not, or has too many rows."""
 
 
 class BadBodyError(Exception):
-    """The body is not valid gzip, although its headers say so; the text of the error is the reason."""
+    """The error of a body that is not valid gzip although the headers declare gzip.
+
+    The text is the reason.
+    """
 
 
 class Unpacker:
@@ -41,7 +44,7 @@ class Unpacker:
     gzipped : bool
         Whether the body is compressed with gzip.
     most_bytes : int
-        The largest size of the body, both before and after decompression.
+        The largest allowed size of the body, before and after decompression.
 
     Examples
     --------
@@ -154,16 +157,17 @@ def _is_one_value(body: bytes) -> bool:
 def is_binary(headers: Mapping[str, str]) -> bool:
     """Return whether headers other than the content type define the format of the body.
 
-    These are the headers of a CloudEvent in binary mode, and of a response with binary tensors. Their content
-    type does not matter: KServe's logger sends a response with the content type of the request, which for
-    curl is that of a form. Accepting any content type is safe here. A page of another site cannot send these
-    headers, because its browser first sends an OPTIONS request, which gets status 405.
+    A CloudEvent in binary mode and a response with binary tensors have such headers. For them the content
+    type does not matter. KServe's logger sends a response with the content type of the request, and curl's
+    default content type is that of a form. Accepting any content type is safe here: before a page of another
+    site can send these headers, its browser sends an OPTIONS request, which gets status 405.
     """
     return "ce-specversion" in headers or TENSORS_HEADER in headers
 
 
 TYPES = frozenset({"application/cloudevents+json", "application/cloudevents-batch+json"})
-"""The content types of CloudEvents in structured mode, which are accepted in addition to those of records."""
+"""The content types of CloudEvents in structured mode. They are accepted in addition to the content types of
+records."""
 
 
 def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire, name: str | None = None) -> list[bytes]:
@@ -172,9 +176,9 @@ def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire, name: str |
     Parameters
     ----------
     headers : mapping of str to str
-        The names are in lower case. With `ce-specversion` the body is the data of one event, whose
-        attributes are the headers that begin with `ce-`. Otherwise the body has events or records, which
-        `lines_of` separates.
+        The headers, with names in lower case. With the header `ce-specversion`, the body is the data of one
+        event, and the headers that begin with `ce-` are the event's attributes. Otherwise `lines_of` divides
+        the body into events or records.
     body : bytes
     wire : Wire
         The reader of the records' format.

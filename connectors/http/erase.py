@@ -17,8 +17,8 @@ from monitor.base.files import put
 def idle_spool(folder: Path) -> Iterator[bool]:
     """Hold the lock of a spool's folder, so that no agent can open it.
 
-    The value of the context is True, or False if an agent already uses the folder; the lock is then not held.
-    A folder without a lock file counts as unused.
+    The context manager returns True. If an agent already uses the folder, it returns False and does not hold
+    the lock. A folder without a lock file counts as unused.
     """
     try:
         file = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
@@ -38,14 +38,15 @@ def idle_spool(folder: Path) -> Iterator[bool]:
 def erase(folder: Path, is_gone: Callable[[bytes], bool]) -> int:
     """Overwrite lines with spaces, and return the number of these lines.
 
-    Readers skip the spaces, and the offsets of other lines do not change. Each changed file is written beside
-    the old one and then renamed. A crash leaves either the old or the new file, and both are complete.
+    Readers skip the spaces, and the offsets of other lines do not change. The function writes each changed
+    file under a temporary name and then renames it. After a crash, either the old or the new file exists, and
+    either is complete.
 
     Parameters
     ----------
     folder : Path
-        The spool's folder, whose lock the caller holds by `idle_spool`. If it does not exist, nothing is
-        erased.
+        The spool's folder. The caller must hold its lock by `idle_spool`. If the folder does not exist,
+        nothing is erased.
     is_gone : callable
         A function that returns whether a line, passed without its newline, must be erased.
 

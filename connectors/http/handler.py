@@ -1,20 +1,15 @@
 """The handling of a post: checks of the sender, validation of the rows, their storage, and the answer.
 
-====== ========================================================================================
-status reason
-====== ========================================================================================
-202    the rows are stored durably; faults of single rows are listed, and events without answers counted
-400    no row is usable, the body has none of the formats, or rows belong to the other path
-401    the token is missing or unknown
-403    the token may not write a task, a page of another site sends the post, or `Host` is not allowed
-404    the path does not exist
-405    the method is not POST
-408    the body did not arrive in time
-413    the body is too large, compressed or not, or has too many rows, or too many labels for the token
-415    the content type is missing or unknown, or the character set or the encoding is not supported
-429    the spool is full, or a quota of the task or token is used up; the rows are counted as shed
-500    the program failed; the log has the error
-503    too many posts are in memory, or the disk or the database does not store the rows
+====== ======================================================================================== status reason
+====== ======================================================================================== 202    the
+rows are stored durably; the answer lists faults of single rows, and counts events without answers 400    no
+row is usable, the body has none of the formats, or rows belong to the other path 401    the token is missing
+or unknown 403    the token may not write a task, a page of another site sends the post, or `Host` is not
+allowed 404    the path does not exist 405    the method is not POST 408    the body did not arrive in time
+413    the body is too large, compressed or not, or has too many rows, or too many labels for the token 415
+the content type is missing or unknown, or the character set or the encoding is not supported 429    the spool
+is full, or a quota of the task or token is used up; the rows are counted as shed 500    the program failed;
+the log has the error 503    too many posts are in memory, or the disk or the database does not store the rows
 ====== ========================================================================================
 """
 
@@ -67,7 +62,7 @@ class _RefusedError(Exception):
 class Posts:
     """The handler of the requests to an `http` source.
 
-    Only the event loop uses it, except that other threads may read the counters.
+    All methods run in the event loop. Other threads may read the counters.
 
     Parameters
     ----------
@@ -90,7 +85,7 @@ class Posts:
     shed : int
         The number of answers that were refused because a quota was used up or the spool was full.
     labels_shed : dict of str to int
-        The number of labels that were refused for these reasons, by task.
+        The number of labels that were refused for the same reasons, by task.
     ignored : int
         The number of events without answers.
     refused : dict of int to int
@@ -150,7 +145,7 @@ class Posts:
         return answer.response
 
     def refusal(self, status: int, sentence: str) -> Response:
-        """Return the response to an error that the server detects."""
+        """Return the response to an error that the server detected before it called the handler."""
         return refusal(status, sentence).response
 
     async def _answer(self, request: HttpRequest) -> Answer:

@@ -1,6 +1,7 @@
 """The validation of posted rows before they are stored.
 
-It uses the decoder that later reads the stored rows for the engine, so both come to the same result.
+The validation uses the same decoder as the later reading of the stored rows. Therefore both have the same
+result.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from monitor.base.source import RawBlock
 from monitor.config.mapping import FieldMapping
 
 MOST_ERRORS = 100
-"""The largest number of faults that an answer lists; it only counts further ones."""
+"""The largest number of faults that an answer lists. Further faults are only counted."""
 
 
 _SCORED = frozenset(("scores", "models", "confidence"))  # one of them is in each answer of our own format
@@ -38,7 +39,7 @@ class PostKind(StrEnum):
     PREDICTIONS = "predictions"
     LABELS = "labels"
     OBSERVED = "observed"
-    """Predictions and labels, which the wire of ``/v1/observe/<name>`` tells apart."""
+    """Predictions and labels. The wire of ``/v1/observe/<name>`` distinguishes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,14 @@ class Judgement:
     rows : int
         The number of lines.
     accepted, rejected : int
-        The numbers of usable and unusable records of the path's kind: answers, labels, or both. An answer
-        with an unusable label is accepted.
+        The numbers of usable and unusable records. Only records of the path's kind count: answers, labels, or
+        both. An answer with an unusable label is accepted.
     answers : int
         The number of answers, usable or not; an unreadable row counts as one answer.
     tasks : mapping of str to int
-        The number of rows by task, with ``""`` for rows of no known task.
+        The number of rows by task. Rows without a known task count under ``""``.
     labels : mapping of str to int
-        The number of rows that are labels by task, usable or not.
+        The number of labels by task, usable or not.
     labels_accepted : int
         The number of usable labels, including labels in the rows of answers.
     misplaced : int
@@ -71,7 +72,7 @@ class Judgement:
     ignored : int
         The number of events without answers, which `lines` and `rows` do not include.
     scored : bool
-        Whether one of the first rows seems to have scores in a field with another name than `scores`.
+        True if one of the first rows seems to have scores in a field with a name other than `scores`.
     """
 
     lines: bytes
@@ -97,7 +98,7 @@ class Intake:
     layouts : sequence of TaskLayout
         The configured tasks.
     wire : Wire, optional
-        The reader of the rows' format, by default that of our own format; also an attribute.
+        The reader of the rows' format, by default the reader of Blindsight's own format. Also an attribute.
 
     Examples
     --------
@@ -119,7 +120,7 @@ class Intake:
         Parameters
         ----------
         lines : sequence of bytes
-            One row each, without newlines; no line is blank.
+            The rows, each as one line without its newline. No line is blank.
         kind : PostKind
             The kind of records that the path of the post accepts.
         """
@@ -152,10 +153,10 @@ class Intake:
         )
 
     def proposal(self, lines: bytes) -> Mapping[str, object] | None:
-        """Return the keys of a mapping with which some of these rows can be read, or None if none is found.
+        """Return the keys of a mapping with which some of these rows can be read, or None if there is none.
 
-        The proposal resembles that of `blindsight doctor`, but only the first few rows are examined, and only
-        if they are small. It contains names of fields and no values of rows.
+        The function proposes a mapping like `blindsight doctor`. It examines only the first few rows, and
+        only if they are small. The proposal contains names of fields, and no values of rows.
 
         Parameters
         ----------

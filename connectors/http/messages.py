@@ -1,4 +1,4 @@
-"""The answers to posts, each a JSON object with a status."""
+"""The answers to posts. An answer has a status and a JSON object."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class Answer:
 
 
 def refusal(status: int, sentence: str, **headers: str) -> Answer:
-    """Return an answer with the error `sentence` and these headers, in whose names "_" means a hyphen.
+    """Return an answer with the error `sentence` and these headers.
+
+    In the names of headers, "_" means a hyphen.
 
     Examples
     --------

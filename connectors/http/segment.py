@@ -2,14 +2,13 @@
 
 ::
 
-    frame    magic 4 bytes | checksum uint32 | start uint64 | rows uint32 | length uint32 | lines
-    file     frames in a row; the name is the `start` of the first frame, in 20 digits
+    frame    magic 4 bytes | checksum uint32 | start uint64 | rows uint32 | length uint32 | lines file
+    consecutive frames; the name of the file is the `start` of its first frame, in 20 digits
 
-Numbers are little-endian. The checksum (CRC-32) covers everything after it in the frame, so that a frame
-which a crash cut off is recognised. The highest bit of `rows` is set if the lines were posted as labels.
-
-An offset (`start`) counts the bytes of lines from the first file ever written, without the heads of frames.
-A place counts the bytes of one file, with the heads.
+Numbers are little-endian. The checksum (CRC-32) covers everything after it in the frame. The checksum shows
+whether a crash has cut off a frame. The highest bit of `rows` is set if the lines were posted as labels. An
+offset (`start`) is the number of bytes of lines since the first file that the spool ever wrote; the heads of
+frames do not count. A place is the number of bytes from the beginning of one file, including the heads.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ FRAME_BYTES = _HEAD.size
 
 @dataclass(slots=True)
 class SpoolSegment:
-    """A file of the spool; all fields refer only to complete frames that are synced to the disk.
+    """A file of the spool. All fields describe only the complete frames that are synced to the disk.
 
     Parameters
     ----------
     path : Path
     start, end : int
-        The offsets of the first line and after the last line.
+        The offset of the first line, and the offset after the last line.
     size : int
         The number of bytes of all frames.
     rows : int
@@ -101,7 +100,7 @@ def name_of(start: int) -> str:
 
 
 def pack(start: int, rows: int, lines: bytes, labels: bool = False) -> bytes:
-    """Return the bytes of a frame; `labels` says whether the lines were posted as labels.
+    """Return the bytes of a frame with these lines. `labels` is True if the lines were posted as labels.
 
     Examples
     --------
@@ -116,7 +115,7 @@ def pack(start: int, rows: int, lines: bytes, labels: bool = False) -> bytes:
 
 
 def unpack_head(data: bytes | memoryview, offset: int, place: int) -> Frame | None:
-    """Return the frame at `offset` of `data` without a check of its lines, or None if there is no head.
+    """Return the frame at `offset` in `data` without checking its lines, or None if no frame begins there.
 
     `place` is the place of the frame in its file, in bytes.
     """
@@ -129,7 +128,7 @@ def unpack_head(data: bytes | memoryview, offset: int, place: int) -> Frame | No
 
 
 def unpack(data: bytes | memoryview, offset: int, place: int) -> Frame | None:
-    """Return the frame at `offset` of `data`, or None if the frame is incomplete or its checksum is wrong.
+    """Return the frame at `offset` in `data`, or None if the frame is incomplete or its checksum is wrong.
 
     Parameters
     ----------
@@ -148,7 +147,7 @@ def unpack(data: bytes | memoryview, offset: int, place: int) -> Frame | None:
 
 
 def segments_in(folder: Path) -> list[SpoolSegment]:
-    """Return the files of a spool in order, without reading them; `measure` sets their sizes."""
+    """Return the files of a spool in order, without reading them. `measure` sets their sizes."""
     names = [path for path in folder.iterdir() if path.suffix == SUFFIX and path.stem.isdecimal()]
     return [SpoolSegment(path, int(path.stem), int(path.stem)) for path in sorted(names)]
 
@@ -167,7 +166,7 @@ def measure(segment: SpoolSegment, until: int | None) -> None:
     Raises
     ------
     SourceError
-        The file is damaged in another way, so that acknowledged records would be lost.
+        The file is damaged otherwise, so acknowledged records would be lost.
     """
     with segment.path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -212,7 +211,7 @@ def _add_frame(segment: SpoolSegment, frame: Frame) -> None:
 
 
 def frames_by_head(descriptor: int, size: int) -> Iterator[Frame]:
-    """Yield the frames of a file up to the first incomplete one, without a check of their checksums.
+    """Yield the frames of a file up to the first incomplete frame, without checking the checksums.
 
     Parameters
     ----------
@@ -231,7 +230,7 @@ def frames_by_head(descriptor: int, size: int) -> Iterator[Frame]:
 
 
 def damaged(segment: SpoolSegment, place: int) -> SourceError:
-    """Return the error of a file that has no valid frame at a place where one must be."""
+    """Return the error to raise if a file has no valid frame at the place where the next frame must begin."""
     return SourceError(
         f"The spool's file {segment.path} is damaged at byte {place}; restore it from a backup, or move "
         "the spool's folder away to continue without its records"

@@ -1,4 +1,4 @@
-"""The `http` source: a server that stores posted records in a spool, and the reading of that spool."""
+"""The `http` source: a server that stores posted records in a spool, and the methods that read the spool."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ _IDLE_CONNECTIONS = 256  # open connections without a post, in addition to those
 class HttpSource(Source[int]):
     """A source that receives posts of predictions and labels.
 
-    A post gets status 202 once its rows are stored durably in the spool, and `read` returns the rows from
-    there. The position counts the bytes of all lines ever stored. After `open`, each stored row is returned
-    once, from the given position on. Without a position, reading starts at the last acknowledged position
-    that was saved, which after a crash may be a second old.
+    A post gets status 202 when its rows are stored durably in the spool. `read` returns the rows from the
+    spool. A position is the number of bytes of all lines that were ever stored. After `open` with a position,
+    each row after the position is returned once. Without a position, reading starts at the acknowledged
+    position that was saved last. After a crash, this position may be a second old.
 
-    If a connection breaks before the status 202, the rows of the post may be stored or not. A client that
-    sends them again should give each row an `id`, so that a repeated row counts once.
+    If a connection breaks before the status 202 arrives, the client does not know whether the rows are
+    stored. A client that sends the rows again should give each row an `id`, so that a repeated row counts
+    once.
 
-    Rows with a fault are stored too, so that the engine counts them and the rejects sink shows them. A post
-    that is refused as a whole, for example with status 401, 403 or 415, counts only in `refusals.requests`.
-    If a post is refused for lack of room (status 429), its answers and labels also count in `refusals.shed`
-    and `refusals.labels_shed`.
+    Rows with a fault are stored too, so that the engine counts them and the rejects sink receives them. A
+    post that is refused as a whole, for example with status 401, 403 or 415, counts only in
+    `refusals.requests`. If a post is refused because the spool is full or a quota is used up (status 429),
+    its answers and labels also count in `refusals.shed` and `refusals.labels_shed`.
 
     Any thread may call `acknowledge` and read the properties.
 
@@ -79,7 +80,7 @@ class HttpSource(Source[int]):
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """Return a sentence with the reason why posts cannot be sampled."""
+        """Return the reason why posts cannot be sampled, as a sentence."""
         return "not looked at: it holds what is posted while the agent runs, and answers say what is wrong"
 
     def __init__(
@@ -100,8 +101,8 @@ class HttpSource(Source[int]):
         Raises
         ------
         SourceError
-            A file or the address cannot be used, or the spool is damaged, used by another process, or older
-            than the position.
+            A file or the address cannot be used, the spool is damaged, another process uses the spool, or the
+            spool ends before the position.
         """
         if isinstance(self._spool, Spool) and self._settings.spool.path is None:
             raise SourceError(f"{self.name}: spool.path is missing, and there is no store.postgres; give one")
@@ -146,7 +147,7 @@ class HttpSource(Source[int]):
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Return the next stored lines: about 1 MiB, or one larger group of posts.
 
-        A server that has failed is started again first.
+        If the server has failed, it is started again first.
 
         Raises
         ------
@@ -164,7 +165,7 @@ class HttpSource(Source[int]):
             self._spool.absorbed(positions[PARTITION])
 
     def close(self) -> None:
-        """Stop the server, which still has a second to answer open requests, and close the spool."""
+        """Stop the server and close the spool. The server has one more second to answer open requests."""
         if self._server is not None:
             self._server.stop()
             self._server = None
@@ -181,7 +182,7 @@ class HttpSource(Source[int]):
 
     @property
     def trouble(self) -> str | None:
-        """The reason why posts cannot be stored at present, without a full stop, or None."""
+        """The reason why posts cannot be stored now, a sentence without a full stop, or None."""
         return self._spool.trouble if self._server is not None else None
 
     @property
@@ -191,16 +192,16 @@ class HttpSource(Source[int]):
 
     @property
     def counts(self) -> SourceCounts | None:
-        """The number of acknowledged rows that were lost with the spool's table in the store's database.
+        """The number of acknowledged rows that were lost because the spool's table in the database was lost.
 
-        None for a spool in a folder.
+        The count is None for a spool in a folder.
         """
         lost = self._spool.lost
         return None if lost is None else SourceCounts(lost)
 
     @property
     def refusals(self) -> Refusals:
-        """The counts of refused requests by status, of shed and ignored records, and of labels by token."""
+        """The counts of refused requests by status, shed records, ignored events, and labels by token."""
         posts = self._posts
         if posts is None:
             return Refusals(requests={str(status): 0 for status in STATUSES})

@@ -1,9 +1,9 @@
-"""A spool in a folder, which stores posted records on a disk from their acknowledgement until their use.
+"""A spool in a folder, which stores posted records on a disk until the agent has used them.
 
 One thread writes and syncs the lines of several posts together (group commit), into files of limited size.
-Another thread reads only lines that are synced. A file is deleted once all its lines are used; the last file
-stays, so that offsets continue to rise. The small file `absorbed` holds the offset up to which lines are
-used, for a start without a position.
+Another thread reads only lines that are synced. A file is deleted when all its lines are used. The last file
+is kept, so that offsets continue to increase. The small file `absorbed` has the offset after the last used
+line. A start without a position uses this offset.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _EVERY_SECONDS = 1.0
 class SpoolPosition:
     """A file that holds one position.
 
-    The file is not synced. After a crash it may hold an older position, and then some records are read twice.
+    The file is not synced. After a crash the file may have an older position. Then some records are read
+    twice.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,16 +38,16 @@ class SpoolPosition:
         self._written_at = 0.0
 
     def read(self) -> int:
-        """Return the position, or 0 if the file does not exist or holds no number."""
+        """Return the position, or 0 if the file does not exist or has no number."""
         try:
             return int(self._path.read_text())
         except (FileNotFoundError, ValueError):
             return 0
 
     def write(self, position: int, at_once: bool = False) -> None:
-        """Write a position, unless the last one was written less than a second ago and `at_once` is False.
+        """Write a position, at most once a second unless `at_once` is True.
 
-        An error of the disk is only logged.
+        An error of the disk is logged and not raised.
         """
         now = time.monotonic()
         if not at_once and now - self._written_at < _EVERY_SECONDS:
@@ -78,7 +79,7 @@ class Spool(PostSpool):
     folder : Path
         The folder, which is created if necessary. Only one process can use it at a time.
     max_bytes : int
-        The largest size of all its files.
+        The largest size of all files together.
 
     Examples
     --------
@@ -109,15 +110,15 @@ class Spool(PostSpool):
         self._mark = SpoolPosition(folder / "absorbed")
 
     def open(self, position: int | None) -> None:
-        """Lock the folder, remove a frame that a crash cut off, and prepare to read from `position`.
+        """Lock the folder, remove an incomplete frame that a crash left, and prepare to read from `position`.
 
         If `position` is None, reading starts at the last offset passed to `absorbed`, or at offset 0.
 
         Raises
         ------
         SourceError
-            The folder cannot be used, another process uses it, or its files are damaged or older than the
-            position.
+            The folder cannot be used, another process uses the folder, or its files are damaged or end before
+            the position.
         """
         try:
             self._lock_folder()
@@ -134,7 +135,7 @@ class Spool(PostSpool):
         self._begin_writing()
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
-        """Return the next whole lines, about 1 MiB; an empty list if none came in time.
+        """Return about 1 MiB of whole lines; an empty list if there were none within the time limit.
 
         In each element of the list, either all lines were posted as labels, or none.
 

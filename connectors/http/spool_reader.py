@@ -25,7 +25,7 @@ class SpoolReader:
     position : int
         The offset of the next line.
     rows_before : int
-        The number of lines before this offset, counted from the first file that existed at the start.
+        The number of lines before `position`, counted from the first file that existed when reading began.
     """
 
     def __init__(self, position: int) -> None:
@@ -36,9 +36,9 @@ class SpoolReader:
         self._place = 0
 
     def read(self, segment: SpoolSegment, size: int) -> list[SpoolLines]:
-        """Return the next lines and move the position: about 1 MiB, or one larger frame.
+        """Return about 1 MiB of lines, or one larger frame, and move the position.
 
-        Consecutive lines are joined if all of them were posted as labels, or none.
+        Consecutive frames are joined if the lines of all of them were posted as labels, or none of them.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class SpoolReader:
         Parameters
         ----------
         segments : sequence of SpoolSegment
-            The files of the spool, at least one. The position may be the end of the last file.
+            One or more files of the spool. The position may be the end of the last file.
         """
         self.rows_before = sum(segment.rows for segment in segments if segment.end <= self.position)
         here = next((segment for segment in segments if segment.end > self.position), None)

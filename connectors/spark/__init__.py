@@ -1,4 +1,4 @@
-"""Replays and streams of any size on Spark, with the decoder for each split and the engine for each model.
+"""Replays and streams of any size on Spark: executors decode each split and run an engine for each model.
 
 splits ── reading ─ Share ── shuffle by unit ── computing ─ Line ── sort by place ── the driver's files
 a Kafka topic ── messages ─ Share ── a batch of each unit ── stepping, state to state ── ledger commits

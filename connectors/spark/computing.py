@@ -31,7 +31,7 @@ _BYTES_AT_ONCE = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The result of a unit, which is one model, or a whole task.
+    """The result of a unit. A unit is one model or a whole task.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ class Ended:
     labelled : mapping
         The numbers of labelled and of correct rows of each window, from `Engine.labelled`.
     waiting : mapping
-        The keys of labels whose answers have not come yet, by task.
+        The keys of labels whose answers have not arrived yet, by task.
     windows : int
-        The number of reports, without the revisions that later labels cause.
+        The number of reports. Revisions of reports by later labels do not count.
     line_bytes : int
         The size of all lines of reports, in bytes.
     """

@@ -42,10 +42,10 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
 
 def mounted(path: Path) -> Path:
-    """Return the path that Python opens for a URI ``file:///…``; return a path without a scheme unchanged.
+    """Return the local path of a URI ``file:///…``; return a path without a scheme unchanged.
 
-    Driver and executors open files themselves, not with Hadoop's file systems, which return lines without
-    their positions. Reports name the records of a window by position.
+    Driver and executors open files without Hadoop's file systems, because these return lines without
+    positions. Reports identify the records of a window by position.
 
     Raises
     ------

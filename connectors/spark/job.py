@@ -42,7 +42,7 @@ class BlockKind(IntEnum):
 
 
 class Block(NamedTuple):
-    """A row from the first stage: a share (the records of one model or task), or other data of a split.
+    """A row from the first stage. It has a share (the records of one model or task) or other data of a split.
 
     Parameters
     ----------
@@ -84,9 +84,9 @@ class Computing:
 
 
 class LineRow(NamedTuple):
-    """A row from the second stage: a line of the reports, or the result of a unit (`ENDED_UNIT`).
+    """A row from the second stage. It has a line of the reports, or the result of a unit (`ENDED_UNIT`).
 
-    The lines are sorted by the first eight columns; `ended` is `StreamPosition.task_number`.
+    The lines are sorted by the first eight columns. The column `ended` is `StreamPosition.task_number`.
     """
 
     sequence: int

@@ -136,7 +136,9 @@ def _ended(lines: Any) -> list[Ended]:
 def by_unit(
     session: Any, blocks: Any, units: Sequence[Unit], rows: Mapping[tuple[str, str], int], largest: int
 ) -> Any:
-    """Return a DataFrame of the shares, each in the Spark partition of its unit, in the stream's order.
+    """Return a DataFrame of the shares in the order of the stream.
+
+    Each share is in its unit's Spark partition.
 
     The labels of a task are copied to every unit of the task.
     """

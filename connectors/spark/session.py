@@ -134,11 +134,11 @@ def started(master: str, settings: Mapping[str, str], name: str, is_replay: bool
     master : str
         ``local[*]``, ``spark://host:7077`` and so on.
     settings : mapping of str to str
-        Settings of Spark, which override ours.
+        Settings of Spark. They override Blindsight's settings.
     name : str
         The name of the application in Spark.
     is_replay : bool
-        Whether the session is for a replay, which ends within minutes or hours.
+        True if the session is for a replay, which ends within minutes or hours.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -176,7 +176,7 @@ def _stop(session: Any) -> None:
 
 
 def end_java(gateway: Any) -> None:
-    """End the Java process of a gateway, which may have died, so that the next session starts another one."""
+    """End the Java process of a gateway if it still runs, so that the next session starts a new process."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 

@@ -5,8 +5,8 @@
    continues from its state after the last batch, and writes its new state to another file (`stepping`).
 3. The windows become one file, named after the batch; then the batch is committed (`ledger`).
 
-An interrupted batch is computed again, and writes the same states and the same file under the same names. A
-batch that Spark repeats after its commit is ignored.
+An interrupted batch is computed again. The second attempt writes the same states and the same file under the
+same names. If Spark repeats a batch that was committed, the batch is ignored.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def started_query(session: Any, steps: Steps, most: int, every_seconds: float, o
 
 @dataclass(slots=True)
 class Quiet:
-    """The clock of a stream while no messages arrive: it goes on from the last record with the real time.
+    """The clock of a stream while no messages arrive. From the last record on, it advances with real time.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ class Quiet:
     _from: float = 0.0
 
     def now(self, committed: Committed, lag: int | None) -> float:
-        """Return the stream's time, or -inf while messages may be waiting and before the first record.
+        """Return the stream's time; -inf before the first record and while messages may be waiting.
 
         Examples
         --------

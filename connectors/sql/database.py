@@ -1,7 +1,7 @@
-"""A read-only connection to a database with a DB-API driver, and its result rows, fetched one by one.
+"""A read-only connection to a database with a DB-API driver. The rows of a result are fetched one by one.
 
-A driver limits a fetch only by the number of rows, but each row may have a megabyte. Batches are therefore
-built from single rows until they reach a limit of rows or bytes. psycopg fetches single rows in
+A driver limits a fetch only by the number of rows, but a single row may have a megabyte. Batches are
+therefore built from single rows until they reach a limit of rows or bytes. psycopg fetches single rows in
 libpq's single-row mode, in which the remaining rows wait in the socket. PostgreSQL and SQLite do not send the
 large cells of a row that is too large; they return NULL for these cells.
 """
@@ -86,7 +86,8 @@ class FetchedRows:
     rows : iterator of sequence
         The rows, fetched one by one.
     measured : bool
-        Whether each row ends with an extra cell: the size of the row in bytes, as the database measures it.
+        True if each row ends with an extra cell. This cell is the size of the row in bytes, measured by the
+        database.
     close : callable
         Closes the statement.
 

@@ -89,8 +89,8 @@ class Poll:
 class SqlSource(Source[Position]):
     """A source of the rows of a table or query: docs/files.md.
 
-    Each row is handed out once, and again whenever its value of the rising column has increased. A read may
-    return the rows of one batch of a poll; the next read continues the poll.
+    Each row is handed out once, and again whenever its value of the rising column has increased. A call of
+    `read` may return only one batch of a poll. The next call continues the poll.
     """
 
     counts = SourceCounts()
@@ -111,7 +111,7 @@ class SqlSource(Source[Position]):
         self._progress = _progress_from(self._settings, position)
 
     def open(self, positions: Mapping[str, Position]) -> None:
-        """Import the driver and take over the position; the first read connects to the database.
+        """Import the driver and set the position. The first call of `read` connects to the database.
 
         Raises
         ------

@@ -48,9 +48,12 @@ Records = Callable[[Exchange], Iterable[Mapping[str, Any]]]
 
 
 def records_of(exchange: Exchange) -> Iterable[Mapping[str, Any]]:
-    """Return the answers in a JSON response: the objects with `scores`, alone, in a list or in `predictions`.
+    """Return the answers in a JSON response, which are the objects with the key `scores`.
 
-    The id of a single answer without an `id` is the header ``x-request-id`` or ``x-bentoml-request-id``.
+    The body is one such object, a list of them, or an object with the list under `predictions`.
+
+    If the body is a single answer without an `id`, the id is the value of the header ``x-request-id`` or
+    ``x-bentoml-request-id``.
 
     Examples
     --------
@@ -74,19 +77,21 @@ def records_of(exchange: Exchange) -> Iterable[Mapping[str, Any]]:
 
 
 class Middleware:
-    """A middleware that logs the answers of a service after each response, without changing or delaying it.
+    """A middleware that logs a service's answers after each response.
+
+    It does not change or delay the response.
 
     Parameters
     ----------
     app : ASGI application
     client : Client
     records : callable
-        A function that returns the arguments of `Client.log` for each answer in an `Exchange`. The first
-        exception that it raises is logged.
+        A function from an `Exchange` to the arguments of `Client.log`, one set for each answer. If the
+        function raises, the middleware logs the first exception.
     paths : iterable of str, optional
         The paths to log, by default all.
     max_bytes : int
-        The limit of a body; an exchange with a longer body is not logged.
+        The largest body that is read. The middleware does not log an exchange with a longer body.
 
     Examples
     --------
@@ -152,7 +157,7 @@ class Middleware:
 
 
 class _Body:
-    """The parts of a body, up to a limit."""
+    """The received parts of a body, up to a limit."""
 
     def __init__(self, max_bytes: int) -> None:
         self._parts: list[bytes] = []

@@ -39,7 +39,7 @@ class Counts:
     rejected : int
         Records that the agent refused or that cannot be written as JSON; the first reason is logged.
     dropped : int
-        Records for which the queue had no room, and records that remained when the client was closed.
+        Records that did not fit into the queue, and records that the client still held when it was closed.
     pending : int
         Records in the queue and in the current post.
     retries : int
@@ -80,7 +80,7 @@ class _Queue:
         self.bytes += len(line)
 
     def take(self, most_records: int, most_bytes: int) -> list[bytes]:
-        """Return the records of the next post, or those of a post that is tried again."""
+        """Return the records to post: the current post if it must be sent again, else the next records."""
         if self.posted:
             return self.posted
         size = 0
@@ -92,7 +92,7 @@ class _Queue:
         return self.posted
 
     def end(self, sent: int, rejected: int, dropped: int = 0) -> None:
-        """Finish the current post, and count its records."""
+        """End the current post, and add its records to the counts."""
         self.bytes -= sum(map(len, self.posted))
         self.sent += sent
         self.rejected += rejected
@@ -128,15 +128,17 @@ class _Queue:
 class Client:
     """A client that sends predictions and labels to the `http` source of an agent from a background thread.
 
-    `log` and `label` write a record as JSON, put it into a bounded queue and return. They neither wait for
-    the agent nor raise errors of the agent. If the queue is full, a record is dropped and counted. A post
-    that the agent cannot accept now is tried again after the time in the header `Retry-After`, or after
-    growing pauses. The agent recognises repeated records by their id.
+    `log` and `label` write a record as JSON, put it into a bounded queue and return. Both methods return
+    without waiting for the agent, and raise no error if the agent fails. If the queue is full, the client
+    drops the record and counts it. If the agent cannot accept a post now, the client sends the post again
+    after the time in the header `Retry-After`, or after growing pauses. The agent recognises a repeated
+    record by its id.
 
     Predictions and labels have separate queues. All methods may be called from any thread and from
-    coroutines. After a fork the child has empty queues and its own thread, and the parent sends its own
-    records. At the end of the process, the remaining records are sent for up to `close_seconds`. A process
-    that ends by `os._exit`, such as a process of `multiprocessing`, should call `close` first.
+    coroutines. After a fork, the child starts with empty queues and its own thread, and the parent still
+    sends the records that it queued. At the end of the process, the client sends the remaining records for at
+    most `close_seconds`. A process that ends by `os._exit`, such as a process of `multiprocessing`, should
+    call `close` first.
 
     Parameters
     ----------
@@ -149,9 +151,10 @@ class Client:
     max_records : int
         The largest number of records in each queue, including its current post.
     max_bytes : int
-        The limit of each queue in bytes.
+        The largest size of each queue in bytes.
     batch_records, batch_bytes : int
-        The limits of a post; the agent's own limits are 50,000 rows and ``max_body_bytes``.
+        The largest number of records and of bytes in one post. The agent accepts at most 50,000 rows and
+        ``max_body_bytes``.
     flush_seconds : float
         The longest time for which a record waits in the queue before it is posted.
     timeout_seconds : float
@@ -236,11 +239,11 @@ class Client:
         Parameters
         ----------
         id : str
-            The id of the request, by which a label is joined to the answer; a second answer with this id is a
-            duplicate.
+            The id of the request. A label with the same id joins this answer. A second answer of the model
+            with the same id is a duplicate.
         scores : sequence of float, mapping of class to float, or float
-            The probabilities of the classes, in the order of the configuration or by class, or only the
-            probability of the positive class.
+            A list of class probabilities in the order of the configuration, a mapping from class to
+            probability, or the probability of the positive class alone.
         model, task : str, optional
             The model and its task; by default the model and the task of the client.
         version : str, optional
@@ -277,10 +280,11 @@ class Client:
         label : str, optional
             The true class.
         correct : bool, optional
-            Whether the answer of the model was right, for a task without classes; a model must be known.
+            True if the answer of the model was right. Use it for a task without classes. Then `model` must be
+            set here or in the client.
         model, task : str, optional
-            A label without a model applies to the answers of all models. Therefore the client's model is the
-            default only with `correct`.
+            The task, and the model whose answer the label describes. Without a model, a label applies to the
+            answers of all models. The client's model is the default only together with `correct`.
         probability : float, optional
             The probability with which the request was picked for labelling, above 0 and at most 1.
         time : float, optional
@@ -296,9 +300,9 @@ class Client:
             return {"predictions": self._predictions.counts(), "labels": self._labels.counts()}
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Wait at most `timeout` seconds until the agent has answered for every record logged so far.
+        """Wait until the agent has replied to the post of every record logged so far.
 
-        Return True if it has, False if the time was too short.
+        Return True if the agent has replied to all of them within `timeout` seconds, else False.
         """
         until = time.monotonic() + timeout
         with self._changed:
@@ -309,9 +313,9 @@ class Client:
             return done
 
     def close(self, timeout: float | None = None) -> None:
-        """Send the remaining records for at most `timeout` seconds; then drop the records that are left.
+        """Send the queued records for at most `timeout` seconds, drop the rest, and stop the thread.
 
-        The default of `timeout` is `close_seconds`.
+        By default `timeout` is `close_seconds`.
         """
         seconds = self._close_seconds if timeout is None else timeout
         with self._changed:

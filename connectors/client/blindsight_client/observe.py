@@ -23,7 +23,7 @@ def observed(client: Client, records: Callable[..., Iterable[Mapping[str, Any]]]
     client : Client
     records : callable
         A function that receives the result and the arguments of the call, and returns the arguments of
-        `Client.log` for each record. The first exception that it raises is logged.
+        `Client.log` for each record. If the function raises, the client logs the first exception.
 
     Examples
     --------

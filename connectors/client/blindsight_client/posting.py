@@ -78,18 +78,21 @@ class Poster:
             self._connection = None
 
     def forget_connection(self) -> None:
-        """Forget the connection without closing it, because it belongs to another process."""
+        """Forget the connection without closing it.
+
+        Call this method in the child of a fork, because the parent uses the connection.
+        """
         self._connection = None
 
     def post(self, path: str, body: bytes, seconds: float | None = None) -> Reply:
-        """Post lines, and return the reply; its status is 0 if the agent did not reply.
+        """Post lines, and return the reply. The reply has the status 0 if the agent did not answer.
 
         Parameters
         ----------
         path : str
         body : bytes
         seconds : float, optional
-            The remaining time, if it is shorter than `timeout_seconds`.
+            A time limit for this post, used if it is shorter than `timeout_seconds`.
         """
         kept = self._connection is not None
         timeout = self._timeout if seconds is None else max(min(self._timeout, seconds), 0.001)

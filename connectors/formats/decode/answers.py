@@ -92,14 +92,14 @@ class _Fields:
 def read_answers(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
 ) -> Batch | None:
-    """Return the answers of one task, or None if no answer is usable.
+    """Return the usable answers of one task as a batch, or None if there are none.
 
     Parameters
     ----------
     layout : TaskLayout
     columns : Columns
     chosen : (m,) int64
-        The indices of the records of this task that are answers.
+        The indices of the records that hold answers of this task.
     places : Places
     rejects : RejectList
         Receives the unusable records, answers and labels.
@@ -297,7 +297,7 @@ def _model_path(rows: _Rows) -> Callable[[int], str]:
 
 
 def _suspect_labels(columns: Columns, chosen: Ints, rows: _Rows, faults: Faults) -> None:
-    """Turn the fault of a record with an id and no part of an answer into one about a missing label.
+    """Report a missing label for a record that has an id and no part of an answer.
 
     Such a record is most likely a label without its value.
     """

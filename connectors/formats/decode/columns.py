@@ -1,7 +1,7 @@
-"""The columns of records: a list for each field, with the records' places and the collected rejects.
+"""The columns of a chunk's records, the places of the records, and the list of rejects.
 
-A place says where a record stands in its source and in its chunk. A reject is a record, or a part of one,
-that cannot be used.
+The place of a record is its position in the source and its index in the chunk. A reject is a record, or a
+part of a record, that cannot be used.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Columns:
     ----------
     records : list of Record
     ignored : collection of str
-        Fields that are read as missing.
+        The fields whose values are ignored, as if they were missing.
     reads_labels : bool
         Whether a record may be a label without an answer.
     sent_as_labels : (n,) bool, optional
-        True for the records that were sent as labels. Such a record is a label if it holds no answer, even
-        if it lacks fields.
+        True for a record that was sent as a label, for example to `/v1/labels`. If such a record holds no
+        answer, it counts as a label, even if required fields are missing.
     no_label : collection of str
         The texts that mean a missing label, in lower case.
     """
@@ -95,7 +95,7 @@ class Columns:
 
     @property
     def kinds(self) -> list[str]:
-        """The kind of task that each record belongs to by its fields; ``""`` if no field shows the kind."""
+        """The kind of task that the fields of each record show; ``""`` if the fields do not show a kind."""
         kinds = [""] * self.size
         for tag, entry in TASK_KINDS.items():
             for column in (getattr(self, name) for name in entry.marks):
@@ -134,7 +134,7 @@ class Columns:
 
 
 def cleaned(labels: list[Any], no_label: Collection[str]) -> list[Any]:
-    """Replace by None every value that means a missing label, such as NaN.
+    """Return the labels, with None for every value that means a missing label, such as NaN.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The time, key and position of each of n records, which do not depend on the task of the record.
+    """The time, key and position of each of n records. These columns do not depend on the record's task.
 
     Parameters
     ----------
@@ -213,9 +213,10 @@ class RejectList:
     raw : callable
         A function from the index of a record to its bytes.
     keep : callable
-        Takes a reject with the whole record, and returns a reject with the part that may be kept.
+        A function that takes a reject with the whole record, and returns the reject with the part that may be
+        kept.
     hint : callable, optional
-        Takes the index of a record, its bytes, its fault and its task; returns a text to add to the message.
+        A function of a record's index, bytes, fault and task that returns a text to append to the message.
     """
 
     def __init__(
@@ -231,7 +232,7 @@ class RejectList:
         self._rejects = BoundedRejects()
 
     def unread(self, records_before: int, reject: Reject) -> None:
-        """Add an unreadable part of the input.
+        """Add a reject for an unreadable part of the input.
 
         Parameters
         ----------
@@ -244,7 +245,7 @@ class RejectList:
         self._rejects.add((records_before, 0), kind, reject.answers, kept, reject.records)
 
     def add(self, record: int, fault: Fault, answers: int, task: str, along: bool = False) -> None:
-        """Add a record, or one of its answers, that cannot be used.
+        """Add a reject for a record, or for one answer or label of a record.
 
         Parameters
         ----------
@@ -290,8 +291,8 @@ class RejectList:
     def in_order(self) -> tuple[Reject, ...]:
         """Return the rejects in the order of the records.
 
-        Beyond the limit of memory, only the first reject of each kind is returned. Its counts include the
-        others of its kind.
+        If the rejects exceed the memory limit, the result has only the first later reject of each kind, and
+        its counts include the others of the kind.
         """
         return tuple(reject for _, reject in sorted(self._rejects.items(), key=lambda item: item[0]))
 

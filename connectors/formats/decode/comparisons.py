@@ -24,7 +24,7 @@ def read_comparisons(
 ) -> Batch | None:
     """Return the comparisons of one arena (a task that compares models in pairs).
 
-    `Batch.other` holds the second model of each comparison. The result is None if no record is usable. See
+    `Batch.other` holds the second model of each comparison. Return None if no record is usable. See
     `read_answers` for the parameters.
     """
     pick = picker(chosen, columns.size)
@@ -140,7 +140,7 @@ def _winners(
 def _judged(
     winner: Sequence[Any], chance: Sequence[Any], pair: Sequence[Sequence[str | None]], faults: Faults
 ) -> Floats:
-    """Return b's share of the win by the judge, (n,), NaN for no judgement; `chance` overrides `winner`."""
+    """Return the judge's probability that b wins, with a tie as 0.5, (n,); NaN without a judgement."""
     share: Floats = _SHARES[_winners(winner, "judge_winner", pair, faults)]
     for row, value in enumerate(chance):
         if value is None:

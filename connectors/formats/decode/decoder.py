@@ -34,8 +34,8 @@ from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosit
 class Decoder:
     """A decoder of the input of one source, which turns raw bytes and tables into a chunk of columns.
 
-    The decoder keeps no state between calls: the same bytes give the same rows, wherever a source cuts its
-    input and, without a clock, at any time. No input raises an exception; the chunk's `rejects` hold the
+    The decoder keeps no state between calls. The rows do not depend on where a source divides its input, nor,
+    without a clock, on the time of the call. No input raises an exception: the chunk's `rejects` hold the
     records that cannot be used.
 
     Parameters
@@ -43,19 +43,19 @@ class Decoder:
     layouts : sequence of TaskLayout
         The configured tasks.
     source : str
-        The name of the source, for the chunk.
+        The name of the source, which each chunk carries.
     max_line_bytes : int, default 1 MiB
-        The limit of a record; a longer record is rejected without being read. Only a message that is an array
-        may be longer.
+        The largest length of a record. A longer record is rejected without being read. A message that is an
+        array of records may be longer.
     keep : {"whole", "redacted", "none"}
-        The part of a rejected record in its `Reject`: see `connectors.formats.messages.redaction`. With
-        "redacted" and "none", messages quote no value either.
+        The part of a rejected record that its `Reject` keeps: see `connectors.formats.messages.redaction`.
+        With "redacted" and "none", the messages do not quote values.
     wire : Wire, optional
-        The reader of the records' format, by default that of SPEC section 3; see
+        The reader of the format of the records, by default Blindsight's own format. See
         `connectors.formats.wires.choice.wire_of`.
     clock : callable, optional
-        A function that returns the present time in seconds since the epoch. Times more than a day later are
-        rejected. Without a clock, as in `replay`, no time is rejected for being late.
+        A function that returns the present time in seconds since the epoch. The decoder rejects times more
+        than a day after the present. Without a clock, as in `replay`, it accepts them.
     secret : bytes, optional
         The key of the hashes of unreadable records: see `connectors.formats.messages.redaction.keeper`.
 
@@ -110,19 +110,20 @@ class Decoder:
         Returns
         -------
         Chunk
-            The decoded records. `answers` always equals the rows of the batches plus the answers of the
-            rejects.
+            The decoded records. `answers` is always the number of rows of the batches plus the number of
+            rejected answers.
         """
         return self.decode_with_places(raws)[0]
 
     def decode_with_places(self, raws: Sequence[Raw]) -> tuple[Chunk, Places]:
-        """Decode the raw input of one read, and return the places of the records, which label batches lack.
+        """Decode the raw input of one read, and also return the place of each record.
 
         Returns
         -------
         Chunk
         Places
-            The place of each record in the order of reading; its `order` links it to the rows of the chunk.
+            The place of each record in the order of reading. `Places.order` is the index of the record's
+            first row in the chunk. Batches of labels have no such column.
         """
         with self._wording():
             return self._decode(raws)

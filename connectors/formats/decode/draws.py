@@ -1,4 +1,4 @@
-"""Reads the field `draw` of labels, which describes how a row was drawn for labelling.
+"""Reads the field `draw` of labels, which describes the selection of a row for labelling.
 
 Rows may be drawn one after another, without replacement and with known probabilities (active testing).
 """
@@ -25,7 +25,9 @@ _LARGEST = 1 << 53  # tables turn whole numbers into floats, which are exact up 
 
 
 def read_draws(values: Sequence[object], picked: Floats, faults: Faults) -> NDArray[np.void]:
-    """Return the draw of each label, an (n,) array of dtype `DRAW`; the number is 0 if there was no draw.
+    """Return the draw of each label, an (n,) array of dtype `DRAW`.
+
+    The draw's number is 0 for a label without `draw`.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ _NO_FEATURES: dict[str, object] = {}
 
 
 def text_of(value: Value) -> str:
-    """Return a scalar as JSON writes it, without quotes.
+    """Return a scalar as JSON text without quotes.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def text_of(value: Value) -> str:
 
 
 def encode(names: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
-    """Return the distinct names in order of appearance, and for each row the index of its name.
+    """Return the distinct names in order of appearance, and the index of each row's name.
 
     Examples
     --------
@@ -70,9 +70,9 @@ _MISSING_KEYS, _LONGEST_MISSING = id_keys(_MISSING), max(map(len, _MISSING))
 def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
     """Return the keys of ids, which are their hashes by `monitor.base.records.id_keys`.
 
-    An integer equals its decimal text.
+    An integer has the same key as its decimal text.
 
-    A text for a missing value, such as NULL, is no id, because many rows would share this id.
+    A text that means a missing value, such as NULL, is not an id, because many rows would have the same id.
 
     Examples
     --------
@@ -106,9 +106,9 @@ def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
 
 
 def request_keys(values: Sequence[str | int | None], rows: Sequence[int]) -> tuple[Keys, NDArray[np.bool_]]:
-    """Return the keys of the requests' own ids, and a mask of requests with one row.
+    """Return the key of each request's own id, and a mask of the requests with one row.
 
-    A key is set only in the first row of a request (number 0); other rows have `NO_ID`.
+    Only the first row of a request (number 0) gets the key. The other rows get `NO_ID`.
 
     Examples
     --------
@@ -220,7 +220,7 @@ def is_no_value(text: object, names: Collection[str] = NO_VALUE) -> bool:
 
 
 def same_name(text: str) -> str:
-    """Normalize the name of a class for comparison, to NFC and without the decimals of a whole number.
+    """Return the normal form of a class name: in NFC, and without the decimals of a whole number.
 
     Examples
     --------
@@ -232,7 +232,7 @@ def same_name(text: str) -> str:
 
 
 def same_names(names: Iterable[str]) -> dict[str, int]:
-    """Return the index of each name by its normalized form, without names whose forms are equal.
+    """Return the index of each name by its normal form. Names with equal normal forms are left out.
 
     Examples
     --------
@@ -280,10 +280,10 @@ _TRUE, _FALSE = frozenset({"1", "true", "t", "yes", "y"}), frozenset({"0", "fals
 
 
 def meant_class(text: str, classes: Sequence[str]) -> str | None:
-    """Return the class that a text names in another spelling, or None if the text names no class.
+    """Return the class that a text names in a different spelling, or None if there is no such class.
 
-    With two classes, words and numbers for yes mean the second class; words and numbers for no mean the
-    first class.
+    In a task with two classes, words and numbers such as "yes" and 1 mean the second class, and words and
+    numbers such as "no" and 0 mean the first class.
 
     Examples
     --------
@@ -332,7 +332,7 @@ def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
 def encode_group(
     values: Sequence[Mapping[str, object] | None], name: str, layout: TaskLayout, faults: Faults
 ) -> tuple[tuple[str, ...], Ints]:
-    """Return the distinct values of one group, and for each row the index of its value, -1 if absent."""
+    """Return the distinct values of one group, and the index of each row's value, -1 without a value."""
     index: dict[str, int] = {}
     codes = np.full(len(values), -1, dtype=np.int64)
     for row, groups in enumerate(values):
@@ -468,7 +468,9 @@ def _codes(column: Sequence[object], name: str, faults: Faults) -> Floats:
 
 
 def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:
-    """Return the id of the record at a position of the raw input, in a field of any name.
+    """Return the id with this key in the record at a position of the raw input.
+
+    The id may be in a field of any name.
 
     Parameters
     ----------
@@ -479,7 +481,7 @@ def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:
     key : int
         The key of the id (`id_keys`).
     wire : Wire
-        The format of a line; an event can hold several records, whose ids derive from the id of the event.
+        The format of a line. If one event holds several records, their ids are made from the id of the event.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""Reads a rejected record a second time, without types, so that a fault costs only its own value.
+"""Reads a rejected record again without types, so that only the faulty values are lost.
 
 The typed decoder rejects a whole record for a NaN in an unused field, for half a character in a label, or for
-the id `81.0`. Here the same record keeps its usable values, and the columns check the others. All formats
-share this code, so that a value is handled in the same way in every format.
+the id `81.0`. This module keeps the usable values of such a record, and later steps check the other values.
+All formats share this code, so every format treats a value in the same way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXACT = 1 << 53
 
 
 def whole_number(value: object) -> object:
-    """Return a whole float as an integer where that is exact, and any other value unchanged.
+    """Return the integer that equals a whole float, or any other value unchanged.
 
     Tables with gaps and JavaScript store integers as floats.
 
@@ -48,7 +48,7 @@ def read_again(data: bytes, error: Exception) -> Record | Fault:
     Parameters
     ----------
     error : Exception
-        The error of the typed decoder, which becomes the message if there is no better message.
+        The error of the typed decoder. Its text is the message if the second reading finds no clearer reason.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def _explained(data: bytes, error: Exception, fault: Fault | None) -> Fault:
 
 
 def lenient_value(data: bytes) -> Any:
-    """Return the value of JSON that may hold NaN, Infinity and invalid UTF-8, or None for other text.
+    """Return the value of JSON text that may hold NaN, Infinity and invalid UTF-8; None for any other text.
 
     Invalid bytes become lone surrogates.
     """
@@ -112,12 +112,12 @@ def _next_token(text: str, at: int) -> int:
 
 
 def record_of(value: Mapping[str, object], kind: type[_Kind] = Record) -> _Kind | Fault:  # type: ignore[assignment]
-    """Convert a mapping, decoded from any format, to a record; return its fault if it is unusable.
+    """Convert a mapping to a record, or return the fault that makes the mapping unusable.
 
     Parameters
     ----------
     value : mapping
-        The values by field of `Record`; other names are ignored.
+        The values by the names of the fields of `Record`. Other keys are ignored.
 
     Examples
     --------

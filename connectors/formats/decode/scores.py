@@ -24,7 +24,7 @@ Path = Callable[[int], str]
 
 
 def score_matrix(values: Sequence[Scores | None], layout: TaskLayout, path: Path, faults: Faults) -> Floats:
-    """Return class probabilities, (n, K) in class order, or (n, 1) for a task of confidences.
+    """Return class probabilities, (n, K) in class order, or (n, 1) confidences for a task without classes.
 
     Parameters
     ----------

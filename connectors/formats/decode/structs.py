@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Scores = list[float] | dict[str, float] | float
 """Scores in class order, scores by class name, or the probability of the second of two classes.
 
-The scores are a tuple, which counts as a list, if the mapping of the source has a path for each class.
+If the mapping of the source has a path for each class, the scores are a tuple in class order.
 """
 
 RAW_BYTES = 2_000
@@ -36,7 +36,7 @@ MAX_NAME = 200
 
 
 class Record(msgspec.Struct, gc=False):
-    """The typed fields of a record of SPEC section 3, each of which may be missing.
+    """The typed fields of a record in Blindsight's format. Every field may be missing.
 
     The decoder skips fields with other names. Missing fields are reported later, when records become columns.
     A record cannot be part of a reference cycle, so the garbage collector does not track it (`gc=False`).
@@ -78,10 +78,10 @@ class RowRecord(Record, gc=False):
 
 
 class OneOfRows(Record, gc=False):
-    """A record that the mapping's paths read from one row, though the message holds several rows.
+    """A record that was read from one row of a message with several rows.
 
-    A mapping may name a row by its index, as in ``$.rows[0].score``. Then `left` is the number of the other
-    rows. The other rows are not read, and the agent logs a warning about them.
+    This happens if a path of the mapping has the index of a row, as in ``$.rows[0].score``. `left` is the
+    number of the other rows, which are not read. The agent logs a warning about them.
     """
 
     left: int = 0  # number of the other rows
@@ -89,9 +89,10 @@ class OneOfRows(Record, gc=False):
 
 @lru_cache(maxsize=64)  # bounded: senders choose the fields, and each set of fields is a type
 def record_without(absent: frozenset[str], scored: bool = False) -> type[Record]:
-    """Return a type of `Record` that rejects values in the absent fields.
+    """Return a subtype of `Record` in which a value in one of the fields `absent` is an error.
 
-    Columns of such records need not look for values of these fields. With `scored`, the scores are required.
+    Code that makes columns of such records need not check these fields. With `scored`, the scores are
+    required.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def record_without(absent: frozenset[str], scored: bool = False) -> type[Record]
 
 @lru_cache(maxsize=64)
 def without(kind: type[Record]) -> frozenset[str]:
-    """Return the fields that records of a type never have.
+    """Return the fields that a record of this type cannot have.
 
     Examples
     --------
@@ -127,12 +128,12 @@ KIND_FIELDS = tuple(name for kind in TASK_KINDS.values() for name in kind.fields
 
 
 Fault = tuple["RejectReason", str]
-"""The reason for which a value is not used, and a message with its place and the problem."""
+"""The reason why a value is not used, and a message that names its place and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The records that were read from one raw block, list of messages or table, with its unreadable parts.
+    """The records and unreadable parts of one raw input: a block, a list of messages, or a table.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ class Reading:
     positions : (n,) int64
         The position of each record in its partition.
     raw : callable
-        A function from the index of a record to its bytes, called only for rejected records.
+        A function from the index of a record to its bytes. It is called only for rejected records.
     rejects : list of (int, Reject)
         The unreadable parts, each with the number of records before it.
     ignored : int
@@ -168,7 +169,7 @@ The key consists of the reason, the partition, the task, whether the reject is a
 
 
 class BoundedRejects:
-    """The rejects of one read, with a limit of memory. A reject is a record that cannot be used.
+    """The rejects of one read, within a memory limit. A reject is a record that cannot be used.
 
     All rejects are kept until their size exceeds `room` bytes. After that, only the first reject of each kind
     is kept, and its counts include the later rejects of this kind.

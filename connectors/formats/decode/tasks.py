@@ -1,6 +1,6 @@
 """Finds the task of a record.
 
-The task is the one that the record names, or the only configured task, or the only task that lists the
+A record may name its task. Otherwise its task is the only configured task, or the only task that lists the
 record's model.
 """
 
@@ -54,8 +54,8 @@ class TaskFinder:
             Receives the faults `NO_TASK` and `UNKNOWN_TASK`.
         kinds : sequence of str
             The kind of task that the fields of each record show, or ``""``: see `Columns.kinds`. A record
-            without a task belongs to the only task of its kind. With ``""``, it belongs to the only task
-            of the kinds that have no such fields.
+            that names no task belongs to the only task of the kind that its fields show. With ``""``, it
+            belongs to the only task of a kind without fields of its own.
 
         Examples
         --------

@@ -37,7 +37,7 @@ _TEXT_HINT = "RFC 3339 with an offset, such as 2026-11-20T10:00:00.120Z, or seco
 
 
 def parse_times(values: Sequence[str | float | None], faults: Faults, now: float | None = None) -> Floats:
-    """Return times in seconds since the epoch, (n,), NaN for an absent or faulty time.
+    """Return the times in seconds since the epoch, (n,); NaN for an absent or faulty time.
 
     An offset may also be written ``+00``, ``+0000`` or `` UTC``, as databases do. A leap second (``:60``)
     counts as the second after it. The first nine digits of a fraction count. These times are rejected: the
@@ -50,7 +50,7 @@ def parse_times(values: Sequence[str | float | None], faults: Faults, now: float
     faults : Faults
         Receives the faults `TIME_FORMAT`, `TIME_UNIT`, `NOT_A_NUMBER` and `BAD_TIME`.
     now : float, optional
-        Seconds since the epoch; if absent, no time is rejected for being late.
+        The present in seconds since the epoch. If None, times in the future are accepted.
 
     Examples
     --------

@@ -42,10 +42,10 @@ def true_classes(
     layout: TaskLayout,
     faults: Faults,
 ) -> Ints:
-    """Return the true classes, (n,), -1 for an absent or faulty class.
+    """Return the indices of the true classes, (n,); -1 for an absent or faulty class.
 
-    In a task of confidences, class 0 is correct and class 1 is wrong. A label beside a prediction says which
-    of the two holds.
+    In a task of confidences, class 0 means correct and class 1 means wrong. If a record has a label and a
+    prediction, the class is 0 if they are equal.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def _correct(values: Sequence[object], faults: Faults) -> Ints:
 def read_labels(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
 ) -> LabelBatch | None:
-    """Return the labels of one task, or None if no record is usable.
+    """Return the usable labels of one task as a batch, or None if there are none.
 
     See `read_answers` for the parameters.
     """
@@ -158,7 +158,7 @@ def _reject_missing(true: Ints, faults: Faults) -> None:
 
 
 def picking_probabilities(values: Sequence[object], faults: Faults) -> Floats:
-    """Return the probabilities with which rows were picked for labelling, (n,), NaN if absent.
+    """Return the probability with which each row was selected for labelling, (n,); NaN if absent.
 
     A value outside (0, 1] adds a fault.
 

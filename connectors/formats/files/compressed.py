@@ -27,7 +27,7 @@ class DamagedFileError(SourceError):
     start : int
         The position in the file of the first incomplete record.
     head : bytes
-        The readable part of that record, at most 2,000 bytes.
+        The readable part of the first incomplete record, at most 2,000 bytes.
     """
 
     def __init__(self, message: str, start: int, head: bytes = b"") -> None:
@@ -45,7 +45,8 @@ class Compressed:
     ----------
     path : Path
     stream : object
-        A stream of uncompressed bytes with `read(size)`, or better with `read1(size)`, which does not wait.
+        A stream of uncompressed bytes with the method `read(size)`. If the stream has `read1(size)`, this
+        method is used, because it does not wait.
     cutter : LineCutter
         Cuts the uncompressed bytes into lines.
     start : int
@@ -61,7 +62,7 @@ class Compressed:
 
     @property
     def up(self) -> bool:
-        """True until the end is reached."""
+        """True until the end of the file was read."""
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
@@ -70,7 +71,7 @@ class Compressed:
         Raises
         ------
         DamagedFileError
-            The file is damaged; every whole line before the damage has been returned.
+            The file is damaged. Earlier calls have returned every whole line before the damage.
         EndOfSource
             The file has ended.
         """

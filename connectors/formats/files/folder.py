@@ -54,18 +54,18 @@ class Files(Protocol):
     Attributes
     ----------
     look_seconds : float
-        The least time from one listing to the next.
+        The shortest time between two listings.
     looks_again : bool
-        Whether `mark` looks at the file itself, not only at the last listing.
+        True if `mark` examines the file itself; False if it uses the last listing.
     """
 
     look_seconds: float
     looks_again: bool
-    """Whether `mark` checks the file itself, so that an unchanged file can be read without a new listing."""
+    """True if `mark` examines the file itself. Then an unchanged file can be read without a new listing."""
 
     @property
     def trouble(self) -> str | None:
-        """The reason why no file can be read, as a sentence without its full stop; None without a problem."""
+        """The reason why no file can be read, a sentence without a full stop; None if files can be read."""
         ...
 
     def marks(self, timeout_seconds: float) -> Mapping[str, str] | None:
@@ -83,14 +83,16 @@ class Files(Protocol):
     def mark(self, name: str) -> str | None:
         """Return the mark of one file, or None if there is no such file.
 
-        If it is expensive to look at the file, the mark comes from the last listing.
+        A mark is a text that changes when the file changes. If examining the file is expensive, the mark
+        comes from the last listing.
         """
         ...
 
     def get(self, names: Sequence[str], timeout_seconds: float) -> Path | None:
-        """Make the first of these files readable, and return its path; None if the file is not ready in time.
+        """Make the first of these files readable, and return its path, or None if the time was too short.
 
-        A remote file is downloaded. The call may also download some of the other files in advance.
+        A remote file is downloaded. The call may also download some of the other files, which are needed
+        next.
 
         Parameters
         ----------
@@ -171,9 +173,9 @@ class Folder:
     """A reader of all tables that match a pattern, in the order of their names; each table is a partition.
 
     A table is read once it has not changed for `settle_seconds`, because its writer may not have finished. A
-    damaged table is tried again for a minute, and is then counted as rejected. If reading a table fails in
-    another way, the table is counted too, and is tried again as long as it exists. The folders are listed
-    from time to time. Between two listings, the tables of the last listing are read.
+    damaged table is tried again for a minute, and is then counted as rejected. If reading a table fails for
+    another reason, the table is counted as rejected too, and is tried again as long as it exists. The folders
+    are listed from time to time. Between two listings, the tables of the last listing are read.
 
     Parameters
     ----------
@@ -181,17 +183,18 @@ class Folder:
     files : Files
         An object that lists and opens the files.
     make : callable
-        Takes the path of a file, its partition and the number of the first row to read; yields tables.
+        A function that takes the path of a file, its partition and the number of the first row to read, and
+        yields tables.
     positions : mapping of str to object
-        The positions at which to continue, by name.
+        The positions at which to continue, by the name of the partition.
     settle_seconds : float
-        The time without a change after which a file is read.
+        A file is read when it has not changed for this time.
     missing_seconds : float
-        The time without any file after which an error is raised.
+        `read` raises an error when there has been no file for this time.
     late_seconds : float
         The time for which the position of a removed file is kept.
     most_bytes : int
-        The approximate limit of one result in uncompressed bytes.
+        The approximate largest size of one result in uncompressed bytes.
 
     Attributes
     ----------
@@ -236,15 +239,15 @@ class Folder:
 
     @property
     def trouble(self) -> str | None:
-        """The reason why a file is not read, as a sentence without its full stop; None without a problem."""
+        """The reason why a file is not read, without a full stop; None if every file can be read."""
         return self._files.trouble or next(iter([*self._unreadable.values()]), None)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return the next rows of the tables, or an empty list if no rows came in time.
+        """Return the next rows of the tables, or an empty list if there were none within the time limit.
 
-        A result has some thousand rows of one or more tables. It may also hold positions without rows, which
-        mean that a table has ended or was removed. A table that cannot be read does not delay the others: its
-        error is raised only if there are no other rows.
+        A result has some thousand rows of one or more tables. A result may also have positions without rows,
+        if a table has ended or was removed. A table that cannot be read does not delay the others, because
+        its error is raised only if there are no other rows.
 
         Parameters
         ----------
@@ -254,8 +257,8 @@ class Folder:
         Raises
         ------
         SourceError
-            There are no rows, and files cannot be listed or read, or there has been no file for
-            `missing_seconds`.
+            There are no rows to return. The cause is that files cannot be listed or read, or that there has
+            been no file for `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         raws: list[Raw] = []

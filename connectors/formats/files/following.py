@@ -42,7 +42,8 @@ log = logging.getLogger("blindsight")
 LATE_SECONDS = 300.0
 """The time for which a rotated file is still watched: its writer may not have noticed the rotation."""
 MOST_OPEN = 64
-"""The largest number of open files of a pattern; beyond it, the files unchanged for longest are closed."""
+"""The largest number of open files of a pattern. If there are more, the files that changed least recently are
+closed."""
 
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
@@ -72,17 +73,18 @@ class Following:
     ----------
     path : Path
     partition : str
-        The name of the partition in results.
+        The name of the partition.
     make_cutter : callable
         See `MakeCutter`.
     position : object, optional
-        The position at which to continue, from `read`, or a byte offset; by default the start of the file.
+        The position at which to continue: a position that `read` returned, or a byte offset. By default, the
+        start of the file.
     settle_seconds : float
-        The time without additions to a renamed file after which the new file is read.
+        The new file is read when nothing has been added to the renamed file for this time.
     missing_seconds : float
-        The time without a file of this name after which an error is raised.
+        `read` raises an error when no file has had this name for this time.
     late_seconds : float
-        The time for which a rotated file is still watched.
+        Additions to a rotated file are read for this time.
 
     Attributes
     ----------
@@ -123,9 +125,9 @@ class Following:
         return self._main is not None
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return about 1 MiB of whole lines, or an empty list if no line came in time.
+        """Return about 1 MiB of whole lines, or an empty list if there was none within the time limit.
 
-        A result may also be a position without lines, after a change to another file.
+        After a change to another file, the result may be a position without lines.
 
         Parameters
         ----------
@@ -134,7 +136,7 @@ class Following:
         Raises
         ------
         SourceError
-            There is no line, and no file has had this name for `missing_seconds`.
+            There is no line to return, and no file has had this name for `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -161,7 +163,7 @@ class Following:
     def poll(self) -> list[Raw]:
         """Return the lines that can be read now, without waiting.
 
-        One result never holds records of two files, because positions must rise within a result.
+        A result never has records of two files, because the positions in a result must increase.
         """
         if self._seen is not None and self._seen == self._look():
             return []
@@ -171,7 +173,7 @@ class Following:
         return self._read_on(self._main) or self._read_late()
 
     def begin(self) -> bool:
-        """Open the file at the current position, unless a file is open; return whether a file is open now.
+        """Open the file at the current position if no file is open. Return whether a file is open now.
 
         Raises
         ------
@@ -478,14 +480,16 @@ class Following:
         return [inode for file, place in pairs if (inode := _inode_of(file, place)) is not None]
 
     def has_ended(self, is_there: bool = False) -> bool:
-        """Return whether the file was removed for good, so that its reader can be dropped.
+        """Return whether the file was removed and all its text was read or lost.
+
+        Then the reader can be dropped.
 
         A gap is counted if the end of the file was not read.
 
         Parameters
         ----------
         is_there : bool, default False
-            Whether a listing has just contained the name of the file.
+            True if the latest listing contains the name of the file.
         """
         if is_there:
             self._missing_since = None
@@ -498,15 +502,15 @@ class Following:
         return True
 
     def finish(self) -> list[Raw]:
-        """Return the last line of a removed file if no newline ends it."""
+        """Return the last line of a removed file if it has no newline at its end."""
         return [] if self._main is None else self._with_positions(self._main.cutter.finish(), self._main)
 
     def hand_over(self, path: Path, inode: tuple[int, int]) -> dict[str, Any] | None:
         """Return the position of a renamed file, from which a reader of its new name continues.
 
-        This reader then stops reading the renamed file, and starts with the next file of its own name. If it
-        has closed the renamed file, it first checks the file's text, because another file may have got the
-        inode. Return None if this reader does not read the renamed file.
+        Return None if this reader does not read the renamed file. After the call, this reader no longer reads
+        the renamed file, and continues with the next file of its own name. If the renamed file is closed, its
+        text is checked first, because the inode may belong to another file by now.
 
         Parameters
         ----------
@@ -598,7 +602,7 @@ class FollowingPattern:
     missing_seconds : float
         The time without any file after which an error is raised.
     ends : collection of str
-        The extensions of files that are ignored.
+        Files with these extensions are ignored.
     """
 
     def __init__(
@@ -622,18 +626,18 @@ class FollowingPattern:
 
     @property
     def up(self) -> bool:
-        """True if there is a file."""
+        """True if at least one file matches the pattern."""
         return bool(self._files)
 
     @property
     def gaps(self) -> int:
-        """The number of times that text was lost, over all files."""
+        """The number of times that text was lost, in all files together."""
         return self._gaps + sum(each.gaps for each in [*self._files.values()])
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return about 1 MiB of whole lines of some files, or an empty list if no line came in time.
+        """Return about 1 MiB of whole lines of some files, or an empty list if no line arrived in time.
 
-        A result may also hold positions without lines, after changes to other files.
+        After changes to other files, the result may also have positions without lines.
 
         Parameters
         ----------
@@ -642,7 +646,8 @@ class FollowingPattern:
         Raises
         ------
         SourceError
-            There is no line, and a file cannot be read, or there has been no file for `missing_seconds`.
+            There is no line to return. The cause is that a file cannot be read, or that there has been no
+            file for `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -751,7 +756,7 @@ class FollowingPattern:
         return changed
 
     def lag(self) -> int | None:
-        """Return the sum of the lags of open files, or None before the first line."""
+        """Return the sum of the lags of the open files; None before the first line was read."""
         known = [lag for each in [*self._files.values()] if (lag := each.lag()) is not None]
         return sum(known) if known else None
 
@@ -771,7 +776,7 @@ def matching(pattern: str, ends: Collection[str], known: Iterable[str] = ()) -> 
     ends : collection of str
         Extensions of files to leave out.
     known : iterable of str
-        Names of other files whose rotated files are left out too.
+        Names of further files. Their rotated files are left out too.
     """
     names = [name for name in sorted(glob.glob(pattern)) if not name.lower().endswith(tuple(ends))]
     bases = {*names, *known}

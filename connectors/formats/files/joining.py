@@ -27,8 +27,8 @@ def join_batches(batches: Sequence[Batch], columns: Collection[str] = COLUMNS) -
     batches : sequence of Batch
         One or more batches of the same task, read with the same layout and partitions.
     columns : collection of str, optional
-        The columns to join. In every other column all rows get the value of the first row, which
-        takes no memory.
+        The columns to join. In every other column, all rows get the value of the first row, which takes no
+        memory for each row.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def take(batch: Batch, rows: Ints, columns: Collection[str] = COLUMNS) -> Batch:
 
 
 def one_value(column: NDArray[Any], n: int) -> NDArray[Any]:
-    """Return a column whose n rows all have the first value of `column`, without memory for each row.
+    """Return a column of n rows with the first value of `column`. The rows share the memory of one value.
 
     Examples
     --------

@@ -27,19 +27,20 @@ _UNDECIDED = re.compile(rb"(\xef\xbb\xbf)?\s*(\[\s*)?")
 class LineCutter:
     """A buffer that receives bytes, returns whole lines, and keeps a line until its newline arrives.
 
-    The buffer holds at most one block and one line of `max_line_bytes`. For a longer line it keeps the first
-    2,000 bytes and a count, and returns a `RawSkipped` when the line ends. In a text that is one JSON array
-    of objects, each element becomes a line. Each byte keeps its position in the file.
+    The buffer holds at most one block and one line of `max_line_bytes`. The buffer keeps only the first 2,000
+    bytes of a longer line and the number of its bytes. When the line ends, the buffer returns a `RawSkipped`.
+    In a text that is one JSON array of objects, each element becomes a line. Each byte keeps its position in
+    the file.
 
     Parameters
     ----------
     partition : str
-        The name of the partition in results.
+        The name of the partition.
     start : int, default 0
         The position of the first byte to be fed.
     max_line_bytes : int, default 1 MiB
     head : bytes, optional
-        The first bytes of the text, at most `HEAD_BYTES`; needed only if `start` is not 0.
+        The first bytes of the text, at most `HEAD_BYTES`. Required if `start` is not 0.
 
     Examples
     --------
@@ -66,7 +67,7 @@ class LineCutter:
 
     @property
     def fed(self) -> int:
-        """The position after the last byte that was fed."""
+        """The position after the last byte that `feed` received."""
         return self.position + len(self._kept) + self._skipped
 
     @property
@@ -106,7 +107,7 @@ class LineCutter:
         return raws
 
     def finish(self) -> list[Raw]:
-        """Return the last line if no newline ends it, at the end of the input."""
+        """Return the last line if it has no newline at its end. Call this method at the end of the input."""
         if self._too_long:
             return [self._end_skipped()]
         if not self._kept:

@@ -48,7 +48,8 @@ class Plain:
     make_cutter : callable
         A function from a position to a `LineCutter` that begins there.
     start : int
-        The byte offset of the start; if it is past the end, the file was replaced and is read from 0.
+        The byte offset at which to start. If it is past the end, the file was replaced, and reading starts at
+        0.
     block_bytes : int
         The number of bytes to read at once.
     """
@@ -75,7 +76,7 @@ class Plain:
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return about a block of lines, or raise `EndOfSource`."""
+        """Return the whole lines of about one block, or raise `EndOfSource` at the end of the file."""
         while not self._ended:
             data = self.file.read(self._block_bytes)
             self._ended = not data
@@ -85,7 +86,7 @@ class Plain:
         raise EndOfSource
 
     def take(self, data: bytes) -> list[Raw]:
-        """Feed bytes to the cutter; count and return the lines that are now complete."""
+        """Pass bytes to the cutter, and count and return the lines that are now complete."""
         self._lines += data.count(b"\n")
         return self.cutter.feed(data)
 
@@ -124,11 +125,11 @@ class Piped:
 
     @property
     def up(self) -> bool:
-        """True until the writers close the pipe."""
+        """True until the last writer closes the pipe."""
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return the whole lines in the pipe; an empty list if no line is complete in time.
+        """Return the whole lines in the pipe; an empty list if no line is complete within the time limit.
 
         Raises
         ------
@@ -159,12 +160,12 @@ class Piped:
 
 
 def open_pipe(path: Path) -> int:
-    """Open a pipe and return its descriptor; unlike an ordinary `open`, do not wait for a writer."""
+    """Open a pipe without waiting for a writer, and return its descriptor."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 class Table:
-    """A reader of a table up to its end."""
+    """A reader of one table up to its end."""
 
     def __init__(self, tables: Iterator[RawTable]) -> None:
         self._tables = tables
@@ -176,7 +177,7 @@ class Table:
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return some thousand rows, or raise `EndOfSource`."""
+        """Return a few thousand rows, or raise `EndOfSource` at the end of the table."""
         table = next(self._tables, None)
         if table is None:
             self._ended = True

@@ -27,8 +27,8 @@ def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
     """Return the labelled answers of a reference file in order of time.
 
     Rows of other tasks are ignored, so that several tasks can share a file. A row without a time gets the
-    latest time of the rows before it in the file, or 0 if they have no time. The label of a record with
-    several models applies to each model.
+    latest time of the rows before it in the file, or 0 if no row before it has a time. If a record has
+    several models, its label applies to each model.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
     Returns
     -------
     Batch
-        The rows with a label, each with a time; `order` counts the rows. Ids, positions in the file and
-        probabilities are left out: these columns have the same value in all rows.
+        The rows with a label, each with a time; `order` counts the rows. Ids, positions and probabilities are
+        not read: these columns have the same value in all rows.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
 
 
 def reference_rows(name: str, raws: Iterable[Raw], layout: TaskLayout) -> Batch:
-    """Return the labelled answers of raw input, in the form of `read_reference`.
+    """Return the labelled answers in raw input, in the same form as `read_reference`.
 
     Parameters
     ----------

@@ -23,11 +23,12 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 ANSWER_SECONDS = 20.0
-"""The seconds without an answer after which a store counts as down; the reader still waits for the answer."""
+"""A store that has not answered for this number of seconds counts as down. The reader still waits for the
+answer."""
 LOST_SECONDS, LOST_LONGEST = 300.0, 3600.0
-"""The seconds without an answer or a byte after which a call is abandoned, for the first call and at most.
+"""The first call is abandoned after `LOST_SECONDS` without an answer or a byte.
 
-Each further call in a row waits twice as long.
+Each further call in a row waits twice as long, at most `LOST_LONGEST`.
 """
 _OPEN_SECONDS, _PROGRESS_SECONDS = 2.0, 1.0
 FILES_AT_ONCE, _BYTES_AT_ONCE = 64, 64 << 20
@@ -202,7 +203,7 @@ class RemoteFiles:
 
     @property
     def trouble(self) -> str | None:
-        """The reason why no file can be read, if the store does not answer; None if there is no problem."""
+        """The reason why no file can be read, if the store does not answer; otherwise None."""
         seconds = max(
             (call.silent_seconds for call in (self._listing, self._fetching) if call is not None), default=0.0
         )
@@ -270,11 +271,11 @@ class RemoteFiles:
             }
 
     def mark(self, name: str) -> str | None:
-        """Return the mark of a file in the last listing, or None if the listing does not name it."""
+        """Return the mark of a file from the last listing, or None if the file is not in the listing."""
         return self._known[name][0] if name in self._known else None
 
     def get(self, names: Sequence[str], timeout_seconds: float) -> Path | None:
-        """Return the path of a downloaded copy of the first file; None if the download has not ended in time.
+        """Return the path of a downloaded copy of the first file, or None if the download needs more time.
 
         One download fetches the first file and some of the next files, up to 64 files or 64 MiB. A download
         that has not ended continues, and the next call waits for its end.

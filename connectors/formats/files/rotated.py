@@ -1,4 +1,4 @@
-"""The place up to which a followed file was read, and the search for rotated files.
+"""The position in a followed file together with the file's identity, and the search for rotated files.
 
 Rotation gives a file another name, or copies and truncates it. A place is a byte of a file together with the
 marks that identify the file under any name: its inode and parts of its text.
@@ -51,7 +51,7 @@ class Place:
     at : int
         Byte offset in the (uncompressed) text.
     device, inode : int
-        The device and inode numbers of the file; 0 if an older version, which did not store them, saved the
+        The device and inode numbers of the file. They are 0 if an older version of Blindsight stored the
         position.
     head : bytes
         Digest of the first `head_bytes` bytes.
@@ -59,11 +59,11 @@ class Place:
         The length of the text that `head` covers: at most 1 KiB, and at most the size of the file when it was
         read.
     tail : bytes
-        Digest of at most 256 bytes before `at`. It identifies the file if the writer has overwritten the
-        beginning with blanks.
+        Digest of at most 256 bytes before `at`. This digest identifies the file if the writer has overwritten
+        the beginning with blanks.
     modified : int
-        The latest observed time of change of the file, in ns since the epoch. A rotated file with a later
-        time of change has not been read.
+        The latest time of change of the file that was observed, in ns since the epoch. A rotated file with a
+        later time of change has not been read.
     """
 
     at: int
@@ -76,7 +76,7 @@ class Place:
 
     @classmethod
     def from_position(cls, position: Any) -> Place:
-        """Return the place that a stored position describes; older versions stored only a byte offset."""
+        """Return the place that a stored position describes. Older versions stored only a byte offset."""
         if isinstance(position, Mapping):
             return cls(**{name: position[name] for name in cls.__slots__})
         return cls(int(position))
@@ -87,7 +87,7 @@ class Place:
 
     @property
     def known(self) -> bool:
-        """True if the place identifies its file; False if it is only a byte offset."""
+        """True if the place identifies its file; False if it has only a byte offset."""
         return bool(self.inode)
 
 
@@ -160,7 +160,7 @@ class OpenFile:
         at : int
             The byte offset in the uncompressed text.
         modified : int, optional
-            The time of change to record in the file's place.
+            The time of change that the file's place gets.
         """
         head = self._first(HEAD_BYTES) if at else b""
         self._stream.seek(at)
@@ -187,7 +187,7 @@ class OpenFile:
         return not self._ended if self.packed else self.size > self.cutter.fed
 
     def take(self) -> bytes | None:
-        """Return the next bytes, b"" at the end, or None if the text that was read has been replaced.
+        """Return the next bytes; b"" at the end; None if the text before the position was overwritten.
 
         Raises
         ------
@@ -222,12 +222,12 @@ class OpenFile:
         return Place(at, *self.id, _digest(head), len(head), _digest(self._tail), self.modified)
 
     def place_of_all(self) -> Place:
-        """Return the place of byte 0, with the identity of the file and its current text."""
+        """Return the place of byte 0, with digests of the file's current text."""
         head = self._first(HEAD_BYTES)
         return Place(0, *self.id, _digest(head), len(head), modified=self.modified)
 
     def is_at(self, place: Place) -> bool:
-        """Return whether a place belongs to this file, judged by its inode or by parts of its text."""
+        """Return whether a place belongs to this file. The inode or the digests of the text decide."""
         at = place.at
         if place.known and not place.head_bytes:
             return self.id == (place.device, place.inode)
@@ -242,8 +242,8 @@ class OpenFile:
     def lag(self, behind: int) -> int | None:
         """Return the approximate number of remaining records; None before the first line.
 
-        `behind` is the size of later files in bytes. The number is the sum of the remaining bytes and
-        `behind`, divided by the mean length of a line.
+        The number is the sum of the remaining bytes and `behind`, divided by the mean length of a line.
+        `behind` is the size of the later files in bytes.
         """
         lines, fed = self._lines, self.cutter.fed - self._first_byte
         if not lines or fed <= 0:
@@ -259,7 +259,7 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """A rotated file that a listing of its folder shows.
+    """A rotated file in the listing of a folder.
 
     Parameters
     ----------
@@ -271,8 +271,8 @@ class Rotated:
     number : str
         The number or date in the name of the file.
     sure : bool
-        True if only a rotated file has such a name, as ``p.1``; False for a name such as ``p1``, which
-        another file may have too.
+        True if the name shows that this is a rotated file, as ``p.1`` does. False for a name such as ``p1``,
+        which may also belong to an unrelated file.
     """
 
     path: Path
@@ -293,7 +293,7 @@ _DATED = re.compile(r"[-._](?P<number>\d[-.:_T\d]*Z?)")
 
 
 def rotation_of(name: str, base: str) -> tuple[str, bool] | None:
-    """Return the number or date in the name of a rotated file of `base`, and `Rotated.sure`.
+    """Return the number or date in a rotated file's name, and the value of `Rotated.sure`.
 
     Return None if no rotated file of `base` has such a name.
 
@@ -318,7 +318,7 @@ def rotation_of(name: str, base: str) -> tuple[str, bool] | None:
 
 
 def rotation_bases(name: str) -> set[str]:
-    """Return the names of all files of which `name` is certainly a rotated file.
+    """Return the possible original names of a rotated file, for names that certainly belong to rotated files.
 
     Examples
     --------
@@ -336,8 +336,8 @@ def rotated_beside(path: Path) -> list[Rotated]:
     """Return the rotated files of a path, the oldest first.
 
     The order follows the names: the file with the number 1 is the newest, and a later date is newer. If both
-    kinds of names occur, it follows the times of change. If a file is being compressed, the result has its
-    uncompressed form.
+    kinds of names occur, the order follows the times of change. While a file is being compressed, the result
+    has the uncompressed file.
     """
     names = _names(path)
     for _ in range(_LISTINGS):
@@ -420,7 +420,7 @@ def _described(path: Path, names: Collection[str]) -> list[Rotated]:
 
 
 def opened(file: Rotated, make_cutter: MakeCutter) -> OpenFile | None:
-    """Open a rotated file at its beginning; return None if its name now belongs to another file."""
+    """Open a rotated file at its beginning, or return None if its name belongs to another file by now."""
     try:
         open_file = OpenFile(file.path, make_cutter)
     except FileNotFoundError:

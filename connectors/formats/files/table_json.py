@@ -13,7 +13,7 @@ from monitor.base.source import RawTable
 
 
 def json_cell(cell: object) -> Any:
-    """Return a cell as a value of JSON, where a text that is a JSON object or array is parsed.
+    """Return a cell as a JSON value. A text that is a JSON object or array is parsed.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""Rows of tables (CSV, Parquet) as records, so that they are checked like lines of JSON.
+"""Reads the rows of tables (CSV, Parquet) as records, which are then checked like lines of JSON.
 
-Columns are named as in SPEC section 4: the fields of a record, ``groups.<name>``, ``features.<name>``, and
-either ``scores.<class>`` for each class or one column ``scores``; likewise ``draw.round`` and so on, or one
-column ``draw``. Other columns are ignored. All cells of a CSV file are text: text in a column of numbers is
-parsed as a number, and an empty cell is absent. A value that JSON lacks (a date, a decimal, bytes, a map) is
-converted.
+The columns have the names of the fields of a record, ``groups.<name>`` and ``features.<name>``. Scores are in
+a column ``scores.<class>`` for each class, or in one column ``scores``. A draw is in columns such as
+``draw.round``, or in one column ``draw``. Other columns are ignored. All cells of a CSV file are text. Text
+in a column of numbers is parsed as a number, and an empty cell is an absent value. A value that JSON lacks (a
+date, a decimal, bytes, a map) is converted.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ def read_table(raw: RawTable, passed_over: Collection[int] = (), names_models: b
     ----------
     raw : RawTable
     passed_over : collection of int
-        The indices of valid rows that hold no record.
+        The indices of the valid rows that hold no record. They are skipped.
     names_models : bool, default True
-        Whether the table names the models. If so, a row that names a model is an answer, even without scores.
+        True if the table has a column of models. Then a row with a model is an answer, even if it has no
+        scores.
 
     Examples
     --------
@@ -162,7 +163,7 @@ def _mark_answers(rows: Sequence[dict[str, object]], columns: Collection[str]) -
 
 
 def is_column(name: str) -> bool:
-    """Return whether the name is a column of a record, such as ``id`` or ``groups.<name>``.
+    """Return whether a column with this name holds a part of a record, such as ``id`` or ``groups.<name>``.
 
     Examples
     --------
@@ -212,7 +213,7 @@ def _converter(field: str) -> Callable[[object], object]:
 
 
 def plain_cell(value: object) -> object:
-    """Return the value of a cell with a type of JSON, where an empty text becomes None.
+    """Return the value of a cell as a type that JSON has; None for an empty text.
 
     Examples
     --------

@@ -30,7 +30,7 @@ from monitor.base.source import RawTable
 ROWS = 8192
 """The number of rows of a table, about 1 MiB of ordinary records."""
 TABLE_BYTES = 4 << 20
-"""The approximate limit of a table in uncompressed bytes; a single row may be larger."""
+"""The approximate largest size of a table in uncompressed bytes. A single row may be larger."""
 _WHOLE_GROUP_BYTES, _FEW_ROWS = 64 << 20, 64
 _SMALL_BYTES = 1 << 20
 _DICTIONARIES = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
@@ -47,20 +47,21 @@ class _EveryColumn(frozenset[str]):
 
 
 EVERY_COLUMN: frozenset[str] = _EveryColumn()
-"""A value of `mapped` that reads a whole table, for its inspection."""
+"""A value of `mapped` with which all columns are read, for the inspection of a table."""
 
 
 def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str]:
-    """Return the columns of a table to read.
+    """Return the names of the columns of a table that must be read.
 
     Parameters
     ----------
     names : sequence of str
         The names of all columns.
     mapped : collection of str
-        The columns that a mapping reads. Without a mapping, the result is the columns with the names of our
-        fields, or those of another format if the names show one. With `EVERY_COLUMN` the result is all
-        columns, except unknown columns that have the same name as another.
+        The columns that the mapping names. Without a mapping, the result has the columns with the names of
+        Blindsight's fields. If the names show another known format, the result has the columns of this
+        format. With `EVERY_COLUMN`, the result has all columns, except unknown columns with a name that
+        occurs twice.
 
     Raises
     ------
@@ -105,11 +106,11 @@ def read_csv(
 
     The first line of the file names the columns.
 
-    A row is broken if it has more cells than there are columns, is too long, or has a quoted cell that does
-    not end. Blanks around column names are ignored. If the first line has blanks after its commas, blanks
-    after the commas of all rows are ignored too. Columns without a name are ignored. Bytes that are not UTF-8
-    become lone surrogates, and the decoder rejects only the rows with such bytes. A file with the extension
-    ``.gz`` or ``.zst`` is decompressed.
+    A row is returned as broken if it has more cells than there are columns, is too long, or has a quoted cell
+    that does not end. Blanks around column names are ignored. If the first line has blanks after its commas,
+    blanks after the commas of all rows are ignored too. Columns without a name are ignored. Bytes that are
+    not UTF-8 become lone surrogates, and the decoder rejects only the rows with such bytes. A file with the
+    extension ``.gz`` or ``.zst`` is decompressed.
 
     Parameters
     ----------
@@ -121,14 +122,16 @@ def read_csv(
     mapped : collection of str
         The columns that a mapping reads: see `columns_read`.
     max_line_bytes, table_bytes : int
-        The limit of a row, and the approximate limit of a table. For CSV, characters are counted.
+        The largest size of a row, and the approximate largest size of a table. For CSV, both are counted in
+        characters.
 
     Raises
     ------
     SourceError
-        The file has no line of names, two columns to read have the same name, or no column is known.
+        The first line does not name the columns, two of the columns to read have the same name, or no column
+        is known.
     DamagedFileError
-        The file is damaged; every whole row before the damage has been returned.
+        The file is damaged. The function has yielded every whole row before the damage.
     """
     csv.field_size_limit(max(csv.field_size_limit(), max_line_bytes))  # the default is 128 KiB
     with _open_text(path) as file:
@@ -384,8 +387,8 @@ def open_parquet(path: Path, packed: bool = False) -> Iterator[Any]:
     ----------
     path : Path
     packed : bool, default False
-        Whether columns of text stay dictionary-encoded, which keeps a text that every row repeats in memory
-        only once.
+        True to keep columns of text dictionary-encoded. Then a text that many rows repeat is in memory only
+        once.
 
     Raises
     ------
@@ -476,9 +479,10 @@ def read_parquet(
     max_line_bytes: int = MAX_LINE_BYTES,
     table_bytes: int = TABLE_BYTES,
 ) -> Iterator[RawTable]:
-    """Yield the rows of a Parquet file from row number `start` on, without reading row groups before it.
+    """Yield the rows of a Parquet file from row number `start` on.
 
-    A row whose cells together exceed `max_line_bytes` is broken. See `read_csv` for the parameters.
+    Row groups before this row are not read. A row whose cells together exceed `max_line_bytes` is returned as
+    broken. See `read_csv` for the parameters.
 
     Raises
     ------
@@ -487,7 +491,7 @@ def read_parquet(
     SourceError
         Two columns to read have the same name, or no column is known.
     DamagedFileError
-        The file is no Parquet file, or is damaged; the rows before the damage have been returned.
+        The file is no Parquet file, or is damaged. The function has yielded the rows before the damage.
     """
     try:
         for table in _tables(path, partition, start, mapped, max_line_bytes, table_bytes):

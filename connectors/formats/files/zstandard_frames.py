@@ -17,10 +17,11 @@ _REPEATED_BYTE = 1
 
 
 def missing_bytes(path: Path) -> int:
-    """Return the least number of bytes that a Zstandard file lacks at its end; 0 if it ends with a frame.
+    """Return the smallest number of bytes that a Zstandard file lacks at its end; 0 if the file is complete.
 
-    The function reads a few bytes for each block of 128 KiB and decompresses nothing. A file that is not
-    Zstandard counts as complete, because decompression will reject it.
+    A complete file ends at the end of a frame. The function reads a few bytes for each block of 128 KiB, and
+    does not decompress. A file that is not Zstandard counts as complete, because decompression will reject
+    it.
 
     Examples
     --------

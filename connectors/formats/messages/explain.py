@@ -1,8 +1,8 @@
-"""Finds the fault of a record that the typed decoder rejected, with its exact place in the record.
+"""Finds the fault of a record that the typed decoder rejected, and the exact place of the fault.
 
-The typed decoder is fast and stops at the first fault. Its errors name neither the keys of outer objects nor
-the literals ``NaN`` and ``Infinity``, which Python's json module writes and JSON lacks. This module parses
-the record again without types. Only rejected records cause this cost.
+The typed decoder is fast and stops at the first fault. Its errors do not name the keys of outer objects. They
+do not name the literals ``NaN`` and ``Infinity`` either, which are not valid JSON but which Python's json
+module writes. This module parses the record again without types. Only rejected records are parsed twice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TooLarge(str):
 
 
 def float_of(text: str) -> float | TooLarge:
-    """Return the number in a text, which may be NaN or Infinity; raise ValueError if it is no number.
+    """Return the number that a text spells, including NaN and Infinity. Raise ValueError for any other text.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def _int(text: str) -> int | TooLarge:
 
 
 def json_value(text: str) -> Any:
-    """Return the value of a JSON text, which may hold Python's NaN and Infinity.
+    """Return the value of a JSON text. The text may hold NaN and Infinity, which Python's json module writes.
 
     Raises
     ------
@@ -93,7 +93,7 @@ UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def is_utf_16(text: bytes) -> bool:
-    """Return whether a line is from a text in UTF-16, with or without a byte order mark.
+    """Return whether a line belongs to a text in UTF-16, with or without a byte order mark.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def explain_text(record: bytes, error: Exception) -> Fault:
     Parameters
     ----------
     error : Exception
-        The error of `msgspec`, which becomes the message if there is no better message.
+        The error of `msgspec`. Its text is the message if this function finds no clearer reason.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def explain_value(value: object) -> Fault | None:
 
 
 def text_fault(value: object, path: str = "$") -> Fault | None:
-    """Return the fault of the first text in a tree that holds half of a surrogate pair, or None.
+    """Return the fault of the first text in a decoded value that holds half of a surrogate pair, or None.
 
     Python's json module accepts such a text, but UTF-8 cannot encode it. The text can therefore be neither an
     id nor a label of Prometheus, and the store cannot hold it.
@@ -197,7 +197,7 @@ def text_fault(value: object, path: str = "$") -> Fault | None:
 
 
 def unicode_fault(text: str, path: str) -> Fault:
-    """Return the fault of a text that UTF-8 cannot encode: it has invalid bytes or half of a character."""
+    """Return the fault of a text that UTF-8 cannot encode: invalid bytes, or half of a character."""
     message = (
         "text with half of a surrogate pair, as cutting it within a character leaves; send whole characters"
     )

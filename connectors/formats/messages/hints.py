@@ -1,4 +1,4 @@
-"""Finds names that probably mean a missing field, for the end of the message about that field."""
+"""Suggests names that probably mean a missing field. The message about the field ends with the suggestion."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ MISSING_FIELD = frozenset(
         RejectReason.NO_ID,
     }
 )
-"""The reasons for a missing field, which the record may hold under another name."""
+"""The reject reasons that a missing field causes. The record may have the field under another name."""
 
 _FIELDS = frozenset(Record.__struct_fields__)
 # No message asks for these fields, and their names are too close to other names of scores and rows.
 _SUGGESTED = tuple(sorted(_FIELDS - {"probability", "draw", *KIND_FIELDS}))
 _CLOSE = 0.65  # "object" is not "correct"
 MOST_NAMES = 30
-"""The largest number of names of a record that are compared, which bounds the cost of a flood."""
+"""The largest number of a record's names that are compared. The limit bounds the cost if very many records
+are rejected."""
 
 
 def keys_of(raw: bytes) -> tuple[str, ...]:
@@ -54,14 +55,14 @@ def names_of(raw: Raw) -> tuple[str, ...]:
 
 
 def misspelt(names: Iterable[str], wanted: Sequence[str] = _SUGGESTED) -> str:
-    """Return a clause about the field that an unknown name probably means, or "".
+    """Return a clause that names the field that an unknown name probably means, or "" if none is similar.
 
     Parameters
     ----------
     names : iterable of str
         The names of the fields of a record or of the columns of a table.
     wanted : sequence of str
-        The fields to suggest; a field that is among `names` is not suggested.
+        The fields that may be suggested. A field that is among `names` is not suggested.
 
     Examples
     --------

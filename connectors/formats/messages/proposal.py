@@ -1,6 +1,7 @@
-"""Proposes mappings for records in an unknown format, guessed from names and values.
+"""Proposes mappings for records in an unknown format.
 
-A proposal is a guess: the caller decodes the records with the proposed mapping before showing it.
+A proposal is a guess from the names and values of the fields. The caller decodes the records with the
+proposed mapping before showing the mapping to a user.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _FEWEST = 10
 """The smallest number of records whose values suffice to identify a field."""
 
 FEWEST_DIVIDED = 50
-"""The least number of labels that count as derived from the score if a threshold on it separates them."""
+"""The smallest number of labels for which a separation by a threshold on the score shows that the labels
+derive from the score."""
 
 _WORDS: Mapping[str, str] = {
     "id": "id uuid uid requestid eventid predictionid inferenceid traceid correlationid",
@@ -45,7 +47,8 @@ _WORDS: Mapping[str, str] = {
 }
 _NAMES: Mapping[str, frozenset[str]] = {field: frozenset(words.split()) for field, words in _WORDS.items()}
 _TRUTHS = _NAMES["label"] - {"label", "target"}
-"""The field names that only a true class has; a field `label` may also be the answer of a model."""
+"""The usual field names of the true class. `label` is not among them, because it may also be the answer of a
+model."""
 
 _RESPONSE_WORDS = "answer choices output outputs prediction predictions response responses result results"
 _RESPONSES = frozenset(_RESPONSE_WORDS.split())
@@ -112,13 +115,13 @@ class Sample:
 def propose(
     records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, str], label: str = ""
 ) -> FieldMapping | None:
-    """Return a guess at the mapping that these records need, or None if they seem to have no scores.
+    """Return a guess of the mapping that these records need, or None if they seem to have no scores.
 
     Names identify the fields. Scores must also look like probabilities: numbers from 0 to 1, which sum to 1
-    if they are in an array or object. A `label` is a prediction if it is within a model's response, or in the
-    same object as the score of the class that it names. If no name suggests the true class, the column whose
-    values are the classes and agree with the scores is chosen. Decode the records with the mapping before you
-    show it.
+    if they are in an array or object. A field `label` counts as the prediction if it is in a model's
+    response, or in the same object as the score of the class that it names. If no name suggests the true
+    class, the function chooses the column whose values are the names of the classes and agree with the
+    scores. Decode the records with the mapping before you show the mapping.
 
     Parameters
     ----------
@@ -127,7 +130,8 @@ def propose(
     layout : TaskLayout
         The task of the records.
     constants : mapping of str to str
-        The constants of the mapping if no record names a `model`; labels without scores need no constants.
+        The constants of the mapping if no record has a field `model`. Labels without scores need no
+        constants.
     label : str
         The path of the true class, if known.
 
@@ -177,12 +181,12 @@ def propose(
 
 
 def zoned(mapping: FieldMapping) -> dict[str, Any]:
-    """Return the keys of a mapping for a configuration, with the time zone even if the zone is a guess."""
+    """Return a mapping as keys of a configuration. The time zone is always present, even if it is a guess."""
     return mapping.model_dump(mode="json", exclude_defaults=True)
 
 
 def written(mapping: FieldMapping) -> dict[str, Any]:
-    """Return the keys of a mapping for a configuration, with placeholders for unknown values.
+    """Return a mapping as keys of a configuration, with placeholders for unknown values.
 
     Examples
     --------
@@ -198,10 +202,10 @@ def written(mapping: FieldMapping) -> dict[str, Any]:
 
 
 def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
-    """Return the values of the fields that look like scores by name and length, whatever the numbers are.
+    """Return the values of the fields whose name and length suggest scores. The numbers are not checked.
 
-    The scores of a record are an array with a number for each class, or an object with a number by class;
-    with two classes, they may be one number.
+    The scores of a record are an array with a number for each class, or an object with a number for each
+    class name. With two classes, the scores may also be one number.
 
     Returns
     -------
@@ -223,7 +227,7 @@ def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
 
 
 def named_path(field: str, records: Sequence[Any]) -> str | None:
-    """Return the path at which records have a field under one of its usual names, or None.
+    """Return the path of a field that has one of its usual names in the records, or None.
 
     Examples
     --------
@@ -234,7 +238,7 @@ def named_path(field: str, records: Sequence[Any]) -> str | None:
 
 
 def shares_of_classes(records: Sequence[Any]) -> tuple[str, ...]:
-    """Return the names of classes by which records give their scores, in their order; () if none.
+    """Return the class names in the scores of the records, in order; () if the scores name no classes.
 
     Examples
     --------
@@ -257,7 +261,7 @@ def shares_of_classes(records: Sequence[Any]) -> tuple[str, ...]:
 
 
 def class_paths(sample: Sample) -> dict[str, str]:
-    """Return the path of the score of each class if the names of fields show the classes, else {}.
+    """Return the path of each class's score if the names of the fields show the classes, else {}.
 
     Fields with scores share a prefix or suffix, such as ``y_pred_proba_``, or are adjacent columns with the
     names of the classes. In nearly every record, the values of such columns lie in 0 to 1 and sum to 1.
@@ -357,7 +361,9 @@ def _parted(path: str) -> tuple[str, str]:
 def label_by_values(
     sample: Sample, classes: Sequence[str], scores: Mapping[str, Any], known: set[str]
 ) -> str | None:
-    """Return the only field whose values are the classes and agree with the scores; None otherwise.
+    """Return the path of the field whose values are class names that agree with the scores.
+
+    Return None if there is no such field, or more than one.
 
     Parameters
     ----------
@@ -367,7 +373,7 @@ def label_by_values(
     scores : mapping
         The keys `scores` or `class_scores` of a mapping.
     known : set of str
-        The paths that hold other fields.
+        The paths that are known to hold other fields.
 
     Examples
     --------
@@ -415,7 +421,7 @@ def _divided(sample: Sample, scores: Mapping[str, Any], names: Mapping[int, str]
 
 
 def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
-    """Return the two values of the field that agrees with a score; () if there is not exactly one field.
+    """Return the two values of the field that agrees with a score; () if no field or several fields agree.
 
     Examples
     --------
@@ -479,9 +485,9 @@ def _most_likely(sample: Sample, classes: Sequence[str], scores: Mapping[str, An
 
 
 def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
-    """Return the names of classes among these values.
+    """Return the distinct values that may be names of classes.
 
-    If there are more than `most` names, names such as NULL count as missing values and are left out.
+    If there are more than `most` values, values such as NULL count as missing and are left out.
 
     Examples
     --------
@@ -493,7 +499,7 @@ def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
 
 
 def class_name(cell: object) -> str:
-    """Return a value as the name of a class: 1.0 becomes "1", and True becomes "true".
+    """Return the name of the class that a value means. For example, 1.0 becomes "1", and True becomes "true".
 
     Examples
     --------
@@ -552,8 +558,8 @@ def _is_one_of_several(label: str, scores: Mapping[str, Any]) -> bool:
 def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
     """Return the path of the class that a score belongs to, as in ``{"label": …, "score": …}``, or None.
 
-    The score of the most likely class is never below 1/K for K classes; the score of a fixed class sometimes
-    is.
+    The function tells the score of the most likely class from the score of a fixed class. With K classes,
+    only the score of a fixed class can be below 1/K.
 
     Examples
     --------
@@ -580,7 +586,7 @@ def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
 
 
 def looks_scored(records: Sequence[Any]) -> bool:
-    """Return whether a field of the records has a name like those of scores, whatever its values are.
+    """Return whether a field of the records has a name that is usual for scores. The values are not checked.
 
     Examples
     --------
@@ -634,7 +640,9 @@ def _largest_group(shares: Mapping[str, float]) -> dict[str, float]:
 
 
 def numbers_at(records: Sequence[Any]) -> tuple[int, str]:
-    """Return the number of classes and the path of scores that name no classes; 0 and "" without scores.
+    """Return the number of classes and the path of the scores, for scores that do not name the classes.
+
+    Return 0 and "" if there are no such scores.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Redacts rejected records: the structure stays, and each value is replaced by the name of its kind."""
+"""Redacts rejected records: each value is replaced by the name of its kind, and the structure is kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _NAMES_KEPT = ("task", "model")
 _MOST_BYTES = 16_384  # a longer record would cost milliseconds of a core, and at most 2,000 bytes are kept
 _NAME_CHARACTERS = 60
 SECRET = secrets.token_bytes(16)
-"""The default key of hashes, a new one in each process: a plain hash of a short record could be guessed."""
+"""The default key of the hashes, which is random in each process. Without a key, a short record could be
+guessed from its hash."""
 
 
 class _Number(str):
@@ -30,16 +31,17 @@ class _Number(str):
 
 
 def keeper(keep: Keep, secret: bytes = SECRET) -> Callable[[Reject], Reject]:
-    """Return a function that reduces a reject to the part that may be kept.
+    """Return a function from a reject to a reject with only the part that may be kept.
 
     Parameters
     ----------
     keep : {"whole", "redacted", "none"}
-        "whole" keeps the record, cut at 2,000 bytes; "redacted" keeps the result of `redact`; "none" keeps
-        only the reason and the place. With "redacted" and "none", messages must not quote values: see
+        "whole" keeps the first 2,000 bytes of the record. "redacted" keeps the result of `redact`. "none"
+        keeps only the reason and the place. With "redacted" and "none", messages must not quote values: see
         `wording.without_values`.
     secret : bytes, optional
-        The key of the hashes. Other processes of an agent pass the agent's key, so that hashes are equal.
+        The key of the hashes. All processes of an agent pass the same key, so that equal records have equal
+        hashes.
     """
 
     def whole(reject: Reject) -> Reject:
@@ -57,9 +59,9 @@ def keeper(keep: Keep, secret: bytes = SECRET) -> Callable[[Reject], Reject]:
 def redact(record: bytes, secret: bytes = SECRET) -> bytes:
     """Return a record with each value replaced by its kind, except `task` and `model`, which name no person.
 
-    Keys, `task` and `model` stay, cut at 60 characters; a secret in a key is not protected. A record that is
-    not JSON, or is longer than 16 kB, is reduced to its length and a keyed hash; equal records have equal
-    hashes for the same key.
+    Keys, `task` and `model` are cut at 60 characters. A secret in a key is not protected. A record that is
+    not JSON, or is longer than 16 kB, becomes its length and a keyed hash. With the same key, equal records
+    have equal hashes.
 
     Examples
     --------

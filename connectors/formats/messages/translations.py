@@ -1,4 +1,4 @@
-"""Guesses translations of ids and labels so that labels join predictions; the caller tries each guess."""
+"""Guesses translations of ids and labels with which labels join predictions. The caller tries each guess."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
 def translated_ids(
     ids: Collection[str], wanted: Collection[str], knows: Callable[[str], bool] | None = None
 ) -> dict[str, Any]:
-    """Return the keys of a mapping that turn the most ids into wanted ids, or {} if no key helps.
+    """Return the mapping keys that turn the most ids into wanted ids, or {} if no key helps.
 
     Parameters
     ----------
     ids : collection of str
-        The ids in the source whose mapping gets the keys.
+        The ids of the source. The keys are for this source's mapping.
     wanted : collection of str
-        The ids to join, or a part of them.
+        The ids that must be joined, or a part of them.
     knows : callable, optional
-        A predicate that is true for all ids to join; by default, `wanted` holds all of them.
+        A function that returns whether an id is among all ids that must be joined. By default, `wanted` has
+        all of them.
 
     Examples
     --------
@@ -66,7 +67,9 @@ def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mapping[str, str]:
-    """Return the class for each label value that is not a class name, or {} if any value stays unknown.
+    """Return a mapping to a class from each label value that is not a class name.
+
+    Return {} if the class of any value is unknown.
 
     Examples
     --------

@@ -19,7 +19,7 @@ _without: ContextVar[bool] = ContextVar("blindsight_without_values", default=Fal
 
 @contextmanager
 def without_values() -> Iterator[None]:
-    """Make messages name the kinds of values in place of the values, in this context and thread.
+    """Make messages in this thread name the kinds of values instead of the values. Use in a ``with`` block.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def values_are_shown() -> bool:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message: its `as_json`, or its `kind` within `without_values`.
+    """Return the text of a value in a message: `as_json`, or `kind` within `without_values`.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def shown(value: object) -> str:
 
 
 def kind(value: object) -> str:
-    """Return the kind of a value for a message that must not quote the value.
+    """Return the kind of a value, such as "a text", for a message that must not quote the value.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def nearest(name: str, known: Sequence[str], cutoff: float = 0.6) -> str:
 
 
 def step(name: object) -> str:
-    """Return one step of a JSON path: ``.name``, or ``["a name"]`` for a name that is no plain word.
+    """Return one step of a JSON path: ``.name``, or ``["a name"]`` if the name is not a plain word.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Formats of records: our own fields, mapped fields, and the events of serving stacks."""
+"""The formats of records: Blindsight's own fields, mapped fields, and the events of serving stacks."""

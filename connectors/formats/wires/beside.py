@@ -36,7 +36,7 @@ def with_fields(value: bytes, headers: Headers, wanted: Collection[FieldPath]) -
     Parameters
     ----------
     value : bytes
-        One record, an array of records, or one record a line.
+        One record, an array of records, or a record on each line.
     headers : Headers
         The result of `beside`.
     wanted : collection of FieldPath

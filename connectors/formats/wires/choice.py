@@ -1,4 +1,4 @@
-"""Chooses the wire of a source, the reader of its records' format, by the source's `mapping`."""
+"""Chooses the wire of a source by the source's `mapping`. A wire is the reader of one format of records."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def compiled(mapping: FieldMapping) -> Wire:
 def wire_for(config: Config, name: str) -> Wire:
     """Return the wire of a file that holds records of one of the configured sources.
 
-    A file that matches no source has the wire of the sources if all have the same mapping; otherwise its
-    records are recognised by their shape.
+    If no source matches the file and all sources have the same mapping, the file has the wire of this
+    mapping. If the mappings differ, the format of each record is recognised by its fields.
 
     Parameters
     ----------
     config : Config
     name : str
-        The path or name of a file of the configuration, or a file that matches its pattern, a topic, or a
+        The path or name of a configured file, a file that matches a configured pattern, a topic, or a
         partition of a topic.
     """
     for source in config.sources:

@@ -1,8 +1,8 @@
 """Converts CloudEvents in the binary mode of HTTP and Kafka to structured JSON.
 
 In binary mode, the attributes of an event are headers, and its data is the body or the value. The conversion
-follows CloudEvents 1.0: the JSON event format, and the bindings of HTTP (attributes are headers with the
-prefix ``ce-``) and of Kafka (``ce_``).
+follows the JSON event format and the protocol bindings of CloudEvents 1.0. The headers of attributes have the
+prefix ``ce-`` in HTTP and ``ce_`` in Kafka.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 """The headers of a Kafka message in their order, followed by its key and time."""
 
 KEY, TIMESTAMP = "$key", "$timestamp"
-"""The header names of the key and of the time in milliseconds, which is -1 if the message has no time."""
+"""The names of the headers that hold the message's key and its time in milliseconds. The time is -1 if the
+message has none."""
 
 _HTTP, _KAFKA = "ce-", "ce_"
 _CONTENT_TYPE = "content-type"
@@ -33,9 +34,9 @@ def event(attributes: Mapping[str, str], data: bytes, empty: bool = False) -> by
     attributes : mapping of str to str
         The attributes by name, without a prefix.
     data : bytes
-        JSON becomes `data`, and other bytes become `data_base64`.
+        The data of the event. JSON becomes the field `data`, and other bytes become `data_base64`.
     empty : bool
-        Omit the data.
+        True to omit the data.
 
     Examples
     --------
@@ -78,8 +79,8 @@ def http_attributes(headers: Mapping[str, str]) -> dict[str, str]:
 def kafka_attributes(headers: Headers) -> dict[str, str]:
     """Return the attributes of an event in Kafka's binary mode, or {} if the headers belong to no event.
 
-    Seldon Core's logger omits the prefix and the version of the specification; its events have a header
-    `type` that begins with ``io.seldon.``.
+    Seldon Core's logger omits the prefix and the attribute `specversion`. Its events are recognised by a
+    header `type` that begins with ``io.seldon.``.
 
     Examples
     --------

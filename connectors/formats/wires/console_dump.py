@@ -18,7 +18,7 @@ _HEAD = re.compile(
 
 
 def is_console_dump(path: Path) -> bool:
-    """Return whether a file begins like a dump; False if the file cannot be read."""
+    """Return whether the beginning of a file looks like a dump; False if the file cannot be read."""
     try:
         with _open(path) as file:
             return _HEAD.match(file.readline(_READ_BYTES)) is not None
@@ -29,13 +29,13 @@ def is_console_dump(path: Path) -> bool:
 def read_console_dump(path: Path, name: str) -> Iterator[list[RawMessages]]:
     """Yield the messages of a dump, about 1 MiB at a time.
 
-    This command makes a dump; `print.timestamp=true` is also allowed, but keys and headers are not allowed::
+    This command makes a dump. It may also have `print.timestamp=true`, but must not print keys or headers::
 
         kafka-console-consumer.sh --bootstrap-server HOST:9092 --topic predictions --from-beginning \\
             --timeout-ms 10000 --property print.partition=true --property print.offset=true > dump.txt
 
-    A line that does not begin with ``Partition:3<tab>Offset:17<tab>`` continues the message before it,
-    because a message may have several lines.
+    A message may have several lines: a line without a beginning such as ``Partition:3<tab>Offset:17<tab>``
+    continues the message before it.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Debezium's change events, whose record is the row of a table after a change.
+"""Reads Debezium's change events. The record of an event is the row of a table after a change.
 
-The envelope has `before`, `after`, `op` and `source`. The envelope is within `payload` if the converter
-writes schemas (debezium.io, "change event values"), and it is the `data` of a CloudEvent. MongoDB's `after`
-is JSON text.
+An event has an envelope with the fields `before`, `after`, `op` and `source` (debezium.io, "change event
+values"). If the converter writes schemas, the envelope is in the field `payload`. In a CloudEvent, the
+envelope is in the field `data`. For MongoDB, `after` is JSON text.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 class DebeziumWire(Wire):
-    """A reader of Debezium's change events, whose record is the row after the change.
+    """A reader of Debezium's change events. The record of an event is the row after the change.
 
-    Deletes and truncations hold no record.
+    Events of deletes and truncations hold no record.
 
     Parameters
     ----------
     mapping : FieldMapping
-        A mapping whose paths refer to the row. Without paths, the row is recognised by its shape, and
-        `constants` fill in missing fields.
+        A mapping whose paths start at the row. Without paths, the format of the row is recognised by its
+        fields, and `constants` fill in missing fields.
 
     Examples
     --------
@@ -62,13 +62,13 @@ class DebeziumWire(Wire):
         self.reads_labels = self._inner.reads_labels
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> DebeziumWire:
-        """Return a wire of the same kind that knows these tasks."""
+        """Return a wire with the same settings for these tasks."""
         return DebeziumWire(self._mapping, self._inner.for_tasks(layouts))
 
     def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
         """Return the row of each line, or None if not all lines can be decoded at once.
 
-        The entry of a line is None if it holds no row, or if `read` has to read it.
+        The entry of a line is None if the line holds no row, or if the line must be read with `read`.
         """
         try:
             envelopes = [_opened(each) for each in _ENVELOPE.decode_lines(data)]
@@ -85,9 +85,9 @@ class DebeziumWire(Wire):
         return mixed
 
     def read(self, data: bytes) -> list[Outcome]:
-        """Read the row after a change, and return its outcomes.
+        """Return the outcomes of the row after a change.
 
-        A change without a row gives the outcome None.
+        The outcome is None if the change left no row.
         """
         try:
             envelope = _opened(_ENVELOPE.decode(data))
@@ -106,7 +106,7 @@ class DebeziumWire(Wire):
         return [(data, self._completed(each) if isinstance(each, Record) else each) for each in outcomes]
 
     def hint(self, fault: Fault, data: bytes | None) -> str:
-        """Return a clause that names the path at which the mapping finds no value in a row, or ""."""
+        """Return a clause that names the mapping's path at which the row has no value, or ""."""
         if not isinstance(self._inner, MappedWire):
             return ""
         try:

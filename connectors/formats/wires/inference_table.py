@@ -1,7 +1,7 @@
-"""Rows of inference tables, which hold a response of MLflow's serving as JSON text in a field.
+"""Reads rows of inference tables. Such a row has a response of MLflow's serving as JSON text.
 
-Both generations of Databricks' tables are read: the older tables have `timestamp_ms` and `request_metadata`,
-the tables of the AI gateway have `request_time` (docs.databricks.com, inference tables).
+Both generations of Databricks' tables are supported. The older tables have the columns `timestamp_ms` and
+`request_metadata`. The tables of the AI gateway have `request_time` (docs.databricks.com, inference tables).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LAST = 1e17  # milliseconds; later times become this one, because huge integers
 
 
 class InferenceTableWire(ResponseWire):
-    """A reader of logged responses in inference tables, with an answer for each row of a response.
+    """A reader of the logged responses in inference tables. Each row of a response becomes an answer.
 
-    The id of an answer is the `client_request_id`, which the client chose, or else the
-    `databricks_request_id`, followed by a colon and the row number from 0. Model and version are in
-    `request_metadata`. A failed request (`status_code` other than 200) holds no answer. A record without
-    `response` is read as a record with the fields of SPEC section 3.
+    The id of an answer is the id of the request, a colon, and the row number, which starts at 0. The id of
+    the request is the `client_request_id`, if the client has set it, or else the `databricks_request_id`. The
+    model and its version are in `request_metadata`. A failed request (`status_code` other than 200) holds no
+    answer. A record without `response` is read as a record in Blindsight's own format.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class InferenceTableWire(ResponseWire):
         return [None] if failed else self._rows(value)
 
     def hint(self, fault: Fault, data: bytes | None) -> str:
-        """Return a clause about a missing model, which some tables do not name, or "" for another fault."""
+        """Return a clause that explains a missing model, or "" for another fault."""
         if fault[0] is not RejectReason.NO_MODEL:
             return ""
         return "; request_metadata.model_name gives it: have it logged, or name it in mapping.constants.model"

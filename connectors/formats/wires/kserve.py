@@ -1,9 +1,9 @@
-"""Logs of serving stacks: a CloudEvent for each request and each response, which holds a batch of rows.
+"""Reads the logs of the serving stacks KServe and Seldon Core.
 
-KServe and Seldon Core have such loggers. Events are structured JSON or in binary mode, that is, with their
-attributes in headers (`connectors.formats.wires.cloudevents`). A response may also be sent without an event
-around it. The formats are CloudEvents 1.0 (cloudevents.io), the protocol v1, the Open Inference
-Protocol and Seldon's own.
+Their loggers send a CloudEvent for each request and for each response. A response has a batch of rows. An
+event is structured JSON, or it is in binary mode, with its attributes in headers
+(`connectors.formats.wires.cloudevents`). A response may also be sent without an event. The formats are
+CloudEvents 1.0 (cloudevents.io), KServe's protocol v1, the Open Inference Protocol and Seldon's protocol.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SAY = "if they are answers, say so with mapping.format: kserve, or post them to
 
 
 class _Head(msgspec.Struct, gc=False):
-    """The fields that tell an event from a record, and a response from another event."""
+    """The fields that distinguish an event from a record, and a response from other events."""
 
     specversion: str | None = None
     type: str | None = None
@@ -68,21 +68,21 @@ def passed_over(data: bytes) -> bool:
 
 
 class KserveWire(ResponseWire):
-    """A reader of the events of KServe's and Seldon's loggers, with an answer for each row of a response.
+    """A reader of the events of KServe's and Seldon's loggers. Each row of a response becomes an answer.
 
-    The id of an answer is the id of the event (Seldon: of the request), followed by a colon and the row
-    number from 0. The model is a constant of the mapping, or else the event's `inferenceservicename` (Seldon:
-    `modelid`), or else the body's `model_name`.
+    The id of an answer is the id of the event (for Seldon: of the request), a colon, and the row number,
+    which starts at 0. The model is the mapping's constant `model`, if it is set. Otherwise it is the event's
+    `inferenceservicename` (for Seldon: `modelid`), or else the body's `model_name`.
 
-    A value without `specversion` is no event. If it has `outputs` or `predictions`, it is a response with its
-    own `id`. Otherwise it is a record with the fields of SPEC section 3, such as a label.
+    A value without `specversion` is not an event. If such a value has `outputs` or `predictions`, it is a
+    response with its own `id`. Otherwise it is a record in Blindsight's own format, such as a label.
 
     Parameters
     ----------
     mapping : FieldMapping
-        A mapping whose `constants` override values of events. With `id: body`, the ids are made from the id
-        of the response, which the client may have chosen, instead of the id of the event; the rows of a
-        response without an id then have no ids.
+        A mapping whose `constants` override values of events. With `id: body`, the ids of answers are made
+        from the id in the response instead of the id of the event. A client may choose the id in the
+        response. The rows of a response without an id then have no ids.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class KserveWire(ResponseWire):
         self._by_body = mapping.id == "body"
 
     def read(self, data: bytes) -> list[Outcome]:
-        """Return an outcome for each row of a response, None for another event."""
+        """Return an outcome for each row of a response. The outcome of any other event is None."""
         return [(data, None)] if passed_over(data) else super().read(data)
 
     def _rows_of(self, value: Mapping[str, Any]) -> Sequence[Record | Fault | None] | None:
@@ -111,7 +111,7 @@ class KserveWire(ResponseWire):
         return self._rows_of_seldon(value) if is_seldon else None
 
     def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
-        """Return a message if a record that looks like this format may be something else, otherwise "".
+        """Return a message if a record with the marks of this format may have another format, otherwise "".
 
         Parameters
         ----------
@@ -137,10 +137,10 @@ class KserveWire(ResponseWire):
         return ""
 
     def convert_message(self, value: bytes, headers: Headers) -> bytes:
-        """Return a Kafka message as one JSON value, which `read` can read.
+        """Return a Kafka message as one JSON value that `read` accepts.
 
-        The headers of a message in binary mode hold the event's attributes, which are added to the value.
-        Binary tensors and protobuf are converted. All other messages are returned unchanged.
+        For an event in binary mode, the attributes in the headers are added to the value. Binary tensors and
+        protobuf are converted. All other messages are returned unchanged.
 
         Parameters
         ----------
@@ -153,10 +153,10 @@ class KserveWire(ResponseWire):
         return _line(attributes, value) if attributes else _unpacked(value)
 
     def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return the body of an HTTP request as one line of JSON, or None if the body is JSON already.
+        """Return the body of an HTTP request as one line of JSON, or None if the body needs no conversion.
 
-        The body is converted if it is an event in binary mode, with its attributes in the headers, or a
-        response of the Open Inference Protocol with binary tensors.
+        An event in binary mode, with its attributes in the headers, is converted. So is a response of the
+        Open Inference Protocol with binary tensors.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class KserveWire(ResponseWire):
         return _unpacked(body).replace(b"\n", b" ") if TENSORS_HEADER in headers else None
 
     def hint(self, fault: Fault, data: bytes | None) -> str:
-        """Return a clause about the part of an event that names the model, or "" for another fault.
+        """Return a clause that explains where an event names the model, or "" for another fault.
 
         Examples
         --------

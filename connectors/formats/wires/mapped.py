@@ -1,8 +1,8 @@
-"""Records with other field names and times than ours, read by a mapping that is compiled once.
+"""Reads records whose fields and times a mapping describes. The mapping is compiled once.
 
 If all paths have one step, msgspec decodes a `Record` with renamed fields at no extra cost. Longer paths
-become a tree of typed structs with only the mapped fields, from which columns are extracted. Records that
-these typed decoders reject are parsed again without types, one by one.
+become a tree of typed structs with only the mapped fields, and columns are extracted from these structs.
+Records that these typed decoders reject are parsed again one by one, without types.
 """
 
 from __future__ import annotations
@@ -185,9 +185,9 @@ class MappedWire(Wire):
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
         """Return a wire that reads the scores of these tasks as fast as possible.
 
-        If all tasks have the same classes and every class has a path, the wire reads the scores as tuples,
-        which is several times as fast as reading objects. Otherwise the method returns this wire, which reads
-        objects, because messages need the names in the objects.
+        If all tasks have the same classes and every class has a path, the new wire reads the scores as
+        tuples, which is several times as fast as reading objects. Otherwise return this wire, which reads
+        objects, because error messages need the names in the objects.
         """
         orders = {layout.classes for layout in layouts}
         if len(orders) != 1 or set(self.mapping.class_scores) != set(*orders):
@@ -197,9 +197,9 @@ class MappedWire(Wire):
         return wire
 
     def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Return the record of each line, None for a record that `where` excludes.
+        """Return the record of each line; None for a line that `where` excludes.
 
-        Return None instead of a list if not all lines can be decoded at once.
+        Return None instead of a list if any line cannot be decoded together with the others.
         """
         if self._decoder is None:
             return None
@@ -222,12 +222,15 @@ class MappedWire(Wire):
         return with_fields(value, headers, self._beside) if self._beside else value
 
     def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return an event in binary mode as JSON, or None for another post or format than `cloudevents`."""
+        """Return an event in binary mode as JSON; None for another post, or without `format: cloudevents`."""
         attributes = http_attributes(headers) if self._events else {}
         return event(attributes, body) if attributes else None
 
     def read(self, data: bytes) -> list[Outcome]:
-        """Read one value as a record, and return its outcome: None if `where` excludes the record."""
+        """Read one value as a record, and return its outcome.
+
+        The outcome is None if `where` excludes the record.
+        """
         try:
             if self._decoder is None:
                 return [(data, self._again(data, ValueError("not as the mapping says")))]
@@ -247,7 +250,7 @@ class MappedWire(Wire):
         return record[0], record[1] + self.note(record[1])
 
     def shaped(self, value: object) -> dict[str, Any]:
-        """Return the mapped values of a decoded value, by our field names."""
+        """Return the mapped values of a decoded value, by the names of Blindsight's fields."""
         values: dict[str, Any] = dict(self._constants)
         for name, path in self.paths.items():
             each = lookup(value, path)
@@ -261,14 +264,14 @@ class MappedWire(Wire):
         return values
 
     def hint(self, fault: Fault, data: bytes | None) -> str:
-        """Return a clause about the path at which the mapping reads the field of a fault, or ""."""
+        """Return a clause that names the mapping's path for the field of a fault, or ""."""
         reason, message = fault
         if data is None or reason not in MISSING_FIELD:
             return self.note(message)
         return self.missing(message, data)
 
     def note(self, message: str) -> str:
-        """Return a clause that says where the mapping reads the field that a message names, or "".
+        """Return a clause that names the mapping's path for the field that a message names, or "".
 
         Examples
         --------
@@ -283,7 +286,9 @@ class MappedWire(Wire):
         return f"; the mapping reads {name} at {place}" if place else ""
 
     def missing(self, message: str, data: bytes) -> str:
-        """Return a clause about a path at which a record has no value, with the names that it has instead.
+        """Return a clause about a path at which a record has no value.
+
+        The clause lists the names that the record has there.
 
         Examples
         --------
@@ -307,9 +312,9 @@ class MappedWire(Wire):
         return self.note(message)
 
     def map_table(self, raw: RawTable) -> RawTable:
-        """Return a table with our columns, made from the columns that the mapping names.
+        """Return a table with Blindsight's columns, made from the columns that the mapping names.
 
-        A path is the name of a column, or a path into the cells of a column.
+        A path of the mapping is the name of a column, or leads into the cells of a column.
         """
         rows = max(map(len, raw.columns.values()), default=0)
         columns: dict[str, list[object]] = {name: [value] * rows for name, value in self._constants.items()}
@@ -336,7 +341,7 @@ class MappedWire(Wire):
         return frozenset(rows - raw.broken.keys())
 
     def rows_left(self, raw: RawTable) -> int:
-        """Return the number of rows that the mapping does not read in arrays within the cells of a table."""
+        """Return the number of rows in the arrays of a table's cells that the mapping does not read."""
         return sum(
             rows.left(_inside(_unpacked(cell), rows.array[1:]))
             for rows in self._rows
@@ -455,7 +460,7 @@ def _is_one_of(value: Any, texts: frozenset[str]) -> bool:
 
 
 def id_reader(mapping: FieldMapping) -> Callable[[Any], Any] | None:
-    """Return a function that converts ids to the form of the ids of labels, or None without a conversion.
+    """Return a function that converts ids as the mapping says, or None if the mapping converts no ids.
 
     Examples
     --------
@@ -497,7 +502,9 @@ def _column(raw: RawTable, written: str, path: FieldPath) -> list[object] | None
 
 
 def hexadecimal(id_: Any, digits: int) -> Any:
-    """Return a decimal number in hexadecimal with at least `digits` digits, and any other id unchanged.
+    """Return an id that is a decimal number in hexadecimal, with at least `digits` digits.
+
+    Any other id is returned unchanged.
 
     Examples
     --------
@@ -660,10 +667,11 @@ def _time_in(value: object) -> object:
 
 
 def time_reader(mapping: FieldMapping) -> Callable[[Any], Any] | None:
-    """Return a function that converts a mapped time to seconds or RFC 3339, or None without a conversion.
+    """Return a function that converts a time to seconds or RFC 3339; None if the mapping converts no times.
 
-    The function leaves unreadable times to the decoder, which rejects them. A text with an offset keeps its
-    offset. A time in the hour that a zone repeats in autumn is taken from the first of the two hours.
+    The function returns unreadable times unchanged, and the decoder rejects them. A text with an offset keeps
+    its offset. If daylight saving ends and an hour occurs twice, a time in this hour belongs to its first
+    occurrence.
 
     Examples
     --------

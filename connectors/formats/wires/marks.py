@@ -1,4 +1,4 @@
-"""The marks of a format: names of fields and columns by which its records and tables are recognised."""
+"""Recognises the format of records and tables by marks. A mark is the name of a field or column."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from connectors.formats.decode.structs import KIND_FIELDS
 from monitor.base.registry import FORMATS
 
 OURS = ("scores", "models", "confidence", "label", "correct", *KIND_FIELDS)
-"""The fields of answers and labels of every kind; a record in our format has at least one of these fields."""
+"""The fields of answers and labels of every kind. A record in Blindsight's own format has at least one of
+them."""
 
 ONE_IS_OURS = frozenset(OURS)
 
@@ -25,12 +26,12 @@ def _marks(inner: bool) -> tuple[tuple[frozenset[str], str], ...]:
 
 
 def formats_of(names: Collection[str], inner: bool = False) -> list[str]:
-    """Return the formats whose marks are among these names of fields.
+    """Return the formats whose marks are among these field names.
 
     Parameters
     ----------
     inner : bool
-        Exclude formats that wrap records of other formats.
+        True to exclude formats that wrap records of other formats.
 
     Examples
     --------
@@ -42,7 +43,7 @@ def formats_of(names: Collection[str], inner: bool = False) -> list[str]:
 
 
 def formats_of_table(names: Iterable[str]) -> list[str]:
-    """Return the formats of a table with these columns, or [] for a table with our own columns.
+    """Return the possible formats of a table with these columns; [] if the columns are Blindsight's own.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Posts to `/v1/observe/<source>`, whose records are read by the mapping or format of the source.
+"""Reads posts to `/v1/observe/<source>` with the mapping or format of the named source.
 
-The spool keeps each line within an object that names its source, so that a later reading gives the same
-result. A line that names no source is read by the base wire.
+The spool stores each line in an object that names the line's source, so that the line can be read again in
+the same way. A line that names no source is read by the base wire.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class ObservedWire(Wire):
         return ObservedWire(self.base.for_tasks(layouts), sources)
 
     def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Return the record of each line, None for a line that `read` has to read.
+        """Return the record of each line; None for a line that must be read with `read`.
 
-        Return None instead of a list if not all lines can be decoded at once.
+        Return None instead of a list if the lines cannot be decoded together.
         """
         if _BEGIN not in data:
             return self.base.read_lines(data)
@@ -90,7 +90,7 @@ class ObservedWire(Wire):
         return Mixed(mixed)
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether the base wire reads each row of a table with these columns as JSON."""
+        """Return the answer of the base wire: whether rows of a table with these columns are read as JSON."""
         return self.base.reads_rows(names)
 
     def convert_message(self, value: bytes, headers: Headers) -> bytes:
@@ -100,7 +100,7 @@ class ObservedWire(Wire):
     def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
         """Return a post as a line of JSON, converted by the base wire.
 
-        Posts to a source use its own wire.
+        Posts to ``/v1/observe/<source>`` do not use this method: the wire of the source converts them.
         """
         return self.base.convert_post(headers, body)
 
@@ -116,7 +116,7 @@ class ObservedWire(Wire):
         return [(data, outcome) for _, outcome in wire.read(bytes(line.record))]
 
     def hint(self, fault: Fault, data: bytes | None) -> str:
-        """Return the clause of the source's wire about the field of a fault."""
+        """Return the clause about the field of a fault from the wire of the record's source."""
         line = None if data is None else _opened(data)
         if line is None:
             return self.base.hint(fault, data)
@@ -139,7 +139,7 @@ class ObservedWire(Wire):
 
 
 def unknown_source(name: str, known: Iterable[str]) -> str:
-    """Return the message about a name that is no source.
+    """Return the message about an unknown source name.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Sentences about Kafka messages that are not text, which explain why no message is read."""
+"""Explains why Kafka messages that are not text cannot be read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SENTENCES = {
 
 
 def odd_payloads(raws: Sequence[Raw]) -> Iterable[str]:
-    """Return a sentence for each kind of message that is not text, the most frequent kind first.
+    """Return an explanation of each kind of message that is not text, the most frequent kind first.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Open Inference responses of gRPC, decoded with the needed part of protobuf's wire format.
+"""Decodes gRPC responses of the Open Inference Protocol. Only the needed part of protobuf is implemented.
 
-The message `ModelInferResponse` is defined in the protocol's `open_inference_grpc.proto`; the encoding is
-described at protobuf.dev/programming-guides/encoding. Seldon Core 2 keeps such messages in its topics.
+The protocol's file `open_inference_grpc.proto` defines the message `ModelInferResponse`. The encoding is
+described at protobuf.dev/programming-guides/encoding. Seldon Core 2 writes such messages to its topics.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ _NAME, _DATATYPE, _SHAPE, _CONTENTS = 1, 2, 3, 5
 _FP32, _FP64, _TEXTS = 6, 7, 8
 
 MAX_FIELDS = 100_000
-"""The largest number of fields of a message, which bounds the time of decoding to some tenths of a second."""
+"""The largest number of fields of a message. With this limit, decoding takes at most some tenths of a
+second."""
 
 _FIRST = frozenset(number << 3 | _BYTES for number in range(1, 7))
 """The first bytes that a message can have: its fields are texts or messages with the numbers 1 to 6."""
 
 
 def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    """Return a `ModelInferResponse` as the value of its JSON form, and its raw tensors.
+    """Return the JSON form of a `ModelInferResponse`, and its raw tensors.
 
     Returns
     -------
     body : dict
         A dict with `model_name`, `model_version`, `id` and `outputs`. Each output has `name`, `datatype` and
-        `shape`, and `data` if its tensor is FP32, FP64 or BYTES and not raw.
+        `shape`. An output also has `data`, unless its tensor is raw or has a type other than FP32, FP64 and
+        BYTES.
     raw : list of bytes
         The raw tensor of each output; empty if the message has no raw tensors.
 

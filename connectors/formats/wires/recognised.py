@@ -1,8 +1,8 @@
 """The wire of a source without a mapping, which recognises the format of each record by its fields.
 
-Records with our fields (SPEC section 3) are read together in one call. Only a record without a field of an
-answer or of a label is checked for the marks of formats (`monitor.base.registry`), the names of fields by
-which a format is recognised. A record that fits two formats is rejected with a message that names both.
+Records in Blindsight's own format are read together in one call. A record that has no field of an answer or a
+label is checked for the marks of other formats. The marks of a format are names of fields
+(`monitor.base.registry`). A record that fits two formats is rejected with a message that names both.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _EVENTS = "kserve"  # the format of events in headers
 
 
 class RecognisedWire(Wire):
-    """A reader of records with the fields of SPEC section 3, and of every format that fields can identify.
+    """A reader of records in Blindsight's own format and in every format that is recognised by its fields.
 
     Parameters
     ----------
     layouts : sequence of TaskLayout, optional
-        The tasks; if the only task lists one model, answers that name no model belong to it.
+        The configured tasks. If there is one task and it lists one model, answers that name no model belong
+        to this model.
     inner : bool
-        Whether the records are wrapped in records of another format. If so, formats that wrap records are
+        True if the records are wrapped in records of another format. Then formats that wrap records are
         excluded.
 
     Examples
@@ -57,9 +58,9 @@ class RecognisedWire(Wire):
         return RecognisedWire(layouts, self._inner)
 
     def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Return the record of each line, None for a line that `read` has to read.
+        """Return the record of each line; None for a line that must be read with `read`.
 
-        Return None instead of a list if not all lines can be decoded at once.
+        Return None instead of a list if the lines cannot be decoded together.
         """
         if (scored := PLAIN.scored(data)) is not None:
             return scored
@@ -106,13 +107,13 @@ class RecognisedWire(Wire):
         return self._wire(_EVENTS).convert_message(value, headers)
 
     def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return an event in binary mode, or binary tensors, as a line of JSON, or None for another post."""
+        """Return an event in binary mode, or binary tensors, as a line of JSON; None for other posts."""
         if (TENSORS_HEADER not in headers and not http_attributes(headers)) or _is_ours(body):
             return None
         return self._wire(_EVENTS).convert_post(headers, body)
 
     def hint(self, fault: Fault, data: bytes | None) -> str:
-        """Return a clause about the field that a record of a known format lacks, or ""."""
+        """Return a clause about the field that is missing from a record of a known format, or ""."""
         if data is None:
             return ""
         if fault[0] in (RejectReason.NO_SCORES, RejectReason.NO_MODEL) and _is_bentoml(data):
@@ -130,9 +131,9 @@ class RecognisedWire(Wire):
         )
 
     def format_of(self, data: bytes) -> str | None:
-        """Return the format of a record by the names of its fields.
+        """Return the format that the names of a record's fields show.
 
-        Return None if no format or several formats fit, or if the record has our fields.
+        Return None if no format or several formats fit, or if the record is in Blindsight's own format.
         """
         fields = _fields_of(data)
         if fields is None or not ONE_IS_OURS.isdisjoint(fields):

@@ -1,6 +1,6 @@
-"""The base of wires whose events hold a response of a model server, and the reader of its scores.
+"""The base class of wires whose events have a model server's response, and the reader of a response's scores.
 
-The body of a response has the form of the protocol v1, of the Open Inference Protocol, or of Seldon.
+The body of a response follows KServe's protocol v1, the Open Inference Protocol, or Seldon's protocol.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _CLASSIFICATION = re.compile(r"([-+0-9.eE]+):(\d+)(?::(.*))?")
 
 
 class ResponseWire(Wire):
-    """The base of wires whose events hold a response, with a record for each row of it.
+    """The base class of wires whose events have a response. Each row of a response becomes a record.
 
-    If the only task lists one model, answers that name no model belong to it. Values of another form are
-    records with the fields of SPEC section 3. A subclass defines `_rows_of`.
+    If there is one task and it lists one model, answers that name no model belong to this model. A value that
+    is no such event is read as a record in Blindsight's own format. A subclass defines `_rows_of`.
 
     Parameters
     ----------
@@ -72,7 +72,9 @@ class ResponseWire(Wire):
 
 
 def row_scores(body: Mapping[str, Any], place: str) -> list[Any] | Fault:
-    """Return the scores of each row of a response, in a form of `Record.scores`, or the response's fault.
+    """Return the scores of each row of a response, or the response's fault.
+
+    The scores have one of the forms of `Record.scores`.
 
     Parameters
     ----------
@@ -108,23 +110,23 @@ def row_scores(body: Mapping[str, Any], place: str) -> list[Any] | Fault:
 
 
 def constants_of(mapping: FieldMapping) -> dict[str, str]:
-    """Return the constants of a mapping that are set, by field."""
+    """Return the constants that a mapping sets, by the name of the field."""
     return {name: value for name, value in mapping.constants.model_dump().items() if value is not None}
 
 
 def row_records(scores: Sequence[Any], id_: object, shared: Mapping[str, Any]) -> list[Record | Fault]:
     """Return an answer for each row of a request.
 
-    The id of an answer is the id of the request, a colon, and the row number from 0.
+    The id of an answer is the id of the request, a colon, and the row number, which starts at 0.
 
     Parameters
     ----------
     scores : sequence
         The scores of each row.
     id_ : object
-        The id of the request; if it is not text, the rows have no ids.
+        The id of the request. If the id is not a text, the rows have no ids.
     shared : mapping of str to object
-        The values of other fields, which all rows share; None for an absent field.
+        The values of the other fields, which are the same for all rows; None for an absent field.
 
     Examples
     --------

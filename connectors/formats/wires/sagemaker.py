@@ -1,7 +1,8 @@
-"""SageMaker's data capture: a line for each request, with its input and output as text or base64.
+"""Reads SageMaker's data capture files and ground truth labels.
 
-This module reads SageMaker's data capture files (model-monitor-data-capture-endpoint.html) and the ground
-truth that its model quality monitor merges with the files (model-monitor-model-quality-merge.html).
+A data capture file has a line for each request, with its input and output as text or base64
+(model-monitor-data-capture-endpoint.html). SageMaker's model quality monitor merges ground truth labels with
+these files (model-monitor-model-quality-merge.html).
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ _SUM_TOLERANCE = 1e-3
 
 
 class SagemakerWire(ResponseWire):
-    """A reader of SageMaker's data capture, with an answer for each row, and of ground truth labels.
+    """A reader of SageMaker's data capture and of ground truth labels.
 
-    A line of data capture holds the input and the output of a request; a line without an output holds no
-    answer. The id of an answer is the `inferenceId` of the client, or else the `eventId`, followed by a colon
-    and the row number from 0. Other lines are records with the fields of SPEC section 3.
+    Each row of a request becomes an answer.
+
+    A line of data capture has the input and the output of a request. A line without an output holds no
+    answer. The id of an answer is the id of the request, a colon, and the row number, which starts at 0. The
+    id of the request is the `inferenceId`, if the client has set it, or else the `eventId`. Other lines are
+    records in Blindsight's own format.
 
     Parameters
     ----------
     mapping : FieldMapping
-        A mapping whose `constants` name the model, because data capture does not.
+        A mapping whose `constants` name the model, because data capture does not name it.
 
     Examples
     --------
@@ -57,7 +61,7 @@ class SagemakerWire(ResponseWire):
         return [None] if output is None else self._rows(output, captured.get("endpointInput"), about)
 
     def hint(self, fault: Fault, data: bytes | None) -> str:
-        """Return a clause about the model, which data capture does not name, or "" for another fault."""
+        """Return a clause that explains a missing model, or "" for another fault."""
         if fault[0] is not RejectReason.NO_MODEL:
             return ""
         return "; a capture does not name the model: name it in mapping.constants.model"

@@ -1,8 +1,8 @@
 """Reads bodies of inference responses: JSON, JSON followed by binary tensors, or protobuf.
 
-In the binary tensor data extension of the Open Inference Protocol (Triton, KServe), an output with a
-parameter `binary_data_size` has its data after the JSON, row-major and little-endian, in the order of the
-outputs.
+The Open Inference Protocol (Triton, KServe) has an extension for binary tensors. With this extension, an
+output with a parameter `binary_data_size` has its data after the JSON, row-major and little-endian. The data
+of several outputs is in the order of the outputs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _JSON = json.JSONDecoder()
 
 
 def read_body(data: bytes) -> dict[str, Any]:
-    """Return the body of a response, with tensors as flat lists under `data`.
+    """Return the body of a response, with the tensors as flat lists under `data`.
 
-    The parser finds the end of the JSON, and the tensors must have the sizes that the JSON declares. The
-    header `Inference-Header-Content-Length`, which no logger keeps, is therefore not needed. A tensor of a
-    type other than FP16, FP32, FP64, INT32, INT64 and BYTES gets no `data`.
+    The parser finds the end of the JSON, and checks that the tensors have the sizes that the JSON declares.
+    Therefore the function does not need the header `Inference-Header-Content-Length`, which loggers do not
+    keep. A tensor of a type other than FP16, FP32, FP64, INT32, INT64 and BYTES gets no `data`.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""The base of wires. A wire is the reader of one format: it turns the bytes of a source into records.
+"""The base class of wires. A wire reads one format: it turns the bytes of a source into records.
 
-A wire reads one JSON value at a time (`read`), or many lines at once if each is one record (`read_lines`).
-`read_lines` makes decoding fast, and `read` finds the fault of a record.
+The method `read` reads one JSON value, and finds the fault of an unusable record. The method `read_lines` is
+faster: it reads many lines at once, if each line is one record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from monitor.base.source import RawTable
 from monitor.config.mapping import FieldMapping
 
 Outcome = tuple[bytes, Record | Fault | None]
-"""The bytes of a value, with its record or its fault; or with None for a valid value without a record."""
+"""The bytes of a value and the result of reading it: a record, a fault, or None for a valid value without a
+record."""
 
 ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """The exceptions of `msgspec` for bytes that it cannot decode as a type."""
@@ -38,26 +39,27 @@ def _decoder_without(absent: frozenset[str], scored: bool = False) -> msgspec.js
 
 
 class Mixed(list[Record | None]):
-    """The records of lines that were decoded at once.
+    """The records of lines that were decoded together.
 
-    An entry is None if `Wire.read` still has to read the line.
+    An entry is None if the line must still be read with `Wire.read`.
     """
 
 
 class Wire(ABC):
-    """The base of readers of records in one format.
+    """The base class of readers of records in one format.
 
-    A subclass defines `read`, which returns the records of one event. Its line in
-    `monitor.base.registry.FORMATS` has the marks by which records of the format are recognised; if other
-    records may have these marks, the subclass also defines `doubt`. The attributes and the other methods have
-    defaults, which suit a format of JSON events that names its fields itself and has nothing in headers.
+    A subclass defines `read`, which returns the records of one event. The format's line in
+    `monitor.base.registry.FORMATS` has the marks by which its records are recognised. If records of another
+    format may have the same marks, the subclass also defines `doubt`. The other methods and the attributes
+    have defaults. The defaults suit a format of JSON events that defines the names of its fields and uses no
+    headers.
     """
 
     reads_labels: bool = True
-    """Whether a record may be a label without an answer."""
+    """True if a record may be a label without an answer."""
 
     lines_need_headers: bool = True
-    """Whether `read_lines` needs the results of `convert_message`, or also reads unconverted messages."""
+    """True if Kafka messages must pass through `convert_message` before `read_lines`."""
 
     mapping: FieldMapping | None = None
     """The mapping that names the fields of the records; None if the format defines them."""
@@ -66,18 +68,17 @@ class Wire(ABC):
     """The names of the columns that the mapping reads from a table; an empty set without a mapping."""
 
     one_row: str = ""
-    """The path that reads one row of an array that may hold several rows, or "" if all rows are read."""
+    """The mapping's path that reads one row of an array with several rows, or "" if all rows are read."""
 
     @abstractmethod
     def read(self, data: bytes) -> list[Outcome]:
         """Read one JSON value, and return an outcome for each record in it.
 
-        An outcome is a record, or the fault that makes it unusable, or None for a valid value without a
-        record.
+        An outcome is a record, the fault of an unusable record, or None for a valid value without a record.
         """
 
     def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
-        """Return a message if a record that has the marks of this format may be something else, otherwise "".
+        """Return a message if a record with the marks of this format may have another format, otherwise "".
 
         Parameters
         ----------
@@ -89,16 +90,16 @@ class Wire(ABC):
     def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
         """Decode many lines at once, each of which is one record.
 
-        Return None if a line is no record of this format; the caller then reads each line with `read`.
+        Return None if a line is no record of this format. The caller then reads each line with `read`.
         """
         return None
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
-        """Return a wire of the same kind that knows the configured tasks."""
+        """Return a wire with the same settings for the configured tasks."""
         return self
 
     def convert_message(self, value: bytes, headers: Headers) -> bytes:
-        """Return a Kafka message as JSON, which `read` can read.
+        """Return a Kafka message as JSON that `read` accepts.
 
         Parameters
         ----------
@@ -110,9 +111,9 @@ class Wire(ABC):
         return value
 
     def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return the body of an HTTP request as one line of JSON if the headers show a special form.
+        """Return the body of an HTTP request as one line of JSON, if the headers show another form.
 
-        Return None otherwise; the content type then decides how the body is read.
+        Return None otherwise. Then the content type determines how the body is read.
 
         Parameters
         ----------
@@ -123,38 +124,41 @@ class Wire(ABC):
         return None
 
     def hint(self, fault: Fault, data: bytes | None) -> str:
-        """Return a clause that says where the format or the mapping has the field of a fault, or "".
+        """Return a clause that explains where the format or the mapping expects the field of a fault, or "".
 
         Parameters
         ----------
         fault : Fault
         data : bytes or None
-            The record; None for a row of a table that is read by column.
+            The bytes of the record; None for a row of a table that is read by column.
         """
         return ""
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether `read` reads each row of a table with these columns as JSON.
+        """Return whether each row of a table with these columns is converted to JSON and read with `read`.
 
         Otherwise the table is read by column.
         """
         return bool(formats_of_table(names))
 
     def map_table(self, raw: RawTable) -> RawTable:
-        """Return a table that is read by column, under the names of the fields of SPEC section 3."""
+        """Return a table with columns that have the names of Blindsight's fields.
+
+        The table is then read by column.
+        """
         return raw
 
     def excluded_rows(self, raw: RawTable) -> frozenset[int]:
-        """Return the indices of valid rows that hold no record, in a table that is read by column."""
+        """Return the indices of the valid rows that hold no record. The table is read by column."""
         return frozenset()
 
     def rows_left(self, raw: RawTable) -> int:
-        """Return the number of rows in arrays within the cells of a table that `one_row` does not read."""
+        """Return the number of rows in arrays within a table's cells that `one_row` does not read."""
         return 0
 
 
 class PlainWire(Wire):
-    """A reader of records with the fields of SPEC section 3 under their own names."""
+    """A reader of records in Blindsight's own format."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(Record)
@@ -173,9 +177,9 @@ class PlainWire(Wire):
             return None
 
     def scored(self, data: bytes) -> list[Record] | None:
-        """Return the records of many lines if all have scores and no field that the first record lacks.
+        """Return the records of many lines if all have scores and only fields that the first record has.
 
-        Return None otherwise, or if `data` is short.
+        Return None otherwise, and if `data` is short.
         """
         if len(data) <= _MANY_BYTES:
             return None
@@ -203,4 +207,4 @@ class PlainWire(Wire):
 
 
 PLAIN = PlainWire()
-"""The wire for records with the fields of SPEC section 3 only."""
+"""The wire that reads only records in Blindsight's own format."""

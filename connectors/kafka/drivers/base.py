@@ -31,7 +31,7 @@ class CommittedPosition(NamedTuple):
     Parameters
     ----------
     position : int
-        The offset of the next record.
+        The offset of the next record to read.
     note : str
         A text for later owners of the partition, which Kafka stores as the metadata of the commit; see
         `connectors.kafka.source.placement.Placement`.
@@ -59,7 +59,7 @@ class Stamp(NamedTuple):
     time: int = -1
 
     def differs(self, other: Stamp) -> bool:
-        """Return whether two stamps belong to different records.
+        """Return whether this stamp and another one belong to different records.
 
         A field that is unknown in one of the stamps is not compared.
 
@@ -133,12 +133,13 @@ class PositionGoneError(Exception):
     Parameters
     ----------
     places : mapping of str to int or None
-        By partition, the first offset at which the brokers' log differs from the log that was read. None if
-        the brokers do not know this offset.
+        For each partition, the first offset at which the brokers' log differs from the log that was read;
+        None if the brokers do not know this offset.
     cause : Exception
         The error of the library.
     truncated : bool
-        Whether the brokers have lost records before a position. Another record may have the same offset now.
+        True if the brokers have lost records before a position. Then a different record may have the same
+        offset now.
     """
 
     def __init__(self, places: Mapping[str, int | None], cause: Exception, truncated: bool = False) -> None:
@@ -167,7 +168,10 @@ class RebalanceListener(Protocol):
         """
 
     def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:
-        """Return the positions to commit for these revoked partitions, after `on_revoke` has ended."""
+        """Return the positions to commit for these revoked partitions.
+
+        The driver calls this after `on_revoke` has ended.
+        """
 
     def on_committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
         """Receive the result of the commit of the positions from `last_marks`.
@@ -195,10 +199,10 @@ class Driver(ABC):
     Attributes
     ----------
     with_headers : bool
-        Whether `poll` returns the headers, the key and the time of each message; set before `connect`.
+        True if `poll` must return the headers, the key and the time of each message. Set it before `connect`.
     with_any_headers : bool
-        Whether `poll` returns the headers, the key and the time of all messages of a partition if any of them
-        has headers. The decoder may recognise the format of messages by their headers.
+        True if `poll` must return the headers, the key and the time of all messages of a partition if any of
+        them has headers. The decoder may recognise the format of messages by their headers.
     """
 
     with_headers: bool = False

@@ -1,4 +1,4 @@
-"""The choice of the client library that reads for a source."""
+"""The choice of the client library with which a source reads."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ SECRET_FILES: Mapping[str, str] = {
 
 
 def with_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with the contents of password files in the place of their paths.
+    """Return the options, with the path of each password file replaced by the file's content.
 
     A newline at the end of a file is not a part of the password.
 

@@ -502,9 +502,9 @@ def commit_within(
     """Commit positions within `seconds`, in the callback that revokes partitions.
 
     Return the error, or None on success. A synchronous commit of librdkafka has no time limit. If the
-    coordinator of the group is unreachable, it blocks the whole group for the length of a session. The
-    function therefore sends an asynchronous commit. A callback cannot poll for the result of this commit, so
-    the function asks the brokers for the committed positions.
+    coordinator of the group is unreachable, such a commit blocks the whole group for the length of a session.
+    The function therefore sends an asynchronous commit. A callback cannot poll for the result of this commit,
+    so the function asks the brokers for the committed positions.
     """
     try:
         with translated_errors():
@@ -626,7 +626,7 @@ class BrokerStats:
         self._leaders: dict[str, int] = {}
 
     def update(self, statistics: str) -> None:
-        """Replace the known brokers and leaders by those in statistics of librdkafka, a text of JSON."""
+        """Replace the known brokers and leaders by those in `statistics`, a JSON text from librdkafka."""
         decoded = self._decode(statistics)
         self._has_statistics = True
         self._up = {broker.nodeid for broker in decoded.brokers.values() if broker.state == "UP"}

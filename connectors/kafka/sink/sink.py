@@ -16,7 +16,7 @@ from monitor.export.sinks.destination import Destination, FollowedDestination, I
 from monitor.export.sinks.rejects_file import Rejected, reject_line
 
 MARK = "reports.kafka/"
-"""The prefix of the keys under which the store saves the mark of each partition of the reports' topic."""
+"""The prefix of the keys under which the store saves a mark for each partition of the topic of reports."""
 
 
 class TopicDestination(Destination[Item]):
@@ -121,7 +121,7 @@ class ReportsTopic(FollowedDestination):
         self._topic.check()
 
     def last_of(self, saved: Mapping[str, Mark]) -> int:
-        """Return the id of the last report delivered before these marks were saved; 0 without marks."""
+        """Return the id of the last report delivered before the marks were saved; 0 without marks."""
         return max((last for last, _ in self._own_marks(saved).values()), default=0)
 
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
@@ -132,7 +132,7 @@ class ReportsTopic(FollowedDestination):
         Parameters
         ----------
         saved : mapping of str to Mark
-            The marks at the last checkpoint.
+            The marks that the last checkpoint saved.
         reports_after : callable
             Not used, because the topic shows which later reports it contains.
 

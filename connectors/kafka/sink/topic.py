@@ -41,12 +41,12 @@ class _Sent:
 
 
 class Topic:
-    """A sender of messages to a topic, where each message arrives exactly once.
+    """A sender of messages to a topic, which delivers each message exactly once.
 
-    Messages with the same key arrive in order. The producer is idempotent: it numbers messages, so that
+    Messages with the same key arrive in order. The producer is idempotent: it numbers the messages, so that
     brokers drop repetitions, and all replicas must acknowledge each message. The sender repeats messages
-    until they arrive, and accepts further messages only after that. One thread uses the sender; another
-    thread may set `interrupted` to end a wait.
+    until they arrive, and accepts further messages only when they have arrived. One thread uses the sender.
+    Another thread may set `interrupted` to end a wait.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Topic:
 
     @property
     def is_uncertain(self) -> bool:
-        """True after an error, if it is unknown which messages have reached the topic."""
+        """True if an error has left it unknown which messages have reached the topic."""
         return self._producer is None and self.is_busy
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""Checks of a source's connection: that brokers answer, topics exist, and every partition moves."""
+"""Checks of a source's connection: whether brokers answer, topics exist and partitions deliver records."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Health:
     Attributes
     ----------
     up : bool
-        Whether the source reads all partitions: the group has assigned partitions, each of them has its
+        True if the source reads all its partitions: the group has assigned partitions, each of them has its
         position, the brokers that lead them are connected, no partition is stuck, and no topic was deleted.
-        After this becomes True, the source skips no record.
+        Once `up` is True, the source skips no record.
     lag : int or None
         The number of records after the positions of the assigned partitions; None if unknown.
     connected_at : float

@@ -1,13 +1,13 @@
-"""The positions up to which the records of each partition are handed out, absorbed and committed.
+"""The positions up to which the records of each partition were handed out, absorbed and committed.
 
 A record is *handed out* when the source returns it to the agent. It is *absorbed* when the agent has used it
 and saved its state. It is *committed* when the brokers have stored the position after it for the group.
 Several threads use the ledger.
 
-A topic that was deleted and created again has a new log, whose offsets have nothing to do with those of the
-old log. A saved position therefore contains the id of the topic. Brokers before 2.8 have no ids of topics; a
-position then contains the epoch and the timestamp of the last record instead. Older versions of the agent
-saved a whole number.
+A topic that was deleted and created again has a new log. The offsets of the new log are unrelated to the
+offsets of the old log. A saved position therefore contains the id of the topic. Brokers before 2.8 have no
+ids of topics. With such brokers, a position contains the epoch and the timestamp of the last record instead.
+Older versions of the agent saved a whole number as the position.
 """
 
 from __future__ import annotations
@@ -208,8 +208,8 @@ class PositionLedger:
         """Record that reading of a partition begins at a position, which the next commit stores in the group.
 
         Call this method if nobody has read the partition before, or if its log was replaced. The position is
-        committed even if no record arrives. Otherwise the next owner would choose the start again: with
-        `latest`, this would be another offset, and after a gap, the gap would be counted twice.
+        committed even if no record arrives. Without this commit, the next owner would choose the start again.
+        With `latest`, it would choose a later offset. After a gap, it would count the gap a second time.
 
         Parameters
         ----------
@@ -227,9 +227,10 @@ class PositionLedger:
     def absorb(self, positions: Mapping[str, Stored | None]) -> None:
         """Record that the agent has used all messages before these positions.
 
-        The method ignores a partition with the position None, which was dropped. It also ignores positions
-        outside of the messages that were handed out, because a store keeps old positions: another member of
-        the group may have read the partition further meanwhile, or the log may no longer exist.
+        The method ignores a partition with the position None, because such a partition was dropped. It also
+        ignores a position outside of the messages that were handed out. Such a position is an old one from
+        the store: another member of the group may have read the partition further since, or the log may no
+        longer exist.
         """
         with self._lock:
             for name, stored in positions.items():

@@ -1,4 +1,4 @@
-"""The positions where reading of partitions continues, with counts of skipped and repeated records.
+"""The choice of the position at which a partition is read, and counts of skipped and repeated records.
 
 Reading continues at the agent's own position, at the position that the group has committed, or at the start
 or the end of the log. A client library can choose a position too (`auto_offset_reset`). But it does not
@@ -96,20 +96,21 @@ def _is_removed(descriptions: Mapping[str, TopicDescription], name: str) -> bool
 class Placement:
     """The positions of partitions, and counts of the records that were missed or used twice.
 
-    A placement stays when a consumer is replaced. Each commit has a note with the offsets at which the owners
-    of the partition began to read it (``began=400,900``); the last offset is that of the present owner. The
-    list begins with the last owner that did not continue at its predecessor's last commit. An owner that
-    returns after a crash learns from the note which records a later owner has used again: the records from
-    the later owner's beginning up to its own position. Further owners in between do not matter.
+    A placement is kept when a consumer is replaced. Each commit has a note with the offsets at which owners
+    of the partition began to read (``began=400,900``). The last offset belongs to the present owner. The list
+    starts with the last owner that did not continue at its predecessor's last commit. From the note, an owner
+    that returns after a crash learns which records were used twice: the records from a later owner's
+    beginning up to its own position.
 
-    Positions contain the id of their topic. A topic that was deleted and created again has another id. It is
-    read from its start, whatever `start` is. Between two checks of the ids, records of the new log may be
-    mistaken for records of the old log: they are then read twice, and none is skipped. Positions of
+    Positions contain the id of their topic. A topic that was deleted and created again has a new id. The new
+    topic is read from its start, whatever `start` is. Between two checks of the ids, records of the new log
+    may be mistaken for records of the old log. Such records are read twice, and none is skipped. Positions of
     partitions that the new topic does not have are dropped.
 
     Brokers before 2.8 have no ids of topics. For such brokers, a position contains the epoch and the
     timestamp of the record before it. After a start, or after a pause of a second, the placement reads this
-    record again before any later message is handed out. If the record differs, the topic was created again.
+    record again before any later message is handed out. If the record has changed, the topic was created
+    again.
 
     Only the reading thread may use a placement, except for `counts` and `marks`, which any thread may call.
 
@@ -122,8 +123,8 @@ class Placement:
     start : {"earliest", "latest", "none"}
         The position for a partition that nobody has read.
     shards : ShardOwner, optional
-        The owner of the state of partitions, if the state moves between agents with its positions. Then a
-        committed position counts only for a partition without a state.
+        The owner of the partitions' states, if states move between agents together with positions. Then a
+        committed position is used only for a partition without a state.
     """
 
     def __init__(
@@ -339,14 +340,14 @@ class Placement:
     def place(self, driver: Driver, names: Collection[str]) -> Iterator[str]:
         """Set newly assigned partitions to the larger of the agent's own position and the group's position.
 
-        The method asks the brokers about all partitions at once, for a few seconds at most.
+        The method asks the brokers about all partitions at once, and waits a few seconds at most.
 
         Yields
         ------
         str
-            Each partition that has a position now. Call the method again for the others: either nobody has
-            read the partition and the brokers did not report the end of its log in time, or another agent
-            still has its state.
+            Each partition that has a position now. Call the method again for the other partitions. Such a
+            partition was never read and the brokers did not report the end of its log in time, or another
+            agent still has its state.
 
         Raises
         ------

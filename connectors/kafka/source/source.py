@@ -56,32 +56,32 @@ class KafkaSource(Source[Stored]):
     again. The killed agent counts these records when it returns (`counts.overlap_records`).
 
     If retention deleted records before they were read, the source continues at the first record that is left,
-    logs this, and counts the deleted records (`counts.gap_records`). The option `auto_offset_reset` only says
-    where a partition begins that nobody has read. A partition that is added to a topic while the topic is
-    read begins at its start, and is discovered within `metadata_max_age_ms` (30 s).
+    logs this, and counts the deleted records (`counts.gap_records`). The option `auto_offset_reset` applies
+    only to partitions that nobody has read. A partition that is added to a topic while the topic is read is
+    discovered within `metadata_max_age_ms` (30 s), and is read from its start.
 
-    A topic that was deleted and created again has another log, which the source recognises by the topic's id.
-    The source logs this and reads the new log from its start. It counts the unread records of the old topic
-    as a gap, as far as the end of the old log was known, including partitions that the new topic does not
-    have. Between two checks of the ids, which are a second apart, records of the new log may be handed out
-    twice. Brokers before 2.8 have no ids of topics: for such brokers, the source reads the last record again
-    after each pause, and compares it.
+    A topic that was deleted and created again has a new log. The source recognises this by the topic's id,
+    logs it, and reads the new log from its start. It counts the unread records of all partitions of the old
+    topic as a gap, as far as the end of the old log was known. The ids are checked once a second. Between two
+    checks, records of the new log may be handed out twice. Brokers before 2.8 have no ids of topics: for such
+    brokers, the source reads the last record again after each pause, and compares it.
 
     A partition is stuck if it delivers nothing for `stall_seconds` while its lag grows. Then the source is
     not `up`, `trouble` has the reason, and a new consumer continues at the same positions.
 
     If no broker is reachable, the source is not `up`, logs this once, and continues at its positions when a
-    broker answers again. The same holds for a topic that does not exist yet, which the source never creates.
+    broker answers again. The source also waits for a topic that does not exist yet. It never creates a topic.
     If a topic that was read no longer exists, the source is not `up` until the topic is created again, and
     `trouble` names the topic.
 
     A message without a value (a tombstone) is handed out as ``b""``. Each message of a batch that is damaged
     on a broker's disk is handed out as `unreadable.PLACEHOLDER`, which the decoder rejects.
 
-    One thread uses the source; any thread may use `acknowledge` and the properties. `read` or `keep_alive`
-    must be called well within `max_poll_interval_ms` (five minutes), or the group assigns the partitions to
-    other members. While the agent has no room for messages, the reading thread should call `keep_alive`, and
-    should not hold messages itself: the agent cannot use messages before the thread passes them on.
+    One thread uses the source. Any thread may use `acknowledge` and the properties. If neither `read` nor
+    `keep_alive` is called for `max_poll_interval_ms` (five minutes), the group assigns the partitions to
+    other members. While the agent has no room for messages, the reading thread should call `keep_alive`. It
+    should not read messages and hold them back, because the agent cannot use them before the thread passes
+    them on.
 
     Parameters
     ----------
