@@ -16,8 +16,9 @@ N = TypeVar("N", int, float)
 BIN_ENDS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """The upper ends of the bins, inclusive; a tenth bin reaches to 1.
 
-Most confidences of a useful model lie above 0.9, and with two classes few lie below 0.5, so equal bins would
-show least about most answers. Do not change them: Prometheus has counts in these bins.
+Most confidences of a useful model lie above 0.9, and with two classes few lie below 0.5. So with bins of
+equal width, most answers would be in one bin. Do not change the ends, because Prometheus has counts in these
+bins.
 """
 
 BIN_NAMES = tuple(f"{low:.2f}-{high:.2f}" for low, high in pairwise((0.0, *BIN_ENDS, 1.0)))
@@ -72,7 +73,7 @@ class ConfidenceHistogram:
         return ConfidenceHistogram(_sums(self.counts, more), self.total + float(confidence.sum()))
 
     def cumulative(self) -> tuple[int, ...]:
-        """Return the number of answers up to the end of each bin, and last the number of all answers."""
+        """Return the number of answers up to the end of each bin, followed by the number of all answers."""
         return tuple(accumulate(self.counts))
 
 
@@ -84,9 +85,9 @@ class CalibrationCurve:
     to chance. With n labelled answers its standard error is √(p (1 − p) / n): 4 percentage points at p = 0.8
     and n = 100.
 
-    The curve misleads if answers are labelled because they were wrong (labels from complaints): then every
-    bin looks worse than it is. A choice by the score alone does no harm, because each bin is compared with
-    its mean confidence.
+    The curve misleads if answers are labelled because they were wrong (labels from complaints). Then every
+    bin looks worse than it is. A choice of answers by the score alone does not mislead, because each bin is
+    compared with its mean confidence.
 
     Parameters
     ----------

@@ -114,7 +114,7 @@ def _least_squares(a: Floats, b: Floats, free: NDArray[np.bool_]) -> Floats:
 def fast_length(least: int) -> int:
     """Return the smallest product of powers of 2, 3 and 5 that is at least `least`.
 
-    Fourier transforms of that length are fast. The result equals `scipy.fft.next_fast_len(least, real=True)`.
+    Fourier transforms of this length are fast. The result equals `scipy.fft.next_fast_len(least, real=True)`.
 
     Parameters
     ----------

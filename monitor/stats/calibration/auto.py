@@ -52,8 +52,8 @@ def log_loss(calibrated: Floats, labels: Ints, smallest: float) -> Floats:
     labels : (n,) int64
         True class; for K = 1, 0 is correct and 1 is wrong.
     smallest : float
-        Smaller probabilities are raised to this value, because an isotonic curve can give 0 and so an
-        infinite loss.
+        Smaller probabilities are raised to this value. An isotonic curve can give the probability 0, whose
+        loss would be infinite.
 
     Examples
     --------
@@ -75,13 +75,13 @@ def choose(
     Each method calibrates every row by a fit on other rows (`cross_fit_in_time`). The function chooses the
     simplest method whose mean loss is within one standard error of the smallest mean loss. From simple to
     complex, the methods are temperature, platt, vector (for three classes or more; for two it equals beta),
-    beta and isotonic. The standard error belongs to the mean difference in loss between the two methods on
+    beta and isotonic. The standard error is that of the mean difference in loss between the two methods on
     the same rows. `none` is not a candidate, because a temperature near 1 is nearly the same map.
 
-    Probabilities below 1 / (n + 2) are raised to this value, Laplace's estimate for an event that n rows do
-    not contain. The standard error assumes independent rows. If neighbouring rows are similar, it is too
-    small, and the chosen method too complex. The losses are on past rows; after a drift another method may be
-    better.
+    Probabilities below 1 / (n + 2) are raised to this value, which is Laplace's estimate for an event that
+    does not occur in n rows. The standard error assumes independent rows. If neighbouring rows are similar,
+    the standard error is too small, and the chosen method may be too complex. The losses are measured on past
+    rows. After a drift, a different method may be better.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The base classes of calibration: `Calibrator`, the settings of a method, fits a `Calibration`, a map."""
+"""The base classes of calibrations: a `Calibrator` has the settings of a method, and fits a `Calibration`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Calibration(ABC):
 
     @classmethod
     def from_snapshot(cls, snapshot: Mapping[str, Any]) -> Self:
-        """Return the map that a `snapshot` describes; it gives the same results to the last bit."""
+        """Return the map that a `snapshot` describes. Its results are the same to the last bit."""
         return restored(snapshot, cls)
 
     def _check_width(self, scores: Floats) -> None:
@@ -90,8 +90,8 @@ class Calibrator(ABC):
         labels : (n,) int64
             True class; for K = 1, 0 is correct and 1 is wrong.
         weights : (n,) float64, optional
-            0 or more, 1 by default: a row of weight 2 counts as two rows. Scale inverse probabilities of
-            labelling to a mean of 1 first.
+            Weights of at least 0, by default 1. A row with the weight 2 counts as two rows. If the weights
+            are inverse probabilities of labelling, scale them to a mean of 1 first.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class Calibrator(ABC):
         """
 
     def prepare_fit(self, scores: Floats, predicted: Ints, labels: Ints) -> Callable[[Floats], Calibration]:
-        """Return a function that fits the map on these rows with any weights, such as 0 for a held-out fold.
+        """Return a function that fits the map on these rows with other weights, such as 0 to leave rows out.
 
         Parameters
         ----------
@@ -111,8 +111,8 @@ class Calibrator(ABC):
         Returns
         -------
         callable
-            A function of (n,) weights. It gives exactly the result, or the error, of `fit` on the rows with a
-            weight above 0.
+            A function of (n,) weights. It has the same result, or raises the same error, as `fit` on the rows
+            with a weight above 0.
         """
 
         def fit(weights: Floats) -> Calibration:
@@ -198,11 +198,11 @@ def cross_fit_in_time(
     folds: int = 5,
     weights: Floats | None = None,
 ) -> Floats:
-    """Return calibrated probabilities of each row from a map that is fitted on other rows.
+    """Return the calibrated probabilities of each row from a map that is fitted on other rows.
 
-    The function cuts the rows into contiguous folds in time order, and calibrates each fold with a map that
-    is fitted on the other folds. On the rows of its own fit, a map would look better than it is. Random folds
-    would have the same fault, because rows that are near in time are similar.
+    The function divides the rows into contiguous folds in time order, and calibrates each fold with a map
+    that is fitted on the other folds. On the rows on which a map is fitted, it looks better than it is. With
+    random folds, the map would also look too good, because rows that are near in time are similar.
 
     Parameters
     ----------

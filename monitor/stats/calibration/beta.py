@@ -68,12 +68,13 @@ class BetaCalibrator(Calibrator):
     The regressors are ln s and −ln(1 − s), with coefficients of at least 0.
 
     The map has three parameters for each class. It is exact if the scores of each class follow a beta
-    distribution. It bends the two ends of the scale independently; the identity and Platt's sigmoid (a = b)
-    are special cases. For two classes the regression predicts the second class, and for a confidence a right
-    prediction. For more classes, it fits each class against the rest, and divides each row by its sum.
+    distribution. The map can bend the two ends of the scale independently. The identity and Platt's sigmoid
+    (a = b) are special cases. For two classes, the regression predicts the second class. For a confidence, it
+    predicts whether the prediction is right. For more classes, there is a regression for each class against
+    the rest, and each row is divided by its sum.
 
-    If the unconstrained fit has a negative coefficient (a falling curve), the paper drops that coefficient
-    and fits again. This class maximises the likelihood over a, b ≥ 0, which gives the better one of the
+    If the unconstrained fit has a negative coefficient (a falling curve), the paper sets that coefficient to
+    0 and fits again. This class maximises the likelihood over a, b ≥ 0. The result is the better one of the
     paper's fits. A weak normal prior (standard deviation 10 around the identity) keeps the fit finite for
     separable classes.
 

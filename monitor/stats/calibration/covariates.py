@@ -1,30 +1,32 @@
 """Calibration `covariates`, which weights the reference's rows to match the features of a window.
 
-A calibration is valid while the features have the same distribution as in its reference. Take two segments of
-users with the same score, of which the model is right more often on one: the frequency of right answers at
-this score depends on the sizes of the segments. Under covariate shift only p(features) changes, not p(y |
-features). So for each window, this method weights the reference's rows by the ratio of the densities of
-window and reference, and fits a rising curve on the weighted rows.
+A calibration is valid while the features have the same distribution as in its reference. For example, let two
+segments of users have the same score, and let the model be right more often on one segment. Then the
+frequency of right answers at this score depends on the sizes of the segments. Under covariate shift,
+p(features) changes and p(y | features) does not. Therefore, for each window, this method weights the
+reference's rows by the ratio of the window's density to the reference's density, and fits a rising curve on
+the weighted rows.
 
-**The ratio** comes from a logistic regression that tells the window's rows from the reference's rows: see
-`monitor.stats.features.ratio`.
+**The ratio** is estimated by a logistic regression that distinguishes the window's rows from the reference's
+rows: see `monitor.stats.features.ratio`.
 
 **Weights** have mean 1 over the reference. Weights above √N are truncated to √N (truncated importance
 sampling), which bounds the influence of one row.
 
 **The curve** rises with the score. If a threshold of the score separates two predicted classes, the curve
-rises within each class, but may fall at the threshold. Otherwise a segment that is worse than chance near the
-threshold would flatten the curve on both sides, and the mean confidence would be wrong by percentage points.
-Within a predicted class, the mean confidence of the weighted rows equals their weighted share of right
-answers, whatever the true shape of the curve.
+rises within each class, but may fall at the threshold. If it could not fall there, a segment that is worse
+than chance near the threshold would flatten the curve on both sides, and the mean confidence would be wrong
+by several percentage points. Within a predicted class, the mean confidence of the weighted rows equals their
+weighted share of right answers, whatever the true shape of the curve.
 
 **Effective size** is (Σw)² / Σw², Kish's number of equally weighted rows with the same information.
 
-A row of the window is unusable for the ratio if it lacks a feature (NaN or infinite), has a category that the
-reference lacks, or has a number beyond the reference's range by more than a tenth of that range. The
-reference does not show how often the model is right on such rows. The fit ignores up to `MOST_UNUSABLE` of
-the rows. If more are unusable, the window has no calibration. The same holds if the effective size is below
-`ratio.FEWEST_EFFECTIVE`, or if the weighted reference still differs from the window (`ratio.MOST_APART`).
+A row of the window is unusable for the ratio in three cases: it lacks a feature (NaN or infinite), it has a
+category that the reference does not have, or it has a number outside the reference's range by more than a
+tenth of that range. The reference does not show how often the model is right on such rows. The fit ignores
+unusable rows if their share is at most `MOST_UNUSABLE`. If the share is larger, the window has no
+calibration. A window has no calibration either if the effective size is below `ratio.FEWEST_EFFECTIVE`, or if
+the weighted reference still differs from the window (`ratio.MOST_APART`).
 
 The calibration misleads
 
@@ -66,10 +68,11 @@ FEWEST_ROWS = 200
 """The smallest number of rows of a reference with all features."""
 
 MOST_UNUSABLE = 0.05
-"""The largest share of a window's rows that may lack a feature or lie beyond the reference."""
+"""The largest share of a window's rows that may lack a feature or lie outside of the reference."""
 
 MOST_ROWS = 10_000
-"""The largest number of reference rows in use; a longer reference is thinned evenly."""
+"""The largest number of reference rows that are used. From a longer reference, evenly spaced rows are
+used."""
 
 _FEWEST_IN_PIECE = 50  # rows
 _BINS = 50  # bins for the error of the curve
@@ -84,8 +87,8 @@ class CovariatesCalibration(Calibration):
     width : int
         Number of columns of the scores.
     curves : tuple of Curve
-        As in `IsotonicCalibration`, but the curve for two classes may fall between the last score of one
-        predicted class and the first score of the other.
+        As in `IsotonicCalibration`. But the curve for two classes may fall between the last score of one
+        predicted class and the first score of the other class.
     effective : float
         Effective size of the weighted reference, in equally weighted rows.
 
@@ -174,8 +177,8 @@ class CovariateReference:
         names : sequence of str
             The names of the features, for messages.
         most_rows : int
-            The largest number of rows to use, which bounds the cost of a window. From a longer reference,
-            evenly spaced rows are used.
+            The largest number of rows to use. It bounds the cost of a window. From a longer reference, evenly
+            spaced rows are used.
 
         Raises
         ------
@@ -312,7 +315,7 @@ class Adapted:
         The variation between windows is taken from `base`. The curve's error has the variance c(1 − c) Σw² /
         (Σw)² in each bin of raw scores, where c is the weighted frequency of right answers. It is independent
         between bins, and grows as the effective size falls. All windows of a reference have the same bins, so
-        they may have the same `number`: their errors are then fully correlated, like errors from the same
+        they may have the same `number`. Then their errors are fully correlated, like errors from the same
         rows.
 
         Parameters
@@ -322,8 +325,8 @@ class Adapted:
         reference : CovariateReference
             The reference that was adapted.
         number : int
-            The number that identifies the calibration. Estimates with equal numbers have their calibration
-            error in common.
+            The number that identifies the calibration. Estimates with equal numbers share their calibration
+            error.
 
         Raises
         ------

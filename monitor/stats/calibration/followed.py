@@ -5,22 +5,22 @@ reference's curve is shifted by a and stretched by b,
 
     logit p(s) = ℓ(s) + a + b ℓ(s),    ℓ(s) = logit of the reference's curve at score s,
 
-where (a, b) starts near (0, 0) and follows a random walk from label to label. `WALKS` lists the hypotheses:
-the variances of the start and of the steps. The first walk never moves, so it keeps the reference's curve.
-For each walk an extended Kalman filter processes the labels in order. The product of its predictive
-probabilities of the labels is the walk's evidence (A. P. Dawid's prequential principle). The published curve
-is the mean of all walks' curves, weighted by prior times evidence. The label of a request applies to all
-models that answered it, so the log evidence is the mean over the models, not the sum.
+where (a, b) starts near (0, 0) and follows a random walk from label to label. Each entry of `WALKS` is a
+hypothesis about the variances of the start and of the steps. The first walk never moves, so it keeps the
+reference's curve. For each walk an extended Kalman filter processes the labels in order. The product of its
+predictive probabilities of the labels is the walk's evidence (A. P. Dawid's prequential principle). The
+published curve is the mean of all walks' curves, weighted by prior times evidence. The label of a request
+applies to all models that answered it, so the log evidence is the mean over the models, not the sum.
 
-Noise limits the gain. 500 labels estimate an accuracy with a standard error of 1.7 percentage points, so a
-correction for a smaller change would do more harm than good; the prior shrinks such corrections. Errors in
-real streams also occur in clusters (a day of bad weather), so a label is less informative than an independent
-one. It counts as `WORTH` independent labels.
+Noise limits the gain. 500 labels estimate an accuracy with a standard error of 1.7 percentage points. A
+correction for a smaller change would do more harm than good, so the prior shrinks such corrections. Errors in
+real streams also occur in clusters (a day of bad weather). Therefore a label is less informative than an
+independent label, and counts as `WORTH` independent labels.
 
 `WALKS`, `NEWEST` and `WORTH` were chosen on simulated streams and on flight data. `tests.fidelity.refit`
-reports results with other seeds and other samples of labels. Labels older than the newest 500 improved no
-window. With a `WORTH` of 1, the estimates of single windows of flights were no nearer to the truth than
-estimates from the reference alone; with a quarter, the curve followed only half of the drift.
+reports results with other seeds and other samples of labels. Labels older than the newest 500 did not improve
+the estimate of any window. With a `WORTH` of 1, the estimates of single windows of flights were no nearer to
+the truth than estimates from the reference alone. With a quarter, the curve followed only half of the drift.
 
 References
 ----------
@@ -49,7 +49,8 @@ WORTH = 0.5
 """The number of independent labels that one label counts for."""
 
 LEAST = 1e-3
-"""Smallest distance of probabilities from 0 and 1: a curve gives 0 to an event that its rows do not have."""
+"""The smallest distance of probabilities from 0 and 1. A curve gives 0 to an event that does not occur in its
+rows."""
 
 
 class Walk(NamedTuple):
@@ -112,7 +113,7 @@ class FollowedCurves:
         return float(self.weight[0])
 
     def curve(self, reference: Curve, at: int) -> Curve:
-        """Return the adjusted form of `reference`, the reference's curve with the index `at` (0 to C − 1)."""
+        """Return the adjusted form of `reference`, the reference's curve with the index `at`, 0 to C − 1."""
         knots = np.union1d(reference.x, _GRID)
         logit = _logit(reference(knots))
         stretch = np.maximum(1.0 + self.stretch[:, at], _LEAST_STRETCH)
@@ -139,8 +140,8 @@ def follow(
     weights : (n,) float64
         The number of independent labels that each row counts for, before the factor `WORTH`.
     share : float
-        Factor of a row's evidence, which is the mean over the curves. It is above 1 if a model has curves for
-        several classes, because together they are more informative than one curve.
+        A factor for the evidence of a row, which is the mean over the curves. The factor is above 1 if a
+        model has curves for several classes, because these are more informative together than one curve.
     walks : sequence of Walk
         The first must be `STILL`.
 

@@ -23,7 +23,7 @@ from monitor.stats.calibration.rows import (
 )
 
 _FEW = 8
-"""A vectorised pass that merges fewer than one in 8 blocks is slower than a loop over the blocks."""
+"""The number of blocks for each merge above which a loop over the blocks is faster than a vectorised pass."""
 
 
 def pool_adjacent_violators(y: Floats, weight: Floats, group: Ints | None = None) -> tuple[Ints, Floats]:
@@ -34,7 +34,7 @@ def pool_adjacent_violators(y: Floats, weight: Floats, group: Ints | None = None
     y, weight : (n,) float64
         Weights are above 0.
     group : (n,) int64, optional
-        A non-decreasing group number for each entry; each group gets a separate fit.
+        A group number for each entry, non-decreasing. Each group has a separate fit.
 
     Returns
     -------
@@ -118,8 +118,9 @@ def fit_curve(score: Floats, success: Floats, weights: Floats | None = None) -> 
 
     Equal scores are averaged first, so the order of rows does not matter. A block is a range of scores with
     equal fitted values. The curve is flat over a block, and linear from the last score of a block to the
-    first score of the next. So on the fitted rows the mean of the curve equals the observed frequency, as the
-    mean confidence requires. Interpolation between the centres of blocks would lose this property.
+    first score of the next. Therefore, on the fitted rows, the mean of the curve equals the observed
+    frequency. The mean confidence needs this property. Interpolation between the centres of blocks would not
+    have it.
 
     Parameters
     ----------
@@ -192,10 +193,10 @@ class IsotonicCalibration(Calibration):
 class IsotonicCalibrator(Calibrator):
     """The settings of isotonic calibration: isotonic regression of the outcome on the raw score.
 
-    For two classes the curve predicts the second class, and for a confidence a right prediction (label 0).
-    For more classes, each class is fitted against the rest, and each row is divided by its sum; a row of
-    zeros becomes uniform. A class without labels gets the probability 0. Scores beyond the range of the
-    reference get the value at the end of the range.
+    For two classes, the curve predicts the second class. For a confidence, it predicts whether the prediction
+    is right (label 0). For more classes, each class is fitted against the rest, and each row is divided by
+    its sum. A row of zeros becomes uniform. A class without labels gets the probability 0. Scores beyond the
+    range of the reference get the value at the end of the range.
 
     The only assumption is that a higher score does not mean a smaller probability. The map misleads on small
     references: below about 1,000 rows the ends of the curve depend on a few rows and may be exactly 0 or 1.
@@ -228,7 +229,7 @@ class IsotonicCalibrator(Calibrator):
     def prepare_fit(
         self, scores: Floats, predicted: Ints, labels: Ints
     ) -> Callable[[Floats], IsotonicCalibration]:
-        """Return a function that fits these rows with any weights; it sorts each column only once."""
+        """Return a function that fits these rows with any weights. Each column is sorted only once."""
         check_fit_input(scores, predicted, labels)
         width = scores.shape[1]
         success = [(labels == k).astype(np.float64) for k in range(width)]

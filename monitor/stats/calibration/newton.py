@@ -11,7 +11,7 @@ from monitor.base.records import Floats
 PRIOR = 0.01
 """Precision of the normal prior around the identity map (a standard deviation of 10). If the likelihood alone
 has a finite maximum, the prior hardly changes it, because each row adds a precision of about 0.1. With
-separable classes, constant scores or an absent class the prior keeps the result finite and unique."""
+separable classes, constant scores or an absent class, the prior makes the result finite and unique."""
 
 _SETTLED = 1e-13  # a few times the resolution of float64
 _NEAR = 1e-9  # relative gain; below it rounding makes comparisons unreliable, so steps are full

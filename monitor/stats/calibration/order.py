@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from monitor.base.records import Floats, Ints
 
 STANDARD_ERRORS = 4.0
-"""The rejection bound: scores without information exceed it by chance in 3 of 100,000 fits. A cross-fitted
-reference needs several fits."""
+"""The rejection bound, in standard errors. Scores without information exceed it by chance in 3 of 100,000
+fits. The bound is this high because a cross-fitted reference needs several fits."""
 
 
 def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
@@ -23,13 +23,13 @@ def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
     For each class, the test compares the scores of rows of that class with the scores of other rows (for a
     confidence: right rows with wrong rows). Its statistic is the probability that a row of the class has the
     larger score. A class is reversed if this probability is more than four standard errors below one half.
-    The standard error is the one of unrelated scores, √((n₁ + n₀ + 1) / 12 n₁ n₀), for n₁ rows of the class
-    and n₀ others. If only one of three or more classes is reversed, the model may have learnt it badly, so
-    there is no error, and the class gets a flat curve. If two or more are reversed, their order must be
-    wrong.
+    The standard error is that of scores without information, √((n₁ + n₀ + 1) / 12 n₁ n₀), for n₁ rows of the
+    class and n₀ other rows. If only one of three or more classes is reversed, the model may have learnt this
+    class badly. Then no error is raised, and the class gets a flat curve. If two or more classes are
+    reversed, their order must be wrong.
 
-    With fewer than 22 rows there is never an error. Dependent rows cause an error by chance more often than
-    four standard errors suggest.
+    With fewer than 22 rows, no error is ever raised. With dependent rows, an error by chance is more frequent
+    than four standard errors suggest.
 
     References
     ----------
@@ -57,7 +57,7 @@ def refuse_reversed_ranks(
     ----------
     method : str
     places : callable
-        A function from a class index to the (n,) int64 rank of each row's score among the distinct scores,
+        A function from a class index to the (n,) int64 ranks of the rows' scores among the distinct scores,
         from 0. It is called only for classes that the test needs.
     classes : sequence of (n,) float64
         For each class, 1 where a row belongs to it, else 0.

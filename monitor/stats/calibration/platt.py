@@ -65,13 +65,13 @@ class PlattCalibrator(Calibrator):
     """The settings of Platt's calibration: logistic regression of the outcome on the logit of the score.
 
     The map has two parameters for each class. The outcomes are Platt's targets (N₊ + 1) / (N₊ + 2) and 1 /
-    (N₋ + 2) instead of 1 and 0, which avoids overconfidence on few rows. For two classes the regression
-    predicts the second class, and for a confidence a right prediction. For more classes, it fits each class
-    against the rest, and divides each row by its sum.
+    (N₋ + 2) instead of 1 and 0, which avoids overconfidence on few rows. For two classes, the regression
+    predicts the second class. For a confidence, it predicts whether the prediction is right. For more
+    classes, there is a regression for each class against the rest, and each row is divided by its sum.
 
-    Platt applies the sigmoid to a margin. Here the margin is the logit of the score, clipped at 10⁻⁶, so the
-    identity is one of the maps; a sigmoid of the score itself would not include it. If the scores rank the
-    rows slightly in reverse, the slope is 0, and every row gets the observed frequency.
+    Platt applies the sigmoid to a margin. Here the margin is the logit of the score, clipped at 10⁻⁶. With
+    this margin, the identity is one of the maps. A sigmoid of the score itself could not be the identity. If
+    the scores rank the rows slightly in reverse, the slope is 0, and every row gets the observed frequency.
 
     The map corrects over- and underconfidence that is symmetric around one half, and a change of the
     prevalence. It misleads for other distortions; use beta or isotonic calibration for them.

@@ -1,4 +1,4 @@
-"""A calibration refitted on new labels, which determine how much the older reference still counts."""
+"""A calibration refitted on new labels. The labels determine the weight of the older reference."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_in
 from monitor.stats.calibration.order import refuse_reversed_scores
 
 FEWEST_LABELS = 50
-"""The smallest number of labelled rows for a refit: fewer cannot show whether the reference still holds."""
+"""The smallest number of labelled rows for a refit. Fewer rows cannot show whether the reference is still
+valid."""
 
 RATIOS = (0.25, 1.0, 4.0, 16.0)
-"""Candidate weights of the whole reference, in multiples of the labelled rows, besides 0 and full weight."""
+"""Candidate weights of the whole reference, in multiples of the number of labelled rows. 0 and full weight
+are candidates too."""
 
 _FOLDS = 5
 
@@ -35,7 +37,7 @@ class LabelledRows(NamedTuple):
     time : (n,) float64
         Times of the answers in seconds since the epoch, non-decreasing.
     weights : (n,) float64
-        Inverse probabilities of the rows to be labelled, up to a common factor; all 1 for the reference.
+        The inverse of each row's probability to be labelled, up to a common factor; all 1 for the reference.
     """
 
     scores: Floats
@@ -52,14 +54,14 @@ class Refitted:
     Parameters
     ----------
     fit : callable
-        Function that fits `calibration`. `calibration` calls it when it is first read.
+        The function that fits `calibration`. It is called when the attribute `calibration` is first read.
     weight : float
-        Weight of each row of the reference: with 0 the reference is ignored, with 1 a row counts as much as a
-        labelled row.
+        The weight of each row of the reference. With 0, the reference is ignored. With 1, a row of the
+        reference counts as much as a labelled row.
     losses : mapping of float to float
         Mean log loss on held-out labelled rows, in nats per row, for each candidate weight that allows a fit.
     until : float
-        Time of the newest answer in the fit; only later answers may evaluate it.
+        The time of the newest answer in the fit. Only later answers may be used to evaluate the calibration.
     held_out : (n,) float64
         Log loss in nats of each labelled row, from a fit without the row's fold at the chosen weight.
     """
@@ -72,7 +74,7 @@ class Refitted:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The calibration fitted on all rows; a ValueError if they allow none."""
+        """The calibration fitted on all rows. Reading it raises a ValueError if the rows allow no fit."""
         return self.fit()
 
 
@@ -91,13 +93,13 @@ def refitted(
     the smallest mean log loss, and the largest such w in a tie. `Refitted.calibration` then fits all rows
     with this w.
 
-    If nothing has changed, the reference keeps its weight and the labels add information. After a drift the
-    reference loses weight as soon as the log loss shows the drift; small drifts need many labels. The result
-    misleads if labelling depends on more than the score and `weights` do not correct for this, or if the
-    model drifts after the newest label. It averages over a drift within the labelled rows, so pass only the
-    newest ones.
+    If nothing has changed, the reference keeps its weight and the labels add information. After a drift, the
+    reference loses weight as soon as the log loss shows the drift. Small drifts become visible only with many
+    labels. The result misleads if labelling depends on more than the score and `weights` do not correct for
+    this, or if the model drifts after the newest label. If the model drifts within the labelled rows, the
+    result is an average over the drift, so pass only the newest rows.
 
-    The function costs 26 to 31 fits. `AutoCalibrator` would choose a method in each of them; pass the chosen
+    The function makes 26 to 31 fits. An `AutoCalibrator` would choose a method in each fit. Pass the chosen
     calibrator instead (``CALIBRATORS[calibration.method]()``).
 
     Parameters

@@ -1,4 +1,4 @@
-"""Equally weighted rows that stand for the weighted rows of a fit, to compute its standard error."""
+"""Equally weighted rows that represent the weighted rows of a fit, to compute the fit's standard error."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def rests_on(labelled: LabelledRows, reference: LabelledRows | None = None, weig
 
     The function selects (Σw)²/Σw² of the labelled rows (Kish's effective number), evenly spaced in time
     order. From the reference it selects a fraction of the rows in the same way: `weight`, clipped to 0 to 1.
-    The mean of rows of weight w varies less than the mean of w times as many rows, because w² is below w. So
-    the standard error is rather too large than too small. It does not include the drift of the reference,
-    which the weight reflects.
+    The mean of rows with the weight w varies less than the mean of w times as many rows, because w² is below
+    w. So the standard error is more likely too large than too small. It does not include the drift since the
+    reference, which the weight reflects.
 
     Examples
     --------

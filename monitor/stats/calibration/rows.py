@@ -12,8 +12,9 @@ from monitor.stats.calibration.base import check_fit_input
 from monitor.stats.calibration.order import refuse_reversed_scores
 
 CLIP = 1e-6
-"""Smallest distance of scores from 0 and 1 before a logarithm: otherwise one wrong row with a score of
-exactly 1 would outweigh all others. Half-precision models write 1 even for scores at a larger distance."""
+"""The smallest distance from 0 and 1 of scores whose logarithm is computed. Without this limit, one wrong row
+with a score of exactly 1 would outweigh all others. Half-precision models round even scores at a larger
+distance to 1."""
 
 
 class FitRows(NamedTuple):
@@ -79,7 +80,7 @@ def column_problems(rows: FitRows) -> Iterator[tuple[Floats, Floats]]:
 
 
 def apply_by_column(curves: Sequence[Callable[[Floats], Floats]], scores: Floats) -> Floats:
-    """Return (n, K) class probabilities: the scores after the curves that `column_problems` describes.
+    """Return (n, K) class probabilities: the scores mapped by the curves that `column_problems` describes.
 
     For two classes or more, each row sums to 1. For three or more, rows are divided by their sum, and a row
     of zeros becomes uniform.

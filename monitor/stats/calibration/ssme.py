@@ -12,11 +12,11 @@ from monitor.stats.calibration.isotonic import IsotonicCalibration
 class SSMECalibration(IsotonicCalibration):
     """The rising curve or curves of one model from an `ssme` fit.
 
-    The curve follows drift, while an isotonic calibration stays with the reference. Like the fit, it misleads
-    if most models are wrong together and no label shows this yet. It also misleads within groups of rows
-    whose scores have another meaning, because it depends on the score alone. `monitor.engine.refit.fit.refit`
-    fits it on the recent scores of all models. A reference is unsuitable, because it has the scores of one
-    model only.
+    The curve adapts to drift, whereas an isotonic calibration does not change after the reference. Like the
+    fit, the curve misleads if most models are wrong together and no label shows this yet. It also misleads
+    within a group of rows if a score means another probability in this group, because the curve depends on
+    the score alone. `monitor.engine.refit.fit.refit` fits it on the recent scores of all models. It cannot be
+    fitted on a reference, because a reference has the scores of only one model.
 
     Parameters
     ----------

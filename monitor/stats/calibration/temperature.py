@@ -23,7 +23,8 @@ class TemperatureCalibration(Calibration):
     width : int
         Number of columns of the scores.
     sharpness : float
-        The inverse temperature, 0 or more. Above 1 the raw scores were underconfident, below 1 overconfident.
+        The inverse temperature, 0 or more. A value above 1 means that the raw scores are underconfident, and
+        a value below 1 that they are overconfident.
 
     Examples
     --------
@@ -51,12 +52,12 @@ class TemperatureCalibrator(Calibrator):
 
     The map has one parameter for any number of classes, and needs fewer rows than the other methods. It keeps
     the order of the classes within a row, so the most probable class stays the same. For two classes and for
-    a confidence it is a sigmoid of the logit with slope 1/T and no intercept: Platt's map without shift and
-    smoothed targets. The logarithms of the scores (clipped at 10⁻⁶) may replace the model's logits, because a
-    constant that is added to a row does not change the softmax.
+    a confidence, the map is a sigmoid of the logit with the slope 1/T and no intercept. This is Platt's map
+    without the shift and without the smoothed targets. The logarithms of the scores (clipped at 10⁻⁶) may
+    replace the model's logits, because a constant that is added to a row does not change the softmax.
 
-    The map cannot correct a model that predicts a class too often or too rarely, because one half stays one
-    half. Negative temperatures, which would reverse the order, are excluded.
+    The map cannot correct a model that predicts a class too often or too rarely, because it maps one half to
+    one half. Negative temperatures, which would reverse the order, are excluded.
 
     References
     ----------

@@ -1,8 +1,8 @@
-"""The base of every control chart: frozen settings that build a logic object around a baseline.
+"""The base classes of control charts: frozen settings, which build a logic object for a baseline.
 
-The settings hold the rules and ARL0, the promised mean number of windows between false alarms. `build` takes
-the baseline: the estimates of windows from a time when the model was known to be good. It returns the logic,
-which judges one window after another and holds all state.
+The settings have the rules and ARL0, the promised mean number of windows between false alarms. The baseline
+has the estimates of windows from a time when the model was known to be good. `build` takes the baseline and
+returns the logic, which judges one window after another and holds all state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Baseline:
     sizes : (m,) float64
         Rows of each window.
     row_sd : float
-        Standard deviation that one row contributes: the estimate of a window of n rows has the standard error
+        The standard deviation of one row: the estimate of a window of n rows has the standard error
         row_sd/√n. If the estimate is the mean confidence, row_sd is the standard deviation of the
         confidences.
     """
@@ -48,9 +48,9 @@ class Verdict:
     rules : tuple of str
         The names of the broken rules, such as ``("we1",)``.
     out_of_control : bool
-        Whether the alarm is on after this window.
+        True if the alarm is on after this window.
     improved : bool
-        Whether, after this window, the chart shows a change for the better and no alarm is on.
+        True if the chart shows a change for the better after this window and no alarm is on.
     """
 
     center: float
@@ -62,7 +62,7 @@ class Verdict:
 
 
 class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The stored state of a chart: what the chart remembers of past windows, and its two latches.
+    """The stored state of a chart: its memory of past windows, and its two latches.
 
     A latch keeps an alarm on until eight windows in a row are in control
     (`monitor.stats.charts.latch.Latch`). One latch is for alarms, the other for improvements. The state
@@ -109,4 +109,4 @@ class Chart(ABC):
 
     @abstractmethod
     def build(self, baseline: Baseline, resume: ChartState | None = None) -> ChartLogic:
-        """Return a chart for this baseline that starts empty, or from the state `resume`."""
+        """Return a chart for this baseline, which starts without past windows or from the state `resume`."""

@@ -1,4 +1,4 @@
-"""The CUSUM chart, whose sums of the windows' distances from the centre reveal small lasting shifts."""
+"""The CUSUM chart, which sums the distances of windows from the centre to detect small lasting shifts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Cusum(LimitChart):
     The chart keeps two sums, ``S ← max(0, S + y - k)`` for a rise and ``S ← max(0, S - y - k)`` for a fall. A
     window of n rows with the estimate x has the standardised value ``y = (x - centre)/√(v/n)``, with the
     centre and the variance v of one row as in `Shewhart`. So windows of any size have the same weight. The
-    allowance k is half of `shift`: smaller distances do not add to the sums. The sums start at 0. A sum above
-    the decision interval h raises the alarm.
+    allowance k is half of `shift`. Distances below k do not increase the sums. The sums start at 0. A sum
+    above the decision interval h raises the alarm.
 
     `Verdict.lower` and `upper` apply to the estimate of this window alone: if it lies outside them, a sum
     exceeds h. They become narrower as a sum grows.
 
     h is computed from `arl0`, k and the number m of reference windows. The computation solves the integral
     equation of the run length (`monitor.stats.charts.smoothed`) and averages over the centres and sigmas that
-    m windows can give. The mean of m windows has a standard error of 1/√m sigma, and a sum accumulates that
-    error: for an ARL0 of 370 at k = 1/2, h is 4.77 with known limits, 4.86 at m = 100, 6.12 at m = 20 and
-    8.75 at m = 10. With few reference windows a larger `shift` costs less: for 1.5, h grows from 3.34 to 3.74
-    at m = 20.
+    m windows can give. The mean of m windows has a standard error of 1/√m sigma, and a sum accumulates this
+    error. For an ARL0 of 370 and k = 1/2, h is 4.77 with known limits, 4.86 with m = 100, 6.12 with m = 20
+    and 8.75 with m = 10. With few reference windows, a larger `shift` increases h less: for a `shift` of 1.5,
+    h is 3.34 with known limits and 3.74 with m = 20.
 
     In the worst case, no chart with the same ARL0 detects a lasting shift of `shift` sigma sooner
     (Moustakides, 1986). With known limits and a `shift` of 1 the chart detects 1 sigma after 9.9 windows
@@ -42,8 +42,9 @@ class Cusum(LimitChart):
     because the sums accumulate similar windows. Choose a larger window, or `shewhart`. One extreme window can
     lift a sum above h, just as it breaks `we1`.
 
-    An alarm lasts as long as the shift: the sums continue, limited to 1.5h. Eight windows in a row within h/2
-    release the alarm, about 20 windows after the shift ended; then the sums start at 0 again.
+    An alarm lasts as long as the shift, because the sums continue, limited to 1.5h. The alarm ends after
+    eight windows in a row with sums below h/2, which is about 20 windows after the shift ended. Then the sums
+    start at 0 again.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ class Cusum(LimitChart):
         The mean number of windows between false alarms, 10 to 1,000,000. The default is 370 unless `sigmas`
         is set.
     sigmas : float, optional
-        The decision interval h, in sigmas, instead of `arl0`: above 0 and up to 10.
+        The decision interval h in sigmas, above 0 and up to 10. It replaces `arl0`.
     shift : float
         The shift that the chart detects soonest, in standard deviations of one window: 0.25 to 5.
 

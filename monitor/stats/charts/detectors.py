@@ -1,4 +1,4 @@
-"""Detectors: the patterns of standardised windows that raise an alarm, and how often they do by chance.
+"""Detectors: the patterns of standardised windows that raise an alarm, and their rates of false alarms.
 
 A detector computes its rate of false alarms for a chart whose centre and sigma have known errors.
 `monitor.stats.charts.limits` averages that rate over the errors that a reference of m windows can cause, and
@@ -23,14 +23,14 @@ from monitor.stats.charts.sums import CusumMemory, EwmaMemory
 
 
 class Spread(StrEnum):
-    """The way in which a chart estimates its sigma, which determines the error of sigma."""
+    """The ways in which a chart can estimate its sigma. The way determines the error of sigma."""
 
     KNOWN = "known"
-    """The binomial formula: exact if the windows are binomial."""
+    """The binomial formula. It is exact if the windows are binomial."""
     REFERENCE = "reference"
     """The larger of the rows' variance and the reference windows' variance (`Limits.inflation`)."""
     MOVING_RANGE = "moving range"
-    """The mean distance of neighbouring reference windows alone, as in Laney's chart."""
+    """The mean distance between neighbouring reference windows, as in Laney's chart."""
 
 
 class Detector(ABC):
@@ -44,8 +44,8 @@ class Detector(ABC):
     rules : tuple of str
         The rules that a verdict may name.
     narrowest, widest : float
-        The allowed range of the threshold: the half width of the limits in sigmas, or the decision interval
-        of a CUSUM.
+        The allowed range of the threshold. The threshold is the half width of the limits in sigmas, or the
+        decision interval of a CUSUM.
     """
 
     rules: tuple[str, ...]
@@ -56,7 +56,7 @@ class Detector(ABC):
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
         """Return the mean number of false alarms per window for each of g baselines, (g,) float64.
 
-        The process is in control, and a baseline determines the chart's centre and sigma, both with errors.
+        The process is in control. Each baseline determines the centre and sigma of a chart, both with errors.
         The detector starts again after each alarm.
 
         Parameters
@@ -72,7 +72,7 @@ class Detector(ABC):
 
     @abstractmethod
     def memory(self, threshold: float, state: list[float] | None) -> Memory:
-        """Return an object that reports the rules which each window of a series breaks, in time order.
+        """Return an object that reports, for one window after another, the rules that the window breaks.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class EwmaDetector(Detector):
 class CusumDetector(Detector):
     """The detector that alarms if a cumulative sum, for a rise or for a fall, exceeds the decision interval.
 
-    Distances from the centre up to an allowance k, half of `shift`, do not add to the sums.
+    The allowance k is half of `shift`. Distances from the centre below k do not increase the sums.
 
     Parameters
     ----------
@@ -194,9 +194,9 @@ _BEST_WEIGHTS = (0.05, 0.05, 0.09, 0.14, 0.25, 0.38, 0.54, 0.7, 0.9, 0.98)
 def best_weight(shift: float) -> float:
     """Return the λ of the EWMA chart that detects a shift soonest, for an ARL0 of 370 and known limits.
 
-    `shift` is in standard deviations of one window. λ is interpolated in a table of minima of `ewma_arls`,
-    which `tests/stats/charts/test_smoothed.py` recomputes. The minima are flat, so this λ is nearly the best
-    one for other ARL0 too.
+    `shift` is in standard deviations of one window. λ is interpolated in a table of the minima of
+    `ewma_arls`; `tests/stats/charts/test_smoothed.py` recomputes the table. The minima are flat, so this λ is
+    nearly the best one for other values of ARL0 too.
 
     Examples
     --------

@@ -23,13 +23,13 @@ class Ewma(LimitChart):
     L is computed from `arl0`, λ and the number m of reference windows. The computation solves the integral
     equation of the run length (`monitor.stats.charts.smoothed`) and averages over the centres and sigmas that
     m windows can give. The mean of m windows has a standard error of 1/√m sigma, which affects an average
-    more than a single window: for an ARL0 of 370 at λ = 0.14, L is 2.78 with known limits, 2.86 at m = 100
-    and 3.25 at m = 20.
+    more than a single window. For an ARL0 of 370 and λ = 0.14, L is 2.78 with known limits, 2.86 with m = 100
+    and 3.25 with m = 20.
 
     At an ARL0 of 370 with known limits and the default λ, the chart detects a lasting shift of 1 sigma after
     9.6 windows (`Shewhart`: 44), and 3 sigma after 2.5 windows (`Shewhart`: 2.0). It performs nearly as well
-    as `Cusum`. A single extreme window has only the weight λ here, while it can lift a sum of `Cusum` above
-    its limit.
+    as `Cusum`. A single extreme window has only the weight λ in the average, whereas it can lift a sum of
+    `Cusum` above the limit.
 
     False alarms: one in 370 windows in control at the defaults. `tests/fidelity/output/all_charts.txt` has
     measurements.
@@ -41,9 +41,9 @@ class Ewma(LimitChart):
     because the average of similar windows varies more than the limits assume. Choose a larger window, or
     `shewhart`. A fall right after a rise can stay hidden, because z still contains the rise.
 
-    An alarm lasts as long as the shift: z continues, limited to 1.5 times its limit. Eight windows in a row
-    within half of the limit release the alarm, about 20 windows after the shift ended; then z starts at 0
-    again.
+    An alarm lasts as long as the shift, because z continues, limited to 1.5 times its limit. The alarm ends
+    after eight windows in a row with z within half of the limit, which is about 20 windows after the shift
+    ended. Then z starts at 0 again.
 
     Parameters
     ----------
@@ -51,11 +51,12 @@ class Ewma(LimitChart):
         The mean number of windows between false alarms, 10 to 1,000,000. The default is 370 unless `sigmas`
         is set.
     sigmas : float, optional
-        The half width L instead of `arl0`: above 0 and up to 10.
+        The half width L in sigmas, above 0 and up to 10. It replaces `arl0`.
     shift : float
         The shift that the chart detects soonest, in standard deviations of one window: 0.25 to 5.
     weight : float, optional
-        λ, 0.05 to 1; 1 is `Shewhart` with `we1`. The default is the best λ for `shift`.
+        The weight λ, 0.05 to 1. With 1, the chart is `Shewhart` with `we1`. The default is the best λ for
+        `shift`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The false-alarm rate of a chart, averaged over the baselines that it may start from."""
+"""The false-alarm rate of a chart, averaged over its possible baselines."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from monitor.base.records import Floats
 from monitor.stats.charts.detectors import Detector, Spread
 
 MIN_REFERENCE_WINDOWS = 5
-"""Fewer windows say almost nothing about the variation between windows."""
+"""The smallest number of reference windows. Fewer windows show almost nothing about the variation between
+windows."""
 
 _TAIL = 1e-13  # tail probability that the integral over the dispersion leaves out; its value is at least 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The multiplier and the inflation, two numbers from which a chart computes its limits.
+    """The multiplier and the inflation: the two numbers from which a chart computes its limits.
 
     Parameters
     ----------
     multiplier : float
-        L: the half width of the limits in the chart's sigma; for a CUSUM the decision interval h.
+        L, the half width of the limits in the chart's sigma. For a CUSUM, the decision interval h.
     inflation : float
         κ ≥ 1, a correction for few reference windows. The variance of one row is ``v0 + κ² · max(0, v_ref −
         v0)``, with v0 from the rows of one window and v_ref from the differences between windows. κ = 1 gives
@@ -57,8 +58,8 @@ def mean_rate(
     m : float
         Number of reference windows; infinity for known limits.
     overdispersion : float
-        φ: the process's standard deviation divided by the one of independent rows, at least 1. With infinity,
-        the rows do not matter, and sigma comes from the reference windows alone.
+        φ, the process's standard deviation divided by the standard deviation of independent rows, at least 1.
+        With infinity, sigma is estimated from the reference windows alone.
     least : float
         The smallest change that raises an alarm, in the process's standard deviations.
     """
@@ -78,10 +79,10 @@ def mean_rate(
 def moving_range_ratios(m: float) -> tuple[Floats, Floats]:
     """Return nodes and weights of the distribution of the mean moving range of m normal windows.
 
-    The mean moving range is divided by 1.128 sigma, so its mean is 1. The distribution has no closed form. A
-    χ distribution with the same first two moments (Patnaik) has too heavy a lower tail, on which the limits
-    depend: it gives 10 % too few alarms at m = 20. So seeded draws (100,000 up to m = 40, fewer for larger m)
-    are sorted and grouped, in smaller groups at the lower end.
+    The mean moving range is divided by 1.128 sigma, so its mean is 1. The distribution has no closed form.
+    The limits depend on its lower tail. The lower tail of a χ distribution with the same first two moments
+    (Patnaik) is too heavy: at m = 20, there would be 10 % too few alarms. So the function sorts seeded draws
+    (100,000 up to m = 40, fewer for larger m), and groups them, with smaller groups at the lower end.
 
     Examples
     --------

@@ -27,8 +27,8 @@ class Laney(LimitsAndRules):
     the chart suits such estimates too. The chart measures σz on the reference windows alone. `Shewhart` also
     uses the rows, and needs fewer windows.
 
-    σz compares neighbouring windows only. So a slow wave or one shift in the reference widens the limits less
-    than those of `Shewhart`. But autocorrelation makes the limits too narrow: at 0.3, the mean number of
+    σz compares only neighbouring windows. So a slow wave or a single shift in the reference widens the limits
+    less than in `Shewhart`. But autocorrelation makes the limits too narrow: at 0.3, the mean number of
     windows between false alarms is 118 with m = 20 and 89 with m = 100, instead of 370. A drop of three
     points at n = 500 is detected after 48 windows with m = 20 and after 6 with m = 100 (`python -m
     tests.fidelity.all_charts`).

@@ -10,10 +10,12 @@ from monitor.stats.charts.detectors import Detector
 from monitor.stats.charts.rules import FAR
 
 RELEASE_WINDOWS = 8
-"""Windows in a row without a broken rule that release an alarm, the number that `we4` uses."""
+"""The number of windows in a row without a broken rule that end an alarm. It is the number that `we4`
+uses."""
 
 RESOLUTION = 1e-9
-"""Distance from the centre up to which an estimate equals it: means of equal numbers differ by rounding."""
+"""An estimate within this distance from the centre counts as equal to the centre. Means of equal numbers
+differ by rounding."""
 
 
 class Latch:
@@ -62,10 +64,10 @@ class Latch:
 
 
 class RelevantChange(NamedTuple):
-    """The changes that raise an alarm: those of size `least` or more that are no improvement.
+    """The changes that raise an alarm: changes of at least `least` that are no improvement.
 
-    The estimates give the unit of `least`. `better` is the side of an improvement: 1 for larger values, -1
-    for smaller ones, 0 for none.
+    `least` is in the unit of the estimates. `better` is the direction of an improvement: 1 for larger values,
+    -1 for smaller values, 0 for neither.
     """
 
     least: float = 0.0
@@ -82,7 +84,7 @@ class LatchedLogic(ChartLogic):
     standardised value, so windows of any size have the same weight. The limits of a verdict, within 0 to 1,
     are ``centre ± L·σ`` for run rules. For EWMA and CUSUM charts they apply to the estimate of this window
     alone: if it lies outside them, the average or a sum passes its own limit. The lower limit is never above
-    the centre, the upper one never below it.
+    the centre, and the upper limit is never below it.
 
     If all reference rows and windows are equal, sigma is 0. Then a window within 1e-9 of the centre is in
     control, and any other window lies beyond every limit.
@@ -97,7 +99,7 @@ class LatchedLogic(ChartLogic):
         Half width of the limits in sigmas; for a CUSUM its decision interval.
     detector : Detector
     resume : ChartState, optional
-        The state to resume from. If it comes from another kind of chart, only its latches are used.
+        The state to resume from. From the state of another kind of chart, only the latches are used.
     relevant : RelevantChange, optional
         By default every change raises an alarm.
 

@@ -1,11 +1,12 @@
 """The limits of a chart that keep a promised ARL0 with all its rules, even after a short reference.
 
 ARL0 is the mean number of windows between false alarms. The promise is for a fleet of models: the false
-alarms per window equal 1/ARL0 on average over the baselines that m reference windows can give. So ARL0 is the
-harmonic mean of the mean run lengths of these baselines. The arithmetic mean is unsuitable. A few baselines
-with far too wide limits, which never alarm, dominate it, and all others would alarm more often than promised.
-With about a dozen reference windows or fewer the arithmetic mean is infinite: 1/rate grows like exp(L²s²/2)
-in the dispersion s of the reference, and the probability of s falls only like exp(−(m−1)s²/2).
+alarms per window are 1/ARL0 on average over the baselines that m reference windows can give. So ARL0 is the
+harmonic mean of the mean run lengths of these baselines. The arithmetic mean is unsuitable, because a few
+baselines with far too wide limits, which never alarm, dominate this mean. All other baselines would then
+alarm more often than promised. With about a dozen reference windows or fewer, the arithmetic mean is
+infinite: 1/rate grows like exp(L²s²/2) in the dispersion s of the reference, and the probability of s falls
+only like exp(−(m−1)s²/2).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class LimitSettings(Protocol):
 
     @property
     def spread(self) -> Spread:
-        """The way in which the chart estimates sigma."""
+        """The way in which the chart estimates its sigma."""
         ...
 
     @property
@@ -58,7 +59,7 @@ class LimitSettings(Protocol):
 
 
 def check_settings(arl0: float | None, sigmas: float | None, detector: Detector) -> None:
-    """Raise a ConfigError if no reference at all makes these settings possible.
+    """Raise a ConfigError if the settings are impossible with any reference.
 
     Raises
     ------
@@ -91,9 +92,9 @@ def limits(
     Quadrature integrates its inverse over ε and s.
 
     Two conditions determine the two numbers. The multiplier L gives the rate 1/ARL0 at φ = 1. The inflation κ
-    gives the same rate in the limit of infinite φ, where only s determines the variance. (Using s instead of
-    φ̂ would be exact for every φ. But it needs L = 3.53 at m = 20, and misses two of ten 3-sigma shifts that
-    are now detected at once.)
+    gives the same rate in the limit of infinite φ, where only s determines the variance. (With s instead of
+    φ̂, the rate would be exact for every φ. But L would be 3.53 at m = 20, and two of ten 3-sigma shifts that
+    are now detected at once would be missed.)
 
     Assumptions: normal, independent estimates, windows of one size, and a reference in control. At a moderate
     φ, false alarms are more frequent than promised: with m = 20 at most 2.3 times, at φ = 1.35; with m = 100
@@ -185,7 +186,7 @@ def false_alarm_rate(
     window_sd : float, optional
         Standard deviation of the estimates of windows in control, above 0. Without it, the rate ignores
         `min_change` and is an upper bound. With run rules and `min_change`, the rate is always an upper
-        bound: the smaller one of the rules' rate and the rate of windows beyond `min_change`.
+        bound: the smaller of the rules' rate and the rate of windows beyond `min_change`.
 
     Raises
     ------

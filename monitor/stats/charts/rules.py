@@ -21,7 +21,7 @@ MEMORY = 15
 """The number of windows that the rules use, the current one included: `nelson7` uses fifteen."""
 
 FAR = 1e6
-"""The largest standardised value: beyond any limit, and finite, because JSON has no infinity."""
+"""The largest standardised value. It is beyond any limit, and finite, because JSON has no infinity."""
 
 _PATTERNS = {
     "we1": (1, 1, 1.0), "we2": (2, 3, 2 / 3), "we3": (4, 5, 1 / 3), "we4": (8, 8, 0.0),
@@ -36,10 +36,10 @@ class Memory(Protocol):
     """The interface of a detector's memory of one series, which reports the rules that a window breaks."""
 
     kind: str
-    """The kind of the state; a memory does not read the state of another kind."""
+    """The kind of the state. A memory does not read the state of another kind."""
 
     side: int
-    """The side that the last window's broken rules point to: 1 above the centre, -1 below, 0 neither."""
+    """The direction that the last window's broken rules show: 1 above the centre, -1 below, 0 for neither."""
 
     def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
         """Add the next window's standardised value, and return the rules that it breaks.
@@ -54,7 +54,7 @@ class Memory(Protocol):
         """
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """Return the limits for the next window, in sigmas from the centre, ignoring patterns."""
+        """Return the limits for the next window alone, in sigmas from the centre."""
 
     def restart(self) -> None:
         """Forget the past windows, after an alarm ended."""
@@ -186,7 +186,7 @@ class RuleMemory:
         return -reach, reach
 
     def restart(self) -> None:
-        """Do nothing: old windows leave the patterns in any case."""
+        """Do nothing, because old windows leave the patterns anyway."""
 
     def _side_of(self, broken: Sequence[str]) -> int:
         """Return the side of the last window, or 0 if a broken rule is about the windows' order or spread.

@@ -25,7 +25,7 @@ class LimitChart(Chart):
         The mean number of windows between false alarms, 10 to 1,000,000. The default is 370 unless `sigmas`
         is set.
     sigmas : float, optional
-        The half width of the limits in sigmas, instead of `arl0`: above 0 and up to 10.
+        The half width of the limits in sigmas, above 0 and up to 10. It replaces `arl0`.
     min_change : float
         The smallest distance from the centre that may raise an alarm, in the unit of the estimates, 0 to 1.
         Run rules compare each window with it, `ewma` the moving average, and `cusum` the mean of the windows
@@ -42,7 +42,8 @@ class LimitChart(Chart):
 
     spread: ClassVar[Spread] = Spread.REFERENCE
     of_counts: ClassVar[bool] = False
-    """Whether the chart assumes the variation of a share of successes, so it suits only the accuracy."""
+    """True if the chart assumes the variation of a share of successes. Such a chart suits only the
+    accuracy."""
 
     arl0: float | None = None
     sigmas: float | None = None
@@ -64,7 +65,7 @@ class LimitChart(Chart):
         """The detector of the patterns that raise an alarm."""
 
     def build(self, baseline: Baseline, resume: ChartState | None = None) -> ChartLogic:
-        """Return a chart for this baseline that starts empty, or from the state `resume`.
+        """Return a chart for this baseline, which starts without past windows or from the state `resume`.
 
         To change the baseline of a running chart, build another chart without `resume`.
 

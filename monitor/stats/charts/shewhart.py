@@ -1,4 +1,4 @@
-"""The Shewhart chart for estimates without labels."""
+"""The Shewhart chart, for estimates that use no labels."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Shewhart(LimitsAndRules):
     The chart misleads in these cases. Autocorrelated windows alarm too often, and more so with more rules.
     Reference windows that vary moderately more than their rows raise up to 2.3 times the false alarms at m =
     20 (`monitor.stats.charts.limits.limits`). Small windows of skewed confidences alarm too often on the low
-    side. A reference that contains a shift gives too wide limits. And the chart uses only the estimate: it
-    does not detect a model that makes more errors at unchanged confidence.
+    side. If the reference contains a shift, the limits are too wide. The chart uses only the estimate, so it
+    does not detect that a model makes more errors at the same confidence.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Shewhart(LimitsAndRules):
         The mean number of windows between false alarms of all rules together, 10 to 1,000,000. The default is
         370 unless `sigmas` is set.
     sigmas : float, optional
-        The half width of the limits in sigmas instead of `arl0`: above 0 and up to 10.
+        The half width of the limits in sigmas, above 0 and up to 10. It replaces `arl0`.
     rules : tuple of str
         `we1` to `we4`, `nelson1` to `nelson8`: see `monitor.stats.charts.rules`.
 

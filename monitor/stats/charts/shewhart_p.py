@@ -64,7 +64,8 @@ class ShewhartNp(ShewhartP):
 
     The chart raises the same alarms as `ShewhartP` with the same settings, because the number and its limits
     are n times the share and its limits. Centre and limits are shares, so windows of different sizes have one
-    scale. Multiply them by the window's size for counts. Assumptions and warnings are those of `ShewhartP`.
+    scale. Multiply them by the window's size for counts. The assumptions and the warnings of `ShewhartP`
+    apply.
 
     References
     ----------

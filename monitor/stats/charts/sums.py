@@ -2,10 +2,11 @@
 
 Average and sums continue during an alarm, so a lasting shift keeps the alarm on. They are limited to 1.5
 times the threshold, so the alarm ends soon after the shift. A window counts towards the end of the alarm only
-if they are below half of the threshold. Without this rule, a shift of the size that a chart is tuned to would
-raise three alarms in 120 windows, because the average returns within its limits every few windows. With it,
-the shift raises 1.01 alarms (0.75 of the shift raises 1.2). The price is an alarm that outlasts its shift by
-about 20 windows. After the alarm, average and sums start at 0 again, as the computed run lengths assume.
+if the average or sum is below half of the threshold. Without this rule, a shift of the size that a chart is
+tuned to would raise three alarms in 120 windows, because the average returns within its limits every few
+windows. With this rule, the shift raises 1.01 alarms (0.75 of the shift raises 1.2). The disadvantage is that
+an alarm lasts about 20 windows longer than its shift. After the alarm, average and sums start at 0 again, as
+the computed run lengths assume.
 """
 
 from __future__ import annotations

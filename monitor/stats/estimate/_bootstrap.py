@@ -1,9 +1,9 @@
 """A seeded bootstrap of rows, for statistics that are sums over blocks of sorted rows.
 
-Each draw gives every row a Poisson(1) weight. These are the usual multinomial counts, but without a fixed
-total. So the weights of a row do not depend on the number of rows, and one table serves windows of any size.
-(J. A. Hanley, B. MacGibbon, *Creating non-parametric bootstrap samples using Poisson frequencies*, Computer
-Methods and Programs in Biomedicine 83 (2006).)
+Each draw gives every row a Poisson(1) weight. Such weights are like the usual multinomial counts, but without
+a fixed total. So the weights of a row do not depend on the number of rows, and windows of any size use the
+same table. (J. A. Hanley, B. MacGibbon, *Creating non-parametric bootstrap samples using Poisson
+frequencies*, Computer Methods and Programs in Biomedicine 83 (2006).)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def resampled_sums(values: Floats, starts: Ints, seed: int) -> tuple[Floats, Flo
     starts : (runs,) int64
         The start of each run, strictly rising from 0; a run ends at the next start.
     seed : int
-        The seed determines the order of the draws. With different seeds, the draws of several windows can be
+        The seed of the order of the draws. If several windows have different seeds, their draws can be
         averaged one by one to pool the windows.
     """
     n = len(values)
@@ -88,7 +88,7 @@ def _weighted_sums(values: NDArray[np.float32], table: NDArray[np.float32], star
 
 
 def _normal_sums(values: Floats, starts: Ints) -> tuple[Floats, Floats]:
-    """Return the limit of Poisson weights in long runs: normal sums, correlated with the number of rows."""
+    """Return normal approximations of Poisson-weighted sums over long runs, correlated with the counts."""
     rows = np.diff(starts, append=len(values))
     sums = np.add.reduceat(values, starts)
     squares = np.add.reduceat(values * values, starts)

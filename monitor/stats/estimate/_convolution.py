@@ -2,9 +2,9 @@
 
 The distribution of a sum of n independent trials is the product of n polynomials `(1 − p) + p z`. A window of
 500 rows has all but 1e-16 of its mass on about 140 of its 501 counts. So about 140 roots of unity determine
-the product: the other counts fold back onto these and add nothing. Bernstein's inequality gives the number of
-roots, and the first of the 140 counts. High frequencies can be left out too, because the transform falls off
-like that of a normal distribution.
+the product, because the aliased mass of the other counts is negligible. Bernstein's inequality gives the
+number of roots, and the first of the 140 counts. High frequencies can be left out too, because the transform
+falls off like that of a normal distribution.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def _frequencies(variance: float, roots: int) -> int:
 
 @lru_cache(maxsize=64)
 def _transform(roots: int) -> Floats:
-    """Return the (GROUP + 1, 2·frequencies) matrix of the Fourier transform, here faster than a fast one."""
+    """Return the (GROUP + 1, 2·frequencies) matrix of the Fourier transform.
+
+    It is faster than an FFT here.
+    """
     angles = -2 * np.pi * np.outer(np.arange(GROUP + 1), np.arange(roots // 2 + 1)) / roots
     matrix = np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(GROUP + 1, -1)
     matrix.flags.writeable = False
@@ -93,10 +96,11 @@ def _unfold(folded: Floats, origin: Ints, mean: Floats, n: int) -> tuple[Ints, F
 
 
 def _grouped(p: Floats) -> tuple[Floats, Ints]:
-    """Sort each window's trials and pad them to whole groups, each above a half or not above it.
+    """Sort each window's trials, and pad them to whole groups with probabilities on one side of one half.
 
-    It pads with trials that never succeed below, and that always succeed above. Returns the trials, (windows,
-    groups, GROUP), and the number of certain successes, which shifts each window's count.
+    Groups below one half are padded with trials that never succeed, and groups above with trials that always
+    succeed. Return the trials, (windows, groups, GROUP), and the number of certain successes, which shifts
+    each window's count.
     """
     windows, n = p.shape
     groups = -(-(n + GROUP - 1) // GROUP) or 1
@@ -123,9 +127,9 @@ def _spectra(trials: Floats, roots: int, frequencies: int) -> Complexes:
 def _short(p: Floats, roots: int, frequencies: int) -> tuple[Ints, Floats]:
     """Return `fold_many` of windows short enough for one transform, whose spectra fit a cache.
 
-    It counts trials that mostly succeed by their failures, so every group's transform stays near 1: otherwise
-    the rounding of the roots, the same in every group, adds up to 1e-12. Sorting also makes the result
-    independent of the rows' order, to the last bit.
+    For trials that mostly succeed, the function counts failures, so that every group's transform is near 1.
+    Otherwise the rounding errors of the roots, which are the same in every group, would add up to 1e-12.
+    Because the trials are sorted, the result does not depend on the order of the rows, to the last bit.
     """
     n = p.shape[1]
     trials, always = _grouped(p)
@@ -171,8 +175,9 @@ def _to_counts(roots: int) -> Floats:
 def _from_points(roots: int) -> Floats:
     """Return the (GROUP + 2, 2·frequencies) matrix from a product at the points to its transform.
 
-    A product is stored less 1, and the constant 1 is added last: it is then as small as the probabilities,
-    and so are its rounding errors, which would add up if they were the same in every group.
+    The function subtracts 1 from each product, and adds 1 at the end. The stored values, and so their
+    rounding errors, are then as small as the probabilities. Otherwise the errors, which are the same in every
+    group, would add up.
     """
     coefficients = _to_counts(GROUP + 1)[2:]
     turns = np.outer(np.arange(GROUP + 1), np.arange(roots // 2 + 1))
@@ -188,9 +193,9 @@ def _from_points(roots: int) -> Floats:
 def fold_one(p: Floats) -> tuple[int, Floats]:
     """Return the distribution of the number of successes in one window, faster than `fold_many`.
 
-    The rows are divided into blocks. In each block, the function counts the rarer outcome, successes or
-    failures. A block contains probabilities on both sides of one half only if this counts the more frequent
-    outcome of few rows.
+    The rows are divided into blocks. In each block, the function counts the rarer outcome: successes or
+    failures. A block may have probabilities on both sides of one half if the more frequent outcome is then
+    counted for only a few rows.
 
     Parameters
     ----------
@@ -201,7 +206,7 @@ def fold_one(p: Floats) -> tuple[int, Floats]:
     -------
     start : int
     mass : (width,) float64
-        As in `fold_many`, but neither clipped nor normalised: a probability of 0 may be as low as -1e-14.
+        As in `fold_many`, but neither clipped nor normalised. A probability of 0 may become as low as -1e-14.
 
     Examples
     --------
@@ -240,7 +245,7 @@ def fold_one(p: Floats) -> tuple[int, Floats]:
 def _turn(p: Floats, mean: float, variance: float) -> int:
     """Return the index in sorted rows from which blocks are counted by failures.
 
-    It is the number of rows if one kind of count serves all.
+    The index is the number of rows if successes are counted in all blocks.
     """
     n, low = len(p), int(p.searchsorted(0.5, "right"))
     if not 0 < low < n:
@@ -319,7 +324,7 @@ def fold_many(p: Floats, variances: tuple[float, float] | None = None) -> tuple[
 
 
 def _stack(rows: list[tuple[int, Floats]], n: int) -> tuple[Ints, Floats]:
-    """Return one matrix of rows of different widths; a start moves down if its row would exceed n."""
+    """Return one matrix with rows of different widths. A start moves down if its row would exceed n."""
     width = max((len(mass) for _, mass in rows), default=1)
     starts = np.zeros(len(rows), dtype=np.int64)
     masses = np.zeros((len(rows), width))

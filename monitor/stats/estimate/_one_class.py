@@ -131,8 +131,8 @@ class OneClass:
     def expected(self, metric: str) -> tuple[Floats, Floats]:
         """Return the metric at the expected counts (…), and each row's influence on it (…, n).
 
-        The influence of a row is n times the change of the metric, to first order, if the row were added once
-        more. Metric and influence are 0 if the expected denominator is 0.
+        The influence of a row is n times the first-order change of the metric that an additional copy of the
+        row would cause. Metric and influence are 0 if the expected denominator is 0.
         """
         if metric == "auroc":
             return self.ranking.auroc(self.chance)
@@ -172,7 +172,7 @@ class OneClass:
 
     @staticmethod
     def _per_total(total: Floats, times: float = 1.0) -> Floats:
-        """Return (…, 1) `times` over the expected denominator; 0 if that is 0."""
+        """Return `times` divided by the expected denominator, (…, 1); 0 if the denominator is 0."""
         per: Floats = np.where(total > 0.0, times / np.where(total > 0.0, total, 1.0), 0.0)[..., None]
         return per
 

@@ -26,10 +26,10 @@ _BATCH_ROWS = 1 << 17  # rows at a time: their distributions take about 1 MiB
 def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
     """Estimate the accuracy of the predictions in one window, without labels.
 
-    The estimate is the mean confidence. The interval is for the share of right answers **among these rows**:
-    central quantiles of the Poisson binomial distribution of their number. With calibrated confidences and
-    independent rows, it contains that share with at least the stated probability, and usually a little more,
-    because counts are discrete.
+    The estimate is the mean confidence. The interval is for the share of right answers **among these rows**.
+    Its ends are central quantiles of the Poisson binomial distribution of the number of right answers. With
+    calibrated confidences and independent rows, the interval contains this share with at least the stated
+    probability. The probability is usually a little larger, because counts are discrete.
 
     The estimate misleads if the confidences are wrong. The interval ignores errors from concept drift or from
     calibration on little data: on flights with real drift it contained the truth in 27 % of windows of 500
@@ -46,7 +46,7 @@ def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
     -------
     Estimate or Unknown
         Accuracy from 0 to 1; `Unknown` for no rows. If nearly every row is certain, both quantiles may lie on
-        one side of the mean. The end that is nearer to the mean is then moved to it.
+        one side of the mean. Then the nearer end is moved to the mean.
 
     Raises
     ------
@@ -111,10 +111,10 @@ def average_confidence_many(confidence: ArrayLike, level: float = 0.95) -> Float
 def average_confidence_windows(
     confidences: Sequence[ArrayLike], level: float = 0.95
 ) -> list[tuple[Result, TrimmedPmf | None]]:
-    """Return `average_confidence` of windows of any sizes, each with its distribution for pooling.
+    """Return the `average_confidence` of windows of any sizes, each with a distribution for pooling.
 
-    The distribution is that of the number of right answers; it is None for a window without rows. Windows of
-    equal size are computed together.
+    The distribution is for the number of right answers, or None for a window without rows. Windows of equal
+    size are computed together.
 
     Examples
     --------
@@ -159,7 +159,9 @@ def counts_of_right(confidences: Sequence[ArrayLike]) -> list[tuple[float, Trimm
 
 
 def exact_estimate(mean: float, pmf: TrimmedPmf, level: float) -> Estimate:
-    """Return an accuracy: the mean confidence, with central quantiles of the number of right answers.
+    """Return an accuracy from its mean confidence and its distribution of the number of right answers.
+
+    The ends of the interval are central quantiles of the distribution.
 
     Examples
     --------

@@ -44,7 +44,7 @@ class CalibrationErrorEstimate:
     order : (n,) int64 or None
         The rows sorted by raw score.
     differences : (n,) float64 or None
-        Raw score minus calibrated probability, in that order; None for an error from labels.
+        Raw score minus calibrated probability, in the order of `order`; None for an error from labels.
     """
 
     result: Result
@@ -56,7 +56,7 @@ class CalibrationErrorEstimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledCalibrationError:
-    """The calibration error from labels: `plain`, from binned rows, and `corrected` for label noise."""
+    """The calibration error from labels: the `plain` error, and the error `corrected` for label noise."""
 
     plain: CalibrationErrorEstimate
     corrected: CalibrationErrorEstimate
@@ -82,9 +82,9 @@ def calibration_error(
     the predicted class, its calibrated confidence, and 20 bins. For `class_ece`, pass the positive class's
     raw score, its calibrated probability, and 10 bins.
 
-    The result is the error of the raw scores **if the calibration is right**; an error of the calibration
-    makes it wrong. It is exactly 0 for calibration `none`, and only noise if the calibration was fitted on
-    the same rows. Callers must return Unknown in these two cases.
+    The result is the error of the raw scores **if the calibration is right**. If the calibration is wrong, so
+    is the result. For calibration `none`, the result is exactly 0. If the calibration was fitted on the same
+    rows, the result is only noise. In these two cases, callers must return Unknown.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def calibration_error_slope(order: Ints, differences: Floats, bins: int) -> tupl
     order : (n,) int64
         The rows sorted by raw score; n at least `bins`.
     differences : (n,) float64
-        Raw score minus calibrated probability, in that order.
+        Raw score minus calibrated probability, in the order of `order`.
     bins : int
 
     Returns
@@ -230,12 +230,12 @@ def labelled_calibration_error(
 
     References
     ----------
-    J. Bröcker, *Estimating reliability and resolution of probability forecasts through decomposition of
-    the empirical score*, Climate Dynamics 39 (2012), and C. A. T. Ferro, T. E. Fricker, *A bias-corrected
+    J. Bröcker, *Estimating reliability and resolution of probability forecasts through decomposition of the
+    empirical score*, Climate Dynamics 39 (2012), and C. A. T. Ferro, T. E. Fricker, *A bias-corrected
     decomposition of the Brier score*, Quarterly Journal of the Royal Meteorological Society 138 (2012),
-    take the noise off squared gaps; A. Kumar, P. Liang, T. Ma, *Verified uncertainty calibration*,
-    NeurIPS 2019, section 5, show why that pays. The step from squares to absolute gaps is ours
-    (derivation above): correcting each bin separately leaves 2.1 of the 3.4 points.
+    subtract the noise from squared gaps. A. Kumar, P. Liang, T. Ma, *Verified uncertainty calibration*,
+    NeurIPS 2019, section 5, show why this improves the estimate. The step from squares to absolute gaps is
+    ours (derivation above). A correction of each bin separately would leave 2.1 of the 3.4 points.
 
     Examples
     --------

@@ -6,22 +6,23 @@ bias of all answers. Therefore this module also sums labelled rows by window and
 row's confidence: the error R = Σ (right − c) and the information I = Σ c(1 − c). R/I estimates the bias b of
 that class in that window, in logits.
 
-**The model.** At first b varies as in the reference, with the variance D(n)
-(`monitor.stats.estimate.drift_spectrum`). From some window on, b = s + u: s is the same in all later windows,
-and u differs in each. It is unknown whether and when this change began, and with which variances. So each of
-the newest windows, with each pair of `_VARIANCES`, is a hypothesis. All are equally likely, and their total
-probability is 1 − `_STILL`. A window's R/I is normal with variance 1/I + D(n) + var u.
+**The model.** At first, b varies as in the reference, with the variance D(n)
+(`monitor.stats.estimate.drift_spectrum`). From some window on, b = s + u, where s is the same in all later
+windows, and u differs between windows. It is unknown whether and when this change began, and which variances
+s and u have. So each of the newest windows, with each pair of `_VARIANCES`, is a hypothesis about the change.
+These hypotheses are equally likely, and their total probability is 1 − `_STILL`. A window's R/I is normal
+with the variance 1/I + D(n) + var u.
 
-**The result** is the mean of b in the newest window, and the part of its mean square beyond D(n). Both are
-averages over the hypotheses in which a change began, weighted by the probability that labels have added to
-them; it is 0 as long as labels do not contradict the reference. The rest of the weight belongs to an average
-of the newest windows, for a bias that is too small or too new to be proved. In it, each window counts 0.85
-times as much as the next one, and a prior of variance 0.1 shrinks the average. The value of a metric does not
-change. The square of the mean widens the metric's interval like a variance, on the side to which the mean
-shifts the metric.
+**The result** is the mean of b in the newest window, and the part of the mean square of b beyond D(n). Both
+are averages over the hypotheses in which a change began. The weight of a hypothesis is the probability that
+labels have added to it, which is 0 as long as labels do not contradict the reference. The rest of the weight
+belongs to an average of the newest windows, for a bias that is too small or too new to be proved. In this
+average, each window counts 0.85 times as much as the next window, and a prior of variance 0.1 shrinks the
+result. The bias does not change the value of a metric. The square of the mean widens the metric's interval
+like a variance, on the side to which the mean shifts the metric.
 
-**Assumptions.** As in `monitor.stats.estimate.corrected`: given its confidence and its window, whether a row
-is labelled does not depend on whether it was right.
+**Assumptions.** As in `monitor.stats.estimate.corrected`: among rows of one window with the same confidence,
+labelling does not depend on whether the answer was right.
 
 **When it misleads.** The result misleads after a jump of the bias, until there are labels of rows after the
 jump.
@@ -43,7 +44,8 @@ WINDOWS = 40
 """The number of newest windows with labels whose sums are kept."""
 
 CLASSES = 32
-"""The number of classes with sums, to keep the state small; rows predicted as later classes are left out."""
+"""The largest number of classes with sums, which keeps the state small. Rows predicted as a later class are
+left out."""
 
 _MOST_WAITING = 64  # steps
 _UNIT = 2.0**-30  # whole numbers: the order of labels changes nothing
@@ -55,7 +57,7 @@ _SMOOTH = 0.5  # added to I: one wrong answer among a few nearly certain ones is
 
 
 class ClassErrorsState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored sums of `ClassErrors` by window and predicted class.
+    """The stored state of `ClassErrors`: sums by window and predicted class.
 
     Parameters
     ----------
@@ -144,7 +146,7 @@ class ClassErrors:
         self._kept = {one: sums for one, sums in self._kept.items() if one > newest - WINDOWS}
 
     def restart(self, window: int) -> None:
-        """Drop the sums of earlier windows, whose confidences are not comparable with later confidences."""
+        """Drop the sums of earlier windows, because their confidences are not comparable with later ones."""
         self._take_waiting()
         self._since = window
         self._kept = {one: sums for one, sums in self._kept.items() if one >= window}
@@ -213,7 +215,7 @@ class ShownErrors:
     labels : int
         The number of labelled rows.
     own : bool
-        Whether the last column is the window whose bias is estimated.
+        True if the last column is the window whose bias is estimated.
     """
 
     error: Floats

@@ -37,8 +37,8 @@ class ClassificationEstimate:
     ----------
     result : Estimate or Unknown
     undefined : float
-        Probability that the metric is undefined for the unknown labels, 0 to 1. With `counts` it is exact,
-        with `cumulants` it is 0 (it is then below 1e-6), and with `draws` it is a share of the draws.
+        The probability that the unknown labels leave the metric undefined, 0 to 1. With `counts` it is exact.
+        With `cumulants` it is set to 0, because it is below 1e-6. With `draws` it is a share of the draws.
     row_sd : float or None
         √n times the standard error of the estimate over random windows of n rows; None if unknown.
     counts : CountRatio or None
@@ -46,8 +46,8 @@ class ClassificationEstimate:
     cumulants : Cumulants or None
         The approximate distribution, if `counts` is None and the approximation is accurate enough.
     draws : (1000,) float64 or None
-        The values of the metric for random labels, if `counts` and `cumulants` are None. Other draws replace
-        undefined values, so windows can be pooled by averaging draw by draw.
+        The values of the metric for random labels, if `counts` and `cumulants` are None. Undefined values are
+        replaced by values of other draws, so windows can be pooled by averaging draw by draw.
     slope : (n,) float64 or None
         Derivative of the estimate with respect to each row's confidence. None if unknown, and for the
         accuracy, where it is 1/n for every row.
@@ -104,8 +104,9 @@ def classification_estimates(
 ) -> dict[str, Result]:
     """Estimate metrics of one window without labels, each with an interval.
 
-    The value is CBPE's: the metric of the expected confusion matrix, or a ratio of expectations for AUROC and
-    average precision. The interval is for the metric **of these rows**, if they were labelled:
+    The value is the one of CBPE (confidence-based performance estimation): the metric of the expected
+    confusion matrix, or a ratio of expectations for AUROC and average precision. The interval is for the
+    metric that labels would give **for these rows**:
 
     * accuracy, precision: central quantiles of a Poisson binomial, divided by a known number of rows;
     * recall, specificity, F1: central quantiles of the exact distribution of a ratio of independent Poisson
@@ -117,9 +118,9 @@ def classification_estimates(
       average of AUROC or average precision.
 
     The estimate misleads if the confidences are wrong: the intervals ignore errors from concept drift or from
-    calibration on little data. With few expected positives, the value and the centre of the interval differ,
-    because a ratio of expectations is not an expected ratio. The interval is then widened to contain the
-    value.
+    calibration on little data. With few expected positives, the value differs from the centre of the
+    interval, because a ratio of expectations is not an expected ratio. In this case, the interval is widened
+    to contain the value.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Expected confusion matrices without labels: of a model, and of a threshold on its confidence."""
+"""Expected confusion matrices without labels, for a model and for a threshold on its confidence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monitor.stats.estimate.poisson_binomial import checked_level, checked_proba
 def checked_rows(scores: ArrayLike, predicted: ArrayLike, name: str = "scores") -> tuple[Floats, Ints]:
     """Return class probabilities (n, K) and predicted classes (n,), after checking them.
 
-    A wrong shape, probability or class index raises a ValueError that names the first one.
+    A wrong shape, probability or class index raises a ValueError that names the first wrong value.
     """
     chances = checked_probabilities(scores, 2, name)
     n, width = chances.shape
@@ -80,9 +80,9 @@ def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
 def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 0.95) -> Floats:
     """Return the expected confusion matrix with an interval for each count, without labels.
 
-    Each row of a predicted class has a different probability of a true class, so a count is Poisson-binomial.
-    Its interval consists of the exact central quantiles. The counts of a column have a fixed sum, so the
-    intervals of one column are not independent.
+    A count is the number of rows with one predicted class and one true class. Each row has a different
+    probability of the true class, so the count is Poisson-binomial. The interval is between the exact central
+    quantiles. The counts of a column have a fixed sum, so the intervals of one column are not independent.
 
     The result misleads in the same cases as `expected_confusion`. The intervals ignore errors of the
     calibration.
@@ -127,10 +127,10 @@ def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 
 def failure_prediction(confidence: ArrayLike, threshold: float) -> Floats:
     """Return the expected confusion matrix of a rule that accepts answers of at least this confidence.
 
-    The matrix describes the rule, which predicts whether an answer is right. The accuracy of the model is the
-    share of the first row. For intervals of the rule's precision or recall, pass to
-    `classification_estimates` the scores ``[1 − confidence, confidence]`` and the predicted class
-    ``confidence >= threshold``.
+    The matrix describes the rule as a predictor of whether an answer is right. The accuracy of the model is
+    the sum of the first row, divided by the sum of the matrix. For intervals of the rule's precision or
+    recall, pass to `classification_estimates` the scores ``[1 − confidence, confidence]`` and the predicted
+    class ``confidence >= threshold``.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def failure_prediction(confidence: ArrayLike, threshold: float) -> Floats:
     -------
     (2, 2) float64
         ``[[TP, FN], [FP, TN]]``, expected numbers of rows, as in the paper's table. The first row has the
-        right answers, the first column the accepted ones.
+        right answers, and the first column has the accepted answers.
 
     Raises
     ------

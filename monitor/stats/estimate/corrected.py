@@ -1,62 +1,69 @@
 """The accuracy of a window, corrected by labels: a state-space model of the bias of the confidences.
 
-**The model.** An answer of calibrated confidence c is right with probability expit(k·logit c + x). The bias
-x, in logits, is constant in a block of rows: a tenth of a window, or a fifth of a window of less than 1,000
-rows, 25 at least. Blocks never cross windows. x = s + g₁·f₁ + g₂·f₂: s is a random walk of variance q in
-10,000 rows, f₁ and f₂ are Ornstein–Uhlenbeck processes of variance v that are forgotten over ℓ rows, and g²
-is the share of their variance that is left in the mean over the block's rows. The laws of motion are
-unknown: each (q, v₁, ℓ₁, v₂, ℓ₂) of `HYPOTHESES` is a hypothesis with a weight. At the start s has the
-variance of the calibration's fit, and f₁ and f₂ are stationary.
+**The model.** An answer with the calibrated confidence c is right with probability expit(k·logit c + x). The
+bias x, in logits, is constant within a block of rows. A block has a tenth of a window's rows, or a fifth if
+the window has less than 1,000 rows, and at least 25 rows. No block belongs to two windows. The bias is x = s
++ g₁·f₁ + g₂·f₂. s is a random walk with the variance q in 10,000 rows. f₁ and f₂ are Ornstein–Uhlenbeck
+processes with the variance v and the correlation length ℓ in rows. g² is the share of a process's variance
+that remains in the mean over the block's rows. The parameters of the motion are unknown, so each (q, v₁, ℓ₁,
+v₂, ℓ₂) of `HYPOTHESES` is a hypothesis with a weight. At the start, s has the variance of the calibration's
+fit, and f₁ and f₂ are stationary.
 
-**Prior weights.** The filter runs over the cross-fitted reference in time order, from `STILL` on the first
-hypothesis (nothing moves) and equal weights on the others. Nine tenths of the prior are its last weights,
-and one tenth are those at its start: a reference without movement gives narrow intervals, but does not
-promise a year without any. From block to block 0.2 % of the weight returns to the prior.
+**Prior weights.** The filter first runs over the cross-fitted reference in time order. It starts with the
+weight `STILL` on the first hypothesis, in which only the slow walk moves, and with equal weights on the
+others. The prior is a mixture: nine tenths of the weights at the end of the reference, and one tenth of the
+weights at its start. So a reference without movement gives narrow intervals, but movement remains possible
+later. In each block, 0.2 % of the weight returns to the prior.
 
-**Stretch.** k² = 1 + π/8·Σ w·(v₁ + v₂), by the prior's weights w: the mean over the fast parts is then
-about the confidence again.
+**Stretch.** k² = 1 + π/8·Σ w·(v₁ + v₂), with the prior weights w. With this factor, the probability averaged
+over f₁ and f₂ is about the confidence.
 
-**Labels.** The state of each hypothesis is normal. Its product with the exact likelihood of a block's
-labels is integrated at 11 points around the common peak; mean and variance of the product replace those
-before it (an assumed-density filter), and the hypothesis gains weight by the integral. A floor of the
-likelihood keeps a block of wrong labels from silencing all hypotheses but one.
+**Labels.** The state of each hypothesis is normal. The filter multiplies the state by the exact likelihood of
+a block's labels, and integrates the product at 11 points around the common peak. The mean and variance of the
+product become the new state (an assumed-density filter), and the integral multiplies the weight of the
+hypothesis. The likelihood has a floor, so that one block with wrong labels cannot remove all hypotheses but
+one.
 
-**A window.** Its right answers are those among its labelled rows, and what its blocks' unlabelled rows give
-at the bias of their block. Their sum since the first row of each window that is asked for is a component
-of each hypothesis' state, so that one pass gives a window and those before it together. A block adds its
-statistical linearisation: the mean, the covariance with the bias, and the variance around the line. Later
-labels correct the sum through its covariance, so nothing is smoothed backwards and no paths are drawn. The
-interval has the quantiles of the mixture, in logits: a count stands for the one bias of all rows that gives
-it. Deviations of the bias from the mean count 1.2 times below it and 1.1 times above, because the
-hypotheses are only a sample of the laws that may hold. The binomial deviation of the count at the mean is
-added to each side as a square, and the ends are whole numbers of right answers. The value is the mean.
-Labels of later windows do not count.
+**A window.** The number of right answers in a window is the number among its labelled rows, plus the expected
+number among its unlabelled rows at the bias of their blocks. For each window to estimate, the expected
+numbers since its first row are summed, and the sum is a component of each hypothesis's state. So one pass
+estimates a window alone and together with the windows before it. Each block adds its statistical
+linearisation to the sum: the mean, the covariance with the bias, and the variance around the line. Later
+labels correct the sum through the covariance, so the filter needs neither a backward pass nor simulated
+paths. The ends of the interval are quantiles of the mixture in logits. For this, each count is converted to
+the bias that would give this count if all rows had the same bias. Deviations of the bias below the mean are
+multiplied by 1.2, and deviations above it by 1.1, because the true motion may differ from every hypothesis.
+The binomial variance of the count at the mean is added on each side, and the ends are rounded to whole
+numbers of right answers. The value is the mean. Labels of later windows do not count.
 
-**Late labels** count in the block of their answer. Sums over a block are whole numbers of 2⁻³⁰: the order
-of labels and the cuts of batches change nothing, and a label moves its row exactly from its window's
-unlabelled rows to the labelled ones. The newest `WINDOWS` closed windows can be estimated. About `BLOCKS`
-blocks with labels are kept; older ones merge in pairs, those first that are shortest for their distance
-from the newest. So a label that comes a thousand windows late finds a block of about its time.
+**Late labels** count in the block of their answer. Sums over a block are integer multiples of 2⁻³⁰. So the
+result does not depend on the order of labels or on the division into batches, and a label moves its row
+exactly from the unlabelled to the labelled rows of its window. The newest `WINDOWS` closed windows can be
+estimated. About `BLOCKS` blocks with labels are kept. Older blocks merge in pairs, first the pairs that are
+shortest in relation to their distance from the newest block. So even a label that arrives a thousand windows
+late belongs to a block of about its time.
 
-**Another calibration** changes later rows only: `recalibrated` moves s by the mean difference of the
-logits, and no label counts twice. Another version of the model starts from the prior (`restarted`); late
-labels of its predecessor still revise the windows before.
+**A new calibration** changes later rows only: `recalibrated` moves s by the mean difference of the logits,
+and no label counts twice. A new version of the model starts from the prior (`restarted`). Late labels of the
+former version still revise its windows.
 
-**A group** of a model's answers has a correction of its own rows (`from_group`). Its bias starts at what the
-group's reference says beside the model's calibration, shrunk by a variance of 0.04 between groups. Its
-windows may take weeks, so that another calibration counts from its row on, within a window too.
+**A group** of a model's answers has a separate correction of its rows (`from_group`). The initial bias is the
+difference between the group's reference and the model's calibration, shrunk with a variance of 0.04 between
+groups. A group's window may last for weeks, so a new calibration applies from its first row on, even within a
+window.
 
-**Assumptions.** Whether a row is labelled does not depend on whether its answer was right, given its
-confidence and its block. The bias is one shift in logits for all confidences of a block.
+**Assumptions.** Among rows of one block with the same confidence, labelling does not depend on whether the
+answer was right. The bias is the same shift in logits for all confidences of a block.
 
-**When it misleads.** After a lasting jump, for as long as there are few labels: 1 % of 500 rows are five a
-window. Where labels come from a part of the traffic whose bias differs from that of the rest.
+**When it misleads.** The estimate misleads after a lasting jump of the bias while there are few labels; with
+1 % of 500 rows, a window has only five. It also misleads if the labelled part of the traffic has another bias
+than the rest.
 
-The slow witness draws paths (`tests/stats/estimate/test_corrected.py`). Sources: the mixture of hypotheses
-is a switching state-space model (H. A. P. Blom, Y. Bar-Shalom, IEEE Transactions on Automatic Control 33,
-1988); P. S. Maybeck, *Stochastic Models, Estimation, and Control* II (1982), has assumed-density filters
-and statistical linearisation. The hypotheses, the prior and both factors are ours, chosen on the demo's
-flights and on simulated streams (`python -m tests.fidelity.streams`).
+`tests/stats/estimate/test_corrected.py` compares the results with simulated paths. Sources: the mixture of
+hypotheses is a switching state-space model (H. A. P. Blom, Y. Bar-Shalom, IEEE Transactions on Automatic
+Control 33, 1988). P. S. Maybeck, *Stochastic Models, Estimation, and Control* II (1982), describes
+assumed-density filters and statistical linearisation. The hypotheses, the prior and both factors are ours.
+They were chosen on the demo's flights and on simulated streams (`python -m tests.fidelity.streams`).
 """
 
 from __future__ import annotations
@@ -86,23 +93,26 @@ HYPOTHESES = tuple(
     for v1, l1 in ((0.0, 100.0), *((v, length) for v in (0.1, 0.4, 1.5) for length in (100.0, 400.0)))
     for v2, l2 in ((0.0, 1000.0), (0.2, 1000.0), (0.2, 3000.0))
 )
-"""The variance of the walk in 10,000 rows, then variance and length in rows of both other parts; logits²."""
+"""The hypotheses: the variance of s in 10,000 rows, then the variance and length in rows of f₁ and of f₂. All
+variances are in logits²."""
 
 STILL = 0.95
-"""The prior weight of the first hypothesis, before the reference: nothing moves but the slow walk."""
+"""The weight of the first hypothesis before the reference is read. In this hypothesis, only the slow walk
+moves."""
 
 WINDOWS = 6
-"""The number of closed windows that can be estimated, the newest of a series."""
+"""The number of newest closed windows of a series that can be estimated."""
 
 BLOCKS = 80
-"""The number of blocks with labels that are kept: ten for each kept window, and older ones, which merge."""
+"""The number of blocks with labels that are kept: ten for each kept window, and older blocks, which merge."""
 
 UNIT = 2.0**-30
-"""The unit of sums over rows: they are whole numbers, so that the order of rows changes nothing."""
+"""The unit of sums over rows. The sums are integer multiples, so they do not depend on the order of rows."""
 
 FARTHEST = 6.0
 NODES: Floats = FARTHEST * np.cos(np.pi * (np.arange(21) + 0.5) / 21)
-"""Chebyshev nodes of the bias, in logits: sums are stored there, and exact to 10⁻⁵ a row in between."""
+"""Chebyshev nodes of the bias, in logits. Sums are stored at these nodes. Between them, interpolation is
+exact to 10⁻⁵ for each row."""
 
 LATTICE: Floats = np.linspace(-FARTHEST, FARTHEST, 401)
 
@@ -143,7 +153,7 @@ _START: Floats = np.where(np.arange(_MANY) == 0, STILL, (1 - STILL) / (_MANY - 1
 
 @lru_cache(maxsize=256)
 def _motion(rows: float) -> tuple[Floats, Floats]:
-    """Return the shares of f₁ and f₂ that are left after some rows, and the variance that s, f₁, f₂ gain."""
+    """Return the shares of f₁ and f₂ that remain after `rows` rows, and the variances that s, f₁, f₂ gain."""
     left = np.exp(-rows / _LENGTH)
     gained = np.zeros((_BIAS, _BIAS, _MANY))
     gained[0, 0] = _WALK * rows / 10_000
@@ -159,20 +169,20 @@ def _loading(rows: int) -> Floats:
 
 
 class _Run(NamedTuple):
-    """The terms of a run of blocks: loadings on the state at its start, and covariances gained on the way.
+    """The terms of a run of blocks: loadings on the state at its start, and the covariances added within it.
 
     Parameters
     ----------
     load : (blocks, 3, hypotheses) float64
-        Share of s, f₁ and f₂ at the middle of the first block in the mean bias of each.
+        The shares of s, f₁ and f₂, at the middle of the first block, in the mean bias of each block.
     left : (3, hypotheses) float64
-        Share of them that is left at the middle of the last block.
+        The shares of s, f₁ and f₂ that remain at the middle of the last block.
     between : (blocks, blocks, hypotheses) float64
-        Covariance that the biases of two blocks gain on the way.
+        The covariance that the biases of two blocks gain within the run.
     own : (blocks, hypotheses) float64
-        Variance that the bias of each gains.
+        The variance that the bias of each block gains.
     at_end : (blocks, 3, hypotheses) float64
-        Covariance that the bias of each gains with s, f₁ and f₂ at the middle of the last.
+        The covariance that the bias of each block gains with s, f₁ and f₂ at the middle of the last block.
     """
 
     load: Floats
@@ -184,7 +194,7 @@ class _Run(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _run_of(rows: tuple[int, ...]) -> _Run:
-    """Return the terms of a run of blocks without labels, from the rows of each."""
+    """Return the terms of a run of blocks without labels, from the number of rows of each block."""
     middle = np.cumsum(rows) - np.array(rows) / 2
     apart = np.abs(middle - middle[:, None])
     left = np.ones((len(rows), len(rows), _BIAS, _MANY))
@@ -198,14 +208,14 @@ def _run_of(rows: tuple[int, ...]) -> _Run:
 
 
 class Forecast(NamedTuple):
-    """The mean and the standard deviation of the bias of rows to come, in logits."""
+    """The mean and the standard deviation of the bias of future rows, in logits."""
 
     mean: float
     deviation: float
 
 
 class _Belief(NamedTuple):
-    """Each hypothesis' weight and normal state, at a place in the stream.
+    """The weight and the normal state of each hypothesis at a place in the stream.
 
     Parameters
     ----------
@@ -221,7 +231,10 @@ class _Belief(NamedTuple):
     state: Floats
 
     def counting_from_here(self) -> _Belief:
-        """Return the same belief with one more count, of zero; the newest `WINDOWS` stay."""
+        """Return the same belief with one more count, which is zero.
+
+        Only the newest `WINDOWS` counts are kept.
+        """
         before = self.state[:, :_BIAS], self.state[:, _BIAS:][:, 1 - WINDOWS :]
         return self._replace(state=np.concatenate([*before, np.zeros((5, 1, _MANY))], axis=1))
 
@@ -235,9 +248,9 @@ class _Belief(NamedTuple):
 
 
 class _Passed(NamedTuple):
-    """The beliefs after a window's last block with labels, without counts, and after its last block.
+    """The beliefs after a window's last block with labels (without counts), and after its last block.
 
-    The first skips blocks without labels, so it does not depend on which windows are counted.
+    The first belief skips blocks without labels, so it does not depend on which windows are counted.
     """
 
     labelled: _Belief
@@ -253,7 +266,10 @@ def _started(at: float, variance: float, weight: Floats, mean: float = 0.0) -> _
 
 
 def _moved(belief: _Belief, at: float, prior: Floats, share: float) -> _Belief:
-    """Return the belief at a later place, without labels, with this share of its weights kept."""
+    """Return the belief at a later place if there are no labels in between.
+
+    `share` is the share of the weights that does not return to the prior.
+    """
     rows = at - belief.at
     if rows <= 0:
         return belief
@@ -266,7 +282,7 @@ def _moved(belief: _Belief, at: float, prior: Floats, share: float) -> _Belief:
 
 
 def _after_block(belief: _Belief, rows: int, gains: Ints | None, unlabelled: Ints | None) -> _Belief:
-    """Return the belief after a block of `rows`, at whose middle the belief is.
+    """Return the belief after the labels of a block. `belief` is at the middle of this block.
 
     Parameters
     ----------
@@ -275,7 +291,7 @@ def _after_block(belief: _Belief, rows: int, gains: Ints | None, unlabelled: Int
     gains : (21,) int64 or None
         Log-likelihood of the block's labels; None without labels.
     unlabelled : (21,) int64 or None
-        The expected right answers among its unlabelled rows, to be counted.
+        The expected right answers among the block's unlabelled rows, if they must be counted.
     """
     load, weight, state = _loading(rows), belief.weight, belief.state.copy()
     along = np.add.reduce(state[:_BIAS] * load[:, None])  # covariance with the bias
@@ -325,11 +341,12 @@ def _add_counts(
     ----------
     state : (5, 3 + counts, hypotheses) float64
     along : (3 + counts, hypotheses) float64
-        Its covariance with the bias before the labels, in deviations of the bias.
+        The covariance of the state with the bias before the labels, in standard deviations of the bias.
     labels : three of (hypotheses,) float64
-        The share of the deviation that the points span, the sum of `masses`, and the mean place by them.
+        The share of the deviation that the points span, the sum of `masses`, and the mean place weighted by
+        `masses`.
     masses, values : (11, hypotheses) float64
-        The weights of the points, and the right answers at each.
+        The weights of the points, and the expected right answers at each point.
     """
     known, whole, first = labels
     weighted = masses * values
@@ -345,8 +362,8 @@ def _add_counts(
 def _after_unlabelled(belief: _Belief, rows: tuple[int, ...], unlabelled: Ints) -> Floats:
     """Return the counts at the middle of the last of several blocks without labels.
 
-    `_after_block` and `_moved` give the same block by block. Without labels the bias only drifts, so that its
-    mean and its covariance are known at all blocks at once.
+    `_after_block` and `_moved` compute the same result block by block. Without labels, the bias only drifts,
+    so its mean and covariance can be computed for all blocks at once.
 
     Parameters
     ----------
@@ -355,7 +372,7 @@ def _after_unlabelled(belief: _Belief, rows: tuple[int, ...], unlabelled: Ints) 
     rows : tuple of int
         Of each block.
     unlabelled : (blocks, 21) int64
-        Right answers expected of them.
+        The expected right answers among the unlabelled rows of each block.
 
     Returns
     -------
@@ -384,7 +401,7 @@ def _after_unlabelled(belief: _Belief, rows: tuple[int, ...], unlabelled: Ints) 
 
 
 def _forecast(belief: _Belief, rows: int) -> Forecast:
-    """Return the bias of a block of `rows`, at whose middle the belief is."""
+    """Return the bias of a block of `rows` rows. The belief is at the middle of the block."""
     load = _loading(rows)
     along = (belief.state[:4, :_BIAS] * load).sum(axis=1)
     mean = float(belief.weight @ along[3])
@@ -402,7 +419,10 @@ def _on_lattice(*units: Ints) -> Floats:
 
 
 def _read(values: Floats, points: Floats) -> Floats:
-    """Return values on `LATTICE`, (sums, 401), interpolated at points, (m, hypotheses); flat beyond it."""
+    """Interpolate values on `LATTICE`, (sums, 401), at points, (m, hypotheses).
+
+    They are constant beyond its ends.
+    """
     at, share = _place_on_lattice(points)
     between: Floats = (values[:, 1:] - values[:, :-1]).take(at, axis=1)
     between *= share
@@ -411,7 +431,7 @@ def _read(values: Floats, points: Floats) -> Floats:
 
 
 def _read_each(values: Floats, points: Floats) -> Floats:
-    """Interpolate as `_read` does, each of the values, (sums, 401), at points of its own, (sums, m, ...)."""
+    """Interpolate like `_read`, but each row of values, (sums, 401), at its own points, (sums, m, ...)."""
     at, share = _place_on_lattice(points)
     at += (np.arange(len(values)) * len(LATTICE))[:, None, None]
     low = values.take(at)
@@ -433,7 +453,7 @@ def _place_on_lattice(points: Floats) -> tuple[NDArray[np.intp], Floats]:
 
 
 def _peak(gains: Floats) -> tuple[float, float]:
-    """Lower gains to a largest one of 0, and return its bias and their information there; 0 at an end."""
+    """Subtract the largest gain from the gains; return its bias, and the information there, 0 at an end."""
     at = int(gains.argmax())
     gains -= gains[at]
     if at in (0, len(gains) - 1):
@@ -446,9 +466,9 @@ def _peak(gains: Floats) -> tuple[float, float]:
 
 
 def _stretched(confidence: Floats | NDArray[np.float32], weight: Floats) -> Floats:
-    """Return confidences stretched so that their mean over the fast parts is about the confidence itself.
+    """Return stretched confidences, whose mean over the fast parts is about the original confidence.
 
-    They are rounded to float32, as in the join.
+    The confidences are first rounded to float32, like the stored confidences.
     """
     return shifted(confidence.astype(np.float32).astype(np.float64), _stretch(weight), 0.0)
 
@@ -458,7 +478,7 @@ def _stretch(weight: Floats) -> float:
 
 
 def shifted(confidence: Floats, factor: Floats | float, shift: Floats | float) -> Floats:
-    """Return the chance of each row to be right, (n,): expit(factor · logit c + shift)."""
+    """Return the probability that each row is right, expit(factor · logit c + shift), (n,)."""
     chance: Floats = scipy.special.expit(
         factor * scipy.special.logit(np.clip(confidence, _NEAREST, 1 - _NEAREST)) + shift
     )
@@ -466,7 +486,7 @@ def shifted(confidence: Floats, factor: Floats | float, shift: Floats | float) -
 
 
 def logit_change(before: Floats, after: Floats) -> tuple[float, float]:
-    """Return the mean of logit c_new − logit c_old and its variance over rows, weighted by c_old(1 − c_old).
+    """Return the mean and variance of logit c_new − logit c_old, with the weights c_old(1 − c_old).
 
     Parameters
     ----------
@@ -487,14 +507,14 @@ def logit_change(before: Floats, after: Floats) -> tuple[float, float]:
 
 
 def _expected(stretched: Floats) -> Floats:
-    """Return the chance of each row to be right at `NODES`, (n, 21), in whole `UNIT`."""
+    """Return the probability that each row is right at `NODES`, (n, 21), in integer multiples of `UNIT`."""
     chances = ((1 - stretched) / stretched)[:, None] * (UNIT / _ODDS)
     chances += UNIT
     return np.rint(np.reciprocal(chances, out=chances), out=chances)
 
 
 def _gains(stretched: Floats, right: NDArray[np.bool_]) -> Ints:
-    """Return the log-likelihood of each outcome at `NODES`, (n, 21), in whole `UNIT`; 0 without a bias."""
+    """Return each outcome's log-likelihood ratio to no bias at `NODES`, (n, 21), in multiples of `UNIT`."""
     gains = right[:, None] * NODES - np.log(stretched[:, None] * _ODDS + (1 - stretched)[:, None])
     units: Ints = np.rint(gains / UNIT).astype(np.int64)
     return units
@@ -504,12 +524,12 @@ def _gains(stretched: Floats, right: NDArray[np.bool_]) -> Ints:
 class Correction:
     """The settings of the correction of one series under one calibration: the prior of the bias.
 
-    `from_reference`, `from_group` and `unknown` make them.
+    The constructors are `from_reference`, `from_group` and `unknown`.
 
     Parameters
     ----------
     variance : float
-        The variance of the bias at the start beyond the moving parts, in logits².
+        The variance of s at the start, in logits².
     weights : (hypotheses,) float64
         Prior weights; their sum is 1.
     block_rows : int
@@ -553,12 +573,13 @@ class Correction:
 
     @classmethod
     def from_reference(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
-        """Return the settings after a labelled reference in order of time.
+        """Return the settings for a series with a labelled reference, whose rows are in order of time.
 
         Parameters
         ----------
         confidence : (N,) float64
-            Each row's confidence by a calibration that was fitted without the row (`cross_fit_in_time`).
+            The confidence of each row, by a calibration that was fitted without this row
+            (`cross_fit_in_time`).
         right : (N,) bool
         window_rows : int
             The number of rows in a full window.
@@ -570,12 +591,14 @@ class Correction:
 
     @classmethod
     def from_group(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
-        """Return the settings of a group, after its rows of the model's labelled reference in order of time.
+        """Return the settings for a group, from the group's rows in the model's labelled reference.
+
+        The rows are in order of time.
 
         Parameters
         ----------
         confidence : (m,) float64
-            As in `from_reference`, by the model's calibration; there may be none.
+            As in `from_reference`, by the model's calibration. m may be 0.
         right : (m,) bool
         window_rows : int
         """
@@ -590,7 +613,7 @@ class Correction:
 
     @classmethod
     def unknown(cls, window_rows: int) -> Correction:
-        """Return the settings without a labelled reference: the bias of the confidences may be anything."""
+        """Return the settings for a series without a labelled reference, which allow any bias."""
         return cls(_UNKNOWN, _START, block_rows(window_rows))
 
     @property
@@ -600,16 +623,16 @@ class Correction:
 
     @property
     def forecast(self) -> Forecast:
-        """The bias before any label."""
+        """The distribution of the bias before any label."""
         return _forecast(_started(0.0, self.variance, self.weights, self.mean), self.block_rows)
 
     def build(self, resume: CorrectionState | None = None) -> CorrectionLogic:
-        """Return the correction, new or resumed from a snapshot."""
+        """Return a correction that starts from the prior, or resumes from a snapshot."""
         return CorrectionLogic(self, resume)
 
 
 def block_rows(window_rows: int) -> int:
-    """Return the number of rows in a full block, from that of a window.
+    """Return the number of rows in a full block, for windows of this size.
 
     Examples
     --------
@@ -622,16 +645,18 @@ def block_rows(window_rows: int) -> int:
 
 
 def block_starts(place: Ints, first: Ints | int, rows: int) -> Ints:
-    """Return the first row of each row's block, counted among all rows of a series.
+    """Return the place of the first row of each row's block.
+
+    A place is the index of a row among all rows of a series.
 
     Parameters
     ----------
     place : (n,) int64
-        Each row's place among all rows of the series.
+        The place of each row.
     first : (n,) int64 or int
-        The place of the first row of its window.
+        The place of the first row of each row's window.
     rows : int
-        The size of a full block.
+        The number of rows in a full block.
 
     Examples
     --------
@@ -659,7 +684,7 @@ def _learnt(confidence: Floats, right: NDArray[np.bool_], rows: int, variance: f
 
 
 def _weights_after(gains: Ints, rows: int, variance: float) -> Floats:
-    """Return the hypotheses' weights after all full blocks of a reference, from those before it."""
+    """Return the weights of the hypotheses after all full blocks of a reference."""
     belief = _started(0.0, variance, _START)
     for number in range(len(gains) // rows):
         belief = _moved(belief, (number + 0.5) * rows, _START, 1.0)
@@ -669,14 +694,15 @@ def _weights_after(gains: Ints, rows: int, variance: float) -> Floats:
 
 
 class KeptWindow(msgspec.Struct):
-    """A closed window that can be estimated: the place of its first row, and sums over its unlabelled rows.
+    """A closed window that can be estimated: its place, and sums over its unlabelled rows.
 
     Parameters
     ----------
     number, first, rows : int
         The window's number, the place of its first row in the series, and its number of rows.
     unlabelled : (blocks, 21) int64
-        For each block, the expected right answers among its unlabelled rows at `NODES`, in whole `UNIT`.
+        For each block, the expected right answers among its unlabelled rows at `NODES`, in multiples of
+        `UNIT`.
     left, right : int
         The numbers of unlabelled rows, and of right answers among the labelled ones.
     """
@@ -697,9 +723,9 @@ class Ahead(msgspec.Struct):
     start : int
         The place of the block's first row in the series.
     expected : (21,) int64
-        Their expected right answers at `NODES`, in whole `UNIT`.
+        The expected right answers among the labelled rows at `NODES`, in multiples of `UNIT`.
     labels, right : int
-        Their number, and the number of right answers among them.
+        The number of labelled rows, and the number of right answers among them.
     """
 
     start: int
@@ -709,20 +735,22 @@ class Ahead(msgspec.Struct):
 
 
 class CorrectionState(msgspec.Struct, frozen=True):
-    """The state of the correction: 30 kB at most.
+    """The stored state of a correction, at most 30 kB.
 
     Parameters
     ----------
     rows, labelled : int
-        Rows of closed windows, and labelled rows since the last restart.
+        The number of rows of closed windows, and of labelled rows since the last restart.
     windows : list of KeptWindow
     starts, ends, gains : (blocks,), (blocks,), (blocks, 21) int64
         Places and log-likelihoods of the blocks with labels.
     shifts : list of (int, float, float)
-        Place, change of the bias and its variance, of recalibrations; the variance of a restart is infinite.
+        The place, the change of the bias, and the variance of this change, for each recalibration. A restart
+        has an infinite variance.
     ahead : list of Ahead
     anchor : (hypotheses, 13) float64 or None
-        Weight, mean and covariance at `anchored`, after all earlier blocks; None: nothing is left behind.
+        The weight, mean and covariance of the belief at the place `anchored`, after all earlier blocks; None
+        if no block was dropped.
     anchored : float
     """
 
@@ -739,13 +767,13 @@ class CorrectionState(msgspec.Struct, frozen=True):
 
     @classmethod
     def beginning_at(cls, rows: int) -> CorrectionState:
-        """Return the state of a correction that starts after this many rows of a series."""
+        """Return the state of a correction that starts after `rows` rows of a series."""
         return cls(rows, shifts=[(rows, 0.0, math.inf)] if rows else [])
 
 
 @dataclass(slots=True)
 class _Block:
-    """A block with labels; `gains` is their log-likelihood at `NODES`."""
+    """A block with labels. `gains` is the log-likelihood of the labels at `NODES`."""
 
     end: int
     gains: Ints = field(default_factory=lambda: np.zeros(len(NODES), dtype=np.int64))
@@ -795,19 +823,19 @@ class CorrectionLogic:
         return tuple(one.number for one in self._windows)
 
     def close(self, window: int, confidence: ArrayLike) -> Ints:
-        """Add the rows of a window that closes, and return the block of each.
+        """Add the rows of a window that closes, and return the block of each row.
 
         Parameters
         ----------
         window : int
-            Larger than all before.
+            The number of the window, larger than all earlier numbers.
         confidence : (n,) float64
             Calibrated.
 
         Returns
         -------
         (n,) int64
-            The block of each row, for `push`. Numbers increase along the stream.
+            The block of each row, which `push` takes. Later rows never have a smaller block number.
         """
         checked = checked_probabilities(np.asarray(confidence, dtype=np.float64), 1, "confidence")
         if self._windows and window <= self._windows[-1].number:
@@ -831,7 +859,8 @@ class CorrectionLogic:
         Parameters
         ----------
         block : (m,) int64
-            The block as `close` returns it, also for a window that is still open.
+            The block of each row, from `close`. For a window that is still open, it is the block that `close`
+            will return.
         confidence : (m,) float64
             The confidence as in `close`; rows with NaN are ignored.
         right : (m,) bool
@@ -861,25 +890,26 @@ class CorrectionLogic:
         self._forget_after(low)
 
     def recalibrated(self, change: float, variance: float, row: int | None = None) -> None:
-        """Apply another calibration to rows from one of the next window on.
+        """Apply a new calibration from a row of the next window on.
 
         Parameters
         ----------
         change : float
             The mean of logit c_new − logit c_old over recent rows, weighted by c(1 − c).
         variance : float
-            The variance of that difference over these rows, in logits².
+            The variance of logit c_new − logit c_old over the same rows, in logits².
         row : int, optional
-            The place of the row in the series; by default that of the first row of the next window.
+            The place of the first row with the new calibration; by default the first row of the next window.
         """
         if len(self._shifts) == _SHIFTS:
             self._join_shifts()
         self._shifts.append((self._rows if row is None else row, change, variance))
 
     def _join_shifts(self) -> None:
-        """Join the oldest two neighbours that the belief before the kept windows does not lie between.
+        """Join the two oldest neighbouring shifts between which no belief before the kept windows lies.
 
-        It would pass the first of them twice. A restart cancels what comes before it, not what comes after.
+        Such a belief would apply the first of the two shifts twice. A restart cancels the shifts before it,
+        but not the shifts after it.
         """
         anchored = self._anchor.at
         for at, ((place, one, first), (then, other, second)) in enumerate(pairwise(self._shifts)):
@@ -890,7 +920,7 @@ class CorrectionLogic:
             beliefs.clear()
 
     def restarted(self) -> None:
-        """Start from the prior with the rows from here on, because another version of the model answers."""
+        """Start again from the prior with the next window, because a new version of the model answers."""
         self.recalibrated(0.0, math.inf)
         self._labelled = sum(one.labels for one in self._ahead.values())
 
@@ -900,14 +930,14 @@ class CorrectionLogic:
         return max((place for place, _, variance in self._shifts if variance == math.inf), default=0)
 
     def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result:
-        """Return the accuracy of a kept window, estimated from all labels of rows up to its end.
+        """Return the estimated accuracy of a kept window, corrected by all labels of rows up to its end.
 
         Parameters
         ----------
         window : int
         level : float
         pooled : int
-            The number of windows to estimate together, of which this is the last.
+            The number of windows to estimate together. `window` is the last of them.
 
         Returns
         -------
@@ -917,7 +947,7 @@ class CorrectionLogic:
         Raises
         ------
         ValueError
-            The window, or one that is pooled with it, is not kept, or the level is out of range.
+            One of the windows is not kept, or the level is out of range.
         """
         checked_level(level)
         last = bisect_left(self._windows, window, key=lambda one: one.number)
@@ -940,7 +970,7 @@ class CorrectionLogic:
         return Estimate(middle, min(low, middle), max(high, middle), level, n)
 
     def labels_in(self, window: int, pooled: int = 1) -> int:
-        """Return the number of labelled rows of a kept window, or of several that end with it.
+        """Return the number of labelled rows of a kept window, or of several windows that end with it.
 
         Windows before the last restart do not count.
         """
@@ -949,7 +979,7 @@ class CorrectionLogic:
         return sum(one.rows - one.left for one in several if one.first >= start)
 
     def forecast(self) -> Forecast:
-        """Return the bias of the next block, by all labels of closed windows so far."""
+        """Return the distribution of the next block's bias, from all labels of closed windows."""
         belief = self._through(len(self._windows) - 1, 0).labelled if self._windows else self._anchor
         rows = self._settings.block_rows
         return _forecast(self._advanced(belief, self._rows + rows / 2), rows)
@@ -985,7 +1015,7 @@ class CorrectionLogic:
         self._blocks[start].gains += gains
 
     def _end_of(self, start: int) -> int:
-        """Return the end of a block: at its full length, or the end of its window, or the next block."""
+        """Return the end of a block: at its full length, its window's end, or the start of the next block."""
         at = bisect_right(self._windows, start, key=lambda one: one.first) - 1
         end = start + self._settings.block_rows
         if start >= self._rows:
@@ -1011,7 +1041,7 @@ class CorrectionLogic:
         window.right += right
 
     def _summed(self, window: KeptWindow) -> KeptWindow:
-        """Return a window with the sums over its blocks, which a series without labels never needs."""
+        """Return a window with the sums over its blocks. A series without labels never needs the sums."""
         confidence = self._unsummed.pop(window.number, None)
         if confidence is not None:
             stretched, step = _stretched(confidence, self._settings.weights), self._settings.block_rows
@@ -1021,7 +1051,7 @@ class CorrectionLogic:
         return window
 
     def _forget_after(self, start: int) -> None:
-        """Drop the cached results from this block on, whose labels have changed."""
+        """Drop the cached results from this block on, because its labels have changed."""
         for window in self._windows:
             if window.first + window.rows > start:
                 self._passed.pop(window.number, None)
@@ -1034,7 +1064,7 @@ class CorrectionLogic:
         self._after_old = {at: belief for at, belief in self._after_old.items() if at < start}
 
     def _leave_oldest(self) -> None:
-        """Keep the belief at the first row of the oldest window that stays, and merge blocks before it."""
+        """Keep the belief at the first row of the oldest kept window, and merge the blocks before it."""
         self._anchor = self._through(0, 0).labelled
         gone = self._windows.pop(0)
         self._passed.pop(gone.number, None)
@@ -1043,7 +1073,7 @@ class CorrectionLogic:
             self._merge_before(self._windows[0].first)
 
     def _merge_before(self, first: int) -> None:
-        """Merge pairs of neighbours before a place, the shortest for their distance from the newest block."""
+        """Merge neighbouring blocks before a place, first the shortest for their distance from the newest."""
         starts = np.array(self._starts[: bisect_left(self._starts, first)])
         ends = np.array([self._blocks[start].end for start in starts.tolist()])
         lengths = (ends[1:] - starts[:-1]) / (self._starts[-1] + 1 - starts[:-1])
@@ -1063,7 +1093,7 @@ class CorrectionLogic:
         self._blocks[one].gains += gone.gains
 
     def _through(self, index: int, counts: int) -> _Passed:
-        """Return the beliefs after a kept window's blocks, with counts of as many windows, or more."""
+        """Return the beliefs after a kept window's blocks, with the counts of at least `pooled` windows."""
         window = self._windows[index]
         step, stop = self._settings.block_rows, window.first + window.rows
         known = self._passed.get(window.number)
@@ -1089,7 +1119,7 @@ class CorrectionLogic:
         return self._passed[window.number]
 
     def _begun(self, index: int, counts: int, starts: range) -> tuple[int, _Belief, _Belief]:
-        """Return the number of blocks that known beliefs of a window are past, and both as in `_Passed`."""
+        """Return the number of a window's blocks before the known beliefs, and these beliefs (`_Passed`)."""
         for k in reversed(range(len(starts))):
             known = self._within.get(starts[k])
             if known is not None and known.state.shape[1] >= _BIAS + counts:
@@ -1102,14 +1132,14 @@ class CorrectionLogic:
         return 0, labelled, belief.counting_from_here() if counts else labelled
 
     def _keep_within(self, start: int, belief: _Belief) -> _Belief:
-        """Keep the belief after a block with labels: the next ones often come a block later."""
+        """Keep the belief after a block with labels, because the next labels are often in the next block."""
         self._within[start] = belief
         if len(self._within) > _CACHED_WITHIN:
             del self._within[next(iter(self._within))]
         return belief
 
     def _beside(self, labelled: _Belief, belief: _Belief, at: float) -> _Belief:
-        """Return the belief at a later place, its bias as of the last labels, from which it only drifts."""
+        """Return the belief at a later place. After the last labels, the bias only drifts."""
         after = self._advanced(belief, at)
         if labelled.at == belief.at:
             return after
@@ -1137,7 +1167,7 @@ class CorrectionLogic:
         return _after_block(belief, block.end - start, block.gains, None)
 
     def _advanced(self, belief: _Belief, at: float) -> _Belief:
-        """Return the belief at a later place, after the recalibrations on the way."""
+        """Return the belief at a later place, after the recalibrations before it."""
         for place, change, variance in self._shifts:
             if belief.at <= place < at:
                 belief = self._drifted(belief, float(place))
@@ -1151,7 +1181,7 @@ class CorrectionLogic:
         return self._drifted(belief, at)
 
     def _restarted_belief(self, belief: _Belief) -> _Belief:
-        """Return the belief at a restart; the counts stay."""
+        """Return the belief after a restart, with the same counts."""
         state = belief.state.copy()
         state[:_BIAS] = 0.0
         state[:, :_BIAS] = self._beginning.state
@@ -1163,7 +1193,7 @@ class CorrectionLogic:
 
 
 def _runs(labelled: list[bool], start: int, cuts: Collection[int] = ()) -> Iterator[slice]:
-    """Cut blocks, from one on, into labelled ones, one by one, and runs of those without labels.
+    """Yield each labelled block alone, and the runs of blocks without labels, from one block on.
 
     A run also ends before each block of `cuts`.
 
@@ -1181,14 +1211,14 @@ def _runs(labelled: list[bool], start: int, cuts: Collection[int] = ()) -> Itera
 
 
 def _interval(belief: _Belief, pooled: int, expected: Floats, level: float) -> tuple[float, float, float]:
-    """Return the mean of the right answers among unlabelled rows, and the ends of their interval.
+    """Return the mean number of right answers among unlabelled rows, and the ends of its interval.
 
     Parameters
     ----------
     belief : _Belief
         The belief after these rows.
     pooled : int
-        The number of windows of these rows.
+        The number of windows that the rows belong to.
     expected : (401,) float64
         The expected right answers if all rows have one bias.
     level : float
@@ -1210,9 +1240,9 @@ def _interval(belief: _Belief, pooled: int, expected: Floats, level: float) -> t
 
 
 def _quantiles(weight: Floats, centres: Floats, deviations: Floats, shares: Floats) -> Floats:
-    """Return the quantiles of mixtures of normals, (ends, hypotheses), at their shares.
+    """Return quantiles of mixtures of normal distributions, (ends, hypotheses), at the given probabilities.
 
-    The search is a secant on the normal quantile of the share below, which is nearly a line.
+    The function searches by the secant method on the normal quantile of the CDF, which is nearly linear.
     """
     target = scipy.special.ndtri(shares)
     each = centres + deviations * target[:, None]

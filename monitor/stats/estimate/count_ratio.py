@@ -1,8 +1,8 @@
 """Exact distributions of precision, recall, specificity and F1, as ratios of two independent counts.
 
-The true positives TP and the false negatives FN are counted over disjoint rows: those predicted as positive,
-and the others. So TP and FN are independent Poisson binomials. Each metric below is a ratio of two
-independent counts H and R, with three fixed numbers:
+The true positives TP are counted over the rows that are predicted as positive, and the false negatives FN
+over the other rows. These rows are disjoint, so TP and FN are independent Poisson binomials. Each metric
+below is a ratio of two independent counts H and R, with three fixed numbers:
 
     weight·H / (own·H + R + fixed)
 
@@ -14,8 +14,8 @@ independent counts H and R, with three fixed numbers:
 | specificity | TN | FP | 1 | 1 | 0 |
 | F1 | TP | FN | 2 | 1 | predicted positives |
 
-The ratio rises with H for every R, so its CDF needs only one look-up in the CDF of H for each value of R. To
-find a quantile, only the (H, R) pairs between two close ratios are sorted.
+For every R, the ratio rises with H. So the CDF of the ratio needs only one look-up in the CDF of H for each
+value of R. To find a quantile, only the (H, R) pairs between two close ratios are sorted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from monitor.base.records import Floats
 from monitor.stats.estimate.poisson_binomial import RESOLUTION, TrimmedPmf, checked_level
 
 MOSTLY_UNDEFINED = 0.5
-"""A metric is unknown if labels would leave it undefined with a larger probability."""
+"""If the unknown labels leave a metric undefined with a probability above this value, the metric is
+unknown."""
 
 _TOGETHER = 64  # ratios in one search
 _FEW_CELLS = 1.0  # ratios of counts in a bracket, for each count of R
@@ -116,7 +117,7 @@ class CountRatio:
 
     @cached_property
     def value(self) -> float:
-        """The ratio of the expected counts, 0 to 1; 0 if the denominator is certainly 0."""
+        """The ratio of the expected counts, 0 to 1. It is 0 if the denominator is certainly 0."""
         hits = self.hits.mean
         below = self.own * hits + self.rest.mean + self.fixed
         return min(self.weight * hits / below, 1.0) if below > 0 else 0.0
@@ -179,7 +180,7 @@ class CountRatio:
         """Return the central quantiles of the ratio, given that it is defined.
 
         Each quantile is the smallest ratio whose CDF reaches (1 − level)/2 or (1 + level)/2. Counts are
-        discrete, so the coverage is at least `level`, and mostly more: see `holds`.
+        discrete, so the coverage is at least `level`, and usually larger: see `holds`.
 
         A level that is not strictly between 0 and 1, or a ratio that is always undefined, raises a
         ValueError.
@@ -188,9 +189,9 @@ class CountRatio:
         return ends
 
     def holds(self, lower: float, upper: float) -> float:
-        """Return the probability that a defined ratio lies from `lower` to `upper`, both included.
+        """Return the probability that a defined ratio is at least `lower` and at most `upper`.
 
-        The result is the interval's coverage if the confidences are calibrated.
+        If the confidences are calibrated, this is the coverage of the interval.
 
         Examples
         --------
@@ -267,8 +268,8 @@ class _Stacked:
     def among(self, first: Floats, past: Floats, so_far: Floats, wanted: Floats) -> Floats:
         """Return the (m, e) smallest ratios that reach `wanted`.
 
-        They are searched among the counts of H after `first` up to `past` for each count of R; the
-        probability up to `first` is `so_far`.
+        For each count of R, the function searches among the counts of H after `first` up to `past`. `so_far`
+        is the probability up to `first`.
         """
         counts = np.where(self.mass[:, None, :] > 0.0, past - first, 0.0).astype(np.int64)
         many = counts.ravel()
@@ -294,9 +295,9 @@ class _Stacked:
         return smallest
 
     def guessed(self, z: Floats) -> tuple[Floats, Floats]:
-        """Return (m, e) approximate quantiles at (e,) normal ones, and the (m, 1) standard deviation.
+        """Return (m, e) approximate quantiles at (e,) normal quantiles, and (m, 1) standard deviations.
 
-        They come from the cumulants of the linearised ratio.
+        Both are computed from the cumulants of the linearised ratio.
         """
         (hits, of_hits, third), (rest, of_rest, third_rest) = self.hits, self.rest
         below = np.maximum(self.own * hits + rest, 1e-300)
@@ -330,7 +331,7 @@ def _moments(mass: Floats, offset: Floats) -> tuple[Floats, Floats, Floats]:
 def _quantiles(every: _Stacked, tail: float) -> Floats:
     """Return the (m, 2) smallest ratios whose CDF reaches either tail, given that they are defined.
 
-    A bracket around a guess is narrowed until it holds few ratios of counts, and these are sorted.
+    A bracket around a guess is narrowed until it contains only a few ratios of counts. Then these are sorted.
     """
     tails = np.array([tail, 1.0 - tail])
     guess, sd = every.guessed(scipy.special.ndtri(tails))

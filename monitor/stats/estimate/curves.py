@@ -21,8 +21,8 @@ def bootstrap_curves(
 ) -> tuple[tuple[Floats, ...], NDArray[np.float32]]:
     """Return the sampling covariance of a calibration's curves, from resampled rows.
 
-    Each draw resamples the rows, draws right and wrong answers with the rows' confidences as probabilities,
-    and fits a rising curve. Rows belong to strata, which have separate curves.
+    Each draw resamples the rows, simulates right and wrong answers with the confidences as probabilities, and
+    fits a rising curve. Rows belong to strata, which have separate curves.
 
     Parameters
     ----------
@@ -31,7 +31,8 @@ def bootstrap_curves(
     stratum : (n,) int64
         The stratum of each row, 0 to `strata` − 1.
     strata : int
-        The number of strata; a stratum without rows gets a single row that is right with the mean confidence.
+        The number of strata. A stratum without rows is given a single row, which is right with the mean
+        confidence as its probability.
     rng : numpy Generator
 
     Returns

@@ -17,7 +17,8 @@ import numpy as np
 from monitor.base.records import Floats, Ints
 
 MOST_PARTS = 64
-"""The number of parts of one dimension that are kept by name; all others count together as `OTHER`."""
+"""The largest number of parts of one dimension that are kept by name. All other parts count together as
+`OTHER`."""
 
 OTHER = "other"
 
@@ -25,7 +26,8 @@ LEVEL = 0.01
 """The probability that any part of any dimension stands out by chance if all parts changed alike."""
 
 REST_AT_MOST = 0.75
-"""A part stands out only if the rows outside of it changed by less than this share of the whole change."""
+"""A part stands out only if the rows outside of the part changed by less than this share of the whole
+change."""
 
 COUNTED_METRICS = ("precision", "recall", "specificity", "f1")
 """The metrics that are ratios of expected counts of the confusion matrix."""
@@ -43,7 +45,7 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
     table : (3, m) float64
         For each of the m parts, the number of rows, the sum of the values, and the sum of their squares.
     folded : bool
-        Whether small parts were joined into `OTHER`. Then every part that is not named belongs to `OTHER`.
+        True if small parts were joined into `OTHER`. Then every part that is not named belongs to `OTHER`.
 
     Examples
     --------
@@ -93,8 +95,8 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
     def plus(self, more: PartSums, most: int = MOST_PARTS) -> PartSums:
         """Return the sums over the rows of both objects.
 
-        If parts of this object are already joined into `OTHER`, its names stay; otherwise at most `most`
-        parts are named.
+        If this object already has joined parts in `OTHER`, its names are kept. Otherwise the result names at
+        most `most` parts.
         """
         if more.names == self.names:  # the usual case in a baseline
             return PartSums(self.names, self.table + more.table, self.folded or more.folded)
@@ -103,13 +105,13 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
         return joint if self.folded else joint._bounded(most)
 
     def joint_names(self, other: PartSums) -> list[str]:
-        """Return the parts of both objects, or only those of this one if it already has an `OTHER`."""
+        """Return the parts of both objects, or only the parts of this object if it already has an `OTHER`."""
         return list(self.names) if self.folded else list(dict.fromkeys([*self.names, *other.names]))
 
     def along(self, names: Sequence[str]) -> Floats:
         """Return the (3, m) table for these parts, in this order.
 
-        A part that is not named is added to `OTHER` if this is one of the names.
+        If `OTHER` is one of the names, it includes all parts that are not among the names.
         """
         place = {name: i for i, name in enumerate(names)}
         table = np.zeros((3, len(names)))
@@ -141,7 +143,7 @@ class Decomposition:
     share, share_before : (m,) float64
         p and p0: the part's share of the rows, in the window and in the baseline.
     mean, mean_before : (m,) float64
-        a and a0. If a part has no rows in the baseline, a0 is a; if it has none in the window, a is a0.
+        a and a0. If a part has no rows in the baseline, a0 is a. If it has no rows in the window, a is a0.
     mix : (m,) float64
         Contribution of the changed share: (p − p0)·(a0 − level).
     within : (m,) float64
@@ -153,7 +155,7 @@ class Decomposition:
     outside : (m,) float64
         The change of the mean of the rows outside of the part.
     level : float
-        The value c with which a part's mean is compared if its share changes: see `decomposed`.
+        The value c, to which the mean of a part is compared if the part's share changes: see `decomposed`.
     """
 
     names: list[str]
@@ -186,12 +188,12 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
     the baseline's means, so there is no third term. The contribution of a part that appears or disappears
     belongs entirely to the mix.
 
-    The sum is the same for every c, because the shares sum to 1, but the contributions depend on c. c is the
-    baseline's mean of the rows outside of the leading part. So this part gets the whole effect of its share
-    if the shares of the others changed in proportion. With A0 for c, the effect of a large part that grows
-    would mostly be attributed to the parts that shrink. The leading part is the one whose share changes the
-    mean most, compared with all others together: (p_k − p0_k)·(a0_k − a0_rest). If two parts have the same
-    value, the leading part is the one that grew.
+    The shares sum to 1, so the total is the same for every c. But the contributions depend on c. The function
+    sets c to the baseline's mean of the rows outside of the leading part. So if the shares of the other parts
+    changed in proportion, the leading part gets the whole effect of its share. With c = A0, the effect of a
+    large part that grows would mostly be attributed to the parts that shrink. The leading part is the one
+    whose share changes the mean most, compared with all others together: (p_k − p0_k)·(a0_k − a0_rest). If
+    two parts have the same value, the leading part is the one that grew.
 
     The evidence that part k causes the change is z². It compares the change Δ of all rows with the change
     Δ_outside of the rows outside of the part. If all parts changed by the same amount, Δ − Δ_outside has the
@@ -200,12 +202,13 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
         (1/n + 1/n0)·q·[σ²_k·(1 − q) + σ²_rest·q + (a0_k − a0_rest)²·(1 − q)²] / (1 − q)
 
     where q is the mean of p_k and p0_k, and the variances σ² are within window and baseline. z² is (Δ −
-    Δ_outside)² divided by this variance. If only one part changed, in its mean or its share, z² is largest
-    for that part. A part of another dimension whose membership has the correlation ρ with it has ρ² times as
-    much evidence.
+    Δ_outside)² divided by this variance. If only one part changed, in its mean or its share, this part has
+    the largest z². A part of another dimension has ρ² times as much evidence, where ρ is the correlation
+    between the memberships in both parts.
 
-    The result misleads if the baseline had other traffic: an hour of the day with another mix of groups can
-    lower the mean without a fault of the model. The result shows where the change is, not why it happened.
+    The result misleads if the traffic differs from the baseline's: at an hour of the day with another mix of
+    groups, the mean can be lower without a fault of the model. The result shows where the change is, and not
+    why it happened.
 
     Parameters
     ----------
@@ -340,7 +343,7 @@ def count_columns(
     positive : int, optional
         The class that the metric describes; by default each class separately.
     micro : bool
-        Whether all classes are counted together, without `positive`.
+        True to count all classes together, if `positive` is None.
 
     Returns
     -------
@@ -373,13 +376,13 @@ def count_columns(
 
 
 def ratio_terms(columns: Floats, before: Floats) -> Floats:
-    """Return a value for each row; their mean is the change of a metric against the baseline, (n,).
+    """Return a value for each row, (n,), such that the mean is the change of a metric against the baseline.
 
-    So the change of a ratio, or of a mean of ratios, can be split by parts like the change of a mean. A row
-    has the numerator a and the denominator b. With M0 = Σ a0 / Σ b0 of the baseline and b̄ the window's mean
-    denominator, the row's value is (a − M0·b) / b̄. The mean of these values is exactly Σ a / Σ b − M0. The
-    split is right to first order. A class with the denominator 0 in the window or in the baseline is left
-    out.
+    With these values, the change of a ratio, or of a mean of ratios, can be split by parts like the change of
+    a mean. A row has the numerator a and the denominator b. With M0 = Σ a0 / Σ b0 of the baseline and b̄ the
+    window's mean denominator, the row's value is (a − M0·b) / b̄. The mean of these values is exactly Σ a / Σ
+    b − M0. The split is exact to first order. A class is left out if its denominator is 0 in the window or in
+    the baseline.
 
     Parameters
     ----------

@@ -1,26 +1,26 @@
 """The drift of a model's accuracy by time scale, from differences of neighbouring blocks of its reference.
 
 `monitor.stats.estimate.variance_components` estimates biases that last for a limited time. Another kind of
-drift is 1/f drift, which has the same variance in every octave of time; a reference shows only the octaves up
-to its length. Differences of blocks need no long-term mean. For two neighbouring blocks of m rows, `R/I`
-estimates the bias of each block in logits (R is the sum of right − c, and I the sum of c(1 − c), over
-confidences c), and
+drift is 1/f drift, which has the same variance in every octave of time. A reference shows only the octaves up
+to its length. Differences of blocks do not depend on the long-term mean. For two neighbouring blocks of m
+rows, `R/I` estimates the bias of each block in logits (R is the sum of right − c, and I the sum of c(1 − c),
+over confidences c), and
 
     S(m) = E (b₁ − b₂)² = E (R₁/I₁ − R₂/I₂)² − 1/I₁ − 1/I₂.
 
 The variance of a mean over 2m rows is S(m)/4 smaller than that of a mean over m rows (the Haar variance of an
 octave). So the variance of windows of n rows, around the mean of N rows in sequence, is the sum of S(m)/4
-over the octaves from n to N. Here N is the length of the reference. The mean of N later rows differs from the
-mean of the reference with variance S(N), which the reference cannot show. The average of the three longest
-octaves replaces S(N):
+over the octaves from n to N. Here N is the length of the reference. The difference between the mean of N
+later rows and the mean of the reference has the variance S(N), which the reference cannot show. The average
+of the three longest octaves is used instead of S(N):
 
     D(n) = Σ S(n 2^k) / 4 over n 2^k < N, + S(longest).
 
 **Noise.** The estimate from p pairs of blocks has a standard error of about √(2/p) · 2/I. For a short
 reference this is as large as the drift itself. Octaves of fewer than eight pairs are left out. Each octave is
 averaged with its two neighbours, weighted by precision, set to 0 if negative, and multiplied by S² / (S² + 2
-· error²). This hardly changes significant values, and moves others towards 0. For a reference of fewer than
-10,000 rows this is not enough, and the predictive interval does not use the result.
+· error²). This factor hardly changes significant values, and moves other values towards 0. For a reference of
+fewer than 10,000 rows, this correction is not enough, and the predictive interval does not use the result.
 
 The result misleads if drift begins after the reference. The first half of a season shows nothing about the
 second half.
@@ -44,11 +44,11 @@ from numpy.typing import NDArray
 from monitor.base.records import Floats, Ints
 
 SHORTEST_BLOCK = 25
-"""Rows: shorter blocks contain hardly a wrong answer of a good model."""
+"""The number of rows of the shortest blocks. Shorter blocks rarely contain a wrong answer of a good model."""
 
 SHORTEST_REFERENCE = 10_000
-"""Rows of the shortest reference that uses this by default: in a shorter one, chance that looks like drift
-costs more width (half as much again at 1,000 rows) than real drift saves coverage."""
+"""The number of rows of the shortest reference for which the drift spectrum is used by default. In a shorter
+reference, chance that looks like drift would widen the intervals too much (by half at 1,000 rows)."""
 
 _FEWEST_PAIRS = 8  # of blocks: the mean square of fewer has too long a tail for the shrinkage
 _LONGEST = 3  # octaves that stand for those beyond the reference
@@ -81,7 +81,7 @@ class Spectrum:
     rows: int
 
     def moving(self, n: int) -> float:
-        """Return the variance of the mean bias of n rows around that of as many rows as the reference has.
+        """Return the variance of the mean bias of n rows around the mean bias of `rows` rows.
 
         The variance is in logits². It is 0 if n is at least the number of rows of the reference.
         """
@@ -118,8 +118,8 @@ def drift_spectrum(
     Parameters
     ----------
     confidence : (N,) float64
-        The confidences of all rows. Each contiguous fold is calibrated by a fit on the other folds. With
-        fewer folds, the result has more octaves.
+        The confidences of all rows. Each contiguous fold is calibrated by a fit on the other folds. Fewer
+        folds give more octaves.
     right : (N,) bool
     folds : int
     where, among

@@ -21,7 +21,7 @@ class EqualCountBins:
     The rows are cut into runs, which begin at `starts`. Bins consist of whole runs and of fractions of runs.
     The cumulative sum at bin edge e is interpolated: it lies a fraction `share[e]` between the cumulative
     sums at the runs `before[e]` and `after[e]`. The fraction is 0 unless tied scores lie on both sides of the
-    edge. Each tied row then belongs to both bins in part, so the order of tied rows does not matter.
+    edge. In that case, each tied row belongs partly to both bins, so the order of tied rows does not matter.
     """
 
     values: Floats
@@ -71,8 +71,8 @@ def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCount
     raw : (n,) float64
         The scores to sort by; n at least `bins`.
     values : (n,) float64
-        The values to sum. They order rows with tied scores, so a resampling does not depend on the order of
-        arrival.
+        The values to sum. Rows with tied scores are sorted by these values, so that resampling does not
+        depend on the order of arrival.
     bins : int
 
     Examples

@@ -24,9 +24,9 @@ ONE = 1 << 24
 class Excess(NamedTuple):
     """The weighted sums minus the plain counts: Σ(w − 1), Σ(w − 1)y, Σ(w² − 1) and Σ(w² − 1)y over rows.
 
-    Here w is the weight of a row, and y is 1 for a success and 0 for a failure. All four sums are zero for
-    rows of weight 1, so these rows need no computation. Sums of weights are integers in units of 1 / `ONE`,
-    sums of squares in units of 1 / `ONE`².
+    Here w is the weight of a row, and y is 1 for a success and 0 for a failure. Rows with the weight 1 add 0
+    to all four sums, so they need no computation. Sums of weights are integers in units of 1 / `ONE`, sums of
+    squares in units of 1 / `ONE`².
     """
 
     weight: int = 0
@@ -63,7 +63,7 @@ def excess(weight: float, rows: int, successes: int) -> Excess:
 
 
 class WeightedCounts(NamedTuple):
-    """The number of rows and of successes, and what weights add to these counts (`Excess`)."""
+    """The number of rows and of successes, and the excess of the weighted sums over these counts."""
 
     n: int = 0
     successes: int = 0
@@ -113,17 +113,18 @@ def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
     """Estimate the share of successes among rows that were sampled with unequal probabilities.
 
     The estimate is Σwy / Σw, where y is 1 for a success and 0 for a failure, and the weight w of a row is 1 /
-    its sampling probability. The interval is Wilson's for the effective number of rows: the number of equally
-    weighted rows with the same standard error. With equal weights it is exactly Wilson's.
+    its sampling probability. The interval is Wilson's interval for the effective number of rows, which is the
+    number of equally weighted rows with the same standard error. With equal weights, it is exactly Wilson's
+    interval.
 
     The effective number is Kish's, (Σw)² / Σw², divided by a factor for the relation of weight and success.
     The factor is the ratio of two variances of the share p: the linearised variance, Σw²(y - p)² / (Σw)², and
     the variance without such a relation, p(1 - p) Σw² / (Σw)².
 
-    The factor includes two more rows, one success and one failure, both of the weight Σw² / Σw. Without these
-    two, a few failures with small weights make the interval far too narrow: if rows that are often wrong are
-    sampled 25 times as often as others, it contains the truth 84 times in 100 at 230 rows, instead of 99
-    (``tests/fidelity/output/hajek.txt``).
+    For the factor, two rows are added: one success and one failure, both with the weight Σw² / Σw. Without
+    these two rows, a few failures with small weights would make the interval far too narrow. If rows that are
+    often wrong are sampled 25 times as often as others, it would contain the truth 84 times in 100 at 230
+    rows, instead of 99 times (``tests/fidelity/output/hajek.txt``).
 
     The estimate misleads if one outcome is hardly ever sampled: if rows that are often wrong are sampled with
     2 % and the others with 10 %, the interval contains the truth 85 times in 100 at 170 rows. The rows cannot

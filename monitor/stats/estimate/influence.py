@@ -24,9 +24,9 @@ def labelled_row_sd(
 ) -> float | None:
     """Return √n times the standard error of a realised metric over n labelled rows.
 
-    So the standard error of another n rows is the result divided by √n. It is computed to first order, from
-    each row's influence: n times the change of the metric if the row were added once more. With few rows of a
-    class the standard error is too small.
+    The result divided by √n is the standard error of the metric over other n rows. It is computed to first
+    order from the influence of each row: n times the change of the metric that an additional copy of the row
+    would cause. With few rows of a class, the standard error is too small.
 
     Parameters
     ----------

@@ -9,11 +9,12 @@ to each probability, d that of log E[D], B_ij the second derivatives of u and s 
 * variance: Var u − 2 E[u²δ] + 3 Var u Var δ + 5 c², with Var u = Σ s a² + ½ Σ_{i≠j} B_ij² s_i s_j;
 * third cumulant: Σ s (1 − 2p) a³ + 3 (vᵀ B v − 2 (v·a)(v·d)), with v = s a.
 
-The first sum of each line alone is the linearisation; at ten expected positives, its standard deviation is 5
-% too small. For the mean of several classes, the covariances of a row's labels replace s; the second-order
-part of the variance is the sum over classes. Quantiles are those of the Cornish-Fisher expansion, with the
-fourth cumulant of a gamma distribution of the same skewness. A logit scale would make the skewness larger,
-with the opposite sign: for an AUROC near 1, tails of nominally 2.5 % had a probability of 4 to 7 %.
+The first sum of each line alone is the linearisation. At ten expected positives, the standard deviation of
+the linearisation is 5 % too small. For the mean of several classes, the covariances of a row's labels replace
+s, and the second-order part of the variance is the sum over classes. Quantiles are computed by the
+Cornish-Fisher expansion, with the fourth cumulant of a gamma distribution of the same skewness. A logit scale
+would make the skewness larger, with the opposite sign: for an AUROC near 1, tails of nominally 2.5 % had a
+probability of 4 to 7 %.
 
 The cumulants of independent windows add, so pooling is exact to the same order.
 """
@@ -35,13 +36,13 @@ from monitor.stats.estimate.poisson_binomial import checked_level
 from monitor.stats.estimate.ranking import Ranking
 
 FEWEST_EXPECTED = 15.0
-"""The least expected number of rows in a class's denominator: fewer may leave the metric undefined."""
+"""The smallest expected number of rows in a class's denominator. With fewer, the metric may be undefined."""
 
 ROUGHEST = 0.6
 """The largest sum of the rows' absolute third moments, in cubed standard deviations.
 
-The sum is about the step by which one label changes the metric. For a larger sum the distribution has few
-steps, and random draws of labels are used instead.
+The sum is about the step by which one label changes the metric. With a larger sum, the distribution has only
+a few steps, and random draws of labels are used instead.
 """
 
 
@@ -49,7 +50,7 @@ steps, and random draws of labels are used instead.
 class Cumulants:
     """The mean, variance and third cumulant of a metric over the unknown labels of one or several windows.
 
-    Several windows are pooled (`joined`). `interval` approximates quantiles of the distribution.
+    `joined` pools windows, and `interval` approximates quantiles of the distribution.
 
     Parameters
     ----------
@@ -303,4 +304,5 @@ def label_cumulants(classes: Sequence[Expansion]) -> list[Cumulants | None]:
 
 
 _NO_TIE = 1e-7
-"""A margin for expected counts, which are often round numbers: the last bits must not decide."""
+"""A margin for comparisons of expected counts. These are often round numbers, and rounding errors must not
+decide."""

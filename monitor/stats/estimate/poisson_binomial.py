@@ -17,10 +17,10 @@ from monitor.stats.estimate._convolution import fold_many, fold_one
 from monitor.stats.solvers import convolve
 
 NEGLIGIBLE = 1e-15
-"""The mass that `trim` drops on each side: about the rounding errors of a whole window."""
+"""The probability that `trim` drops on each side. It is about the rounding error of a whole window."""
 
 RESOLUTION = 1e-13
-"""The largest distance below q at which a CDF counts as q: exact ties must not depend on rounding."""
+"""A CDF that is below q by at most this value counts as q, so that rounding does not decide exact ties."""
 
 _DIRECT = 1 << 18  # multiplications; measured: up to here plain convolution is faster than transforms
 
@@ -28,8 +28,8 @@ _DIRECT = 1 << 18  # multiplications; measured: up to here plain convolution is 
 def checked_probabilities(p: ArrayLike, dimensions: int, name: str = "p") -> Floats:
     """Return probabilities as a read-only float64 array with this number of dimensions.
 
-    Another shape, or a value outside 0 to 1, raises a ValueError, which names the argument and the first such
-    value.
+    A wrong shape, or a value outside 0 to 1, raises a ValueError. The message names the argument and the
+    first wrong value.
     """
     array = np.asarray(p, dtype=np.float64)
     if array.ndim != dimensions:
@@ -69,7 +69,7 @@ def _first_reached(cdf: Floats, q: float) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrimmedPmf:
-    """The probabilities of a count, without negligible ones at both ends, for cheap pooling of windows.
+    """The distribution of a count without the negligible probabilities at both ends, for fast pooling.
 
     Parameters
     ----------
@@ -288,9 +288,9 @@ class PoissonBinomial:
     def interval(self, level: float) -> tuple[int, int]:
         """Return central quantiles: at most (1 − level)/2 of the probability lies beyond either end.
 
-        Both ends are included. Counts are discrete, so the coverage is at least `level`, and mostly more. On
-        the paper's simulated data it is about 97.0 % instead of 95 % for windows of 100 rows, and 96.0 % for
-        windows of 500.
+        Both ends are included. Counts are discrete, so the coverage is at least `level`, and usually larger.
+        On the paper's simulated data it is about 97.0 % instead of 95 % for windows of 100 rows, and 96.0 %
+        for windows of 500.
 
         A level that is not strictly between 0 and 1 raises a ValueError.
         """

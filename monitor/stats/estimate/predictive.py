@@ -1,9 +1,9 @@
-"""Predictive intervals, which include chance, the calibration's error and variation between windows.
+"""Predictive intervals, which include chance, the calibration's error and the variation between windows.
 
-The exact Poisson-binomial interval assumes that the confidences are right. But after a reference of 1,000
-rows, their error is larger than the chance variation of a window of 5,000 rows. And on real streams the
-accuracy varies between windows for reasons that confidences do not show. Therefore two variances are added,
-for the number of right answers of n rows:
+The exact Poisson-binomial interval assumes that the confidences are right. But with a reference of 1,000
+rows, the error of the confidences is larger than the chance variation of a window of 5,000 rows. In real
+streams, the accuracy also varies between windows for reasons that confidences do not show. Therefore two
+variances are added to the variance of the number of right answers among n rows:
 
 * **calibration:** the reference is resampled 200 times (its rows with replacement, each answer right with its
   confidence). A rising curve is fitted to each draw over bins of equal count, separately for each predicted
@@ -13,9 +13,9 @@ for the number of right answers of n rows:
   variance of the bias in logits²: the larger one of the estimates by
   `monitor.stats.estimate.variance_components` and by `monitor.stats.estimate.drift_spectrum`.
 
-The exact distribution is convolved with a normal of variance `a = I² · D(n) + n² · v_cal` (its transform is
-multiplied by exp(−a ω² / 2)) and cut at 0 and n. The limits are its mid-p quantiles, whose coverage is close
-to the level if a window has more than a few uncertain answers.
+The exact distribution is convolved with a normal distribution of variance `a = I² · D(n) + n² · v_cal` (its
+transform is multiplied by exp(−a ω² / 2)), and cut at 0 and n. The limits are the mid-p quantiles of the
+result. Their coverage is close to the level if a window has more than a few uncertain answers.
 
 The interval of any other metric is widened by the variance of its linearisation. Such a metric may depend on
 the answers of one predicted class only (precision), or on the answers of both classes in opposite directions.
@@ -28,8 +28,9 @@ reference without such biases does not rule them out. So the bias of each predic
 least 0.04 (a standard deviation of 0.2 logits). The correlation of the classes is chosen so that the variance
 of the accuracy does not change.
 
-The interval misleads on drift that the reference did not show (`tests/fidelity/output/predictive.txt` has the
-coverage). The interval is not corrected for a lasting bias; `monitor.engine.labels.trust` tests for one.
+The interval misleads if a drift occurs that the reference did not show
+(`tests/fidelity/output/predictive.txt` has the coverage). The interval is not corrected for a lasting bias;
+`monitor.engine.labels.trust` tests for such a bias.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class Placed:
     ----------
     confidence : (n,) float64
     stratum, bins : (n,) int64
-        A stratum is a predicted class, or several that share a curve. Bins are numbered consecutively through
-        all strata.
+        A stratum is a predicted class, or several classes that share a curve. Bins are numbered consecutively
+        over all strata.
     spread : (n,) float64
         c(1 − c) of each confidence c.
     """
@@ -158,7 +159,7 @@ class Predictive:
     def exposure(
         self, rows: Placed, slope: Floats | None = None, weight: float = 1.0, lean: float = 0.0
     ) -> Exposure:
-        """Return how a metric of n rows responds to errors that the rows share.
+        """Return the response of a metric of n rows to errors that the rows share.
 
         Parameters
         ----------
@@ -228,9 +229,9 @@ class Predictive:
     def error_of(self, exposures: Sequence[Exposure]) -> SharedError:
         """Return the shared error of one metric, pooled over several windows.
 
-        Windows with the same calibration have its error in common; different calibrations have independent
-        errors. The variation between windows is that of one window with the rows of all. Windows whose strata
-        differ from those of the last window are ignored.
+        Windows with the same calibration share the error of this calibration. The errors of different
+        calibrations are independent. The variation between windows is computed as for one window with the
+        rows of all windows. Windows with other strata than the last window are ignored.
         """
         exposures = [one for one in exposures if len(one.moved) == len(exposures[-1].moved)]
         weight = sum(one.weight for one in exposures)
@@ -247,7 +248,7 @@ class Predictive:
         return self._biases(information, n).error(moved, curves, weight)
 
     def _biases(self, information: Floats, n: int) -> _Biases:
-        """Return the law of the biases of n rows, by stratum or common to all."""
+        """Return the distribution of the biases of n rows, by stratum or common to all."""
         total = float(information.sum())
         whole = 0.0 if self.components is None else self.components.of_bias(n, total)
         if len(information) == 1:
@@ -270,7 +271,7 @@ class Predictive:
         return [0.0 if part is None else part.of_bias(n, own) for part, own in known]
 
     def refitted_on(self, confidence: Floats, predicted: Ints, number: int, seed: int = 0) -> Predictive:
-        """Return the model for a calibration fitted on other rows; the variation between windows stays.
+        """Return the model for a calibration fitted on other rows, with the same variation between windows.
 
         Parameters
         ----------
@@ -292,9 +293,9 @@ class Predictive:
         return InformedPredictive(**own, shown=shown)
 
     def with_curves_of(self, other: Predictive) -> Predictive:
-        """Return a copy with the calibration error of another model; the variation between windows stays.
+        """Return a copy with the calibration error of another model and the same variation between windows.
 
-        If the two models have different strata, the result is this model.
+        If the two models have different strata, return this model.
         """
         if not np.array_equal(self.strata, other.strata):
             return self
@@ -302,7 +303,10 @@ class Predictive:
 
 
 def _tilt(rows: Placed, information: Floats) -> Floats:
-    """Return a bias (n,) in proportion to each row's logit, with a mean of 1 by c(1 − c) in each stratum."""
+    """Return a bias (n,) proportional to each row's logit.
+
+    In each stratum, the mean of the bias, weighted by c(1 − c), is 1.
+    """
     inside = np.clip(rows.confidence, _NEAREST, 1 - _NEAREST)
     away = np.abs(np.log(inside) - np.log1p(-inside))
     total = np.bincount(rows.stratum, away * rows.spread, minlength=len(information))
@@ -340,7 +344,7 @@ class InformedPredictive(Predictive):
 
 @dataclass(frozen=True, slots=True)
 class _Biases:
-    """The law of the biases of a window's rows.
+    """The distribution of the biases of a window's rows.
 
     Parameters
     ----------
@@ -390,8 +394,8 @@ def predictive_windows(
     Returns
     -------
     list of (Estimate or Unknown, TrimmedPmf or None)
-        Do not convolve the distributions of several windows: they are not independent, because they share the
-        calibration's error. To pool windows, pass their rows as one window.
+        Do not convolve the distributions of several windows. The windows share the calibration's error, so
+        they are not independent. To pool windows, pass their rows as one window.
 
     Raises
     ------

@@ -17,7 +17,7 @@ from monitor.stats.estimate.variance_components import Components, variance_comp
 
 FOLDS = (2, 4, 8, 16)
 FEWEST_IN_FOLD = 100
-"""The least number of rows in a fold, so that one or two block lengths fit."""
+"""The smallest number of rows in a fold, so that blocks of one or two lengths fit into it."""
 
 FEWEST_ROWS = FOLDS[0] * FEWEST_IN_FOLD
 """The number of rows of the shortest reference that shows variation between windows."""
@@ -39,7 +39,8 @@ class Folded:
         For each number of contiguous folds, the confidences of all rows, where each fold is calibrated by a
         fit on the other folds.
     calibrated : bool
-        False for the method `none`: there is no error of a fit, but a bias may last for ever.
+        False for the method `none`. Without a calibration, there is no error of a fit, but a bias may last
+        for ever.
     """
 
     confidence: Floats
@@ -119,7 +120,7 @@ def two_folds_vary(calibrator: Calibrator, scores: Floats, predicted: Ints, labe
 
 
 def _strata(predicted: Ints, width: int) -> Ints:
-    """Return the stratum of each class: its own if predicted often enough, otherwise one for all others."""
+    """Return the stratum of each class. Classes that are rarely predicted share one stratum."""
     often = np.bincount(predicted, minlength=width) >= _FEWEST_IN_STRATUM
     strata = np.cumsum(often) - 1
     strata[~often] = int(often.sum())

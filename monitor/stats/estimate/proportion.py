@@ -13,9 +13,9 @@ from monitor.stats.estimate.poisson_binomial import checked_level
 def wilson(successes: int, n: int, level: float = 0.95) -> Result:
     """Return a share of successes with Wilson's score interval, without continuity correction.
 
-    The interval is for the **probability** of a success in independent trials. Its coverage is about `level`
-    on average over this probability; for probabilities near 0 and 1 it can be less. If the trials are
-    correlated, the coverage is too small.
+    The interval is for the **probability** of a success in independent trials. The coverage is about `level`
+    on average over all probabilities. Near 0 and 1, it can be lower. If the trials are correlated, the
+    coverage is too small.
 
     Parameters
     ----------

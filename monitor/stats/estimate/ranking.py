@@ -1,7 +1,8 @@
 """AUROC and average precision of rows with probabilities instead of labels.
 
-Row i is positive with probability p_i, independently of the others, and ranked by its score s_i. The value is
-the ratio of expectations, where no row is paired with itself. It differs from the expected ratio by O(1/n):
+Row i is positive with probability p_i, independently of the others, and ranked by its score s_i. The value of
+a metric is a ratio of expectations, in which no row is paired with itself. The value differs from the
+expected ratio by O(1/n):
 
 * AUROC: Σ_{i≠j} p_i (1 − p_j) ([s_i > s_j] + ½ [s_i = s_j]), over Σ_{i≠j} p_i (1 − p_j);
 * average precision: Σ_i p_i (1 + Σ_{j≠i, s_j ≥ s_i} p_j) / #{j: s_j ≥ s_i}, over Σ_i p_i.
@@ -29,7 +30,7 @@ class Ranking:
     Parameters
     ----------
     order : (…, n) int64
-        Rows from the highest score to the lowest; tied rows in order of arrival.
+        The rows from the highest score to the lowest. Tied rows are in order of arrival.
     first, last : (…, n) int64
         For each position in that order, the positions of the first and of the last row with the same score.
     """
@@ -60,21 +61,21 @@ class Ranking:
 
     @property
     def midrank(self) -> Floats:
-        """The (…, n) number of lower rows, plus half of the other tied rows; in order of arrival."""
+        """The number of lower rows plus half the number of other tied rows, (…, n), in order of arrival."""
         return self.back(self.order.shape[-1] - 1 - (self.first + self.last) / 2)
 
     @property
     def rows(self) -> Ints:
-        """The (…, n) number of rows with an equal or higher score; in the order of the scores."""
+        """The number of rows with an equal or higher score, (…, n), in the order of the scores."""
         rows: Ints = self.last + 1
         return rows
 
     def sorted(self, values: Floats) -> Floats:
-        """Return (…, n) values, given in order of arrival, in the order of the scores."""
+        """Rearrange (…, n) values from the order of arrival to the order of the scores, and return them."""
         return np.take_along_axis(values, self.order, axis=-1)
 
     def back(self, values: Floats) -> Floats:
-        """Return (…, n) values, given in the order of the scores, in order of arrival."""
+        """Rearrange (…, n) values from the order of the scores to the order of arrival, and return them."""
         out = np.empty(self.order.shape)
         np.put_along_axis(out, self.order, values, axis=-1)
         return out
@@ -96,9 +97,9 @@ class Ranking:
     def auroc(self, chance: Floats) -> tuple[Floats, Floats]:
         """Return the AUROC (…), 0 to 1, and each row's influence, from (…, n) probabilities.
 
-        The AUROC is 0.5 if one class has the probability 0 in all rows. The (…, n) influence of a row is n
-        times the change of the AUROC, to first order, if the row were added once more. The standard deviation
-        of the influences, divided by √n, is the standard error over random rows.
+        The AUROC is 0.5 if one class has the probability 0 in all rows. The influence of a row is n times the
+        first-order change of the AUROC that an additional copy of the row would cause. Influences have the
+        shape (…, n). Their standard deviation divided by √n is the standard error over random rows.
         """
         p = self.sorted(chance)
         parts = _Pairs(self, p)

@@ -24,7 +24,7 @@ class ReferenceEstimator(ABC):
     Attributes
     ----------
     is_share : bool
-        Whether the estimate is a share of the rows.
+        True if the estimate is a share of the rows.
     """
 
     is_share: ClassVar[bool]
@@ -32,7 +32,7 @@ class ReferenceEstimator(ABC):
     @classmethod
     @abstractmethod
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> Self:
-        """Return the estimator, fitted on confidences (n,) and on whether each prediction was right (n,).
+        """Return the estimator, fitted on (n,) confidences and on (n,) outcomes, True for a right prediction.
 
         Raises
         ------
@@ -58,7 +58,10 @@ class ReferenceEstimator(ABC):
 
 
 def checked_reference(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
-    """Return confidences and outcomes (1.0 if right) of n ≥ 1 rows, or raise a ValueError."""
+    """Return (n,) confidences and (n,) outcomes as floats, or raise a ValueError if they are invalid.
+
+    An outcome is 1.0 if the prediction was right, otherwise 0.0. At least one row is required.
+    """
     confidences = checked_probabilities(confidence, 1, "confidence")
     outcomes = np.asarray(correct)
     if outcomes.shape != confidences.shape:
@@ -75,8 +78,8 @@ def checked_reference(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats
 def binomial_estimate(value: float, n: int, level: float) -> Result:
     """Return an accuracy with the central quantiles of a binomial distribution of n trials.
 
-    `value` is the probability of each trial. Trials with unequal probabilities and this mean vary less
-    (Hoeffding), so the interval is wide enough for them too.
+    `value` is the success probability of each trial. If the trials have different probabilities with this
+    mean, their number of successes varies less (Hoeffding), so the interval is wide enough for them too.
     """
     checked_level(level)
     if n == 0:

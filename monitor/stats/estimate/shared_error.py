@@ -20,7 +20,7 @@ class Exposure:
     Parameters
     ----------
     model : int
-        The number of the calibration: windows with the same number share the error of their calibration.
+        The number of the calibration. Windows with the same number share their calibration error.
     weight : float
         The window's weight: rows, or the expected denominator of a ratio.
     rows : int
@@ -28,12 +28,12 @@ class Exposure:
         `weight` times the change of the metric along each of the r directions of the calibration's error
         (`Predictive.directions`).
     moved, information : (strata,) float64
-        For the rows of each stratum (predicted class): `weight` times the change of the metric by a bias of
-        one logit, and the information, the sum of c(1 − c) over the confidences c. A single entry means one
-        bias for all rows, as for the accuracy.
+        Two values for each stratum (predicted class). `moved` is `weight` times the change of the metric that
+        a bias of one logit causes. `information` is the sum of c(1 − c) over the confidences c. A single
+        entry means one bias for all rows, as for the accuracy.
     lean : float
-        `weight` times the bias of the metric from the calibration's error. An `ece` has such a bias: it is a
-        mean of absolute values, which errors of either sign increase.
+        `weight` times the bias of the metric that the calibration's error causes. An `ece` has such a bias,
+        because it is a mean of absolute values, and errors of either sign increase it.
     """
 
     model: int
@@ -46,7 +46,7 @@ class Exposure:
 
 
 class SharedError(NamedTuple):
-    """The variance and the mean of a metric's error that its rows have in common, in the metric's unit.
+    """The variance and the mean of the error that all rows of a metric share, in the metric's unit.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ class SharedError(NamedTuple):
 def by_confidence(scores: Floats, predicted: Ints, column: int | Ints) -> Floats:
     """Return the (…, n) derivative of a class's probability with respect to each row's confidence.
 
-    The confidence is the probability of the predicted class. If it rises, the probabilities of all other
-    classes fall in proportion.
+    The confidence is the probability of the predicted class. When the confidence rises, the probabilities of
+    all other classes fall in proportion.
 
     Parameters
     ----------

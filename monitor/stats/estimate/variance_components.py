@@ -22,10 +22,10 @@ of each length, give x₀ and the t_l.
 
 Biases that last longer than a quarter of the reference can hardly be distinguished from its mean, so this
 method underestimates 1/f drift. Differences of neighbouring blocks (`monitor.stats.estimate.drift_spectrum`)
-show more of it. For references of 10,000 rows or more, the larger one of the two variances is used.
+show more of this drift. For references of at least 10,000 rows, the larger of the two variances is used.
 
-The result misleads if drift begins after the reference. Because of sampling noise, the variance is above 0
-even for stable streams, so their intervals are a little too wide.
+The result misleads if drift begins after the reference. Because of sampling noise, the estimated variance is
+above 0 even for stable streams, so their intervals are a little too wide.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from monitor.stats.estimate.drift_spectrum import (
 from monitor.stats.solvers import non_negative_least_squares
 
 LENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
-"""Numbers of rows over which a bias is forgotten; lengths above a quarter of the reference are left out."""
+"""The numbers of rows for which a bias may last. Lengths above a quarter of the reference are left out."""
 
 FEWEST_BLOCKS = 4
-"""The least number of blocks of a length: a mean square of fewer is too noisy."""
+"""The smallest number of blocks of one length. The mean square of fewer blocks is too noisy."""
 
 
 @lru_cache(maxsize=4096)
@@ -160,14 +160,14 @@ def variance_components(
         fit on the others (`monitor.stats.calibration.base.cross_fit_in_time`).
     right : (N,) bool
     where : (N,) bool, optional
-        Rows whose errors count; by default all. Other rows, such as those of other predicted classes, keep
-        their place in time but count as 0.
+        True for the rows whose errors count, by default all rows. The other rows, such as the rows of other
+        predicted classes, keep their place in time, but their errors count as 0.
     among : (m,) int64, optional
         The indices of a group's rows, increasing. Blocks then consist of these rows, and the result is for
         windows of the group.
     lasting : bool
-        Whether a bias may last for ever: set it without a calibration, or for a group with the calibration of
-        the whole model. The square of such a bias counts as a variance.
+        True if a bias may last for ever: without a calibration, or for a group with the calibration of the
+        whole model. The square of such a bias counts as a variance.
 
     Returns
     -------

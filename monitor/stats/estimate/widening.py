@@ -84,9 +84,9 @@ def widened_interval(
 ) -> tuple[float, float]:
     """Return the ends of an interval after a normal error of this variance is added.
 
-    On each side the half-width becomes √(half-width² + z² variance). This is exact for a normal distribution,
-    and keeps the skew of any other. On the side of the sign of `shift`, its square is added to the variance.
-    Each end stays within 0 and 1, on its side of the value.
+    On each side, the half-width becomes √(half-width² + z² variance). This is exact for a normal
+    distribution, and keeps the skew of any other distribution. The square of `shift` is added to the
+    variance, but only on the side of its sign. Each end stays within 0 and 1, and on its side of the value.
 
     `value`, `lower`, `upper` and `level` are from 0 to 1; `variance` is 0 or more, and `shift` has a sign.
 

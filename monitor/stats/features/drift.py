@@ -2,12 +2,12 @@
 
 All statistics are computed from two arrays of counts over the same cells: bins of a number, categories of a
 text, and missing values. A fixed threshold of a distance, such as 0.1 for the population stability index
-(PSI), does not suit all windows. Without drift, the PSI of 10 equal bins exceeds 0.1 in a third of windows of
-100 rows, but exceeds 0.033 in only one of a thousand windows of 1,000 rows. So the threshold of each distance
-depends on the numbers of rows and cells.
+(PSI), does not suit all windows. For example, without drift, the PSI of 10 equal bins exceeds 0.1 in a third
+of windows of 100 rows. But it exceeds 0.033 in only one of a thousand windows of 1,000 rows. So the threshold
+of each distance depends on the numbers of rows and cells.
 
-Without drift, with N rows of the reference, n rows of the window and B cells, X a χ² variable with B − 1
-degrees of freedom,
+Let N be the number of rows of the reference, n the number of rows of the window, B the number of cells, and X
+a χ² variable with B − 1 degrees of freedom. Without drift,
 
 * the statistic G of the likelihood-ratio test has the distribution of X,
 * the PSI has that of (1/n + 1/N)·X,
@@ -17,9 +17,9 @@ These distributions hold for large counts. So cells with fewer than `FEWEST_EXPE
 joined, and Williams's factor corrects G. In both distances, one half is added to each count; otherwise the
 PSI would be infinite if one side has no rows in a cell.
 
-A small p-value shows that the distribution differs, not that the difference matters: with many rows, every
-feature differs. The distances show how large a difference is. `monitor.stats.features.split` computes how
-much of a change of the estimate it explains.
+A small p-value shows that the distributions differ. It does not show that the difference matters: with many
+rows, every feature differs. The distances show how large a difference is. `monitor.stats.features.split`
+computes how much of a change of the estimate the feature explains.
 
 References
 ----------
@@ -49,7 +49,7 @@ Cell: TypeAlias = tuple[int, int]
 """The rows of the reference and of the window in a cell."""
 
 FEWEST_EXPECTED = 5.0
-"""The smallest expected number of rows of a cell in the smaller sample; smaller cells are joined."""
+"""The smallest expected number of rows of a cell in the smaller sample. Smaller cells are joined."""
 
 LEVEL = 0.01
 """The probability that a distance exceeds its threshold without drift."""
@@ -160,8 +160,8 @@ def discoveries(p_values: Floats, level: float = FALSE_DISCOVERIES) -> NDArray[n
 def median_shift(edges: Floats, before: Ints, now: Ints) -> float | None:
     """Return the shift of a number's median, in interquartile ranges of the reference.
 
-    Quantiles are interpolated within a bin. A median beyond the outermost edges is set to the edge, so the
-    true shift may then be larger.
+    Quantiles are interpolated within a bin. A median beyond the outermost edge is set to this edge, so the
+    true shift may be larger.
 
     Parameters
     ----------

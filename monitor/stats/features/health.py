@@ -1,7 +1,7 @@
 """Tests for broken features: often missing, often beyond the reference, or constant.
 
-If a feature is lost, a model's answers change, but its confidences may not show this. The share of rows
-without the feature shows the loss in the first window, before any label.
+If a feature is lost, a model's answers change, but its confidences may not show the change. The share of rows
+without the feature shows the loss in the first window, before any label arrives.
 
 **Rates.** The rate of missing values is compared with that of the reference. A value is beyond the reference
 if it is outside its range or a new category. The rate of such values is compared with the rate in the
@@ -10,11 +10,11 @@ slow trends are normal. A feature is broken if a rate
 
 * is significantly higher by Fisher's exact test at the `level`,
 * is higher by `LEAST_RISE`, and
-* is higher than in every part of the reference of a window's length, because rates vary more over time than
-  those of independent rows.
+* is higher than in every part of the reference of a window's length. Real rates vary more over time than the
+rates of independent rows.
 
-The feature is no longer broken if the rate rises by less than half of `LEAST_RISE`, or is no higher than in
-such a part of the reference.
+The feature is no longer broken if the rate is higher by less than half of `LEAST_RISE`, or is no higher than
+in some part of the reference of a window's length.
 
 **A constant.** A feature is broken if three conditions hold. All of a window's rows have the same value. For
 independent rows, this has a probability of at most the `level`. The window is more than `_RUNS` times longer
@@ -25,8 +25,8 @@ number whose rank correlation with time is 0.9 or more, only missing values are 
 reference are not tested either if more than half of the reference's later values lie beyond its earlier half
 (such as an id as a text).
 
-The tests mislead if a new category or a wider range is correct: the feature counts as broken until the model
-has another reference.
+The tests mislead if a new category or a wider range is correct. Then the feature counts as broken until the
+model has a new reference.
 
 References
 ----------
@@ -52,10 +52,10 @@ from monitor.stats.features.tables import MISSING, OUTSIDE, FeatureTable
 FaultKind = Literal["missing", "unseen", "out_of_range", "constant"]
 
 LEAST_RISE = 0.05
-"""The least rise of a rate that breaks a feature."""
+"""The smallest rise of a rate with which a feature counts as broken."""
 
 FALSE_ALARMS_PER_YEAR = 0.5
-"""The largest number of features of a task that chance alone breaks in a year."""
+"""The largest expected number of features of a task that are wrongly reported as broken in a year."""
 
 ASSUMED_WINDOWS_PER_DAY = 100.0
 """The number of windows per day of a model whose traffic is unknown."""
@@ -104,7 +104,7 @@ class Rate(msgspec.Struct, frozen=True):
     def exceeded(self, count: int, rows: int, level: float, broken: bool) -> bool:
         """Return whether `count` of `rows` is significantly too many.
 
-        While the feature is already `broken`, a smaller excess suffices, and no test is made.
+        If the feature is already `broken`, a smaller excess is enough, and no test is made.
         """
         ratio = count / rows
         rise = LEAST_RISE / 2 if broken else LEAST_RISE
@@ -157,8 +157,8 @@ class FeatureNorm(msgspec.Struct, frozen=True):
     missing : Rate
         The rate of missing values.
     outside : Rate or None
-        The rate at which values of the reference's later half lie beyond its earlier half. None if this is
-        not tested: see the module.
+        The rate at which values of the reference's later half lie outside of the values of its earlier half.
+        None if this is not tested: see the module.
     longest_run : int
         The largest number of equal values in a row.
     largest_share : float
@@ -166,7 +166,7 @@ class FeatureNorm(msgspec.Struct, frozen=True):
     rows : int
         The number of rows with the feature.
     drifts : bool
-        Whether the number always rises or falls.
+        True if the number always rises or always falls.
     """
 
     kind: FeatureKind
@@ -189,7 +189,7 @@ class FeatureNorm(msgspec.Struct, frozen=True):
         window_rows : int
             The number of rows of a full window.
         step : int
-            If `values` has only every `step`-th row of the stream, this step.
+            The distance in rows between two entries of `values`, if it does not have every row of the stream.
         """
         length = max(window_rows // step, 1)
         known = np.isfinite(values)
@@ -216,7 +216,7 @@ class FeatureNorm(msgspec.Struct, frozen=True):
         counts : (WIDTH,) int64
             The window's counts: a result of `FeatureTable.count`.
         constant : bool
-            Whether all values of the window that are not missing are equal.
+            True if all values of the window that are not missing are equal.
         level : float
             The level of each test.
         broken : collection of FaultKind
@@ -245,7 +245,7 @@ class FeatureNorm(msgspec.Struct, frozen=True):
         return tuple(faults)
 
     def _never_constant(self, rows: int, level: float) -> bool:
-        """Return whether it is not normal that this number of rows have equal values."""
+        """Return whether a run of equal values of this length is abnormal for the feature."""
         if self.drifts or not self.rows or rows <= _RUNS * self.longest_run:
             return False
         most = round(self.largest_share * self.rows)
@@ -256,7 +256,7 @@ class FeatureNorm(msgspec.Struct, frozen=True):
 
 
 def _always_rises(values: Floats) -> bool:
-    """Return whether a number rises or falls with time all along."""
+    """Return whether a number rises or falls with time over the whole reference."""
     levels, place, count = np.unique(values, return_inverse=True, return_counts=True)
     if len(levels) < 3:
         return False
@@ -280,7 +280,7 @@ def _longest_run(values: Floats) -> int:
 
 
 def health_level(features: int, windows_per_day: float) -> float:
-    """Return the level for each test with which chance breaks less than one feature of a task in a year.
+    """Return the level of each test that gives less than one false fault in a task in a year.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ def health_level(features: int, windows_per_day: float) -> float:
 
 
 def constant_features(features: Floats) -> NDArray[np.bool_]:
-    """Return a mask (F,) of the features whose values are equal in all rows of (n, F) that have them.
+    """Return a mask (F,) of the features with the same value in all rows of (n, F) in which they are present.
 
     Examples
     --------

@@ -39,10 +39,10 @@ FEWEST_EFFECTIVE = 100.0
 """The smallest effective size of the weighted reference."""
 
 MOST_APART = 0.25
-"""The largest standardised difference between the means of a number in the window and in the weighted
-reference; three standard errors of the window's mean are always allowed. The value is the usual one for
-balance in propensity-score matching. With a larger difference the weighted reference does not resemble the
-window, whatever its effective size."""
+"""The largest allowed standardised difference between the means of a number in the window and in the weighted
+reference. Three standard errors of the window's mean are always allowed. The value is the usual one for
+balance in propensity-score matching. With a larger difference, the weighted reference does not resemble the
+window, even if its effective size is large."""
 
 CROWDED = 3.0
 """A bin or category is crowded if it is more than this many times as frequent in the window."""
@@ -67,7 +67,7 @@ _CLOSE = 1e-4  # predicted gain of a step in nats; Newton's next step would gain
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureBins:
-    """The bins or categories of one feature, which have a parameter each in the regression.
+    """The bins or categories of one feature. Each has a parameter in the regression.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class FeatureBins:
     coarse : int64 array
         The coarse bin of each parameter.
     low, high : float
-        The range of a number; values outside are beyond the reference.
+        The range of a number. Values outside of the range are beyond the reference.
     """
 
     kind: FeatureKind
@@ -264,9 +264,10 @@ class RatioReference:
     def crowded(self, features: Floats) -> tuple[Floats, Floats]:
         """Return how much more frequent each value is in a window than in the reference: (N, F) and (n, F).
 
-        The first array is for the values of the reference, and the second for those of the window. An entry
-        is the frequency of the value's bin or category in the window, divided by that in the reference. It is
-        0 if this quotient is at most `CROWDED`, or if the value is missing or beyond the reference.
+        The first array is for the values of the reference, and the second for the values of the window. An
+        entry is the frequency of the value's bin or category in the window, divided by its frequency in the
+        reference. It is 0 if this quotient is at most `CROWDED`, or if the value is missing or beyond the
+        reference.
         """
         before, now = np.zeros(self.values.T.shape), np.zeros(features.shape)
         unseen = self.unseen(features)
@@ -358,7 +359,7 @@ def _as_weights(ratio: Floats) -> Floats:
 
 
 def evenly(n: int, most: int) -> Ints:
-    """Return the indices of `most` evenly spaced rows of n rows, or of all if there are fewer."""
+    """Return the indices of `most` evenly spaced rows among n rows, or of all rows if n is smaller."""
     many = min(n, most)
     rows: Ints = np.arange(many) * n // many
     return rows

@@ -14,22 +14,24 @@ features, and
 
 because dA/dt = Σ_j Cov_t(c, g_j). This is the cost sharing of Aumann and Shapley along the log-ratio. If a
 feature is only correlated with the cause of the change, its distribution given the cause is unchanged, so g_j
-and its part are 0. The integral is computed at 8 Gauss–Legendre nodes, or at more if these do not suffice.
+and the feature's part are 0. The integral is computed with 8 Gauss–Legendre nodes, or with more if 8 are not
+enough.
 
-**Rows that lack a feature, or have a value beyond the reference.** The reference has no or few such rows to
-weight. So the confidence of each such row is compared with the mean of the rows that have all features, and
-the difference is attributed to the feature. If a row has several such features, each gets an equal share. The
-same is done for rows of the reference that lack a feature, and the difference between window and reference is
-added to the feature's part.
+**Rows that lack a feature, or have a value beyond the reference.** The reference has few or no such rows that
+could be weighted. So the confidence of each such row is compared with the mean of the rows that have all
+features, and the difference is attributed to the feature. If a row has several such features, each gets an
+equal share. Rows of the reference that lack a feature are treated in the same way. The difference between
+window and reference is added to the feature's part.
 
 **A window unlike the reference** (not `Ratio.overlaps`) has no ratio. Then rows with a value that is more
-than three times as frequent in the window as in the reference are treated like rows that lack this feature;
-the feature with the largest factor counts. Features whose distribution moved less than half as far as the one
-that moved most are left out, because they may only be correlated with it. The other rows are not split.
+than three times as frequent in the window as in the reference are treated like rows that lack this feature.
+If a row has several such values, the feature with the largest factor counts. If the distribution of a feature
+moved less than half as far as the distribution that moved most, the feature is left out, because it may only
+be correlated with the other one. The other rows are not split.
 
-**The remainder** is the change that the features do not explain: equal features have other scores. Its cause
-may be a release of the model, a pipeline that fails after the features are logged, or a feature that is not
-configured.
+**The remainder** is the change that the features do not explain: rows with the same features have other
+scores than before. The cause may be a release of the model, a pipeline that fails after the features are
+logged, or a feature that is not configured.
 
 The standard error of Δ_j has two parts: the covariance of the parameters of the ratio, by the delta method,
 and the variation of the reference's rows. Both are computed with the weights at t = ½. The standard error of
@@ -40,10 +42,9 @@ instead of its confidence.
 
 The split misleads
 
-* if rows lack a feature where other features are unusual: the effect of these is then attributed to the
-  missing one;
-* if the shift depends on a feature that is not configured, but is correlated with configured ones: the change
-  is then attributed to those;
+* if rows lack a feature where other features are unusual: the effect of the unusual features is then
+attributed to the missing feature; * if the shift depends on a feature that is not configured, but is
+correlated with configured features: the change is then attributed to the configured features;
 * if the window is unlike the reference: when the cause moved by three standard deviations, a feature with a
   correlation of 0.9 with the cause is named too in one of seven windows;
 * if the shift is within a bin, or concerns three features jointly: the ratio has no parameters for these.
@@ -71,26 +72,27 @@ from monitor.base.results import Reason
 from monitor.stats.features.ratio import Ratio, RatioReference, evenly
 
 MOST_ROWS = 10_000
-"""The largest number of reference rows in use; a longer reference is thinned evenly."""
+"""The largest number of reference rows that are used. From a longer reference, evenly spaced rows are
+used."""
 
 FEWEST_ROWS = 200
 """The smallest number of rows of a reference with all features."""
 
 FEWEST_USABLE = 50
-"""The smallest number of a window's rows that have all features, none beyond the reference."""
+"""The smallest number of a window's rows that have all features, with no value beyond the reference."""
 
 LEVEL = 0.01
 """The probability that any part is named if nothing changed, by Bonferroni over all parts."""
 
 LEAST_PART = 0.005
-"""The smallest part that is named: half a point."""
+"""The smallest part that is named: half a percentage point."""
 
 LEAST_SHARE = 0.1
 """The smallest share of the whole change that is named."""
 
 MOVED = 0.5
-"""The smallest distance of a feature's own distribution, as a share of the largest, with which rows count for
-the feature in a window unlike the reference."""
+"""For a window unlike the reference: the smallest distance of a feature's own distribution, as a share of the
+largest distance, with which rows count for the feature."""
 
 _NODES = (8, 16, 32, 64)
 _EXACT = 1e-11
@@ -115,8 +117,8 @@ class FeatureSplit:
         For each feature, the share of the window's rows that lack it, and the share with a value beyond the
         reference.
     reason : Reason or None
-        The reason why the change of rows that have all features is not split; it is then part of the
-        remainder.
+        The reason why the change of the rows that have all features is not split. Their change is then part
+        of the remainder.
     """
 
     change: float
@@ -339,7 +341,7 @@ class WindowSplit:
 
 
 def _most_crowded(times: Floats) -> NDArray[np.bool_]:
-    """Return whether each value is the most crowded one of its row, and crowded at all."""
+    """Return a mask of the values that are crowded and the most crowded of their row."""
     most: NDArray[np.bool_] = (times > 0) & (times == times.max(axis=1, keepdims=True))
     return most
 
@@ -347,9 +349,9 @@ def _most_crowded(times: Floats) -> NDArray[np.bool_]:
 def _of_unusable(
     terms: Floats, lacking: NDArray[np.bool_], level: float, usable: NDArray[np.bool_] | None
 ) -> tuple[Floats, Floats]:
-    """Return the part of each feature that rows without it have, (F,), and the variances of these parts.
+    """Return the part of each feature from unusable rows, (F,), and the variances of these parts.
 
-    Each row is compared with `level`, which is the mean of the `usable` rows, or known without them.
+    Each row is compared with `level`, which is the mean of the `usable` rows if there are any.
     """
     shares = lacking / np.maximum(lacking.sum(axis=1), 1)[:, None]
     each = shares * (terms - level)[:, None]

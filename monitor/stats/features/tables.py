@@ -1,6 +1,6 @@
 """Counts of a feature's values, in bins that are chosen on the reference.
 
-Windows are compared by their counts in the same bins, so values need not be kept. The counts of parts of a
+Windows are compared by their counts in the same bins, so no values are stored. The counts of the parts of a
 window add up to the counts of the window.
 """
 
@@ -24,7 +24,7 @@ OUTSIDE, MISSING = WIDTH - 2, WIDTH - 1
 """The columns of values beyond the reference, and of rows without the feature."""
 
 MOST_KNOWN = 256
-"""The largest number of texts that a table knows; it takes the most frequent ones."""
+"""The largest number of texts that a table knows. It knows the most frequent texts of the reference."""
 
 BEYOND = 0.1
 """The share of a number's range by which a value may exceed the range."""
@@ -38,8 +38,8 @@ _QUANTILES = np.array([0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
 class FeatureBin(NamedTuple):
     """A bin of a feature.
 
-    `column` is the place of its count. A number's bin lies between `lower` and `upper`, and contains `upper`;
-    both are None for other bins.
+    `column` is the index of the bin's count. The bin of a number has the ends `lower` (excluded) and `upper`
+    (included). Both are None for other bins.
     """
 
     name: str
@@ -99,12 +99,13 @@ class FeatureTable:
         return np.bincount(self.places(values), minlength=WIDTH)
 
     def unbiased(self, counts: Ints) -> Ints:
-        """Return counts, (WIDTH,) int64, in which the bins that the reference chose by chance are joined.
+        """Return counts, (WIDTH,) int64, in which rare texts count as beyond the reference.
 
-        The reference has no row of the texts that it lacks, and many of those texts that got a bin of their
-        own by chance, so windows differ from it there without drift. Such bins count as beyond the reference:
-        the bin of all rare texts, and each bin of a text that is hardly more frequent than the least frequent
-        text with a bin, or if all known texts have one, hardly in the reference.
+        Chance decides which rare texts occur in the reference, and which of them get a separate bin. Such
+        texts are more frequent in the reference than in later windows, so the counts would differ without
+        drift. Therefore the bin of all rare texts counts as beyond the reference. So does the bin of a text
+        that is hardly more frequent than the least frequent text with a bin. If all known texts have bins,
+        the bins of texts that hardly occur in the reference count as beyond it.
         """
         if self.kind == "number":
             return counts
@@ -120,7 +121,8 @@ class FeatureTable:
     def bins(self) -> list[FeatureBin]:
         """Return the bins in order, with those of values beyond the reference and of missing values.
 
-        Texts have numbers instead of names, the most frequent first: only their hashes are known.
+        Texts have numbers instead of names, beginning with the most frequent text, because only their hashes
+        are known.
 
         Examples
         --------

@@ -26,8 +26,8 @@ def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | 
     rows : int
         N, the number of rows before the first draw, at least M.
     numbers : (M,) array of int, optional
-        The number m of each draw, ascending; 1 to M by default. If numbers are missing, M is the largest one,
-        and the result has the weights of the listed draws only.
+        The number m of each draw, ascending; by default 1 to M. If some numbers are missing, M is the largest
+        number, and the result has the weights of the listed draws only.
 
     Raises
     ------
@@ -72,8 +72,8 @@ def expected_error(posterior: ArrayLike, predicted: ArrayLike, *, uniform: float
     predicted : (n,) array of int
         The model's class.
     uniform : float
-        Share of the probability that is divided evenly among the rows. It allows draws of rows of which the
-        surrogate is certain.
+        The share of the probability that is divided evenly among the rows. With a share above 0, rows about
+        which the surrogate is certain can be drawn too.
 
     References
     ----------
@@ -108,16 +108,16 @@ class ActiveTesting(LabelEstimator):
 
     The accuracy of a subgroup is the ratio of its weighted sums. The same ratio is used for all rows if some
     earlier draws have no label. It then assumes that the arrival of a label does not depend on whether the
-    answer is right. The interval is Wilson's for the effective number of labels, from the variance of vφ. It
-    misleads if a few draws have most of the weight.
+    answer is right. The interval is Wilson's interval for the effective number of labels, which follows from
+    the variance of vφ. The interval misleads if a few draws have most of the weight.
 
     Parameters
     ----------
     seed, positive
         See `LabelEstimator`; this estimator is not random.
     pool : int, optional
-        N, the number of rows before the first draw; by default the number of rows of the fit. If it is set,
-        the fit may have the drawn rows only.
+        N, the number of rows before the first draw; by default the number of rows of the fit. If `pool` is
+        set, the fit may receive only the drawn rows.
 
     References
     ----------

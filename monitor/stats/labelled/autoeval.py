@@ -20,24 +20,26 @@ class AutoEval(LabelEstimator):
     """The accuracy by PPI++ (Boyeau et al.), with the scores of an annotator in place of missing labels.
 
     The annotator may be the model itself or another one. The estimator assumes that the labelled rows are a
-    random sample, or that `weights` have the inverse probability with which each row was labelled. It is then
-    unbiased with any annotator. A good annotator narrows the interval; with a bad one, it is as wide as with
-    labels alone. The paper estimates means of a function φ(prediction, label). Of the metrics here, only
-    accuracy has this form. For other φ see `monitor.stats.labelled.ppi`.
+    random sample, or that `weights` have the inverse probability with which each row was labelled. Under this
+    assumption, the estimator is unbiased with any annotator. A good annotator narrows the interval. With a
+    bad annotator, the interval is as wide as with labels alone. The paper estimates means of a function
+    φ(prediction, label). Of the metrics here, only accuracy has this form. For other φ see
+    `monitor.stats.labelled.ppi`.
 
     The interval is Wilson's for the effective number of labels (`powered_share`), because the coverage of the
     paper's normal interval is too small with few labels. With a few dozen labels, mostly of uncertain rows,
     the coverage of Wilson's interval is too small as well (90.5 % instead of 95 % with 40). The reason is
-    that a confident error is rarely labelled, and then has a large weight.
+    that a confident error is rarely labelled, and has a large weight if it is.
 
     Parameters
     ----------
     annotator : {"self", "mean"}, int or (n, K) array of float
-        The class probabilities that replace labels. ``"self"``: the scores of the model that is evaluated.
-        ``"mean"``: the mean over the models. An int: the scores of the model in this column. An array: these
-        probabilities of each row.
+        The source of the class probabilities that replace labels. With ``"self"``, they are the scores of the
+        evaluated model, with ``"mean"`` the mean over the models, and with an int the scores of the model in
+        this column. An array has the probabilities of each row.
     lam : float, optional
-        Weight of the annotator, from 0 to 1; 1 is plain PPI. By default it is tuned for the least variance.
+        The weight of the annotator, from 0 to 1. With 1, the method is plain PPI. By default, the weight is
+        tuned for the least variance.
 
     Raises
     ------

@@ -5,7 +5,7 @@ There are two kinds of estimators:
 * a subclass of `LabelEstimator` estimates each metric of some rows directly, from labels alone or with
   corrections by labels;
 * a subclass of `monitor.stats.labelled.posterior.PosteriorEstimator` estimates class probabilities of every
-  row, and random draws of them. Every metric and its interval are computed from these.
+row, and random draws of them. Every metric and its interval are computed from these draws.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class LabelEstimator(ABC):
         weights: ArrayLike | None = None,
         acquisition: ArrayLike | None = None,
     ) -> Self:
-        """Fit the estimator on all rows, in place of an earlier fit, and return it.
+        """Fit the estimator on all rows, and return it. A new fit replaces an earlier one.
 
         The arrays are copied and never modified.
 
@@ -203,9 +203,9 @@ class LabelEstimator(ABC):
     def covariance(self, metric: str) -> Floats | None:
         """Return the (M, M) covariance of the M models' estimates of a metric over all rows.
 
-        Rows and columns of a model whose metric is unknown are NaN. Only `autoeval`, `rectified` and
-        `labelled` can compute the covariance, and only for accuracy, because their errors come from the
-        labels alone. Otherwise the result is None.
+        If the metric of a model is unknown, the row and column of the model are NaN. Only `autoeval`,
+        `rectified` and `labelled` can compute the covariance, and only for accuracy, because their errors
+        come from the labels alone. In all other cases, the result is None.
 
         Raises
         ------

@@ -14,9 +14,9 @@ from monitor.stats.labelled.posterior import PosteriorEstimator
 class Ensemble(PosteriorEstimator):
     """Metrics with the mean score of the models in place of missing labels.
 
-    A label affects only the row that it belongs to. The estimator assumes that the mean of the classifiers is
-    calibrated. Labels do not correct a calibration error of that mean, and the interval does not include it;
-    it includes only the sampling of the rows.
+    A label affects only its own row. The estimator assumes that the mean of the classifiers is calibrated.
+    Labels do not correct a calibration error of this mean. The interval includes only the sampling of the
+    rows, and not the calibration error.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 16
     %, class_ece 15 %, auroc 0 %, average_precision 1 %.

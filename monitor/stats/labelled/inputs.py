@@ -1,7 +1,7 @@
 """The input of every estimator that uses labels: checks and sorting.
 
-Rows and models are sorted by their content before a fit, so their order does not change the result. Otherwise
-seeded random numbers would depend on a row's position in the array.
+Rows and models are sorted by their content before a fit, so their order does not change the result. Without
+sorting, the random numbers of a row would depend on its position in the array.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ UNLABELLED = -1
 """The label of a row whose class is unknown."""
 
 SUM_TOLERANCE = 1e-3
-"""Largest allowed distance from 1 of a row's sum of scores, the same as for records; rows are normalised."""
+"""The largest allowed distance of a row's sum of scores from 1, the same as for records. The rows are then
+normalised."""
 
 _ROUNDING = 1e-9
 _LARGEST_OFF = SUM_TOLERANCE + 1e-7  # [0.5, 0.501] must pass also in single precision, which pools use
@@ -319,7 +320,7 @@ def _acquisition(acquisition: ArrayLike, labels: Ints) -> Ints:
 
 
 def _order_of_models(scores: Floats, predicted: Ints) -> Ints:
-    """Return an order of the models by their sorted scores, which do not depend on the order of the rows."""
+    """Return an order of the models by their sorted scores. It does not depend on the order of the rows."""
     marginal = np.sort(scores, axis=0)
     counts = np.sort(predicted, axis=0)
     keys = [marginal[:, m].tobytes() + counts[:, m].tobytes() for m in range(scores.shape[1])]

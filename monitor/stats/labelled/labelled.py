@@ -22,11 +22,11 @@ RESAMPLINGS = 400
 class Labelled(LabelEstimator):
     """Metrics over the labelled rows.
 
-    A subgroup without labels gets the metrics of all labelled rows, as in the paper; `Estimate.n` then counts
-    rows outside the subgroup. The estimator assumes that labelled rows were sampled at random, or that
-    `weights` have the inverse sampling probabilities. If wrong answers are labelled more often, the estimates
-    are biased for any number of labels. With `weights` they are Hájek's estimator of a mean, and the
-    intervals use the effective number of labels.
+    A subgroup without labels gets the metrics of all labelled rows, as in the paper. In this case,
+    `Estimate.n` counts rows outside of the subgroup. The estimator assumes that labelled rows were sampled at
+    random, or that `weights` have the inverse sampling probabilities. If wrong answers are labelled more
+    often, the estimates are biased for any number of labels. With `weights` they are Hájek's estimator of a
+    mean, and the intervals use the effective number of labels.
 
     The intervals are for the population from which the labelled rows are a sample:
 
@@ -157,8 +157,8 @@ def _effective(weight: Floats) -> float:
 def newcombe_ends(auroc: float, positives: float, negatives: float, level: float) -> tuple[float, float]:
     """Return the ends of a score interval for an AUROC (0 to 1) from positive and negative rows.
 
-    The ends are the values θ from which the observed AUROC differs by z standard errors. The variance is that
-    of Hanley and McNeil for an AUROC of θ: θ(1 − θ) [1 + N ((1 − θ)/(2 − θ) + θ/(1 + θ))] / (positives ·
+    The ends are the values θ that differ from the observed AUROC by z standard errors. The variance for an
+    AUROC of θ is given by Hanley and McNeil: θ(1 − θ) [1 + N ((1 − θ)/(2 − θ) + θ/(1 + θ))] / (positives ·
     negatives), with N = (positives + negatives)/2 − 1. `positives` and `negatives` are numbers of rows.
 
     Examples

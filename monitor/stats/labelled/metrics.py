@@ -1,9 +1,9 @@
 """Expected metrics of a model, in closed form, from class probabilities instead of true classes.
 
-Row i has the class probabilities p_i, its posterior, and given the fit it is independent of the other rows. A
-labelled row has p_i = 1 for its class. Counts (a confusion matrix) have exact expectations. The expectation
-of a ratio of counts is replaced by the ratio of expectations; the difference is O(1/n). In sums over pairs of
-rows, a row paired with itself is treated exactly:
+Row i has the class probabilities p_i, which are its posterior. Given the fit, the rows are independent. A
+labelled row has p_i = 1 for its class. The expectations of counts (a confusion matrix) are exact. The
+expectation of a ratio of counts is replaced by the ratio of expectations. The difference is O(1/n). In sums
+over pairs of rows, a row paired with itself is treated exactly:
 
 * AUROC: Σ_{i≠j} p_i (1 − p_j) [s_i > s_j] + ½ [s_i = s_j], over Σ_{i≠j} p_i (1 − p_j);
 * average precision: Σ_i p_i (1 + Σ_{j≠i, s_j ≥ s_i} p_j) / #{j: s_j ≥ s_i}, over Σ_i p_i;
@@ -55,7 +55,7 @@ _TINY = 1e-9
 
 
 def undefined(metric: str, rows: int) -> Reason:
-    """Return the reason why a metric is NaN on this number of rows, at least 1.
+    """Return the reason why a metric is NaN on `rows` rows. `rows` is at least 1.
 
     Examples
     --------

@@ -74,8 +74,8 @@ class PosteriorEstimator(LabelEstimator):
       the unit of the metric; 0 by default;
     * `center`, "median" or "mean" over draws.
 
-    Rows and models have the order of `LabelledScores` everywhere. To bound the memory, the class keeps only a
-    block of draws. So for each new subgroup it computes the draws again, with the same seed.
+    Rows and models have the order of `LabelledScores` everywhere. To bound the memory, an object keeps only
+    one block of draws. So for each new subgroup, it computes the draws again, with the same seed.
     """
 
     draws: ClassVar[int] = 1

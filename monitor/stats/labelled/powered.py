@@ -1,4 +1,7 @@
-"""The accuracy by PPI++, with Wilson's interval for an effective number of labels, which suits few labels."""
+"""The accuracy by PPI++.
+
+Wilson's interval for an effective number of labels makes it suitable for few labels.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ def powered_share(
     """Return the share of right answers by PPI++, 0 to 1, with an interval.
 
     PPI++ combines labels with the probabilities of an annotator, a model of the labels that covers all rows.
-    The interval is Wilson's for the effective number of labels: the number that would give the same variance
-    without an annotator. The variance includes two more rows, one right and one wrong, both with the
-    annotator's mean probability (as in `monitor.stats.estimate.hajek`). Without these rows, the effective
-    number would be infinite if all answers are right or all are wrong.
+    The interval is Wilson's interval for the effective number of labels, which is the number that would give
+    the same variance without an annotator. For the variance, two rows are added, one right and one wrong,
+    both with the annotator's mean probability (as in `monitor.stats.estimate.hajek`). Without these rows, the
+    effective number would be infinite if all answers are right or all are wrong.
 
     Parameters
     ----------
@@ -61,9 +64,9 @@ def powered_share(
 
 
 def effective_trials(right: Floats, expected: Floats, population: Floats, w: Floats, lam: float) -> float:
-    """Return how many equally weighted labels would give the same variance without an annotator.
+    """Return the number of equally weighted labels that would give the same variance without an annotator.
 
-    The number is above 0, and larger than the number of labels if the annotator is good. `powered_share`
+    The number is above 0. It is larger than the number of labels if the annotator is good. `powered_share`
     explains the two rows that the computation adds.
 
     Parameters
@@ -125,9 +128,9 @@ def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: fl
     labelled row of weight w contributes w (δ − mean δ) / Σw with δ = right − λ·expected, where λ is the
     weight of the annotator. A row of the population contributes λ (expected − mean) / N.
 
-    As in `effective_trials`, there are two more rows, in which each model is right with probability one half,
+    As in `effective_trials`, two rows are added, in which each model is right with the probability one half,
     independently of the others. Without these rows, the difference of two models would seem to have no error
-    if one of them is right on all of a few labelled rows.
+    if one of them is right on all labelled rows.
 
     Parameters
     ----------

@@ -59,9 +59,9 @@ class PredictionPowered:
     def interval(self, level: float = 0.95) -> Floats:
         """Return the (M, 2) ends of a normal interval for each mean.
 
-        The level, above 0 and below 1, holds for each interval separately. The paper's equation (5) lacks the
-        square root of V/n. With few labels, or if φ is the same on all labelled rows, the interval is too
-        narrow.
+        The level, above 0 and below 1, is valid for each interval separately. In the paper's equation (5),
+        the square root of V/n is missing. With few labels, or if φ is the same on all labelled rows, the
+        interval is too narrow.
         """
         half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * self.error
         return np.stack([self.value - half, self.value + half], axis=1)

@@ -38,9 +38,9 @@ class Rectified(LabelEstimator):
 
     The estimate remains valid if SSME's assumptions fail, as long as the labelled rows are a random sample or
     `weights` correct for the sampling. If SSME's assumptions hold, `ssme` has narrower intervals. A value
-    outside 0 to 1 is clipped, and its interval is then too narrow. Calibration errors are not supported,
-    because no such correction makes sums of absolute values unbiased. With a few dozen labels, the coverage
-    of the other metrics' intervals is too small (about 85 % for the AUROC with 60). With fewer than
+    outside 0 to 1 is clipped. The interval of a clipped value is too narrow. Calibration errors are not
+    supported, because no such correction makes sums of absolute values unbiased. With a few dozen labels, the
+    coverage of the other metrics' intervals is too small (about 85 % for the AUROC with 60). With fewer than
     `FEWEST_LABELS` labels only accuracy is known.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): auroc 76 %,

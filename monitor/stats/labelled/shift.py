@@ -10,10 +10,12 @@ from monitor.base.records import Floats
 from monitor.stats.labelled.inputs import UNLABELLED, mean_of_models
 
 FEWEST_EFFECTIVE = 10.0
-"""The smallest effective number of labels for weighted estimates; below it a few rows have all the weight."""
+"""The smallest effective number of labels for weighted estimates. With fewer, a few rows would have all the
+weight."""
 
 LARGEST_IMBALANCE = 0.5
-"""The largest `imbalance` for weighted estimates: above it, some rows have no similar labelled row."""
+"""The largest `imbalance` for weighted estimates. With a larger imbalance, some rows have no similar labelled
+row."""
 
 _LABELS_PER_COLUMN = 3  # with fewer labels the regression would fit the noise of the models
 _RIDGE = 1.0  # a normal prior of variance 1 on the slopes of standardised columns
@@ -28,11 +30,11 @@ def chance_weights(scores: ArrayLike, labels: ArrayLike) -> Floats:
     than a third of the labels, they are the ranks and squares of the models' mean score instead. The weights
     are 1 on rows without a label, and on all rows if none or all have labels.
 
-    The weights are right if labels are missing at random given the scores: apart from the scores, the choice
-    of rows depended on nothing that is related to the answer. If rows are labelled because an answer was
-    wrong (complaints), weighted estimates are still biased. Intervals that treat the weights as known are too
-    wide rather than too narrow (Hirano, Imbens, Ridder), because estimated probabilities also balance random
-    differences of the labelled rows.
+    The weights are right if labels are missing at random given the scores: among rows with the same scores,
+    the choice does not depend on whether the answer is right. If rows are labelled because an answer was
+    wrong (complaints), weighted estimates are still biased. Intervals that treat the weights as known are
+    more likely too wide than too narrow (Hirano, Imbens, Ridder), because estimated probabilities also
+    balance random differences between the labelled rows and the others.
 
     Parameters
     ----------
@@ -103,13 +105,13 @@ def _columns(scores: Floats, labelled: int) -> Floats:
 
 
 def _by_rank(columns: Floats) -> Floats:
-    """Return ranks from 0 to 1 and their squares, which are bounded, so that no extreme score dominates."""
+    """Return ranks from 0 to 1 and their squares. They are bounded, so no extreme score dominates."""
     rank = scipy.stats.rankdata(columns, axis=0) / len(columns)
     return np.concatenate([rank, rank * rank], axis=1)
 
 
 def ratio(own: Floats, fresh: Floats) -> Floats:
-    """Return the density of the `fresh` rows divided by that of the `own` rows, at each of the n own rows.
+    """Return the density of the `fresh` rows divided by the density of the `own` rows, at the n own rows.
 
     The ratio is estimated by a logistic regression, and scaled to the mean 1.
 

@@ -24,7 +24,7 @@ from monitor.stats.labelled.ssme_hypotheses import disagreement, hypotheses
 from monitor.stats.labelled.ssme_mixture import MixtureData, PosteriorMixture
 
 FEWEST_ROWS = 20
-"""The smallest number of rows for a fit: with fewer, ranks and class shares are too uncertain."""
+"""The smallest number of rows for a fit. With fewer rows, ranks and class shares are too uncertain."""
 
 _DRAWS = 100
 _KEPT_BYTES = 32 << 20  # size up to which the draws of a fit are kept: 20,000 rows of two classes
@@ -93,24 +93,24 @@ class _Fit:
 class SSME(PosteriorEstimator):
     """Semi-supervised estimates of metrics, from the labels and all models' scores together.
 
-    The paper fits densities of the scores; in more than a few dimensions, that fit stays at its starting
-    point. This class fits the conditional distribution of the label given the scores instead. The fit is
-    Bayesian, with priors from the classifiers' confidences:
+    The paper fits densities of the scores. In more than a few dimensions, such a fit does not move away from
+    its starting point. This class fits the conditional distribution of the label given the scores instead.
+    The fit is Bayesian, with priors from the classifiers' confidences:
 
     1. *Evidence.* The models' centred log-probabilities are averaged with weights from the models' agreement
        (`agreement_weights`): copies of a model share its weight, and a model that agrees with no other has
        the weight 0. The result is the pooled evidence.
-    2. *Hypotheses.* The mean of the classifiers is right; or each classifier is calibrated; or a softmax of
-       the pooled evidence with unknown scale and class shares is right; or only the order of the pooled
-       evidence is right (normal distributions on the scale of ranks, for two classes). The prior weights of
-       the hypotheses were chosen on sets of trained classifiers. They depend on two numbers that need no
-       label (`hypotheses`): whether the models agree about the shares of the classes, and whether they claim
-       fewer errors than they can have. Each hypothesis is a set of particles, weighted by the likelihood of
-       the labelled rows (Bayesian model averaging).
+    2. *Hypotheses.* There are four hypotheses. The mean of the classifiers is right. Each classifier is
+    calibrated. A softmax of the pooled evidence with unknown scale and class shares is right. Only the order
+    of the pooled evidence is right (normal distributions on the scale of ranks, for two classes). The prior
+    weights of the hypotheses were chosen on sets of trained classifiers. They depend on two numbers that need
+    no label (`hypotheses`): whether the models agree about the shares of the classes, and whether they claim
+    fewer errors than they can have. Each hypothesis is a set of particles, weighted by the likelihood of the
+    labelled rows (Bayesian model averaging).
     3. *Corrections.* A Bayesian logistic regression on the labelled rows, with the logits as offset and
-       shrunk towards no correction (`Corrections`), corrects all hypotheses but the first. It bends the
-       curve, and corrects each model's number of right answers. With few labels it widens the intervals by
-       the usual error of the curve's shape; with many labels the fit follows the labels.
+       shrunk towards no correction (`Corrections`), corrects all hypotheses but the first. It changes the
+       shape of the curve, and corrects each model's number of right answers. With few labels, it widens the
+       intervals by the usual error of the curve's shape. With many labels, the fit follows the labels.
     4. *Value.* 100 draws are divided among the hypotheses. The value is the mean of the hypotheses' medians,
        weighted by their numbers of draws. With one model, it is the median of all draws. `details` has the
        weight of each hypothesis.
@@ -120,9 +120,10 @@ class SSME(PosteriorEstimator):
        second term of the AUROC), and f and t are `SPREAD`. Errors grow with disagreement. With one model: see
        `PosteriorEstimator`.
 
-    SSME assumes that the labelled rows were chosen at random given the scores; otherwise pass `weights`. It
-    misleads if most models are wrong together and no labels show it. Without labels it uses the models'
-    confidences and their typical overconfidence in the development suites, and sets the flag `no labels`.
+    SSME assumes that the labelled rows were chosen at random given the scores. If they were not, pass
+    `weights`. SSME misleads if most models are wrong together and no label shows this. Without labels, SSME
+    uses the models' confidences and their typical overconfidence in the development suites, and sets the flag
+    `no labels`.
 
     Only the metrics use `predicted`; the fit does not.
 

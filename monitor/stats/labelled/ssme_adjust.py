@@ -196,7 +196,7 @@ class Adjustment:
     """The posterior of the regression's coefficients, for each of several scales of their prior.
 
     `FACTORS` multiply the prior standard deviations. Each factor has a probability, from its prior weight and
-    the evidence of the labelled rows (Laplace's approximation). So the data determine the size of the
+    the evidence of the labelled rows (Laplace's approximation). Therefore the data determine the size of the
     corrections.
 
     Parameters
@@ -240,10 +240,10 @@ class Adjustment:
     def draw(self, factors: Ints, logits: Floats, rng: np.random.Generator) -> Floats:
         """Return (draws, p) random coefficients, one set for each draw of the logits (draws, l, K).
 
-        A draw of coefficients is the mode of the posterior for its logits, plus normal noise. Newton steps
-        with the curvature at the mode for the mean logits find the mode, and the inverse of that curvature is
-        the covariance of the noise. Every second draw has the negative noise of the previous draw, which
-        makes medians over few draws more stable. `factors` are indices into `FACTORS`.
+        A draw of coefficients is the mode of the posterior for its logits, plus normal noise. The mode is
+        computed by Newton steps, with the curvature at the mode for the mean logits. The inverse of this
+        curvature is the covariance of the noise. Every second draw has the negative noise of the previous
+        draw, which makes medians over few draws more stable. `factors` are indices into `FACTORS`.
         """
         noise = rng.standard_normal((len(logits), self.rows.features.shape[2]))
         noise[1::2] = -noise[0 : len(noise) - 1 : 2]

@@ -14,8 +14,8 @@ def distil(scores: Floats, posterior: Floats) -> IsotonicCalibration:
     For two classes, one isotonic regression predicts the second class from its score; for more classes, there
     is one for each class against the rest. `IsotonicCalibrator` does the same with labels; if every row is
     labelled, the results are equal. For two classes, the mean calibrated probability over the rows equals the
-    mean of the fit. So the mean confidence is the accuracy of the fit, except for information that is not in
-    the model's ranking of the rows.
+    mean of the fit. So the mean confidence equals the accuracy of the fit, except for information that the
+    model's ranking of the rows does not have.
 
     The curve averages over the other models' scores. It is right for later rows as long as the joint
     distribution of classes and all models' scores stays the same.

@@ -1,4 +1,4 @@
-"""The evidence of several classifiers on the class of a row, from which `SSME` computes probabilities."""
+"""The evidence of several classifiers about the class of a row. `SSME` computes probabilities from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ excludes a broken model among good ones. Chosen, not tuned."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """The scores of M models on n rows as centred logarithms, of each model and pooled.
+    """The scores of M models on n rows as centred logarithms: those of each model, and their pooled mean.
 
     Parameters
     ----------

@@ -149,11 +149,11 @@ def centred(logits: Floats) -> Floats:
 
 
 def claimed_shares(scores: Floats, heard: Floats) -> tuple[Floats, Floats]:
-    """Return the shares of the K classes according to the models' scores, as centred logs, and their errors.
+    """Return the class shares that the models' scores imply, as centred logarithms, and their errors.
 
-    A share is the median over models of the mean score. Its error on the logit scale is √(0.15² + max(0.25,
-    1.85·MAD)²/M), where MAD is the median absolute deviation of the M models' shares. Both results have the
-    shape (K,).
+    The share of a class is the median over the models of the mean score. The error of a share on the logit
+    scale is √(0.15² + max(0.25, 1.85·MAD)²/M), where MAD is the median absolute deviation of the M models'
+    shares. Both results have the shape (K,).
 
     Parameters
     ----------
@@ -421,8 +421,8 @@ def centred_mean(evidence: Evidence) -> Floats:
 def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
     """Return the (particles, K) offsets with which the mean probabilities over the rows equal the shares.
 
-    The computation uses 256 evenly spaced rows. Their error is far smaller than that of the shares.
-    Exponentials are computed once, and each step costs two matrix products.
+    The computation uses 256 evenly spaced rows. The resulting error is far smaller than the error of the
+    shares. Exponentials are computed once, and each step needs two matrix products.
 
     Parameters
     ----------

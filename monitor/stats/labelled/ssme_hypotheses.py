@@ -124,10 +124,11 @@ def hypotheses(evidence: Evidence, scores: Floats, heard: Floats, differ: float)
     * softmax: the scale is unknown, see `ScaledSoftmax.from_prior`.
     * binormal (two classes): only the order is right, see `RankBinormal`.
 
-    The prior weights depend on two numbers that need no label. Calibrated models agree about the shares of
-    the classes. If models disagree about them, `each` has less weight (`shares_agree`); their mean may still
-    be right. Models that claim fewer errors than their disagreement allows are overconfident, and so is their
-    mean. Then `softmax` and `binormal` have more weight (`claimed_error_ratio`).
+    The prior weights depend on two numbers that need no label. First, calibrated models agree about the
+    shares of the classes. If the models disagree about the shares, `each` has less weight (`shares_agree`),
+    but the mean of the models may still be right. Second, models that claim fewer errors than their
+    disagreement allows are overconfident, and so is their mean. Then `softmax` and `binormal` have more
+    weight (`claimed_error_ratio`).
 
     Parameters
     ----------
@@ -177,8 +178,9 @@ def shares_agree(scores: Floats) -> float:
     The ratio is above 0 and at most 3. Calibrated models have equal mean scores up to noise. Let s be the
     standard deviation between models of the logits of their mean scores (root mean square over the classes).
     The result is the ratio of the half-normal densities of s with scales 0.1 and 0.3. It depends on s alone
-    and not on the number of models, because models trained on the same rows make similar errors. It misleads
-    if all models have the same error, as after a change of the class shares; only labels can show that.
+    and not on the number of models, because models trained on the same rows make similar errors. The ratio
+    misleads if all models have the same error, for example after a change of the class shares. Only labels
+    can show such an error.
 
     Parameters
     ----------

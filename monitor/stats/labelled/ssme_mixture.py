@@ -83,7 +83,7 @@ class _Weighted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HypothesisDraws:
-    """Posterior draws under one hypothesis: for each draw a particle, and the coefficients of its correction.
+    """Posterior draws under one hypothesis. A draw is a particle with the coefficients of its correction.
 
     Parameters
     ----------
@@ -170,8 +170,8 @@ class PosteriorMixture:
 def systematic(chance: Floats, draws: int, start: float) -> Ints:
     """Return (draws,) indices, sampled systematically with these probabilities.
 
-    How often an index occurs differs from its probability times `draws` by less than one. `start`, at least 0
-    and below 1, is the offset of the first sample.
+    The number of times that an index occurs differs from its probability times `draws` by less than one.
+    `start` is the offset of the first sample, at least 0 and below 1.
 
     Examples
     --------

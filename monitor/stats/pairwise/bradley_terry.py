@@ -82,9 +82,9 @@ def _share(verdict: Winner | float | None) -> float:
 def corrected_by(human: Floats, judge: Floats) -> Bools:
     """Return a mask (n,) of the comparisons whose human verdicts are used in a fit.
 
-    Suppose that the judge decided at least half of the comparisons that humans decided, and at least one
-    other. Then the human verdicts are used on the comparisons that have both verdicts. Otherwise all human
-    verdicts are used. `human` and `judge` are (n,), with NaN for a missing verdict.
+    If the judge decided at least half of the comparisons that humans decided, and at least one other
+    comparison, the human verdicts are used only on the comparisons that have both verdicts. Otherwise all
+    human verdicts are used. `human` and `judge` are (n,), with NaN for a missing verdict.
 
     Examples
     --------
@@ -101,11 +101,11 @@ class BradleyTerry:
     """The Bradley-Terry model P(b wins over a) = 1 / (1 + exp(ζ_a − ζ_b)), fitted by PPI++.
 
     The coefficient ζ of the reference model is 0. Comparisons with verdicts of both a human and the judge
-    correct the judge; comparisons by the judge alone increase the sample. If the judge decided at least half
-    of the comparisons that humans decided, comparisons by a human alone are left out. Otherwise only human
-    verdicts count. So let the judge decide all comparisons that humans decide. A tie counts as half a win for
-    each model. The judge may have any bias: its weight depends on its agreement with the humans. `weights`
-    multiply both the human's and the judge's term of the loss.
+    correct the judge. Comparisons by the judge alone increase the sample. If the judge decided at least half
+    of the comparisons that humans decided, comparisons by a human alone are left out. Otherwise, only human
+    verdicts count. Therefore the judge should decide all comparisons that humans decide. A tie counts as half
+    a win for each model. The judge may have any bias: its weight depends on its agreement with the humans.
+    `weights` multiply both the human's and the judge's term of the loss.
 
     Intervals are normal, with the sandwich covariance. They are right for many comparisons, and too narrow
     with only a few dozen for each model. If the Bradley-Terry model is wrong, they are intervals for the
@@ -150,7 +150,7 @@ class BradleyTerry:
         """The number of human comparisons that would give the same sum of variances without a judge."""
 
     def fit(self, comparisons: Sequence[Comparison], *, weights: Sequence[float] | None = None) -> Self:
-        """Fit the model in place of an earlier fit, and return it.
+        """Fit the model, and return it. A new fit replaces an earlier one.
 
         Parameters
         ----------
@@ -229,10 +229,12 @@ class BradleyTerry:
         return np.stack([self.coefficients - half, self.coefficients + half], axis=1)
 
     def ranks(self, level: float = 0.9, method: Method = "bonferroni") -> tuple[RankInterval, ...]:
-        """Return the rank interval of each model; all are right together with the probability `level`.
+        """Return the rank interval of each model.
 
-        The coefficients are first centred at their mean, so the reference has an error too. See
-        `simultaneous_ranks` for the arguments.
+        With the probability `level`, all intervals are right together.
+
+        The coefficients are first centred at their mean, so the coefficient of the reference has an error
+        too. See `simultaneous_ranks` for the arguments.
         """
         m = len(self.models)
         middle = np.eye(m) - 1.0 / m

@@ -52,9 +52,9 @@ def simultaneous_intervals(
         The joint level; the paper uses 0.9 for ranks.
     method : {"bonferroni", "chi_square"}
         "bonferroni" gives each interval the level 1 − (1 − level)/M. "chi_square" projects the ellipsoid (μ̂
-        − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M degrees of freedom on each axis. These intervals are wider if M is above
-        one. For ranks, `simultaneous_ranks` uses the ellipsoid itself, which is more precise than its
-        projections.
+        − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M degrees of freedom on each axis. The intervals by "chi_square" are wider
+        if M is above 1. For ranks, `simultaneous_ranks` uses the ellipsoid itself, which is more precise than
+        its projections.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def rank_intervals(intervals: ArrayLike) -> tuple[RankInterval, ...]:
 def simultaneous_ranks(
     value: ArrayLike, covariance: ArrayLike, level: float = 0.9, method: Method = "bonferroni"
 ) -> tuple[RankInterval, ...]:
-    """Return rank intervals of M models that are all right with at least the probability `level`.
+    """Return the rank intervals of M models. With at least the probability `level`, all are right together.
 
     Parameters
     ----------

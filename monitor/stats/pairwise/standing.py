@@ -18,7 +18,7 @@ from monitor.stats.pairwise.ranking import RANK_LEVEL, Method, RankInterval
 
 FEWEST = 20
 """The smallest number of human verdicts for a model's coefficient. In simulated arenas with 10 verdicts for
-every model, a fifth of the fits have no finite estimate; with 20, 0.5 %
+every model, 20 % of the fits have no finite estimate. With 20 verdicts, 0.5 % have none
 (`tests/fidelity/output/arena.txt`)."""
 
 VERDICTS = ("human", "judge", "both", "none")
@@ -74,8 +74,8 @@ class ModelStanding:
     ----------
     model : str
     coefficient : Estimate or Unknown
-        ζ; the odds of winning against the reference are e^ζ. It is 0 for the reference. Its `n` is the number
-        of human verdicts.
+        The coefficient ζ. The odds of winning against the reference are e^ζ. ζ is 0 for the reference.
+        `coefficient.n` is the number of human verdicts.
     rank, rank_chi_square : RankInterval or None
         The rank by Bonferroni's intervals, and by the χ² ellipsoid; None if the coefficient is unknown.
     """
@@ -118,9 +118,10 @@ def standing(names: tuple[str, ...], rows: Comparisons, reference: str | None, l
     """Return the coefficients by PPI++ and the rank intervals of the models.
 
     A model has a coefficient if humans decided at least `FEWEST` of its comparisons, and if a finite estimate
-    exists. None exists if a set of models with this model won, or lost, all comparisons against the other
-    models. Models without a coefficient have a reason instead, and their comparisons are left out. Ranks are
-    among the models with a coefficient. Only verdicts that a fit uses (`corrected_by`) count.
+    exists. No finite estimate exists if this model, alone or together with some other models, won (or lost)
+    all comparisons against the rest. Models without a coefficient have a reason instead, and their
+    comparisons are left out. Ranks are computed among the models with a coefficient. Only verdicts that a fit
+    uses (`corrected_by`) count.
 
     Parameters
     ----------

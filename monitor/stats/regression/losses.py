@@ -22,10 +22,12 @@ without labels. All rows have columns x: the prediction, features, and the sprea
      functions' means in the window and in the weighted reference, and A the matrix of the normal equations;
    * the variance between consecutive parts of the reference that the columns do not explain.
 
-   The first two have third cumulants: losses are skewed. Quantiles are those of the Cornish–Fisher expansion.
+   The first two terms also have third cumulants, because losses are skewed. Quantiles are computed by the
+   Cornish–Fisher expansion.
 
 The estimate misleads if p(label | x) changes (concept drift), which only labels can show, or if the shift
-depends on something that is not among the columns. It is unknown where the window leaves the reference.
+depends on a variable that is not among the columns. The estimate is unknown if the window is too different
+from the reference.
 
 References
 ----------
@@ -61,7 +63,8 @@ MOST_UNUSABLE = 0.05
 """The largest share of a window's rows that may lack a column or lie beyond the reference."""
 
 MOST_ROWS = 10_000
-"""The largest number of reference rows in use; a longer reference is thinned evenly."""
+"""The largest number of reference rows that are used. From a longer reference, evenly spaced rows are
+used."""
 
 _KNOTS = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98, 1.0)  # quantiles
 _HEIGHT = 1e-3  # penalties, in residual variances
@@ -80,7 +83,7 @@ class RowLosses(NamedTuple):
     ----------
     values : (N,) float64
     power : int
-        The power of the error's unit: 1 for an absolute or signed error, 2 for a squared one, and 0 for a
+        The power of the error's unit: 1 for an absolute or signed error, 2 for a squared error, and 0 for a
         loss without a unit.
     """
 
@@ -132,7 +135,7 @@ class LossReference:
     names : tuple of str
         The names of the losses.
     residuals, units : (L, N) float64
-        The residuals of the reference's losses, and the scale to the power of each loss.
+        The residuals of the reference's losses, and the scale s(x) raised to the power of each loss.
     """
 
     names: tuple[str, ...]
@@ -160,9 +163,9 @@ class LossReference:
         kinds : sequence of {"number", "text"}
             The kind of each column.
         errors : (N,) float64
-            The difference of label and prediction of each row.
+            The label minus the prediction of each row.
         losses : mapping of str to RowLosses
-            By name.
+            The losses by name.
         most_rows : int
             The largest number of rows to use. A row is left out if a column, its error or a loss is NaN or
             infinite.

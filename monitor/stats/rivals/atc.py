@@ -18,8 +18,8 @@ class ATC(ReferenceEstimator):
 
     The threshold is chosen so that the share of the reference's confidences below it is the reference's error
     rate. Under shift, the estimate is too low even with calibrated confidences (Kivimäki et al., Figure 3).
-    It also misleads if many confidences are tied, as after a stepwise calibration: no threshold then gives
-    the accuracy of the reference.
+    It also misleads if many confidences are equal, for example after a stepwise calibration. Then no
+    threshold gives the accuracy of the reference.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 74
     %.
@@ -27,7 +27,8 @@ class ATC(ReferenceEstimator):
     Parameters
     ----------
     threshold : float
-        The confidence above which an answer counts as right; below 0 if the reference had no wrong answer.
+        The confidence above which an answer counts as right. It is below 0 if the reference had no wrong
+        answer.
 
     References
     ----------
@@ -46,10 +47,10 @@ class ATC(ReferenceEstimator):
 
     @classmethod
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> ATC:
-        """Return the estimator, fitted on confidences (n,) and on whether each prediction was right (n,).
+        """Return the estimator, fitted on (n,) confidences and on (n,) outcomes, True for a right prediction.
 
-        The threshold is the confidence of rank n × error rate, counted from the lowest. The share of
-        confidences strictly above it is the accuracy, or less with ties.
+        The threshold is the confidence of rank n × error rate, counted from the lowest confidence. The share
+        of confidences above the threshold is the accuracy, or a smaller share if confidences are tied.
         """
         confidences, outcomes = checked_reference(confidence, correct)
         wrong = len(outcomes) - int(outcomes.sum())

@@ -70,10 +70,10 @@ class BayesianCalibration(LabelEstimator):
     authors' hierarchy over groups of people is left out: each model has one curve for all subgroups.
 
     The estimator assumes a curve of this family, where a and b are above 0 and keep the order of the scores.
-    It also assumes that a = b = 1, c = 0 (a calibrated model) is the most probable curve before any label. It
-    uses the scores of one model only. With few labels it stays near the model's confidence, which is too high
-    for an overconfident model. The interval includes the posterior of the curve and the sampling of the rows.
-    Its coverage is right if the family is right.
+    It also assumes that, before any label, the most probable curve is a = b = 1 and c = 0 (a calibrated
+    model). The estimate for a model uses only the scores of this model. With few labels, it stays near the
+    model's confidence, which is too high for an overconfident model. The interval includes the posterior of
+    the curve and the sampling of the rows. Its coverage is right if the family is right.
 
     Without labels the estimate comes from the prior, and the fit has the flag "no labels". For more than two
     classes, estimates are `Unknown` with the reason `not defined`. `posterior` and `predict` average over the

@@ -13,11 +13,11 @@ STANDARD_ERRORS = 3.0
 def cbpe_sem(result: Result, row_sd: float, standard_errors: float = STANDARD_ERRORS) -> Result:
     """Return an estimate with NannyML's band instead of its interval.
 
-    The band is ± `standard_errors` × `row_sd` / √n, clipped to 0 and 1. It has the same width for every
-    window of n rows, for any confidences. It is not a confidence interval: it describes how far the realised
-    metric of n rows of the reference is from the metric of the whole reference. On calibrated data its
-    coverage is 98.9 to 100 %, and that of the exact interval 94 to 98 %
-    (`tests/fidelity/output/metrics_coverage.txt`).
+    The band is ± `standard_errors` × `row_sd` / √n, clipped to 0 and 1. Its width is the same for every
+    window of n rows, whatever the confidences are. The band is not a confidence interval. It describes the
+    usual distance between the realised metric of n rows of the reference and the metric of the whole
+    reference. On calibrated data, the coverage of the band is 98.9 to 100 %, and the coverage of the exact
+    interval is 94 to 98 % (`tests/fidelity/output/metrics_coverage.txt`).
 
     Parameters
     ----------

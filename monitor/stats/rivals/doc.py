@@ -15,9 +15,9 @@ from monitor.stats.estimate.reference import ReferenceEstimator, checked_referen
 class DoCFeat(ReferenceEstimator):
     """The accuracy as the reference's accuracy plus the change of the mean confidence.
 
-    If the confidences are calibrated on the reference, the estimate equals Average Confidence. Otherwise it
-    corrects their bias on the reference, and is right as long as that bias stays the same. It misleads if an
-    underconfident model becomes overconfident, or vice versa.
+    If the confidences are calibrated on the reference, the estimate equals Average Confidence. If they are
+    not, the estimate corrects their bias on the reference, and is right as long as this bias stays the same.
+    The estimate misleads if an underconfident model becomes overconfident, or vice versa.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class DoCFeat(ReferenceEstimator):
 
     @classmethod
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> DoCFeat:
-        """Return the estimator, fitted on confidences (n,) and on whether each prediction was right (n,)."""
+        """Return the estimator fitted on (n,) confidences and (n,) outcomes, True for a right prediction."""
         confidences, outcomes = checked_reference(confidence, correct)
         return cls(float(outcomes.mean() - confidences.mean()))
 

@@ -31,9 +31,9 @@ def bandwidths(points: Floats, rule: Bandwidth = "isj") -> tuple[Floats, int]:
         n at least 2.
     rule : {"isj", "silverman", "scott"}
         "isj" is improved Sheather-Jones as KDEpy computes it. The others are rules of thumb for one
-        dimension: spread · n^(−1/5), times 0.9 for "silverman" and 1.06 for "scott". For "scott" the spread
-        is the standard deviation; for "silverman" it is that or the interquartile range / 1.349, whichever is
-        smaller.
+        dimension: spread · n^(−1/5), times 0.9 for "silverman" and 1.06 for "scott". For "scott", the spread
+        is the standard deviation. For "silverman", it is the smaller of the standard deviation and the
+        interquartile range / 1.349.
 
     Notes
     -----
@@ -90,8 +90,8 @@ def _improved_sheather_jones(column: Floats) -> float | None:
 class ClassDensities:
     """Kernel densities of K classes over common points, with a weight of each point for each class.
 
-    The densities are exact, except that a log density which is 550 below that of the densest class of the row
-    (a factor of 1e-240) may become −∞.
+    The densities are exact, with one exception: a log density may become −∞ if it is at least 550 below the
+    log density of the row's densest class (a factor of 1e-240).
 
         log f_k(x) = log Σ_j w_jk Π_d N(x_d; s_jd, h_d) − log Σ_j w_jk
 

@@ -1,7 +1,7 @@
 """Random selection of answers to label, which prefers answers that are informative about the accuracy.
 
-The probability with which each answer was selected is recorded. Estimates that weight answers by its inverse
-are valid for all answers, even if the confidences are wrong.
+The probability of selection of each answer is recorded. Estimates that weight answers by the inverse of this
+probability are valid for all answers, even if the confidences are wrong.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from monitor.stats.estimate.proportion import wilson_interval
 from monitor.stats.labelled.active_testing import lure_weights
 
 UNIFORM = 0.1
-"""The share of the labels that is spread evenly. It limits the weight of an answer to 1 / `UNIFORM` times the
-weight in an even draw, even if the confidences are wrong."""
+"""The share of the labels that is spread evenly over the answers. This share limits the weight of an answer
+to 1 / `UNIFORM` times its weight in an even draw, even if the confidences are wrong."""
 
 _FEWEST_FAILURES = 0.5  # expected wrong answers of the pool: 0 would give the accuracy no variance
 
@@ -25,13 +25,13 @@ _FEWEST_FAILURES = 0.5  # expected wrong answers of the pool: 0 would give the a
 def inclusion_probabilities(confidence: ArrayLike, n: int, *, uniform: float = UNIFORM) -> Floats:
     """Return the (N,) probabilities with which to select each answer for labelling; the sum is min(n, N).
 
-    A probability is the sum of two parts. One part is equal for all answers. The other is proportional to
-    sqrt(c(1 − c) + (c − p)²), the root mean square distance of the outcome (1 or 0) from the accuracy p =
-    mean(c); it minimises the variance of the weighted accuracy (`monitor.stats.estimate.hajek`).
+    A probability is the sum of two parts. One part is equal for all answers. The other part is proportional
+    to sqrt(c(1 − c) + (c − p)²), the root mean square distance of the outcome (1 or 0) from the accuracy p =
+    mean(c). This part minimises the variance of the weighted accuracy (`monitor.stats.estimate.hajek`).
     Probabilities above 1 are lowered to 1, and the excess is divided among the other answers.
 
-    Such a selection narrows the interval if the confidences rank the answers. Otherwise the estimate is still
-    unbiased, but its interval can be wider than with equal probabilities.
+    If the confidences rank the answers well, such a selection narrows the interval. If not, the estimate is
+    still unbiased, but its interval can be wider than with equal probabilities.
 
     Parameters
     ----------
@@ -117,8 +117,8 @@ def draw_in_turn(chance: ArrayLike, n: int, rng: np.random.Generator) -> Turns:
     """Draw n rows one after another without replacement.
 
     The probability of a row is its `chance` divided by the sum over the remaining rows. The function sorts
-    independent exponential waiting times with these rates, whose order has the distribution of such draws. A
-    larger n with the same generator state gives the same first rows.
+    independent exponential waiting times with these rates. Their order has the same distribution as such
+    draws. With the same generator state, a larger n gives the same first rows.
 
     Parameters
     ----------
@@ -161,9 +161,9 @@ def as_if_at_once(probability: ArrayLike, rows: int) -> Floats:
     """Convert the probabilities of successive draws to inclusion probabilities.
 
     The result is for estimators that weight a label by the inverse of its inclusion probability and ignore
-    the order of the draws. It is n / (N v), with the weights v of `lure_weights`, so the inverse is
-    proportional to v. The estimates are then as accurate as with other unequal probabilities. They are not
-    exactly unbiased, because a result above 1 becomes 1.
+    the order of the draws. The result is n / (N v) with the weights v of `lure_weights`, so its inverse is
+    proportional to v. The estimates are as accurate as with other unequal probabilities. They are not exactly
+    unbiased, because a result above 1 becomes 1.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class Widths(NamedTuple):
     chosen : float
         The width if rows are selected with the chosen probabilities.
     even : float
-        The width if as many rows are selected with equal probabilities.
+        The width if the same number of rows is selected with equal probabilities.
     """
 
     chosen: float

@@ -3,8 +3,8 @@
 The pool is the set of requests that a fit could use, and may be too large. A sample contains every labelled
 request of the pool. The other requests are sampled so that each stratum has the same share in the sample as
 in the pool. A stratum is a class and a decile: the class with the largest mean score of the models, and the
-decile of that score. So if labels were requested for uncertain answers, these do not become too frequent, and
-the sample represents the pool without weights.
+decile of that score. So even if labels were requested for uncertain answers, uncertain answers do not become
+too frequent, and the sample represents the pool without weights.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def strata(scores: Floats, labelled: NDArray[np.bool_]) -> Ints:
 
 
 def sample(stratum: Ints, labelled: NDArray[np.bool_], keys: Keys, many: int, unlabelled: int) -> Ints:
-    """Return every labelled row and `many` of the others, with the strata's shares as in the pool.
+    """Return every labelled row and `many` other rows, with the shares that the strata have in the pool.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def sample(stratum: Ints, labelled: NDArray[np.bool_], keys: Keys, many: int, un
         Number of unlabelled rows to sample.
     unlabelled : int
         Number of unlabelled rows in the pool. The unlabelled rows of the arguments are a uniform sample of
-        these.
+        the pool's.
 
     Returns
     -------
@@ -166,11 +166,11 @@ def sampling_variance(stratum: Ints, labelled: NDArray[np.bool_], chance: Floats
 def widening(sampling: float, rows: int, pool: int, chance: Floats, half_width: float, z: float) -> float:
     """Return how much wider an accuracy interval is than that of a fit on the whole pool, as a fraction.
 
-    A result of 0.1 means 10 % wider. The interval's variance is (half width / z)². A part of it, `var(chance)
-    / rows`, comes from the selection of rows if this is treated as random. With the whole pool, this part
-    would be `rows / pool` times as large; let W be the interval's variance in that case. A stratified sample
-    adds its variance S to W, so the result is √((W + S) / W) − 1. The published interval is even wider,
-    because it ignores the strata.
+    A result of 0.1 means 10 % wider. The interval's variance is (half width / z)². A part of this variance,
+    `var(chance) / rows`, comes from the selection of rows, if the selection is treated as random. With the
+    whole pool, this part would be `rows / pool` times as large. Let W be the interval's variance in that
+    case. A stratified sample adds its variance S to W, so the result is √((W + S) / W) − 1. The published
+    interval is even wider, because it ignores the strata.
 
     Measurements (`tests/fidelity/sampling.py`): with a thousand rows, estimates from several samples of a
     pool differ as S predicts, which is half as much as with simple random samples. With ten thousand rows,

@@ -56,13 +56,14 @@ class SPE(LabelEstimator):
     by importance sampling around the most probable ones, and a metric uses the class probabilities of the
     rows under each draw.
 
-    `scope` says for what the metrics are. For "population", the rows are a sample of it, and the interval
-    includes the sampling of the rows; curves come from the densities. For "sample", the metrics are for these
-    rows: labels are drawn for the unlabelled rows, and if all rows are labelled the interval has the width 0.
+    `scope` determines the rows that the metrics describe. With "population", the metrics are for a population
+    of which the rows are a sample. The interval includes the sampling of the rows, and curves are computed
+    from the densities. With "sample", the metrics are for these rows: labels are drawn for the unlabelled
+    rows. If all rows are labelled, the interval has the width 0.
 
-    SPE assumes that the scores of each class have one mode and one of the eight shapes. Otherwise it
-    misleads: the fit is biased, its intervals are too narrow, and labels hardly correct it, because they are
-    few compared with the unlabelled rows. On seven toxicity classifiers the accuracy is 9 points off with 20
+    SPE assumes that the scores of each class have one mode and one of the eight shapes. If they do not, the
+    fit is biased and its intervals are too narrow. Labels hardly correct the fit, because they are few
+    compared with the unlabelled rows. On seven toxicity classifiers the accuracy is 9 points off with 20
     labels (`tests/fidelity/SCOREBOARD.md`). On simulated scores from the families that are most likely there,
     it is 1.5 points off (`python -m tests.fidelity.spe_form`). If labels contradict the fit, it has the flag
     "labels contradict the fit" and the z value `details["labels_z"]` (see `monitor.stats.rivals.spe.checks`),
@@ -91,7 +92,7 @@ class SPE(LabelEstimator):
         The scale on which the densities are defined: the log odds of the score (clipped at 10⁻⁶), or the
         score itself, as for the paper's detectors.
     families : sequence of str, optional
-        Names of `FAMILIES` to compare; by default all.
+        The names of the families in `FAMILIES` to compare, by default all.
 
     Raises
     ------

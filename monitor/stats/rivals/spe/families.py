@@ -43,7 +43,7 @@ class DensityFamily:
     bounds : tuple of (float, float)
         Bounds of each parameter: location, logarithm of the scale, and so on.
     log_location : bool
-        Whether the location is that of the score's logarithm.
+        True if the location is on the scale of the score's logarithm.
     log_density : callable
         Function from parameters (d, p) and scores (n,) to log densities (d, n).
     survival : callable

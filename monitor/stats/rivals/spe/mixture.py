@@ -1,4 +1,4 @@
-"""The fit of a mixture of two densities to scores: one for the rows of a class, one for all others.
+"""The fit of a mixture of two densities to scores: one for the rows of a class, one for all other rows.
 
 Positive rows are those of the class. The fit maximises the posterior of the mixture's parameters
 (`Pair.log_posterior`), and draws the parameters by importance sampling around that maximum. `fit_mixture`
@@ -173,7 +173,7 @@ class MixtureFit:
     converged: bool
 
     def chance(self, scores: Floats) -> Floats:
-        """Return the (draws, n) probabilities of the positive class at each score."""
+        """Return the probability of the positive class at each of n scores, for each draw, (draws, n)."""
         return np.concatenate([pair.chance(parameters, scores) for pair, parameters in self.samples])
 
     def shares(self) -> Floats:
