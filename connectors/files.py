@@ -504,7 +504,7 @@ class FileSource(Source[Any]):
 
     @property
     def trouble(self) -> str | None:
-        """The reason why a file of a folder is not read, without a full stop, or None."""
+        """The reason why a file in the folder cannot be read, without a full stop; None without a problem."""
         reader = self._reader
         return reader.trouble if isinstance(reader, Folder) else None
 

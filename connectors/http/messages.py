@@ -13,7 +13,7 @@ from monitor.export.http.messages import Response
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer to a post: its status, a JSON object, and headers in addition to the usual ones."""
+    """An answer to a post: its status, a JSON object, and additional headers."""
 
     status: int
     content: Mapping[str, object]
@@ -21,7 +21,7 @@ class Answer:
 
     @property
     def response(self) -> Response:
-        """The answer in the form that the server sends."""
+        """The answer as a response of the server."""
         return Response(self.status, self.body, {"content-type": "application/json", **self.headers})
 
     @property

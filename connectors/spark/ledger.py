@@ -123,7 +123,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn: an advance of the stream's time without records, saved before its windows are computed.
+    """An advance of the stream's time without records. It is saved before its windows are computed.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class CheckpointLedger:
             self.committed = named
 
     def is_done(self, batch: int) -> bool:
-        """Return whether a batch is committed; Spark may repeat a batch whose commit it has not logged.
+        """Return whether a batch is committed. Spark may repeat a batch whose commit it has not logged.
 
         Raises
         ------
@@ -224,7 +224,10 @@ class CheckpointLedger:
         self._remove_others()
 
     def intend(self, clock: float) -> Turn:
-        """Save and return the next turn, up to time `clock`; after a crash, this turn is computed again."""
+        """Save and return the next turn, up to the time `clock`.
+
+        After a crash, this turn is computed again.
+        """
         turn = Turn(self.committed.batch, self.committed.turn + 1, clock)
         _save(self.folder / _TURN, msgspec.json.encode(turn))
         return turn

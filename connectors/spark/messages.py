@@ -86,13 +86,13 @@ class MessagePart:
 
 
 def read_messages(stream: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Decode messages with the columns `MESSAGES`, and return their blocks; a function for `mapInArrow`."""
+    """Decode messages with the columns `MESSAGES`, and return their blocks. For use with `mapInArrow`."""
     begin_task()
     return as_arrow(blocks_of(stream.value, pieces_of(batches)), BLOCKS, _BYTES_AT_ONCE)
 
 
 def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Iterator[Block]:
-    """Decode messages; yield their shares and rejects, then the facts (counts and times) of all messages.
+    """Decode messages. Yield their shares and rejects, and then the facts (counts and times) of all messages.
 
     Parameters
     ----------

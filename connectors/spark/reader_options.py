@@ -50,7 +50,7 @@ _ALLOWED = ("auto_offset_reset", *_SAME, *_SASL, *_TLS, *_FILES)
 
 
 def reader_options(source: KafkaSourceConfig) -> dict[str, str]:
-    """Return the options of Spark's reader for a source; the source's `driver` is ignored.
+    """Return the options of Spark's reader for a source. The source's `driver` is ignored.
 
     Raises
     ------

@@ -49,7 +49,7 @@ _ORDER = ("sequence", "stage", "ended", "closed_at", "task", "model", "group", "
 
 @dataclass(frozen=True, slots=True)
 class SparkReplay:
-    """The result of a replay, whose lines and rejects can be read until the session ends.
+    """The result of a replay. Its lines and rejects can be read until the session ends.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class SparkReplay:
 
 
 def replayed(session: Any, job: Job) -> SparkReplay:
-    """Run a replay, and return its result; the lines stay on the executors until they are read."""
+    """Run a replay, and return its result. The lines stay on the executors until they are read."""
     from pyspark import StorageLevel
 
     shared = session.sparkContext.broadcast(job)

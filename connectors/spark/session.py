@@ -207,7 +207,7 @@ _MEMORY = (
 
 
 def meaning(text: str, master: str) -> BlindsightError:
-    """Return the error of this package for an error of Spark, with a message for the user.
+    """Convert an error of Spark to an error of this package with a message for the user, and return it.
 
     Parameters
     ----------

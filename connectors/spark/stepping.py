@@ -78,7 +78,7 @@ class Stepped:
 
 
 def step_units(stream: Any, stepping: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Compute units from their parts, and return their lines and states; a function for `mapInArrow`.
+    """Compute units from their parts, and return their lines and states. For use with `mapInArrow`.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def step_units(stream: Any, stepping: Any, batches: Iterator[Any]) -> Iterator[A
 def lines_of(
     stream: Stream, stepping: Stepping, number: int, parts: Iterable[MessagePart]
 ) -> Iterator[LineRow]:
-    """Compute one unit in a batch: yield its lines in order, save its state, and yield its `Stepped`.
+    """Compute one unit of a batch. Yield its lines in order, save its state, and yield its `Stepped`.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def lines_of(
 def due_of(engine: Engine, clock: float) -> float:
     """Return the time after which the engine must be computed even without records.
 
-    At that time a window closes by age, or a model may count as silent.
+    At this time, a window closes by age, or a model may begin to count as silent.
     """
     states = {(one.model, one.group): one.state for one in engine.view().series}
     times = [engine.closes_at]
@@ -143,7 +143,7 @@ def engine_of(stream: Stream, unit: Unit, folder: Path, state: str | None) -> En
 
 
 def in_order(parts: list[MessagePart], source: str) -> Chunk:
-    """Return the parts of a unit as one chunk; records without a time get the time of their message.
+    """Return the parts of a unit as one chunk. Records without a time get the time of their message.
 
     Parameters
     ----------

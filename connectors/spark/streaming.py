@@ -94,7 +94,7 @@ class Steps:
         self.stream = replace(self.stream, long_names=long_names(names))
 
     def take(self, messages: Any, number: int) -> None:
-        """Compute and commit a batch; a function for `foreachBatch`.
+        """Compute and commit a batch. For use with `foreachBatch`.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class Steps:
             self._one.release()
 
     def redo(self, session: Any) -> bool:
-        """Compute the turn that was interrupted in `pass_time`, and return whether a turn was interrupted."""
+        """Compute the interrupted turn of `pass_time`, if there is one, and return whether there was one."""
         turn = self.ledger.intended()
         return turn is not None and self._turned(session, turn)
 

@@ -72,7 +72,7 @@ class Progress:
     place : int
         The number of rows handed out.
     high : number, date, datetime, str or None
-        The greatest value read; None if no row was read.
+        The greatest value that was read; None if no row was read.
     tied : number, date, datetime, str or None
         A value for which there are too many rows to keep; None if there is no such value.
     last_tied_id : object
@@ -118,10 +118,10 @@ class Progress:
         return self._salt_keys(id_keys([_text(each) for each in identities]))
 
     def lookback(self) -> tuple[Any, float]:
-        """Return the value at which a poll starts, and its rank.
+        """Return the value at which a poll starts, and the rank of this value.
 
-        The value is None, and the rank minus infinity, for a poll from the beginning of the table. If `start`
-        is above the look-back, the poll starts at `start`.
+        For a poll from the beginning of the table, the value is None and the rank is minus infinity. If
+        `start` is above the look-back, the poll starts at `start`.
         """
         if self.high is None:
             return None, -math.inf
@@ -133,7 +133,9 @@ class Progress:
         return value_below(self.high, self._overlap), low
 
     def add_row(self, key: int, value: Any, identity: object, low: float) -> tuple[bool, str | None]:
-        """Keep a row that a poll returned; return whether it is new, and a message about its fault or None.
+        """Keep a row that a poll returned.
+
+        Return whether the row is new, and a message about its fault or None.
 
         Parameters
         ----------
@@ -235,7 +237,7 @@ class Progress:
         return LateRows(count, known)
 
     def end_poll(self) -> None:
-        """Drop the rows that a position of an older version lists, which the complete poll has kept again."""
+        """Drop the rows from a position of an older version. The complete poll has kept these rows again."""
         self._former = None
 
     @property

@@ -124,7 +124,7 @@ class SqlSource(Source[Position]):
         self._resume(positions.get(self.name, {}))
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return the next new rows as a table, or a position without rows; an empty list if neither is ready.
+        """Return the next new rows as a table, or a position without rows. If neither is ready, return [].
 
         Raises
         ------
@@ -164,7 +164,7 @@ class SqlSource(Source[Position]):
             self._run_guarded(self._give_up_poll)
 
     def close(self) -> None:
-        """Disconnect from the database; interrupt a request for which another thread waits."""
+        """Disconnect from the database. A request for which another thread waits is interrupted."""
         self._answered, self._poll = False, None
         if self._database is not None:
             if self._database.waited_seconds:
@@ -179,8 +179,7 @@ class SqlSource(Source[Position]):
     def without(cls, position: Position, keys: Keys) -> Position:
         """Return a position without the rows that have these ids.
 
-        If an older version saved the position, it is returned unchanged; the next complete poll removes its
-        rows.
+        A position of an older version is returned unchanged. The next complete poll removes its rows.
         """
         if "overlap" not in position:  # a position of an older version
             return position

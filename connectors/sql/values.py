@@ -162,7 +162,7 @@ _KINDS: Mapping[str, tuple[type, Any]] = {
 
 
 def to_stored(value: Any) -> Any:
-    """Return a value in a form that the store can hold; `from_stored` reverses the conversion.
+    """Return a value in a form that the store can hold. `from_stored` reverses the conversion.
 
     A time, date, Decimal, UUID or very large integer becomes a list of a tag and a text. Any other value is
     returned unchanged.
@@ -196,9 +196,9 @@ _SUPPORTED_YEAR = 2000  # the first year of a cycle that Python's datetime suppo
 def in_utc(text: str) -> str | datetime:
     """Convert the text of a PostgreSQL time that Python's `datetime` does not support to UTC.
 
-    PostgreSQL writes a `timestamptz` in the zone of the session, so that the same value may have several
-    texts; in UTC it has one. The result is a `datetime` if `datetime` supports the time in UTC, else a text.
-    Any text without a date, a time of day and a zone, such as `infinity`, is returned unchanged.
+    PostgreSQL writes a `timestamptz` in the zone of the session, so the same value may have several texts. In
+    UTC, it has one text. The result is a `datetime` if `datetime` supports the time in UTC, else a text. Any
+    text without a date, a time of day and a zone, such as `infinity`, is returned unchanged.
 
     Examples
     --------

@@ -159,7 +159,7 @@ def absent(column: Sequence[Any]) -> bool:
 
 
 def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
-    """Return a function that selects the chosen rows of a column.
+    """Return a function from a column to the chosen rows of the column.
 
     Parameters
     ----------

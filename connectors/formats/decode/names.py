@@ -122,9 +122,9 @@ def request_keys(values: Sequence[str | int | None], rows: Sequence[int]) -> tup
 
 
 def first_id(values: Sequence[str | int | None], rows: Ints) -> str | None:
-    """Return the id of the first of these rows as text for messages, or None if there are no rows.
+    """Return the id of the first of these rows as a text for messages, or None if there are no rows.
 
-    If messages may not quote values, return the outline of the id: `a` for a letter, `9` for a digit.
+    If messages may not quote values, letters are replaced by `a` and digits by `9`.
 
     Examples
     --------
@@ -309,7 +309,7 @@ _REGRESSION = "of a regression send `confidence`, or bin its numbers into classe
 
 
 def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
-    """Return the message about a class that the task does not have, with a hint."""
+    """Return the message about a class that the task does not have, with a hint about the likely cause."""
     allowed = listing(layout.classes)
     hint = ""
     if values_are_shown():  # a hint reveals the value
@@ -368,7 +368,7 @@ def _group_fault(value: object, text: str | None, name: str, layout: TaskLayout)
 
 
 def encode_features(values: Sequence[object], layout: TaskLayout, faults: Faults) -> Floats:
-    """Return the features of a task in the encoding of `Batch`, (n, F), NaN for a missing feature.
+    """Return the features of a task, encoded as in `Batch`, (n, F); NaN for a missing feature.
 
     A text such as "3.5" counts as a number, because all cells of a CSV file are texts.
     """
@@ -501,7 +501,7 @@ def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:
 
 
 def holds(raw: Raw, position: int) -> bool:
-    """Return whether a position is in the raw input."""
+    """Return whether the raw input contains a position."""
     if isinstance(raw, RawBlock):
         return raw.start <= position < raw.start + len(raw.data)
     if isinstance(raw, RawTable):

@@ -70,8 +70,8 @@ class Record(msgspec.Struct, gc=False):
 class RowRecord(Record, gc=False):
     """A record that is one row of a request with several rows.
 
-    Its id is the request's id, a colon and the row number, which starts at 0. `rows` is the number of rows of
-    the request.
+    The id of the record is the request's id, a colon, and the row number, which starts at 0. `rows` is the
+    number of rows of the request.
     """
 
     rows: int = 0  # number of rows in the request

@@ -142,7 +142,7 @@ DECOMPRESSORS: Mapping[str, Callable[[Path], Any]] = {".gz": open_gzip, ".zst": 
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, uncompressed, or b"" if they are damaged.
+    """Return the first bytes of a file's uncompressed content; b"" if the beginning is damaged.
 
     Raises
     ------

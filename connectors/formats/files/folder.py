@@ -35,7 +35,7 @@ MakeTables = Callable[[Path, str, int], Iterator[RawTable]]
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a path is a pattern or an address of CSV or Parquet files.
+    """Return whether a path is a shell pattern or an address for CSV or Parquet files.
 
     Examples
     --------
@@ -69,9 +69,9 @@ class Files(Protocol):
         ...
 
     def marks(self, timeout_seconds: float) -> Mapping[str, str] | None:
-        """List the files, and return the mark of each file by its name.
+        """List the files, and return the mark of each file by the file's name.
 
-        Return None if the listing has not ended in time.
+        Return None if the listing has not ended within the time limit.
 
         Raises
         ------
@@ -234,7 +234,7 @@ class Folder:
 
     @property
     def up(self) -> bool:
-        """True if the last listing succeeded, and every file that was tried can be read."""
+        """True if the last listing succeeded, and no attempt to read a file failed."""
         return self._is_listed and self.trouble is None
 
     @property

@@ -443,7 +443,7 @@ class Following:
             self._behind = sum(map(_size, (*newer, self.path)))
 
     def lag(self) -> int | None:
-        """Return the approximate number of waiting records, or None before the first line of a file."""
+        """Return the approximate number of waiting records; None before the first line was read."""
         main = self._main
         return None if main is None else main.lag(self._behind)
 
@@ -456,7 +456,10 @@ class Following:
         return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
     def rest(self) -> None:
-        """Close the open files until the file changes, so that few files of a pattern are open."""
+        """Close the open files.
+
+        They are opened again when the file changes. So few files of a pattern are open.
+        """
         main, seen = self._main, self._look()  # read first: later additions change it
         if main is None:
             return

@@ -72,7 +72,7 @@ class LineCutter:
 
     @property
     def head(self) -> bytes:
-        """The first bytes, at most 2,000, of the incomplete line."""
+        """The first bytes of the incomplete line at the end, at most 2,000."""
         return self._kept[:RAW_BYTES]
 
     def feed(self, data: bytes) -> list[Raw]:

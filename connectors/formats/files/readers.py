@@ -15,7 +15,7 @@ from monitor.base.source import EndOfSource, Raw, RawTable
 
 
 class FileReader(Protocol):
-    """The interface of a reader of one file, from a position on.
+    """The interface of a reader of one file, which starts at a position.
 
     The methods have the same meaning as in `monitor.base.source.Source`.
     """
@@ -26,7 +26,7 @@ class FileReader(Protocol):
         ...
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return some whole lines or a table; raise `EndOfSource` at the end of the file."""
+        """Return some whole lines or a table. Raise `EndOfSource` at the end of the file."""
         ...
 
     def lag(self) -> int | None:

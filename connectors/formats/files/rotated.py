@@ -183,7 +183,7 @@ class OpenFile:
 
     @property
     def left(self) -> bool:
-        """True if the size of the file shows that it holds unread text."""
+        """True if the file is longer than the text that was read."""
         return not self._ended if self.packed else self.size > self.cutter.fed
 
     def take(self) -> bytes | None:
@@ -214,7 +214,10 @@ class OpenFile:
         return bool(self._tail) and self._before(self.cutter.position) == self._tail
 
     def place(self, at: int | None = None) -> Place:
-        """Return the place (position and identity of the file) after the last whole line, or at `at`."""
+        """Return the place at the byte offset `at`, by default after the last whole line.
+
+        A place is a position and the identity of the file.
+        """
         at = self.cutter.position if at is None else at
         if not self._replaced:
             self._tail = self._before(at)

@@ -26,7 +26,7 @@ _INEXACT = (
 
 
 class TooLarge(str):
-    """The digits of a number that is too large for a float."""
+    """A number that is too large for a float, as its digits."""
 
     __slots__ = ()
 

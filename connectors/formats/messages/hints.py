@@ -80,7 +80,7 @@ def misspelt(names: Iterable[str], wanted: Sequence[str] = _SUGGESTED) -> str:
 
 
 def bare_classes(names: Iterable[str], classes: Sequence[str]) -> str:
-    """Return a clause about columns of a table that are named after classes, or "" without such columns.
+    """Return a clause about columns whose names are class names, or "" if the table has no such columns.
 
     Examples
     --------

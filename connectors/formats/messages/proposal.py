@@ -103,7 +103,7 @@ class Sample:
                     self.cells.setdefault(path, {})[row] = value
 
     def first(self, path: str) -> Any:
-        """Return the first value at a path, or None."""
+        """Return the first value at a path, or None if no record has a value there."""
         return next(iter(self.cells.get(path, {}).values()), None)
 
     def column(self, path: str) -> list[Any]:
@@ -753,7 +753,7 @@ def _first_value(field: str, cells: Mapping[int, Any]) -> Any:
 
 
 def spelled_scores(records: Sequence[Any]) -> str:
-    """Return a sentence if scores have a decimal comma or a per cent sign, otherwise "".
+    """Return a sentence about scores with a decimal comma or a per cent sign, or "" without such scores.
 
     Examples
     --------

@@ -39,7 +39,7 @@ def wire_of(settings: SourceSection) -> Wire:
 
 
 def compiled(mapping: FieldMapping) -> Wire:
-    """Return the wire of a mapping."""
+    """Return the wire that reads records with a mapping."""
     path = _MAPPED if mapping.format is None else FORMATS[mapping.format].path
     wire: Wire = load(path)(mapping)
     return wire

@@ -41,7 +41,7 @@ def observed_line(name: str, line: bytes) -> bytes:
 
 
 class ObservedWire(Wire):
-    """A reader of lines that name their source. It reads each line by the reader (wire) of that source.
+    """A reader of lines that name their source. Each line is read by the wire of its source.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class ObservedWire(Wire):
         self.one_row = next((wire.one_row for wire in (base, *sources.values()) if wire.one_row), "")
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> ObservedWire:
-        """Return a wire of the same kind that knows these tasks."""
+        """Return a wire with the same settings for these tasks."""
         sources = {name: wire.for_tasks(layouts) for name, wire in self.sources.items()}
         return ObservedWire(self.base.for_tasks(layouts), sources)
 

@@ -54,7 +54,7 @@ class RecognisedWire(Wire):
         self._wires: dict[str, Wire] = {}
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> RecognisedWire:
-        """Return a wire of the same kind that knows these tasks."""
+        """Return a wire with the same settings for these tasks."""
         return RecognisedWire(layouts, self._inner)
 
     def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
@@ -101,7 +101,10 @@ class RecognisedWire(Wire):
         return wire.read(data)
 
     def convert_message(self, value: bytes, headers: Headers) -> bytes:
-        """Return a Kafka message as JSON: an event in binary mode, or a response that is not JSON."""
+        """Return a Kafka message as JSON.
+
+        Events in binary mode and responses that are not JSON are converted.
+        """
         if kafka_attributes(headers) and _is_ours(value):
             return value
         return self._wire(_EVENTS).convert_message(value, headers)

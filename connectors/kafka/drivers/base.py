@@ -162,9 +162,9 @@ class RebalanceListener(Protocol):
         """
 
     def on_revoke(self, names: set[str]) -> Iterator[None]:
-        """Yield while the consumer must keep these partitions, which the group is revoking.
+        """Yield as long as the consumer must keep these partitions, which the group revokes.
 
-        The driver sleeps for a moment after each step, and gives the partitions up when the iterator ends.
+        The driver sleeps for a moment after each value. When the iterator ends, it gives the partitions up.
         """
 
     def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:
@@ -217,7 +217,7 @@ class Driver(ABC):
 
     @abstractmethod
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        """Join the group to read topics; call this method once, after `connect`.
+        """Join the group to read topics. Call this method once, after `connect`.
 
         Parameters
         ----------
@@ -281,7 +281,7 @@ class Driver(ABC):
 
     @abstractmethod
     def refresh(self) -> None:
-        """Ask the brokers which topics exist, without waiting for the next regular request of the library."""
+        """Ask the brokers now which topics exist. The library itself asks only at regular intervals."""
 
     @abstractmethod
     def position(self, name: str) -> int | None:
@@ -318,7 +318,10 @@ class Driver(ABC):
 
     @abstractmethod
     def pause(self, names: Collection[str]) -> None:
-        """Stop fetching messages of these partitions until `resume`; the partitions stay assigned."""
+        """Stop fetching messages of these partitions until `resume` is called.
+
+        The partitions stay assigned.
+        """
 
     @abstractmethod
     def resume(self, names: Collection[str]) -> None:

@@ -31,7 +31,7 @@ def checked_options(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def make_driver(settings: KafkaSettings, options: Mapping[str, Any]) -> Driver:
-    """Return a new driver of the client library that the source names; the driver is not connected yet.
+    """Return a new, unconnected driver of the client library that the source names.
 
     The driver returns the headers of messages if the source's mapping reads headers. Without a mapping, the
     driver returns headers if any message of a partition has them.

@@ -36,7 +36,7 @@ _HOST_PORT = re.compile(r"(\[.+\]|[^:]+)(?::(\d+))?")
 
 
 class BrokerConnection:
-    """A consumer of kafka-python that is constructed in the background, with its network client.
+    """A consumer of kafka-python and its network client. A background thread constructs the consumer.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ _MOVES = (
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether reading can continue after an error without help from a person.
+    """Return whether reading can continue after an error without an action of the operator.
 
     Such errors occur while a broker is unreachable, while a partition moves to another broker, and while the
     group assigns its partitions again.

@@ -205,7 +205,10 @@ class PythonDriver(Driver):
         self._consumer.seek(partition_of(name), position)
 
     def pause(self, names: Collection[str]) -> None:
-        """Stop fetching messages of these partitions until `resume`; the partitions stay assigned."""
+        """Stop fetching messages of these partitions until `resume` is called.
+
+        The partitions stay assigned.
+        """
         partitions = list(map(partition_of, names))
         self._paused.update(partitions)
         self._consumer.pause(*partitions)

@@ -25,7 +25,7 @@ _WHERE = re.compile(r"TopicPartition\(topic='(.+)', partition=(\d+)\) at offset 
 
 
 def damaged_batch_of(error: CorruptRecordError) -> tuple[TopicPartition, int] | None:
-    """Return the partition and first offset of the batch that an error names; None if it names no batch."""
+    """Return the partition and first offset of the batch that an error names, or None."""
     match = _WHERE.search(str(error))
     if match is None:
         return None

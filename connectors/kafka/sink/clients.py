@@ -21,9 +21,9 @@ Client = TypeVar("Client", KafkaConsumer, KafkaProducer)
 
 
 def make(kind: Callable[..., Client], options: Mapping[str, Any], settings: KafkaSink) -> Client:
-    """Return a new consumer or producer, once a broker has answered.
+    """Return a new consumer or producer after a broker has answered.
 
-    The function waits for `bootstrap_timeout_ms` at most, which is an option of the client.
+    The function waits at most for `bootstrap_timeout_ms`, an option of the client.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class TopicDestination(Destination[Item]):
     def open(self) -> None:
         """Check the files of certificates and passwords.
 
-        The method does not wait for brokers; `deliver` does.
+        The method does not wait for brokers. `deliver` waits for them.
         """
         self._topic.check()
 
@@ -61,7 +61,7 @@ class TopicDestination(Destination[Item]):
         return self._count
 
     def interrupt(self) -> None:
-        """End a wait inside `deliver`; call this method from another thread."""
+        """End a wait inside `deliver`. Another thread calls this method."""
         self._topic.interrupted.set()
 
     def close(self, timeout_seconds: float) -> None:
@@ -110,13 +110,16 @@ class ReportsTopic(FollowedDestination):
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """The id of the last delivered report and an offset before all later reports, by partition."""
+        """The mark of each partition: the id of the last delivered report, and an offset.
+
+        All later reports are after this offset.
+        """
         return self._marks
 
     def open(self) -> None:
         """Check the files of certificates and passwords.
 
-        The method does not wait for brokers; `resume` does.
+        The method does not wait for brokers. `resume` waits for them.
         """
         self._topic.check()
 
@@ -177,7 +180,7 @@ class ReportsTopic(FollowedDestination):
         return len(self._rows)
 
     def interrupt(self) -> None:
-        """End a wait inside `deliver` or `resume`; call this method from another thread."""
+        """End a wait inside `deliver` or `resume`. Another thread calls this method."""
         self._topic.interrupted.set()
 
     def close(self, timeout_seconds: float) -> None:

@@ -33,7 +33,7 @@ _SILENT_SECONDS = 10.0  # without a record before the end: the broker has stoppe
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The reports of one store at the end of a topic, with the ends of the topic's partitions.
+    """The reports of one store at the end of a topic, and the ends of the topic's partitions.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Tail:
 
 
 def digest(line: bytes) -> bytes:
-    """Return a hash of a report's line (16 bytes), to find out whether topic and store have the same line."""
+    """Return a hash of a report's line (16 bytes). It shows whether topic and store have the same line."""
     return hashlib.blake2b(line, digest_size=16).digest()
 
 

@@ -93,7 +93,7 @@ class Topic:
         self._sent = []
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Set the messages that `settle` sends; call this method only while `is_busy` is False."""
+        """Set the messages that `settle` sends. Call this method only while `is_busy` is False."""
         self._sent = [_Sent(message) for message in messages]
 
     def settle(self) -> dict[int, int]:

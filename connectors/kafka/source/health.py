@@ -71,7 +71,9 @@ class Health:
         self.trouble: str | None = None
 
     def observe(self, driver: Driver, membership: Membership, reading: float) -> list[Stall]:
-        """Check the connection, and once a second the lag, the topics and the partitions that may be stuck.
+        """Check the connection.
+
+        Once a second, also check the lag, the topics, and whether partitions are stuck.
 
         Parameters
         ----------
@@ -115,7 +117,10 @@ class Health:
         )
 
     def reset(self) -> None:
-        """Set the state to not connected, after the consumer was closed and before a new one replaces it."""
+        """Set the state to not connected.
+
+        Call this after the consumer was closed, before a new one replaces it.
+        """
         self.up, self.lag, self._silent_since = False, None, None
         self._watch.forget()
 

@@ -79,7 +79,7 @@ class Membership:
         self.joined = False
 
     def on_assigned(self, names: set[str]) -> None:
-        """Add newly assigned partitions; `place` sets their positions later."""
+        """Add newly assigned partitions. `place` sets their positions later."""
         self._unplaced |= names
         self.joined = True
 
@@ -143,7 +143,7 @@ class Membership:
         return self.joined and not self._unplaced
 
     def place(self) -> None:
-        """Set newly assigned partitions to the positions where reading continues; see `Placement.place`.
+        """Set newly assigned partitions to the positions at which reading continues; see `Placement.place`.
 
         Raises
         ------
@@ -217,9 +217,9 @@ class Membership:
             self._driver.commit_soon(self._placement.marks(positions), self._ledger.record_committed)
 
     def leave(self) -> None:
-        """Commit the absorbed positions, within two seconds, before the driver is closed.
+        """Commit the absorbed positions within two seconds. Call this before the driver is closed.
 
-        A failed commit is logged: the group then reads some records again.
+        If the commit fails, this is logged, and the group will read some records again.
         """
         self._leaving = True
         positions = self._ledger.positions_to_commit(self._driver.assignment())

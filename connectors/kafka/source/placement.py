@@ -148,7 +148,7 @@ class Placement:
         self._gap = self._used_by_others = self._overlap = 0
 
     def counts(self, rebuilds: int) -> SourceCounts:
-        """Return the numbers of records so far that were missed, used by other members, or used twice.
+        """Return the numbers of records that were missed, used by other members, or used twice so far.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class Placement:
         return f"began={','.join(map(str, began))}{' log=' if log else ''}{log}" if began else ""
 
     def record_topics(self, driver: Driver, topics: Sequence[str]) -> None:
-        """Record the topics and partitions that exist at the first call; later partitions count as new.
+        """Record the topics and partitions that exist at the first call. Later partitions count as new.
 
         Raises
         ------

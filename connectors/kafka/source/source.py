@@ -139,7 +139,7 @@ class KafkaSource(Source[Stored]):
 
     @property
     def trouble(self) -> str | None:
-        """The reason why reading is stuck, such as silent brokers or a state not yet received; or None."""
+        """The reason why no records are read, such as silent brokers or a missing state; otherwise None."""
         waiting = None if self._shards is None else self._shards.waiting
         return self._health.trouble or waiting
 
@@ -149,7 +149,7 @@ class KafkaSource(Source[Stored]):
         return self._placement.counts(self._rebuilds)
 
     def share(self, shards: ShardOwner) -> None:
-        """Take the states and positions of partitions from `shards`; call this method before `open`.
+        """Use the states and positions of partitions that `shards` has. Call this method before `open`.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class KafkaSource(Source[Stored]):
                 return raws
 
     def keep_alive(self) -> None:
-        """Stay in the group without reading; call this method every few seconds while `read` is not called.
+        """Stay in the group without reading. Call this method every few seconds while `read` is not called.
 
         Raises
         ------

@@ -143,7 +143,7 @@ class AutoCalibrator(Calibrator):
 
     The `method` of the fitted map is the selected method.
 
-    A fit costs six fits of each method, about half a second on 40,000 rows.
+    A fit needs six fits of each method. This takes about half a second for 40,000 rows.
 
     Examples
     --------

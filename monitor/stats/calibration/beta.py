@@ -35,7 +35,7 @@ class BetaCurve(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class BetaCalibration(Calibration):
-    """The map of a beta calibration: one beta curve, or one for each of three or more classes.
+    """The map of a beta calibration: one beta curve, or one for each class if there are three or more.
 
     Parameters
     ----------

@@ -162,7 +162,7 @@ def fit_ranked_curve(distinct: Floats, place: Ints, success: Floats, weights: Fl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IsotonicCalibration(Calibration):
-    """The map of an isotonic calibration: one rising curve, or one for each of three or more classes.
+    """The map of an isotonic calibration: one rising curve, or one for each class if there are three or more.
 
     Parameters
     ----------

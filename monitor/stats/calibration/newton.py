@@ -26,9 +26,8 @@ Objective = Callable[[Floats], Values]
 def minimise(objective: Objective, start: Floats, floors: Floats, iterations: int = 200) -> Floats:
     """Return the (p,) parameters that minimise a strictly convex function subject to lower bounds.
 
-    A parameter at its lower bound, its floor, stays there while the gradient points below the floor. The
-    other parameters take a Newton step, which is clipped to the floors, and halved until the value decreases
-    enough.
+    A parameter at its lower bound stays there while the gradient points below the bound. The other parameters
+    take a Newton step, which is clipped to the floors, and halved until the value decreases enough.
 
     Parameters
     ----------

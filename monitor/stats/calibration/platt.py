@@ -34,7 +34,7 @@ class SigmoidCurve(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class PlattCalibration(Calibration):
-    """The map of Platt's calibration: one sigmoid, or one for each of three or more classes.
+    """The map of Platt's calibration: one sigmoid, or one for each class if there are three or more.
 
     Parameters
     ----------

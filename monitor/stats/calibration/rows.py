@@ -113,7 +113,10 @@ def clipped_logs(score: Floats) -> tuple[Floats, Floats]:
 
 
 def log_scores(scores: Floats) -> Floats:
-    """Return (n, max(K, 2)) logarithms of the clipped scores; for a confidence, of right and wrong."""
+    """Return (n, max(K, 2)) logarithms of the clipped scores.
+
+    For a confidence, they are the logarithms of the probabilities of right and of wrong.
+    """
     width = scores.shape[1]
     if width == 1:
         return np.column_stack(clipped_logs(scores[:, 0]))

@@ -80,7 +80,7 @@ class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def from_memory(
         cls, kind: str, memory: list[float], quiet_windows: int | None, quiet_improved: int | None = None
     ) -> ChartState:
-        """Return a state that holds the memory of this kind of chart (``"ewma"``) and both latches."""
+        """Return a state with the memory of a kind of chart (such as ``"ewma"``) and both latches."""
         own: dict[str, Any] = {kind: memory} if kind in cls.__struct_fields__ else {"others": {kind: memory}}
         return cls(quiet_windows=quiet_windows, quiet_improved=quiet_improved, **own)
 
@@ -91,7 +91,7 @@ class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class ChartLogic(ABC):
-    """A chart that judges the windows of one series, in time order, and holds the state of that series."""
+    """A chart that judges the windows of one series in time order. It holds the state of this series."""
 
     @abstractmethod
     def update(self, value: float, size: int) -> Verdict:
@@ -99,7 +99,7 @@ class ChartLogic(ABC):
 
     @abstractmethod
     def snapshot(self) -> ChartState:
-        """Return the state; `Chart.build` takes it as `resume`."""
+        """Return the state, which `Chart.build` takes as `resume`."""
 
 
 class Chart(ABC):

@@ -83,7 +83,7 @@ class Detector(ABC):
 
     @property
     def fixed(self) -> float | None:
-        """The threshold to use if the rate of alarms does not depend on it, otherwise None."""
+        """The threshold to use if the rate of alarms does not depend on the threshold, otherwise None."""
         return None
 
 
@@ -114,7 +114,7 @@ class RunRules(Detector):
         )
 
     def memory(self, threshold: float, state: list[float] | None) -> RuleMemory:
-        """Return the memory of these rules; `threshold` is the half width of the limits in sigmas."""
+        """Return the memory of these rules. `threshold` is the half width of the limits in sigmas."""
         return RuleMemory(self.rules, threshold, state or ())
 
     @property
@@ -148,7 +148,7 @@ class EwmaDetector(Detector):
         return ewma_rate(self.weight, error, np.maximum(threshold * ratio, least / own))
 
     def memory(self, threshold: float, state: list[float] | None) -> EwmaMemory:
-        """Return the memory of the average; `threshold` is the half width of its limits in sigmas."""
+        """Return the memory of the average. `threshold` is the half width of its limits in sigmas."""
         return EwmaMemory(self.weight, threshold, state)
 
 
@@ -180,7 +180,7 @@ class CusumDetector(Detector):
         return cusum_rate(np.maximum(self.shift / 2 * ratio, least), error, threshold * ratio)
 
     def memory(self, threshold: float, state: list[float] | None) -> CusumMemory:
-        """Return the memory of both sums; `threshold` is the decision interval in sigmas."""
+        """Return the memory of both sums. `threshold` is the decision interval in sigmas."""
         return CusumMemory(self.shift / 2, threshold, state)
 
 

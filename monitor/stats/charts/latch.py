@@ -59,7 +59,7 @@ class Latch:
         return self.on
 
     def snapshot(self) -> int | None:
-        """Return the state, the constructor's `quiet_windows`."""
+        """Return the state, which is the value of `quiet_windows` for the constructor."""
         return self._quiet_windows
 
 

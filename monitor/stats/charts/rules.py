@@ -48,7 +48,7 @@ class Memory(Protocol):
         """
 
     def calm(self, side: int = 0) -> bool:
-        """Return whether the last window counts towards switching the alarm off.
+        """Return whether the last window counts towards the end of the alarm.
 
         `side` is the side of the alarm: 1 for a rise, -1 for a fall, or 0 for both.
         """

@@ -118,7 +118,7 @@ class LimitsAndRules(LimitChart):
 
 
 def check_baseline(baseline: Baseline) -> None:
-    """Raise a ValueError, which names the invalid part, if a baseline is invalid."""
+    """Raise a ValueError if a baseline is invalid. The message names the invalid part."""
     values, sizes = np.asarray(baseline.values), np.asarray(baseline.sizes)
     if values.ndim != 1 or values.shape != sizes.shape:
         raise ValueError(

@@ -47,7 +47,7 @@ class EwmaMemory:
         self.side = 0
 
     def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
-        """Add the next window's standardised value; return ``("ewma",)`` if the average is out of limits.
+        """Add the next window's standardised value. Return ``("ewma",)`` if the average leaves its limits.
 
         The limits are never nearer to the centre than `least` sigmas.
         """
@@ -106,7 +106,7 @@ class CusumMemory:
         self.side = 0
 
     def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
-        """Add the next window's standardised value, and return ``("cusum",)`` if a sum is above h.
+        """Add the next window's standardised value. Return ``("cusum",)`` if a sum is above h.
 
         A sum grows by the distance from the centre minus k, or minus `least` if that is larger. So if a sum
         is above h, the windows since it left 0 are on average more than `least` sigmas from the centre.

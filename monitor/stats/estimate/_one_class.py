@@ -37,7 +37,7 @@ def whole_accuracy(scores: Floats, predicted: Ints) -> tuple[list[CountRatio], F
 def counts_among(chance: Floats, selected: Bools) -> list[TrimmedPmf]:
     """Return the distribution of the number of positives among the selected rows of each of m windows.
 
-    Both arrays have the shape (m, n); `chance` is each row's probability of being positive.
+    Both arrays have the shape (m, n). `chance` has each row's probability of being positive.
 
     Examples
     --------

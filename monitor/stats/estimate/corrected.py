@@ -618,7 +618,7 @@ class Correction:
 
     @property
     def stretch(self) -> float:
-        """The factor k of the confidences' logits."""
+        """The factor k by which the logits of the confidences are multiplied."""
         return _stretch(self.weights)
 
     @property

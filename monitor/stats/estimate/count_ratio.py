@@ -48,7 +48,7 @@ def nothing() -> TrimmedPmf:
 
 
 def mirrored(count: TrimmedPmf) -> TrimmedPmf:
-    """Return the distribution of the number of failures, given that of the number of successes.
+    """Return the distribution of the number of failures, from the distribution of the number of successes.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class CountRatio:
     def convolve(self, other: CountRatio) -> CountRatio:
         """Return the distribution of the ratio for two independent windows together.
 
-        A different kind of ratio, with another `weight` or `own`, raises a ValueError.
+        If the other ratio has a different `weight` or `own`, a ValueError is raised.
         """
         if (self.weight, self.own) != (other.weight, other.own):
             raise ValueError(

@@ -160,8 +160,8 @@ def errors_in_folds(
 ) -> tuple[Floats, Floats, Ints]:
     """Return each row's error and its variance by chance, and the (folds + 1,) edges of the folds.
 
-    The error is 1 or 0 for a right or wrong answer, minus the confidence c; its variance is c(1 − c). For
-    `where` and `among` see `variance_components`.
+    The error is 1 minus the confidence c for a right answer, and −c for a wrong answer. Its variance is c(1 −
+    c). For `where` and `among`, see `variance_components`.
 
     Examples
     --------

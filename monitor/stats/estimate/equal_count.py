@@ -43,7 +43,7 @@ class EqualCountBins:
         return sums
 
     def bin_sums(self, values: Floats) -> Floats:
-        """Return the (bins,) sums of (n,) values over each bin; the values are in the sorted order."""
+        """Return the (bins,) sums over each bin of (n,) values in the sorted order."""
         return self.sums(np.add.reduceat(values, self.starts))
 
 

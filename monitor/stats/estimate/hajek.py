@@ -42,7 +42,7 @@ class Excess(NamedTuple):
 
 
 def excess(weight: float, rows: int, successes: int) -> Excess:
-    """Return the sums for a number of rows that all have one weight.
+    """Return the sums for `rows` rows with the same weight.
 
     Parameters
     ----------

@@ -213,7 +213,7 @@ class Predictive:
         return variances
 
     def errors_of(self, exposures: Sequence[Exposure]) -> list[SharedError]:
-        """Return the shared error of each of several metrics of one window, as `error_of` does for one."""
+        """Return the shared errors of several metrics of one window. Each is the result of `error_of`."""
         laws: dict[int, _Biases] = {}
         errors = []
         for one in exposures:
@@ -288,7 +288,7 @@ class Predictive:
         return replace(self, edges=edges, directions=directions, number=number)
 
     def informed(self, shown: ShownErrors) -> Predictive:
-        """Return the model with the biases by predicted class that labels show."""
+        """Return the model with the biases by predicted class that labels have shown."""
         own: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Predictive)}
         return InformedPredictive(**own, shown=shown)
 

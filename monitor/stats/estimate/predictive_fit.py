@@ -51,7 +51,10 @@ class Folded:
 
     @classmethod
     def fit(cls, calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> Folded:
-        """Fit on all rows, and on the rows outside each fold; raise the errors of `Calibrator.fit`."""
+        """Fit calibrations on all rows and on the rows outside each fold.
+
+        Raise the errors of `Calibrator.fit`.
+        """
         fitted = calibrator.fit(scores, predicted, labels)
         right = labels == 0 if scores.shape[1] == 1 else labels == predicted
         classes = np.zeros_like(predicted) if scores.shape[1] == 1 else predicted
@@ -102,11 +105,11 @@ class Folded:
 
 
 def two_folds_vary(calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> bool:
-    """Return whether two folds of a reference suffice to estimate the variation between windows.
+    """Return whether two folds of a reference are enough to estimate the variation between windows.
 
     If so, `Folded.predictive` returns a model with `components`. The result is False if one half of the
-    reference cannot calibrate the other half, or if all answers are certain. More than two folds may then
-    still suffice. The reference must have at least `FEWEST_ROWS` rows.
+    reference cannot calibrate the other half, or if all answers are certain. In this case, more than two
+    folds may be enough. The reference must have at least `FEWEST_ROWS` rows.
     """
     try:
         crossed = cross_fit_in_time(calibrator, scores, predicted, labels, FOLDS[0])

@@ -109,7 +109,7 @@ class Components:
     def of_bias(self, n: int, information: float) -> float:
         """Return the variance of the mean bias of a later window, in logits².
 
-        The result is the larger one of two estimates if there is a `spectrum`.
+        If there is a `spectrum`, the result is the larger of two estimates.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class Components:
 
     @property
     def lasting(self) -> float:
-        """The part of `of_bias` that all later windows share, in logits²: the error of the reference mean."""
+        """The part of `of_bias` that all later windows share: the reference's own error, in logits²."""
         return self._lasting() if self.spectrum is None else max(self._lasting(), self.spectrum.beyond)
 
     def _moving(self, n: int, information: float) -> float:

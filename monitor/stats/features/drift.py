@@ -83,7 +83,7 @@ class Drift:
 
 
 def drift(before: Ints, now: Ints, level: float = LEVEL) -> Drift:
-    """Return the distances between the counts of the reference and those of a window.
+    """Return the distances between the counts of the reference and the counts of a window.
 
     Parameters
     ----------

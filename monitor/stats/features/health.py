@@ -95,7 +95,7 @@ class Rate(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_rows(cls, concerned: NDArray[np.bool_], length: int) -> Rate:
-        """Return the rate of an event from a mask of rows in time order; parts have `length` rows."""
+        """Return the rate of an event from a mask of rows in time order. Each part has `length` rows."""
         count, rows = int(concerned.sum()), len(concerned)
         stretches = rows // length
         worst = concerned[: stretches * length].reshape(stretches, length).mean(axis=1).max(initial=0.0)
@@ -316,7 +316,7 @@ def window_faults(
     level: float,
     broken: Sequence[Collection[FaultKind]],
 ) -> list[tuple[Fault, ...]]:
-    """Return the faults of each feature of a window; the parameters are those of `FeatureNorm.faults`."""
+    """Return the faults of each feature of a window. See `FeatureNorm.faults` for the parameters."""
     return [
         norm.faults(own, bool(same), level, before)
         for norm, own, same, before in zip(norms, counts, constant, broken, strict=True)

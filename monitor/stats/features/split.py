@@ -134,7 +134,7 @@ class FeatureSplit:
     def named(self) -> list[int]:
         """The indices of the features with large and significant parts, by their share of the change.
 
-        The largest share is first; parts against the direction of the change come last. The index F stands
+        The largest share is first. Parts in the opposite direction of the change are last. The index F stands
         for the remainder, which is named only if all rows are split.
         """
         parts, errors = np.append(self.parts, self.remainder), np.append(self.errors, self.remainder_error)

@@ -79,7 +79,7 @@ class FeatureTable:
 
     @classmethod
     def from_values(cls, kind: FeatureKind, values: Floats) -> FeatureTable:
-        """Return the table of a feature from its values in the reference, (N,) float64, with NaN if missing.
+        """Return the table of a feature from its values in the reference, (N,) float64; NaN means missing.
 
         Texts are encoded as integers from 0 to 2⁵², equal texts as equal integers (`text_codes`).
         """

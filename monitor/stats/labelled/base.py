@@ -180,9 +180,9 @@ class LabelEstimator(ABC):
         return resolved if isinstance(resolved, Unknown) else self._estimate(metric, *resolved, level)
 
     def contradicted(self, model: int = 0) -> bool:
-        """Return whether labels contradict what the fit assumes about a model.
+        """Return whether labels contradict the assumptions of the fit about a model.
 
-        If so, the agent publishes `Unknown`. Only `spe` checks its assumptions; for other estimators the
+        If so, the agent publishes `Unknown`. Only `spe` checks its assumptions. For other estimators, the
         result is False.
 
         Parameters

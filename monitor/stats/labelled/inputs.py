@@ -138,7 +138,7 @@ def effective_number(weight: Floats) -> float:
 def votes(scores: Floats) -> Ints:
     """Return the (n, M) most probable class of each model for each row, from (n, M, K) scores.
 
-    In a tie, the result is the first class; for a missing answer, −1.
+    If several classes are equal, the first one is returned. The class of a missing answer is −1.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def votes(scores: Floats) -> Ints:
 def mean_of_models(scores: Floats) -> Floats:
     """Return the (n, K) mean scores over the models that answered, from (n, M, K) scores.
 
-    A row without any answer gets the mean of the other rows, or 1/K if there are none.
+    A row without any answer gets the mean of the other rows, or 1/K if there are no other rows.
     """
     present = ~np.isnan(scores[:, :, :1])
     answers = present.sum(axis=1)

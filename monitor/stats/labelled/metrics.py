@@ -239,7 +239,7 @@ class ModelRows:
         positive: int,
         metrics: Sequence[str] = METRICS,
     ) -> ModelRows:
-        """Return the rows in the mask `where` (n,), for each model those that it has answered.
+        """Return, for each model, the rows in the mask `where` (n,) that the model has answered.
 
         With two classes, metrics describe the class `positive`. Computing fewer `metrics` takes less time.
         """

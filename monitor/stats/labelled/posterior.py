@@ -97,7 +97,7 @@ class PosteriorEstimator(LabelEstimator):
     def confusion(
         self, model: int = 0, where: ArrayLike | None = None, level: float = 0.95
     ) -> ConfusionEstimate | Unknown:
-        """Return the expected confusion matrix of one model; the arguments are those of `estimate`.
+        """Return the expected confusion matrix of one model. See `estimate` for the arguments.
 
         The value is the mean over the draws, so its cells add up to 1. The interval of each cell includes the
         uncertainty of labels and fit and the sampling of the rows, but not the error from a wrong shape of

@@ -47,9 +47,9 @@ class PredictionPowered:
 
     @property
     def effective_labels(self) -> Floats:
-        """The (M,) numbers of labels with which the mean of labels alone has the same variance.
+        """The numbers of labels for which the mean of labels alone would have the same variance, (M,).
 
-        A number is infinite for a variance of 0.
+        For a variance of 0, the number is infinite.
         """
         variance = np.diagonal(self.covariance)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -60,7 +60,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pooling:
-    """The weights and scales with which the models' scores are pooled; no labels are needed.
+    """The weights and scales with which the models' scores are pooled. They do not depend on labels.
 
     Parameters
     ----------

@@ -96,7 +96,7 @@ _SOLVED_ROWS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hypothesis:
-    """A hypothesis about how evidence determines class probabilities: a family of curves and a prior weight.
+    """A hypothesis about class probabilities, given the evidence: a family of curves and a prior weight.
 
     Parameters
     ----------

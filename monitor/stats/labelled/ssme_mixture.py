@@ -158,7 +158,7 @@ class PosteriorMixture:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """For each of `parts`, the number of draws of the parts up to and including it."""
+        """The cumulative numbers of draws of the `parts`."""
         return tuple(accumulate(len(part.particles) for part in self.parts))
 
     def logits(self, evidence: Evidence) -> Iterator[Floats]:

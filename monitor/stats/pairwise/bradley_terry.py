@@ -188,7 +188,7 @@ class BradleyTerry:
         weights: ArrayLike | None = None,
         population: Bools | None = None,
     ) -> Self:
-        """Fit the model to comparisons in columns, and return it; `fit` describes the errors.
+        """Fit the model to comparisons in columns, and return it. See `fit` for the errors.
 
         Parameters
         ----------

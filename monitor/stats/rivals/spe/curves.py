@@ -64,7 +64,9 @@ class Rates:
 
     @classmethod
     def from_labels(cls, scores: Floats, positive: Floats) -> Rates:
-        """Return the rates for labels of n rows, with each score as a threshold that it reaches itself.
+        """Return the rates for labels of n rows.
+
+        Each score is a threshold, which a row with this score reaches.
 
         `positive` has the labels of each draw, (d, n): 1 for the positive class, otherwise 0.
 
@@ -109,7 +111,7 @@ class Rates:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Rates]) -> Rates:
-        """Return the draws of all parts together; the parts must have equal thresholds."""
+        """Return the draws of all parts together. The parts must have equal thresholds."""
         return cls(
             parts[0].thresholds,
             *(

@@ -105,10 +105,10 @@ class OneModel(PosteriorEstimator):
         return self._lines[self.place].back(scaled)
 
     def rates(self, thresholds: int | None) -> Rates | Unknown:
-        """Return the rates of all draws, from the densities, or from labels drawn for the rows.
+        """Return the rates of all draws, computed from the densities or from random labels of the rows.
 
-        `thresholds` is the largest number of thresholds, between which lie equal numbers of rows. With None,
-        each score is a threshold, or each point of a fine grid.
+        `thresholds` is the largest number of thresholds. Equal numbers of rows lie between them. With None,
+        each score or each point of a fine grid is a threshold.
         """
         data, fitted = self._done()
         if fitted.refused is not None:
