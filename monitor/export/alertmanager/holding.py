@@ -50,7 +50,7 @@ class Condition:
         Number of closed windows of the series.
     patient : bool
         True if the condition must be true in two windows before it becomes an alert, and false in two windows
-        before the alert ends; False if one window suffices.
+        before the alert ends. False if one window is enough.
     """
 
     name: str
@@ -61,19 +61,19 @@ class Condition:
 
     @property
     def identity(self) -> Identity:
-        """The labels that identify the alert; they contain neither window nor value."""
+        """The labels that identify the alert. They do not contain the window or the value."""
         labels = {**dict(self.labels), "alertname": self.name, "severity": severities()[self.name]}
         return frozenset(labels.items())
 
 
 @cache
 def severities() -> dict[str, str]:
-    """Return the severity of each alert on models, as in the rules."""
+    """Return the severity of each alert on models by its name, as in the alert rules."""
     return {alert.name: alert.severity for group in rule_groups(RuleSettings()) for alert in group.alerts}
 
 
 def active_conditions(view: AgentView) -> Iterator[Condition]:
-    """Yield the conditions that are true now; there are none for a model that is warming up."""
+    """Yield the conditions that are true now. A model that is warming up has none."""
     lost = {
         (one.task, one.model)
         for one in view.engine.series
@@ -98,7 +98,7 @@ def _untrusted(one: SeriesView) -> bool:
 
 
 def _of_series(one: SeriesView, model_lost_trust: bool) -> Iterator[Condition]:
-    """Yield the conditions of a series, without lost trust if an alert for its model reports it."""
+    """Yield the conditions of a series. Lost trust is left out if an alert for the whole model reports it."""
     who = (("task", one.task), ("model", one.model), *([("group", one.group)] if one.group else []))
     closed = one.windows_closed
     for objective in one.objectives:

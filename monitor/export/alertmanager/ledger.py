@@ -12,7 +12,7 @@ RESOLVED_SECONDS = 300.0
 """The time for which a resolved alert is sent, because Alertmanager may have been down when it ended."""
 
 _LIVES_RESENDS = 4
-"""The number of intervals after which an alert that is not sent again ends in Alertmanager."""
+"""The number of resend intervals after which Alertmanager ends an alert that is not sent again."""
 
 _WINDOWS = 2
 
@@ -55,13 +55,13 @@ class _Entry:
 
 
 class AlertLedger:
-    """Decides when alerts begin and end, and when to send them; it uses no clock and no network.
+    """The part of the pusher that decides when alerts begin, end and are sent, without a clock or a network.
 
-    A condition that is `patient` becomes an alert once it is true in two windows. The alert ends once the
-    condition is false in two windows. If no window follows, because answers stop, the time of two windows is
+    A condition that is `patient` becomes an alert when it is true in two windows, and the alert ends when the
+    condition is false in two windows. If no window follows because answers stop, the time of two windows is
     enough. Other conditions begin and end an alert at once.
 
-    In the first update, all true conditions become alerts at once. After a restart they were probably true
+    In the first update, all true conditions become alerts at once. After a restart, they were probably alerts
     before, and an alert must be sent again before it expires in Alertmanager.
 
     Parameters
@@ -69,7 +69,7 @@ class AlertLedger:
     resend_seconds : float
         Time between two deliveries of the same alert.
     patience_seconds : callable
-        Returns the time that two windows of a task take, in seconds. The argument is the task's name.
+        A function from the name of a task to the time that two windows of the task take, in seconds.
 
     Examples
     --------
@@ -124,7 +124,7 @@ class AlertLedger:
     def due(self, now: float) -> list[PushedAlert]:
         """Return the alerts to send now.
 
-        All alerts are sent if one has changed, or if `resend_seconds` have passed; otherwise none.
+        All alerts are sent if any has changed, or if `resend_seconds` have passed. Otherwise none are sent.
         """
         shown = [entry for entry in self._entries.values() if entry.fired is not None]
         if all(entry.delivered for entry in shown) and now - self._delivered_at < self._resend:
@@ -134,7 +134,7 @@ class AlertLedger:
     def delivered(self, delivered: Iterable[PushedAlert], now: float) -> None:
         """Record that Alertmanager has received these alerts.
 
-        An alert that ended after it was sent remains to be sent again.
+        If an alert ended after it was sent, its end must still be sent.
         """
         self._delivered_at = now
         for each in delivered:

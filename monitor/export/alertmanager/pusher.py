@@ -26,8 +26,9 @@ class AlertPusher(Pusher):
     """A thread that checks the alert conditions every second, and sends alerts to one Alertmanager.
 
     All alerts are sent when one has changed, and otherwise every `resend_seconds`. After an outage,
-    Alertmanager receives all active alerts, and the alerts that ended meanwhile. When the agent stops,
-    alerts stay active for four times `resend_seconds`, because a restart is no recovery.
+    Alertmanager receives all active alerts, and the alerts that ended during the outage. When the agent
+    stops, alerts stay active for four times `resend_seconds`, because a restart does not mean that a problem
+    is solved.
 
     Parameters
     ----------
@@ -41,7 +42,8 @@ class AlertPusher(Pusher):
     rules : RuleSettings
         The addresses of the runbooks and of the public page.
     patience_seconds : callable
-        Returns the time that two windows of a task take, in seconds: see `AlertLedger`.
+        A function from the name of a task to the time that two of its windows take, in seconds: see
+        `AlertLedger`.
     name : str
         The label `sink` of the metrics.
     """

@@ -1,4 +1,4 @@
-"""The frame of a chart's plot: measures, styles, title, axes, legend, labels at the side."""
+"""The frame of a chart's plot: its measures, styles, title, axes, legend, and labels at the side."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _POINTS = ("realised", "violation", "version", "rebaseline", "refit", "unknown")
 
 
 def title(words: str, more: str) -> list[str]:
-    """Return SVG texts: the title at the left, and the subtitle `more` at the right; long texts are cut."""
+    """Return the title as SVG text at the left, and the subtitle `more` at the right. Long texts are cut."""
     parts = [
         f'<text class="title" x="{LEFT}" y="28" font-size="17" font-weight="600" fill="{INK}">'
         f"{marks.text(_cut(words, _TITLE_CHARACTERS))}</text>"
@@ -115,7 +115,10 @@ def note(words: str) -> list[str]:
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the legend as SVG: a row of entries, each a kind of mark (a key of `STYLES`) and its text."""
+    """Return the legend as SVG: a row of entries.
+
+    An entry is a kind of mark (a key of `STYLES`) and a text.
+    """
     parts = []
     x = float(LEFT)
     for kind, words in entries:
@@ -128,9 +131,9 @@ def legend(entries: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def version_name(x: float, name: str) -> tuple[list[str], float]:
-    """Return an SVG text with a version's name, beside the version's vertical line, and where the text ends.
+    """Return an SVG text with the name of a version beside its vertical line, and the end of the text.
 
-    The positions of the line (`x`) and of the end are in pixels from the left of the plot.
+    The position `x` of the line and the end of the text are in pixels from the left of the plot.
     """
     words = _cut(f"version {name}" if name else "no version", _VERSION_CHARACTERS)
     place = f'x="{marks.number(x + 4)}" y="18"'
@@ -141,7 +144,7 @@ def version_name(x: float, name: str) -> tuple[list[str], float]:
 
 
 def diamond(x: float, y: float) -> str:
-    """Return an SVG diamond with this centre (pixels), the mark of a window that broke a rule."""
+    """Return an SVG diamond with this centre in pixels. It marks a window that broke a rule."""
     return f'<path d="M{marks.number(x)} {marks.number(y - 5.5)}l5 5.5l-5 5.5l-5 -5.5z"/>'
 
 

@@ -1,4 +1,4 @@
-"""The marks of a chart as SVG elements, from pixels; NaN becomes a gap and never appears in the text."""
+"""The marks of a chart as SVG elements. Coordinates are in pixels, and NaN becomes a gap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def number(value: float) -> str:
 
 
 def text(words: str) -> str:
-    """Escape text for an element or a quoted attribute; characters that XML forbids become U+FFFD.
+    """Escape a text for an element or a quoted attribute. Characters that XML forbids become U+FFFD.
 
     Examples
     --------
@@ -88,8 +88,8 @@ def band(x: Floats, edges: Floats, lower: Floats, upper: Floats, most: int) -> s
     """Return the SVG path data of the area between two lines with gaps.
 
     The lines are `lower` and `upper`; for the other arguments see `line`. The area of a single window between
-    gaps extends to the borders of the window. Beyond `most` windows, each pixel column shows the area from
-    the lowest to the highest of its windows.
+    gaps extends to the borders of the window. If there are more than `most` windows, each pixel column shows
+    the area from the lowest to the highest of its windows.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def _widest(x: Floats, lower: Floats, upper: Floats, most: int) -> tuple[Floats,
 
 
 def whiskers(x: Floats, lower: Floats, upper: Floats) -> str:
-    """Return the SVG path data of vertical strokes at `x`, none where an end is NaN.
+    """Return the SVG path data of vertical strokes at `x`. A stroke with an end that is NaN is left out.
 
     Examples
     --------

@@ -23,7 +23,7 @@ from monitor.stats.estimate.hajek import WeightedCounts, hajek
 _FIGURES = 14
 
 MOST_KEPT = 4096
-"""The number of windows beyond which a history is thinned: about four for each pixel of the picture."""
+"""The largest number of windows that a history keeps: about four for each pixel of the picture."""
 
 _TOGETHER = 4  # of each four ordinary windows, the lowest and the highest stay
 
@@ -50,10 +50,10 @@ class ChartHistory:
     """The windows of one series (a model or group) and one metric, in the order of their numbers.
 
     The history keeps only numbers, 112 bytes for each window. Of millions of windows it keeps a few thousand.
-    When there are too many, it keeps two of each four windows: those with the lowest and the highest
-    estimate. A picture would not show the others. It keeps all windows that broke a rule, at which the alarm,
-    the version, the calibration, or the presence of an estimate changed, or with which a baseline began on
-    request. Alarms are therefore exact for any length of the stream.
+    When there are too many, it keeps two of every four windows: the windows with the lowest and the highest
+    estimate. A picture would not show the other two. The history keeps every window that broke a rule, and
+    every window at which the alarm, the version, the calibration, or the presence of an estimate changed, or
+    with which a baseline began on request. Therefore alarms are exact for any length of the stream.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class ChartHistory:
         The floor or ceiling, NaN without an objective.
     is_floor : bool
     estimator : str
-        The estimator whose estimates the chart judges.
+        The estimator that the chart judges.
     """
 
     level: float = 0.95
@@ -146,12 +146,12 @@ class ChartHistory:
         return bisect_left(range(len(self)), float(window), key=lambda place: self._rows[place * _FIGURES])
 
     def columns(self) -> Floats:
-        """Return the numbers of the windows that were not left out, (14, windows) float64.
+        """Return a column of 14 numbers for each kept window, (14, windows) float64.
 
-        The rows are: number and end of the window; value, lower and upper of the estimate; center, lower and
-        upper of the chart; value, lower and upper computed from the window's labels; 1 if the window broke a
-        rule, but not for the better; 1 if the alarm was on, -1 if the chart signalled an improvement; and
-        the version, numbered in order of appearance. NaN means unknown.
+        The rows are: number and end of the window; value, lower and upper end of the estimate; centre, lower
+        and upper limit of the chart; value, lower and upper end from the window's labels; 1 if the window
+        broke a rule, but not for the better; 1 if the alarm was on, -1 if the chart signalled an improvement;
+        and the version, numbered in order of appearance. NaN means unknown.
         """
         return np.array(self._rows, dtype=np.float64).reshape(-1, _FIGURES).T
 
@@ -161,7 +161,7 @@ class ChartHistory:
         return not np.isnan(self.columns()[2]).all()
 
     def versions(self) -> tuple[tuple[int, str], ...]:
-        """Return the windows at which another version begins, as index, with the name of the version."""
+        """Return the indices of the windows at which a new version begins, with the name of the version."""
         code = self.columns()[-1].astype(int)
         names = list(self._versions)
         return tuple((place, names[code[place]]) for place in (np.flatnonzero(np.diff(code)) + 1).tolist())
@@ -181,7 +181,7 @@ class ChartHistory:
     def alarms(self) -> tuple[Alarm, ...]:
         """Return the raised alarms in the order of the windows.
 
-        A window that the chart could not judge leaves the alarm unchanged; the chart of a new version begins
+        A window that the chart could not judge does not change the alarm. The chart of a new version begins
         without an alarm.
         """
         number, end, *_, alarm, version = self.columns()
@@ -225,7 +225,7 @@ def _happened(rows: Floats) -> NDArray[np.bool_]:
 
 
 def _ends(value: Floats, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask of the lowest and the highest of each four such windows, and of the remaining ones."""
+    """Return a mask of the lowest and the highest of every four such windows, and of the rest at the end."""
     rest = np.flatnonzero(among)
     whole = len(rest) // _TOGETHER * _TOGETHER
     together = rest[:whole].reshape(-1, _TOGETHER)
@@ -243,8 +243,8 @@ class Histories:
     Parameters
     ----------
     judged : mapping of str to str, optional
-        For each task, the estimator whose accuracy is drawn for windows without a chart; by default the
-        average confidence.
+        For each task, the estimator whose accuracy is drawn for windows without a chart. By default, it is
+        the average confidence.
 
     Examples
     --------
@@ -277,7 +277,7 @@ class Histories:
         self._histories.pop(series, None)
 
     def alarms(self) -> dict[tuple[str, str, str], dict[str, tuple[Alarm, ...]]]:
-        """Return the past and present alarms by series and metric; metrics without alarms are left out."""
+        """Return the past and present alarms by series and metric. Metrics without alarms are left out."""
         return {
             series: {metric: raised for metric, history in metrics.items() if (raised := history.alarms())}
             for series, metrics in self._histories.items()
@@ -291,7 +291,7 @@ class Histories:
     ) -> ControlChartData:
         """Return the chart data of one metric of one series, with the realised values from its reports.
 
-        `labelled` holds counts of labelled rows by window: one value of the argument of `charts`.
+        `labelled` has the counts of labelled rows by window, like a value in the argument of `charts`.
 
         Raises
         ------
@@ -310,7 +310,7 @@ class Histories:
         Parameters
         ----------
         labelled : mapping of (task, model, group) to mapping of int to WeightedCounts
-            For each window, the number of labelled rows and how many of them were right. For the accuracy,
+            For each window, the numbers of labelled rows and of right answers among them. For the accuracy,
             these numbers replace the realised values in the reports.
         realised_name : str
             The name of the realised values in the legend.

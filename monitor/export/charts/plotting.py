@@ -51,7 +51,7 @@ def _count(low: float, high: float, step: float) -> int:
 
 
 def percent_labels(values: list[float]) -> list[str]:
-    """Format ratios as percentages, all with the decimals needed to distinguish the closest two.
+    """Format ratios as percentages, with as many decimals as needed to distinguish the closest two.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def time_ticks(low: float, high: float, most: int) -> Ticks:
 
 
 def _label_times(times: list[float], step: float) -> Ticks:
-    """Label days by date and other times by the clock; the first label is complete, with the year."""
+    """Label days by their date and other times by the clock. The first label is complete, with the year."""
     form = "%H:%M:%S" if step < 60 else "%H:%M"
     ticks = []
     for place, time in enumerate(times):
@@ -148,9 +148,9 @@ def runs(mask: NDArray[np.bool_]) -> Ints:
 
 
 def thin(x: Floats, y: Floats, most: int) -> Ints:
-    """Return the indices of the points that suffice to draw a line.
+    """Return the indices of the points that are needed to draw a line.
 
-    These are the first, the last, the lowest and the highest point of each pixel column.
+    They are the first, the last, the lowest and the highest point of each pixel column.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def thin(x: Floats, y: Floats, most: int) -> Ints:
     y : (n,) float64
         Finite heights.
     most : int
-        A line of at most this number of points keeps all of them.
+        A line with at most this number of points keeps all of them.
 
     Returns
     -------

@@ -1,7 +1,8 @@
 """Control charts as SVG, made without matplotlib, which is larger than the whole agent.
 
-Marks differ by shape and dash as well as by colour (Okabe and Ito's palette, which colour-blind people can
-distinguish), so that a picture printed in grey remains readable. The same data give the same bytes.
+Marks differ in shape and dash as well as in colour, so that a picture printed in grey is readable. The
+colours are Okabe and Ito's palette, which colour-blind people can distinguish. The same data give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ class ControlChartData:
         The estimates of a second model or period for comparison, which the legend calls `other_name`; absent
         by default.
     versions : tuple of (int, str)
-        Indices of `x`, in ascending order, at which another version of the model begins, with its name. At
-        such an index the old limits end and new limits begin.
+        The indices of `x` at which a new version of the model begins, in ascending order, with the name of
+        the version. At such an index, the old limits end and new limits begin.
     rebaselined, refitted : tuple of (int, str)
-        Indices of `x` at which a baseline begins on request, with the reason, and at which another
+        The indices of `x` at which a baseline begins on request, with the reason, and at which another
         calibration begins, with its name.
 
     Raises
@@ -134,8 +135,9 @@ class ControlChartData:
 def control_chart_svg(chart: ControlChartData) -> str:
     """Return one control chart, 1200 × 420, as a complete SVG document.
 
-    Beyond 4,000 windows lines are thinned to the available pixels. The lowest and the highest value of each
-    pixel column stay, so that no excursion is lost. Windows without an estimate are gaps with ticks below.
+    If there are more than 4,000 windows, lines are thinned to the available pixels. The lowest and the
+    highest value of each pixel column are kept, so that no peak is lost. A window without an estimate is a
+    gap, with a tick below it.
 
     Examples
     --------
@@ -363,7 +365,7 @@ def _known(values: Floats) -> Floats:
 
 
 def _newest(values: Floats) -> float | None:
-    """Return the median of the last nine values; the last window is often short, and its limits are wider."""
+    """Return the median of the last nine values. The last window is often short, and has wider limits."""
     known = values[np.isfinite(values)]
     return float(np.median(known[-9:])) if len(known) else None
 
@@ -373,7 +375,10 @@ def _percent(ratio: float) -> str:
 
 
 def _y_range(known: dict[str, Floats], objective: float | None) -> tuple[float, float]:
-    """Return the range of everything visible with a margin, within 0 to 1; ends of whiskers may exceed it."""
+    """Return the range of the visible values with a margin, within 0 to 1.
+
+    Ends of whiskers may lie outside.
+    """
     seen = [values[np.isfinite(values)] for name, values in known.items() if name not in _REALISED[1:]]
     everything = np.concatenate([*seen, [] if objective is None else [objective]])
     if len(everything) == 0:

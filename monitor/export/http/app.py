@@ -1,7 +1,7 @@
 """The HTTP application of the agent: the page, the metrics, and the health checks.
 
 Separate threads render responses, so that a scrape of a hundred models never delays the answer to
-`/-/healthy`: a kubelet that gets no answer would kill a healthy agent.
+`/-/healthy`. A kubelet would kill a healthy agent that does not answer in time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _SECURITY_HEADERS = {
 }
 
 _OPEN = frozenset({"/-/healthy", "/-/ready"})
-"""The paths of health checks, which need no token: a kubelet has no token, and the answers are not secret."""
+"""The paths of health checks. They need no token, because a kubelet has none and the answers are not
+secret."""
 
 # Basic comes first, in the same header, because a browser uses the first scheme that it knows.
 _CHALLENGES = 'Basic realm="Blindsight", Bearer realm="Blindsight"'
@@ -50,7 +51,7 @@ class App:
     routes : mapping of str to Handler
         Handlers by path; each ``*`` at the end of a path matches one segment.
     gate : Gate, optional
-        The tokens of readers; everyone may read if absent.
+        The tokens of readers. If absent, everyone may read.
     """
 
     def __init__(self, routes: Mapping[str, Handler], gate: Gate | None = None) -> None:
@@ -86,7 +87,7 @@ class App:
         return self._gate.admits(bearer_of(request.headers.get("authorization"))) is not None
 
     def refusal(self, status: int, sentence: str) -> Response:
-        """Return the response for an error that the server itself detects."""
+        """Return the response to an error that the server detects."""
         return _secured(text(status, "Internal Server Error" if status == 500 else f"{sentence}.\n"))
 
 
@@ -122,20 +123,22 @@ def build_app(
         A function that returns the agent's newest state. It must not block, because the health checks call
         it in the event loop.
     registry : CollectorRegistry
-        Rendered at `/metrics`: in text format 0.0.4, or in OpenMetrics 1.0.0 for clients that prefer it.
+        The metrics for `/metrics`. They are rendered in text format 0.0.4, or in OpenMetrics 1.0.0 for
+        clients that prefer it.
     page : callable
-        Renders `/` as HTML from the state and the query of the address. Page and metrics are compressed with
-        gzip for clients that accept it.
+        A function from the state and the query of the address to the HTML of `/`. The page and the metrics
+        are compressed with gzip for clients that accept gzip.
     routes : mapping of str to Handler, optional
         Further routes of the page.
     max_bytes : int, optional
         Uncompressed size of `/metrics`: see `exposition.text`.
     gate : Gate, optional
-        The tokens of readers; everyone may read if absent.
+        The tokens of readers. If absent, everyone may read.
 
     Notes
     -----
-    `/-/healthy` and `/-/ready` answer 200, or 503 with a reason a line (Prometheus, *Management API*).
+    `/-/healthy` and `/-/ready` answer 200, or 503 with one reason on each line (Prometheus, *Management
+    API*).
     """
     rendering = Rendering()
 

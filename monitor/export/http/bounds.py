@@ -16,13 +16,13 @@ class Bounds:
     Parameters
     ----------
     connections : int
-        Number of open connections, including connections in a TLS handshake. One more connection closes the
-        connection that has been idle or slow for longest.
+        The largest number of open connections, including connections in a TLS handshake. If there is one
+        more, the connection that has been idle or slow for longest is closed.
     head_bytes : int
-        Size of a request's line and headers; a larger request is answered with 431.
+        The largest size of a request's line and headers. A larger request is answered with 431.
     request_seconds : float
-        Time limit for a handshake, for the head of a request, and for its body; a late request is answered
-        with 408. The default is Prometheus' own limit (`scrape_timeout`).
+        The time limit for a handshake, for the head of a request, and for its body. A late request is
+        answered with 408. The default is Prometheus' own limit (`scrape_timeout`).
     made_seconds : float or None
         Time limit for making a response; None for no limit.
     taken_seconds : float
@@ -30,8 +30,8 @@ class Bounds:
     idle_seconds : float
         Time limit between two requests of a connection.
     unsent_bytes : int
-        Total size of the unsent parts of all responses. Beyond this size, the server closes the connections
-        whose clients have been slow for longest.
+        The largest total size of the unsent parts of all responses. If it is exceeded, the server closes the
+        connections whose clients have been slow for longest.
     """
 
     connections: int = 64
@@ -50,10 +50,10 @@ SCRAPES = Bounds()
 
 
 class HeldConnection(Protocol):
-    """The part of a connection's interface that `OpenConnections` needs."""
+    """The interface of a connection that `OpenConnections` uses."""
 
     idle: bool
-    """Whether the last response was received in full and no further request has begun."""
+    """True if the last response was received in full and no further request has begun."""
 
     @property
     def unsent(self) -> int:
@@ -66,12 +66,12 @@ class HeldConnection(Protocol):
 class OpenConnections:
     """The table of a server's open connections, which closes the slowest ones when a limit is exceeded.
 
-    It also counts requests. Only the server's thread changes the table; any thread may read `view`.
+    The table also counts requests. Only the server's thread changes the table. Any thread may read `view`.
 
     Attributes
     ----------
     answered, cut : int
-        Answered requests, and connections cut because they were slow.
+        The number of answered requests, and of connections that were cut because they were slow.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -88,7 +88,7 @@ class OpenConnections:
     async def turn(self) -> None:
         """Wait a millisecond so that other tasks proceed.
 
-        Only one caller waits at a time, so that many callers load the server no more than one.
+        Only one caller waits at a time. Therefore many callers load the server no more than one caller.
         """
         async with self._turns:
             await asyncio.sleep(_TURN_SECONDS)
@@ -103,12 +103,12 @@ class OpenConnections:
         return SinkView("metrics", waiting=count, delivered=self.answered, lost=self.cut)
 
     def waits(self, connection: HeldConnection) -> None:
-        """Record that a connection begins to wait for its client."""
+        """Record that a connection now waits for its client."""
         self.forget(connection)
         self._waiting[connection] = None
 
     def works(self, connection: HeldConnection) -> None:
-        """Record that the server begins to make the response of a connection."""
+        """Record that the server now makes the response of a connection."""
         self.forget(connection)
         self._working[connection] = None
 
@@ -120,14 +120,14 @@ class OpenConnections:
     def make_room(self) -> None:
         """Close one connection if the table is full.
 
-        It is the connection that waits longest for its client. If no connection waits, it is the one whose
-        response takes longest.
+        The method closes the connection that has waited longest for its client. If no connection waits, it
+        closes the connection whose response has taken longest.
         """
         if len(self._waiting) + len(self._working) >= self._bounds.connections:
             self._cut(next(iter(self._waiting or self._working)))
 
     def relieve(self) -> None:
-        """Close connections, the longest waiting first, until `unsent_bytes` is no longer exceeded."""
+        """Close connections, the longest waiting first, until the unsent bytes are within the limit."""
         unsent = {each: each.unsent for each in self._waiting}
         total = sum(unsent.values())
         for each, size in unsent.items():

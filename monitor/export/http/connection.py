@@ -1,7 +1,7 @@
 """One HTTP connection, which receives requests and sends responses within limits of time and size.
 
-The connection uses h11, which parses messages of HTTP/1.1 and enforces their order. No existing server limits
-every step: `tests/bench/bench_servers.py` compares servers.
+The connection uses h11, which parses messages of HTTP/1.1 and enforces their order.
+`tests/bench/bench_servers.py` compares existing servers; none of them limits every step.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Connection:
     Attributes
     ----------
     busy : bool
-        Whether a request has arrived and its response has not been sent.
+        True if a request has arrived and its response has not been sent.
     leaving : bool
-        Whether the server is stopping, so that the next response is the last.
+        True if the server is stopping, so that the next response is the last.
     """
 
     def __init__(self, application: Application, bounds: Bounds, held: OpenConnections) -> None:
@@ -67,7 +67,7 @@ class Connection:
         self._held.waits(self)
 
     def start(self, accepted: socket.socket, context: ssl.SSLContext | None) -> asyncio.Task[None]:
-        """Start a task that serves the connection, and return it; it does not raise errors of the client."""
+        """Start a task that serves the connection, and return the task. It raises no errors of the client."""
         self._task = asyncio.create_task(self._run(accepted, context))
         # Needed if the task is cancelled before its first step.
         self._task.add_done_callback(lambda _: accepted.close())
@@ -86,7 +86,7 @@ class Connection:
             self._task.cancel()
 
     def leave(self) -> None:
-        """Close the connection because the server stops: at once, or after the response that it makes."""
+        """Close the connection because the server stops, either at once or after the current response."""
         self.leaving = True
         if not self.busy and self._task is not None:
             self._task.cancel()
@@ -271,7 +271,7 @@ class Connection:
             await self._drain()
 
     def _skip_body(self) -> None:
-        """Skip the received part of a body that nobody read; if it is complete, other requests may follow."""
+        """Skip the received part of an unread body. If the body is complete, other requests may follow."""
         if self._http.their_state is h11.SEND_BODY:
             with contextlib.suppress(h11.RemoteProtocolError):
                 while isinstance(self._http.next_event(), h11.Data):

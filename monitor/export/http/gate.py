@@ -23,8 +23,8 @@ Tasks = frozenset[str] | None
 class Holder(NamedTuple):
     """The owner of a token.
 
-    The fields are the owner's name, and the tasks to which the owner may write. The name is "" if no token is
-    required.
+    The fields are the name of the owner, and the tasks to which the owner may write. If no token is required,
+    the name is "".
     """
 
     name: str
@@ -32,14 +32,14 @@ class Holder(NamedTuple):
 
 
 class Gate:
-    """The accepted tokens, of which only digests are in memory.
+    """The check of tokens. Only digests of the accepted tokens are in memory.
 
     Parameters
     ----------
     tokens : sequence of HttpToken or BearerToken
-        The accepted tokens; without tokens, everybody may write to every task.
+        The accepted tokens. If there are none, everybody may write to every task.
     clock : callable
-        A monotonic clock in seconds, which says when to check token files for changes.
+        A monotonic clock in seconds. It determines when token files are checked for changes.
 
     Raises
     ------
@@ -62,7 +62,7 @@ class Gate:
         ]
 
     def admits(self, authorization: str | None) -> Holder | None:
-        """Return the holder of the token in an `Authorization` header; None if it contains no known token."""
+        """Return the holder of the token in an `Authorization` header; None if it has no known token."""
         if not self._entries:
             return Holder("", None)
         scheme, _, token = (authorization or "").partition(" ")

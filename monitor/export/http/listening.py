@@ -17,7 +17,7 @@ def bind(host: str, port: int) -> socket.socket:
     Raises
     ------
     OSError
-        The address cannot be used; `cannot_listen` says why.
+        The address cannot be used. `cannot_listen` returns the reason.
     """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -35,9 +35,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def cannot_listen(listen: str, error: OSError, key: str = "export.listen") -> str:
-    """Return a sentence that says why an address cannot be used, and what to do.
+    """Return a sentence with the reason why an address cannot be used, and a remedy.
 
-    `key` is the address's key in the configuration.
+    `key` is the key of the address in the configuration.
 
     Examples
     --------

@@ -10,7 +10,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class BodyError(Exception):
-    """The body of a request is late, broken or incomplete; the text of the error has no full stop."""
+    """The error of a request's body that is late, broken or incomplete. The text has no full stop."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -18,7 +18,7 @@ class BodyError(Exception):
 
 
 class RefusedError(Exception):
-    """The request cannot be answered; the text of the error says why."""
+    """The error of a request that cannot be answered. The text is the reason."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -36,8 +36,8 @@ class HttpRequest:
     headers : mapping of str to str
         Names are in lower case; values of the same name are joined by commas.
     body : callable
-        A function that yields the parts of the body as they arrive, or raises `BodyError`. If the body is not
-        read, and did not arrive together with the head, the connection ends after the response.
+        A function that yields the parts of the body when they arrive, or raises `BodyError`. If the body did
+        not arrive together with the head and is not read, the connection ends after the response.
     peer : str
         The address of the sender.
     query : str
@@ -58,7 +58,10 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response; `headers` has names in lower case, and lacks the date and the length."""
+    """A response.
+
+    `headers` has names in lower case, without the date and the length, which the server adds.
+    """
 
     status: int
     body: bytes
@@ -69,7 +72,7 @@ class Application(Protocol):
     """The interface of an application, which makes the responses of an `HttpServer`."""
 
     async def __call__(self, request: HttpRequest) -> Response:
-        """Answer a request in the server's event loop; cancelled if the answer is no longer wanted."""
+        """Answer a request in the server's event loop. The call is cancelled if the client has left."""
 
     def refusal(self, status: int, sentence: str) -> Response:
         """Return the response to an error that the server detects: 400, 408, 431, 500 or 503.

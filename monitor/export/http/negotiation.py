@@ -19,7 +19,7 @@ def packed(request: HttpRequest, body: bytes, content_type: str, **headers: str)
     body : bytes
     content_type : str
     **headers : str
-        Further headers, with `_` for `-`; `vary` names other headers on which the response depends.
+        Further headers, with `_` for `-`. `vary` names other request headers on which the response depends.
 
     Examples
     --------

@@ -104,7 +104,7 @@ def allowed(schema: Mapping[str, Any]) -> str:
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
-    """Join the first names for a sentence, and add how many others there are.
+    """Join the first names for a sentence, and add the number of other names.
 
     Examples
     --------

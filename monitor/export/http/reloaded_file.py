@@ -15,7 +15,7 @@ log = logging.getLogger("blindsight")
 T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
-"""The largest delay after which a change of a file takes effect."""
+"""The longest time until a change of a file takes effect."""
 
 
 class ReloadedFile(Generic[T]):
@@ -27,7 +27,7 @@ class ReloadedFile(Generic[T]):
     ----------
     paths : sequence of str
     load : callable
-        A function that reads the files and returns the value; raises `BlindsightError` if the files cannot
+        A function that reads the files and returns the value. It raises `BlindsightError` if the files cannot
         be used.
     clock : callable
         A monotonic clock in seconds.
@@ -48,7 +48,7 @@ class ReloadedFile(Generic[T]):
         self._value = load()
 
     def current(self) -> T:
-        """Return the value, made from files that were checked at most a second ago."""
+        """Return the value. The files were checked for changes at most a second ago."""
         now = self._clock()
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now

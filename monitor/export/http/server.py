@@ -26,7 +26,7 @@ _PAUSE_SECONDS = 0.5  # the pause after the system refused one more connection
 
 
 class HttpServer:
-    """A server of an application in a daemon thread, which may be started again after a stop.
+    """A server that runs an application in a daemon thread. It can be started again after a stop.
 
     The server installs no signal handler.
 
@@ -84,7 +84,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that the server uses; before the start, the configured port."""
+        """The port that the server uses. Before the start, it is the configured port."""
         return self._port
 
     @property
@@ -124,7 +124,7 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop within two seconds: close idle connections at once; wait shortly for other responses."""
+        """Stop within two seconds. Idle connections are closed at once, and current responses may end."""
         if self._thread is None or self._loop is None:
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended already

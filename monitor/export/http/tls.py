@@ -16,7 +16,7 @@ def watched_context(
 ) -> ReloadedFile[ssl.SSLContext]:
     """Return the TLS context for new connections, reloaded when its files change.
 
-    Existing connections keep the certificate that they began with.
+    Existing connections keep their certificate.
 
     Raises
     ------

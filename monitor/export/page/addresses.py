@@ -20,8 +20,8 @@ def model_address(task: str, model: str, root: str = "", **query: str | int) -> 
     Returns
     -------
     str
-        The address. Names that cannot be segments of a path are in the query: proxies decode ``%2F`` to a
-        slash, and browsers drop ``.`` and ``..`` even as ``%2E``.
+        The address. Names that cannot be segments of a path are in the query instead. Proxies decode ``%2F``
+        to a slash, and browsers remove the segments ``.`` and ``..``, even if they are encoded.
 
     Examples
     --------

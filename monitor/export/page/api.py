@@ -161,10 +161,10 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
     group : str
         ``""`` for the whole model.
     state : str
-        The worst of trust, objectives, charts and silence: a state of `Shown`.
+        The worst state by trust, objectives, charts and missing answers: a state of `Shown`.
     worst_metric : str
-        The metric of a breached objective or an alarm, otherwise the first metric; ``""`` before the first
-        window.
+        The metric of a breached objective or of an alarm, otherwise the first metric. It is ``""`` before the
+        first window.
     page : str
         The address of the page of the model or group, relative to the agent's page.
     window : int or None
@@ -174,9 +174,10 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
     window_size, pending : int
         The configured size of a window, and the number of answers in the open window.
     labelled, correct : int
-        The number of answers whose label has arrived since the start, and how many of them were right.
+        The number of answers whose label has arrived since the start, and the number of right answers among
+        them.
     trusted : bool or None
-        Whether labels agree with the accuracy; None before the first label.
+        True if labels agree with the estimated accuracy; None before the first label.
     broken_features : list
         The faults of features in the newest window.
     estimates, charts, objectives : list
@@ -236,14 +237,17 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Models(msgspec.Struct, frozen=True, kw_only=True):
-    """The models that match the filters, the worst first; `total` includes models that are not listed."""
+    """The models that match the filters, the worst first.
+
+    `total` counts the matching models that are not listed too.
+    """
 
     total: int
     models: list[ModelLine]
 
 
 class WindowLines(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest revisions of closed windows, oldest window first."""
+    """The newest revision of each closed window, beginning with the oldest window."""
 
     windows: list[WindowLine]
 
@@ -262,11 +266,11 @@ class BinLine(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     name : str
-        The range of a number; the place of a text among the reference's texts, the most frequent first.
+        For a number, the range of the bin. For a text, its rank among the reference's texts by frequency.
     lower, upper : float or None
-        The edges of a number's bin, of which the upper one belongs to it; None for other bins.
+        The edges of a number's bin. The upper edge belongs to the bin. None for other bins.
     reference, window : int
-        The number of rows in it.
+        The number of rows in the bin, in the reference and in the window.
     """
 
     name: str
@@ -279,22 +283,24 @@ class BinLine(msgspec.Struct, frozen=True, kw_only=True):
 class FeatureLine(msgspec.Struct, frozen=True, kw_only=True):
     """A feature in the newest window of a model, compared with the reference.
 
-    While nothing is known of the reference, most fields are None and there are no bins.
+    If there is no reference for the feature, most fields are None and there are no bins.
 
     Parameters
     ----------
     feature : str
     kind : {"number", "text"}
     broken : list of str
-        The faults that break it.
+        The faults of the feature, if it is broken.
     drifted : bool
-        Whether the distance exceeds its threshold and the p-value counts among those of the other features.
+        True if the distance exceeds its threshold and the p-value is significant among the p-values of all
+        features.
     alarm : bool
-        Whether the drift raises an alarm, which needs `chart.features`.
+        True if the drift raises an alarm. Alarms on drift require `chart.features`.
     missing : float
-        The share of rows that lack it.
+        The share of rows without the feature.
     unseen : float or None
-        The share of texts that the reference lacks or of numbers beyond its range.
+        The share of rows with a text that does not occur in the reference, or a number beyond the reference's
+        range.
     distance, distance_threshold, psi, psi_threshold, p_value : float or None
         See `monitor.stats.features.drift.Drift`.
     bins : list of BinLine
@@ -317,7 +323,7 @@ class FeatureLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """The features of a model in its newest window, the broken and the farthest first."""
+    """The features of a model in its newest window: first the broken features, then by falling distance."""
 
     window: int | None
     window_end_time: str | None
@@ -470,7 +476,7 @@ class Data:
         return own
 
     def picture(self, query: ChartQuery) -> ControlChartData:
-        """Return the data of `chart` in the form that pictures need.
+        """Return the data of `chart` as `ControlChartData`, for drawing a picture.
 
         Raises
         ------

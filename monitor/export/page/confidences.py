@@ -24,7 +24,7 @@ _STEP, _HEIGHT = 36, 120  # pixels of the picture of the newest window beside th
 
 
 def confidences(name: str, key: str, distributions: Distributions, unfolded: bool = False) -> Markup:
-    """Return, as HTML, a table of confidences by bin and the calibration curve; nothing without answers.
+    """Return the HTML of the table of confidences by bin and the calibration curve; nothing without answers.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def confidences(name: str, key: str, distributions: Distributions, unfolded: boo
 
 
 class _Bin(NamedTuple):
-    """A row of the table; without labels it has no point."""
+    """A row of the table, with a point of the curve if the bin has labels."""
 
     low: str
     high: str

@@ -1,7 +1,7 @@
 """The landing page, as plain HTML made on the server.
 
-The page is complete without a script. The script draws interactive charts, and updates the page in place. All
-requests go to the agent.
+The page is complete without its script. The script draws interactive charts, and updates the page in place.
+All requests of the page go to the agent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The features in the newest windows of models: how each one differs from the reference."""
+"""The features in the newest windows of models, compared with the reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT = 240, 32
 def features_table(
     series: Iterable[SeriesView], most: int | None = None, named: Callable[[SeriesView], str] | None = None
 ) -> Markup:
-    """Return a table of the features, the broken and the farthest first; nothing before the first window.
+    """Return a table of the features: first the broken, then by falling distance; nothing without windows.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def features_table(
     most : int, optional
         The largest number of rows.
     named : callable, optional
-        Returns the name of a model, for a column with the models.
+        A function from a series to the name of its model. With it, the table has a column of models.
     """
     every = sorted(
         ((one, name) for one in series for name in one.feature_rates),
@@ -85,7 +85,7 @@ def _compared(one: SeriesView, name: str, pictured: bool) -> tuple[str, str]:
 
 
 def _picture(name: str, before: Sequence[float], now: Sequence[float]) -> Markup:
-    """Draw the shares of rows in each bin, those of the reference beside those of the window."""
+    """Draw the share of rows in each bin, in the reference and beside it in the window."""
     highest = max(*before, *now)
     step = _WIDTH / len(before)
     wide = number(0.4 * step)  # a fifth of the step separates the pairs

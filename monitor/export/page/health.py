@@ -54,7 +54,7 @@ def labels(engine: EngineView, title: str = "Labels") -> Markup:
 
 
 def refits(engine: EngineView) -> Markup:
-    """Return the HTML table of refits: for each task, the last good refit and later attempts."""
+    """Return the HTML table of refits: for each task, the last successful refit and the later attempts."""
     rows = []
     for task, refit in engine.refits.items():
         pool = f" of {refit.pool_rows:,}" if refit.pool_rows > refit.rows else ""
@@ -65,7 +65,7 @@ def refits(engine: EngineView) -> Markup:
 
 
 def _attempts(refit: RefitView) -> Iterator[str]:
-    """Describe the last good refit, and those since."""
+    """Describe the last successful refit, and the attempts since then."""
     yield "none yet" if refit.success_time is None else f"published {moment(refit.success_time)}"
     if refit.refused:
         yield _refusal(refit.refused)

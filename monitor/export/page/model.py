@@ -125,7 +125,7 @@ class _Page:
 
     @cached_property
     def _metric(self) -> str:
-        """The metric of the large chart; before the first window any name is accepted."""
+        """The metric of the large chart. Before the first window, any name is accepted."""
         if self.query.metric and self.one.windows_closed:
             self.data.estimator(self.one, self.query.metric)
         return self.query.metric or worst_metric(self.one)
@@ -384,7 +384,7 @@ def _summary(name: str, chart: ChartColumns, values: Sequence[float | None]) -> 
 
 
 def _timeline(metric: str, alarms: Sequence[AlarmLine], reports: Sequence[WindowReport]) -> Markup:
-    """Draw the stretches in which the alarm was on; windows have equal distances, as in charts."""
+    """Draw the periods in which the alarm was on. Windows have equal distances, as in charts."""
     places = {report.window: place for place, report in enumerate(reports)}
     ends = [len(reports) if a.ended_window is None else places[a.ended_window] for a in alarms]
     shares = [

@@ -40,7 +40,8 @@ class Form:
     Parameters
     ----------
     progress : callable
-        A function that returns words on the newest window of a series, and how full the open window is.
+        A function from a series to a text about its newest window and the number of answers in the open
+        window.
     figures : callable
         A function that returns the control charts of a series as HTML.
     rest : str
@@ -80,9 +81,9 @@ def tasks(engine: EngineView, form: Form | None = None) -> Markup:
 
 
 def whole_tasks(views: Sequence[TaskView]) -> dict[str, Markup]:
-    """Return the HTML of tasks that have one section for all of their models.
+    """Return the HTML of the tasks with one section for all of their models, by the id of the page's part.
 
-    The keys are ids of the page's parts, one for each kind of these tasks.
+    There is one part for each kind of such tasks.
     """
     parts = {f"{kind}s": Markup() for kind in WHOLE_TASKS}
     for one in views:
@@ -96,7 +97,7 @@ def unwatched(engine: EngineView) -> Markup:
 
 
 def _model(series: Sequence[SeriesView], form: Form) -> Markup:
-    """Return a model and its groups; the model itself may be missing if the list was cut."""
+    """Return the HTML of a model and its groups. The model itself may be missing if the list was cut."""
     groups = sorted((one for one in series if one.group), key=lambda one: one.group)
     return render(
         "models.html",
@@ -133,11 +134,11 @@ def introduction(one: SeriesView, level: str, progress: str, page: str = "", nam
     level : str
         Tag of the heading.
     progress : str
-        Words about the newest window of the series, and how full the open window is.
+        A text about the newest window of the series and the number of answers in the open window.
     page : str
         Address to which the heading links; no link if empty.
     name : str
-        Words of the heading; the name of the model or group by default.
+        The text of the heading, by default the name of the model or group.
     """
     name = name or " ".join(filter(None, (one.model, one.group)))
     version = (f"version {one.version}",) if one.version else ()
@@ -182,7 +183,9 @@ def _is_charted(one: SeriesView, metric: str) -> bool:
 
 
 def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more: str | int) -> Markup:
-    """Return an HTML figure in which the script draws a control chart; without scripts, a picture.
+    """Return an HTML figure with a picture of a control chart.
+
+    The script replaces it by an interactive chart.
 
     Parameters
     ----------
@@ -222,7 +225,7 @@ def timeline(label: str, spans: Iterable[tuple[float, float]]) -> Markup:
 
 
 def progress(one: SeriesView) -> str:
-    """Return a text about the newest closed window of a series, and how full the open window is."""
+    """Return a text about the newest closed window of a series and the answers in the open window."""
     pending = f"{one.pending:,} of {one.window_size:,} in the open window"
     if not one.windows_closed:
         return f"no window closed yet · {pending}"
@@ -240,7 +243,10 @@ def _calibration(one: SeriesView) -> str:
 
 
 def _audit(one: SeriesView) -> Iterator[str]:
-    """Describe how often the intervals by confidences alone covered labels; the shown interval is wider."""
+    """Describe how often the intervals from confidences alone contained the labels' value.
+
+    The shown interval is wider.
+    """
     if one.coverage is not None:
         ratio, level = percent(one.coverage.ratio), percent(one.coverage.level)
         yield (
@@ -266,7 +272,7 @@ def _sentences(one: SeriesView) -> Iterator[tuple[str, str]]:
 
 
 def _untrusted(one: SeriesView, metric: str) -> bool:
-    """Return whether a metric is not trusted; the test by labels is about the accuracy alone."""
+    """Return whether a metric is not trusted. The test by labels concerns the accuracy alone."""
     untrusted_metric = metric == "accuracy" or bool(one.broken_features)
     return untrusted_metric and one.state is SeriesState.UNTRUSTED
 
@@ -277,7 +283,10 @@ def doubt(one: SeriesView, metric: str) -> str:
 
 
 def _estimates(one: SeriesView, metric: str) -> Iterator[tuple[str, str, MetricEstimate | ClassEstimate]]:
-    """Yield the estimates with their kinds and names; contradicted ones are struck and follow the others."""
+    """Yield the estimates with their kinds and names.
+
+    Contradicted estimates are struck through and come last.
+    """
     own = [e for e in one.estimates if e.metric == metric]
     struck = [e for e in own if e.estimator not in _BY_LABELS] if _untrusted(one, metric) else []
     yield from (("plain", e.estimator.replace("_", " "), e) for e in own if e not in struck)

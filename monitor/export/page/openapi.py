@@ -1,4 +1,4 @@
-"""The OpenAPI document of the JSON API, generated from its definition: see `monitor.export.page.api`."""
+"""The OpenAPI document of the JSON API, generated from the API's definition in `monitor.export.page.api`."""
 
 from __future__ import annotations
 

@@ -29,9 +29,11 @@ from monitor.reports.statements import describe, shown_estimate, value_by_labels
 from monitor.reports.views import EngineView, ObjectiveView, SeriesState, SeriesView
 
 MOST_SERIES = 500
-"""The largest number of models and groups shown: phones are slow with more, and the metrics have all."""
+"""The largest number of models and groups on the page. With more, phones are slow; the metrics have all of
+them."""
 FEW_MODELS = 5
-"""The largest number of models that the first page shows in full; with more it shows rows and filters."""
+"""The largest number of models that the first page shows in full. With more models, it shows rows and
+filters."""
 
 _TASKS_SHOWN = 20
 _SENTENCES_SHOWN = 5
@@ -87,7 +89,7 @@ def own_page(one: SeriesView) -> str:
 
 
 def overview(engine: EngineView, shown: Shown = ALL) -> Markup:
-    """Return, as HTML, links that filter the models, and a table of the models that match `shown`."""
+    """Return the HTML of links that filter the models, and of a table of the models that match `shown`."""
     models = [one for one in engine.series if not one.group]
     if not models:
         return Markup()
@@ -106,8 +108,8 @@ def models_table(
 ) -> Markup:
     """Return an HTML table with a row for each model, the worst first.
 
-    The table has at most `most` models, from the one with index `rank` on. With `has_trend` a cell has a
-    picture of the newest windows, which the script draws.
+    The table has at most `most` models, beginning with the model with the index `rank`. With `has_trend`, one
+    cell of each row has a picture of the newest windows, which the script draws.
     """
     groups: dict[tuple[str, str], list[SeriesView]] = {}
     for one in series:
@@ -162,7 +164,7 @@ def _query(**parameters: str) -> str:
 
 
 def glance(models: Sequence[SeriesView], link: Link, root: str | None = "") -> Markup:
-    """Return the headline of one or more models as HTML, and a sentence on each that is in a red state.
+    """Return the headline of one or more models as HTML, with a sentence about each model in a red state.
 
     Parameters
     ----------
@@ -170,7 +172,7 @@ def glance(models: Sequence[SeriesView], link: Link, root: str | None = "") -> M
     link : callable
         Returns the address of a model.
     root : str, optional
-        The relative address of the agent's page, which has the runbooks; None where there is no agent.
+        The relative address of the agent's page, which has the runbooks; None without an agent.
     """
     red = sorted((one for one in models if worst_state(one) <= WorstState.OUT_OF_CONTROL), key=urgency)
     lines = [
@@ -181,7 +183,7 @@ def glance(models: Sequence[SeriesView], link: Link, root: str | None = "") -> M
 
 
 def runbook_address(one: SeriesView, root: str = "") -> str:
-    """Return the address of the runbook for a model's worst state, with the names that it fills in."""
+    """Return the address of the runbook for a model's worst state, with the names of task and model."""
     names = {"task": one.task, "model": one.model, "group": one.group}
     query = urlencode({key: name for key, name in names.items() if name}, errors="replace")
     return f"{root}runbooks/{runbook_of(one)}?{query}"
@@ -198,11 +200,11 @@ class Row(NamedTuple):
     result : Result or None
         The estimate that is shown first; None without one.
     trusted : bool
-        Whether labels do not contradict that estimate.
+        True if labels do not contradict this estimate.
     objective : ObjectiveView or None
     by_labels : Estimate or None
     trend : str or None
-        The query of the chart of the newest windows; None where the table has no pictures.
+        The query of the chart of the newest windows; None if the table has no pictures.
     wrong : list of (str, SeriesView)
         The groups that need attention, the worst first, with their addresses.
     groups : int
@@ -228,12 +230,12 @@ class Row(NamedTuple):
 
     @property
     def sort(self) -> str:
-        """The estimate as a number, by which the script sorts."""
+        """The estimate as a number. The script sorts rows by this number."""
         return f"{self.result.value:.6f}" if isinstance(self.result, Estimate) else ""
 
     @property
     def gap(self) -> float | None:
-        """The distance of a trusted estimate from its objective, in points; None without one of the two."""
+        """The distance of a trusted estimate from its objective, in percentage points, or None."""
         if self.objective is None or not self.trusted or not isinstance(self.result, Estimate):
             return None
         return round(100 * (self.result.value - self.objective.bound), 1)
@@ -250,17 +252,17 @@ class Row(NamedTuple):
 
     @property
     def moved(self) -> bool:
-        """True if confidences moved without an alarm."""
+        """True if the distribution of the confidences moved and no alarm is on."""
         return any(chart.confidences_moved and not chart.verdict.out_of_control for chart in self.one.charts)
 
     @property
     def improved(self) -> str:
-        """The metrics that improved."""
+        """The metrics whose chart signals an improvement."""
         return ", ".join(chart.metric for chart in self.one.charts if chart.verdict.improved)
 
 
 def row(one: SeriesView, name: str, link: Link, has_trend: bool, groups: Sequence[SeriesView] = ()) -> Row:
-    """Return the row of a model, with its groups, or of a group."""
+    """Return the row of a model with its groups, or the row of a group."""
     metric = worst_metric(one)
     first = shown_estimate(one, metric)
     corrected = first is not None and first.estimator == CORRECTED

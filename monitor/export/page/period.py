@@ -1,4 +1,4 @@
-"""The report of a period: one self-contained HTML file, for readers without access to the agent."""
+"""The report of a period: a single HTML file without links to other files, for readers without the agent."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FaultStretch:
     Parameters
     ----------
     worst : BrokenFeature
-        The fault in the window with most rows concerned.
+        The fault in the window in which it concerns the most rows.
     window, time : int, float
         The number and the end of the first of these windows.
     windows : int
@@ -83,7 +83,7 @@ class Period:
     judged : mapping of str to str
         See `Histories`.
     since, until : float or None
-        Seconds since the epoch. Windows that end before `since`, or not before `until`, are left out.
+        Seconds since the epoch. Windows that end before `since`, or at or after `until`, are left out.
     external_url : str
         Public address of the agent, for links to the pages of models; no links if empty.
 
@@ -149,7 +149,7 @@ class Period:
     def join(self, others: Sequence[Period], order: Iterable[Series]) -> None:
         """Copy the windows of other periods; no two of them may have the same series.
 
-        `order` lists every series in the order in which their first windows were written.
+        `order` lists every series in the order of their first windows.
         """
         owners = {series: other for other in others for series in other._last}
         tasks = {name: view for other in others for name, view in other._tasks.items()}
@@ -183,7 +183,7 @@ class Period:
             )
 
     def faults(self) -> Mapping[Series, Sequence[FaultStretch]]:
-        """Return the faults of each series' features, the first one first."""
+        """Return the faults of the features of each series, in order of time."""
         return {
             series: sorted(faults.values(), key=lambda each: each.window)
             for series, faults in self._faults.items()
@@ -209,7 +209,7 @@ class Period:
         return (self._since is None or end >= self._since) and (self._until is None or end < self._until)
 
     def _restart(self, series: Series) -> None:
-        """Drop the windows of a series whose numbers restart from 0; no chart can show both beginnings."""
+        """Drop the windows of a series whose numbers start again from 0. No chart can show both parts."""
         self._left_out[series] += self._windows.pop(series)
         del self._first[series], self._last[series]
         self._attributions.pop(series, None)
@@ -233,8 +233,8 @@ class Period:
         features : mapping of (task, model, group) to FeatureCounts, optional
             The counts of the features in the last windows; no table of features without them.
         ends : mapping of (task, model, group) to SeriesView, optional
-            The series at the end of the stream. Their states count, because labels may have come after the
-            last windows closed.
+            The series at the end of the stream. The report shows these states, because labels may have
+            arrived after the last windows closed.
         """
         charts = self.histories.charts({series: dict(rows) for series, rows in labelled.items()})
         alarms = self.histories.alarms()
@@ -540,7 +540,7 @@ class _Figures:
 
 
 def parse_time(words: str) -> float:
-    """Parse a date or a time in RFC 3339 to seconds since the epoch; the default offset is UTC.
+    """Parse a date or a time in RFC 3339 to seconds since the epoch. Without an offset, the time is in UTC.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The state of a model on the page: the worst that applies, the metric that needs attention, the headline."""
+"""The state of a model on the page: its worst state, the metric that needs attention, and the headline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from monitor.reports.window_report import finite
 
 
 class WorstState(IntEnum):
-    """The states of a model on the page, from the worst to the best; the worst that applies is shown."""
+    """The states of a model on the page, from the worst to the best.
+
+    The page shows the worst that applies.
+    """
 
     UNTRUSTED = 0
     BREACHED = 1
@@ -106,8 +109,8 @@ def runbook_of(one: SeriesView) -> str:
 def urgency(one: SeriesView) -> tuple[WorstState, float]:
     """Return the key that sorts models and groups, the worst first.
 
-    Of one state the first is the farthest on the wrong side of the objective of its worst metric; those
-    without an objective, or without an estimate, are last.
+    Within one state, the order follows the distance of the worst metric from its objective, and the farthest
+    on the wrong side is first. Series without an objective or without an estimate are last.
     """
     metric = worst_metric(one)
     objective = next((each for each in one.objectives if each.metric == metric), None)
@@ -146,7 +149,7 @@ def headline(models: Sequence[SeriesView]) -> Headline:
 
 
 def _predicate(worst: WorstState, models: Sequence[SeriesView]) -> tuple[str, str]:
-    """Return what the headline says of one model in the worst state, and of several."""
+    """Return the predicate of the headline for one model in the worst state, and for several models."""
     untrusted_models = [one for one in models if one.state is SeriesState.UNTRUSTED]
     by_features = worst is WorstState.UNTRUSTED and all(one.broken_features for one in untrusted_models)
     if by_features:
@@ -173,7 +176,7 @@ def _fine(models: Sequence[SeriesView]) -> tuple[str, str] | None:
 
 
 def not_meaningful(one: SeriesView) -> str:
-    """Return a warning for the chart of a model whose estimate is not trusted; it says until when."""
+    """Return a warning for the chart of a model whose estimate is not trusted, and until when it applies."""
     until = "while a feature is broken" if one.broken_features else "until labels agree again"
     return f"not meaningful {until}"
 

@@ -38,7 +38,7 @@ Series = tuple[str, str, str]
 
 
 class Windows(Protocol):
-    """Reads the newest windows of a series (a model or group), as JSON lines, oldest first; thread-safe."""
+    """The interface of readers of a series' newest windows, as JSON lines, oldest first. Thread-safe."""
 
     def newest(
         self, series: Series, most: int, before: int | None = None, since: float | None = None
@@ -47,7 +47,7 @@ class Windows(Protocol):
 
 
 class StoredWindows:
-    """Reads windows from a store, which an agent may be writing.
+    """A reader of windows in a store, to which an agent may be writing.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class StoredWindows:
 
 
 class MovingWindows:
-    """Reads the windows of those partitions of a topic that this agent has at present.
+    """A reader of the windows of the topic partitions that this agent has at present.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class MovingWindows:
 
 
 class RecentWindows:
-    """Keeps the newest windows in memory, at most 10,000 in total, for agents without a store.
+    """The newest windows in memory, at most 10,000 in total, for agents without a store.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def chart_of(reports: Sequence[WindowReport], metric: str, estimator: str) -> Co
         At least one report; all reports are of the same series.
     metric : str
     estimator : str
-        The estimator that the chart judges, which the lines of reports do not name.
+        The estimator that the chart judges. The lines of reports do not name it.
     """
     first = reports[0]
     histories = Histories({first.task: estimator})
@@ -138,7 +138,7 @@ def _judged_by(report: WindowReport, estimator: str) -> WindowReport:
 
 
 class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """A control chart in columns with a value for each window, oldest first; null means unknown.
+    """A control chart in columns, each with a value for every window, oldest first. Null means unknown.
 
     Parameters
     ----------
@@ -239,8 +239,8 @@ def with_other(chart: ChartColumns, other: ChartColumns, name: str, by_time: boo
     name : str
         Name of the other chart.
     by_time : bool
-        If true, each window is paired with the newest window of the other chart that had ended by then. If
-        false, the newest windows are paired, then those before them, and so on.
+        If True, each window is paired with the newest window of the other chart that had ended by the end of
+        this window. If False, windows are paired in order from the newest to the oldest.
     """
     if by_time:
         places = (np.searchsorted(other.time, chart.time, side="right") - 1).tolist()
@@ -281,7 +281,7 @@ class AlarmLine(msgspec.Struct, frozen=True, kw_only=True):
 def alarms_of(reports: Sequence[WindowReport]) -> list[AlarmLine]:
     """Return the alarms of all charts of a series, from its windows, in the order in which they were raised.
 
-    A window that a chart could not judge leaves its alarm unchanged. An alarm that is on in the first window
+    A window that a chart could not judge does not change the alarm. An alarm that is on in the first window
     may have been raised earlier.
     """
     alarms: list[AlarmLine] = []
@@ -337,7 +337,7 @@ def series_view(
 ) -> SeriesView:
     """Return the state of a series at the end of a window, for exporters, from the window's report.
 
-    A report does not hold all of a `SeriesView`: the counts of predictions, duplicates, pending rows and
+    A report does not have all data of a `SeriesView`. The counts of predictions, duplicates, pending rows and
     violations are 0 or empty.
 
     Parameters

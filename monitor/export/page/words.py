@@ -29,7 +29,7 @@ _TONES = {
 
 
 def tone(words: str, css_class: str) -> Markup:
-    """Return words in the colour of a CSS class: `good`, `warn`, `bad` or `soft`.
+    """Return a text as HTML in the colour of a CSS class: `good`, `warn`, `bad` or `soft`.
 
     Examples
     --------
@@ -41,7 +41,10 @@ def tone(words: str, css_class: str) -> Markup:
 
 @cache
 def word(state: str) -> Markup:
-    """Return a state as coloured HTML text: its words, for readers who cannot see the colour."""
+    """Return a state as coloured HTML text.
+
+    The words also name the state, for readers who cannot see colours.
+    """
     return tone(state.replace("_", " "), _TONES[state])
 
 
@@ -92,7 +95,7 @@ def duration(seconds: float) -> str:
 
 
 def per_cent(estimate: Estimate, between: str = " ") -> Markup:
-    """Format an estimate with its interval in per cent; `between` is the HTML that separates them."""
+    """Format an estimate with its interval in per cent. `between` is the HTML that separates the two."""
     value, lower, upper = percent(estimate.value), percent(estimate.lower), percent(estimate.upper)
     return Markup(f'<b>{value} %</b>{between}<span class="nowrap">({lower} to {upper})</span>')
 
@@ -113,12 +116,12 @@ def format_result(estimate: Result) -> Markup:
 
 
 def time_words(seconds: float) -> Markup:
-    """Return a time as an HTML element; the script replaces it by its age."""
+    """Return a time as an HTML element. The script shows the age instead of the time."""
     return Markup(f'<time datetime="{rfc3339(seconds)}">{moment(seconds)}</time>')
 
 
 def rank_words(rank: RankInterval | None, chi_square: RankInterval | None = None) -> str:
-    """Format a model's possible ranks by Bonferroni's intervals, and by the χ² set if that one differs.
+    """Format a model's possible ranks by Bonferroni's intervals, and by the χ² ellipsoid if these differ.
 
     Examples
     --------
@@ -161,7 +164,7 @@ def broken_rules(rules: Iterable[str]) -> str:
 
 
 def thousands(number: int) -> str:
-    """Format a count with a comma before each three digits.
+    """Format a count with commas between groups of three digits.
 
     Examples
     --------
@@ -172,7 +175,7 @@ def thousands(number: int) -> str:
 
 
 def columns(heads: Iterable[str]) -> list[tuple[str, bool]]:
-    """Return the words of each heading of a table, and whether its column is of numbers: with # before it."""
+    """Return the text of each heading of a table, and whether a leading ``#`` marks a column of numbers."""
     return [(head.removeprefix("#"), head.startswith("#")) for head in heads]
 
 

@@ -12,7 +12,7 @@ from monitor.stats.pairwise.standing import Standing
 
 
 def arena_rows(arena: ArenaView) -> Iterator[Row]:
-    """Yield an arena's rows of metrics: counts from the start on, results after the first closed window."""
+    """Yield an arena's metric rows: counts from the start, and results after the first closed window."""
     who = {"task": text(arena.task)}
     yield "comparisons", who, arena.comparisons
     yield "comparisons_pending", who, arena.pending

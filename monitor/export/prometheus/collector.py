@@ -1,8 +1,9 @@
 """The metrics for Prometheus: a custom collector that reads one immutable view for each scrape.
 
-The table `families.FAMILIES` has names, units, help and the sources of simple values; functions here compute
-the values of related families together. An unknown value is left out, never 0 or NaN. No sample has a
-timestamp, so that a series that ends becomes stale at once (see the class for the rules of exporters).
+The table `families.FAMILIES` has the names, units and help texts, and the sources of simple values. Functions
+of this module compute the values of related families together. An unknown value is left out; it is never 0 or
+NaN. No sample has a timestamp, so that a series that ends becomes stale at once. The class
+`BlindsightCollector` cites the rules of exporters.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ OwnFamily = tuple[
     Callable[[Any], float | None],
     Callable[[Any], Iterable[tuple[dict[str, str], float]]] | None,
 ]
-"""A family defined by the table alone: its key in `FAMILIES`, and a getter of its value or its rows."""
+"""A family that the table defines alone: its key in `FAMILIES`, and a getter of its value or its rows."""
 
 
 class BlindsightCollector(Collector):
@@ -60,8 +61,9 @@ class BlindsightCollector(Collector):
            + sum(blindsight_comparisons_total) + sum(blindsight_comparisons_pending)
            + sum(blindsight_comparison_duplicates_total)
 
-    If models are left out because of `max_series`, the identity does not hold, because the sums lack them. A
-    second identity, for labels, is always true. It includes labels that arrive with rejected predictions::
+    If models are left out because of `max_series`, they are missing from the sums, and the identity does not
+    hold. A second identity, for labels, is always true. It includes labels that arrive with rejected
+    predictions::
 
         sum(blindsight_labels_received_total) == sum(blindsight_labels_total) + sum(blindsight_labels_waiting)
 
@@ -73,11 +75,11 @@ class BlindsightCollector(Collector):
         A function that returns the newest view; called once for each scrape.
     max_series : int
         Largest number of exported Prometheus series, not counting the series of the process. Whole models are
-        exported first, in order of first appearance, then groups. The first model or group that does not fit,
-        and all after it, are left out with all their families, so that a flood of group values never
-        displaces a model.
+        exported first, in order of first appearance, and then groups. The first model or group that does not
+        fit is left out with all its families, and so are all models or groups after it. So a flood of group
+        values never displaces a model.
     distributions : bool
-        Whether each model's histogram of confidences and calibration curve are exported.
+        True to export the histogram of confidences and the calibration curve of each model.
 
     Notes
     -----
@@ -130,7 +132,7 @@ class BlindsightCollector(Collector):
     def _fit(
         self, series: Iterable[SeriesView], room: int
     ) -> tuple[list[Exported], list[Exported], set[tuple[str, str, str]]]:
-        """Return the models and groups that fit in this many samples, and the names of the cut ones."""
+        """Return the models and groups that fit in this number of samples, and the names of the others."""
         kept: tuple[list[Exported], list[Exported]] = ([], [])
         pieces = _pieces(self._distributions)
         lines = SeriesLines(PREFIX), SeriesLines(GROUP_PREFIX)
@@ -186,7 +188,7 @@ def registry(
 
 
 def left_out(families: int) -> Metric:
-    """Return the metric family that counts the families which a scrape leaves out to limit its size."""
+    """Return the metric family with the number of families that were left out to limit the scrape's size."""
     return _metric(PREFIX, "families_left_out", [("families_left_out", {}, families)])
 
 
@@ -213,17 +215,16 @@ def _by_family(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 Piece = tuple[Callable[[SeriesView], object], Callable[[SeriesView], Iterable[Row]]]
-"""A getter of the data that some rows of a series depend on, and a function that makes the rows.
+"""A getter of data of a series, and a function that makes rows from the data.
 
-The rows are equal if the data are.
+If the data are equal, the rows are equal.
 """
 
 
 class Exported:
     """The exported text of one model or group.
 
-    The text consists of pieces. A piece is written again only if its data have changed since the previous
-    scrape.
+    The text consists of pieces. A piece is written again only if its data have changed since the last scrape.
 
     Parameters
     ----------
@@ -277,7 +278,7 @@ class Exported:
 
 
 class Part:
-    """All models, or all groups, in one scrape; `more` are rows of the agent itself."""
+    """All models, or all groups, in one scrape. `more` has the rows of the agent itself."""
 
     def __init__(self, prefix: str, series: Sequence[Exported], more: Sequence[Row]) -> None:
         self.prefix, self.series = prefix, series
@@ -295,7 +296,7 @@ class Part:
         return (SeriesFamily(self, key) for key in FAMILIES if key in self._more or key in self._lines)
 
     def lines(self, key: str) -> list[bytes]:
-        """Return the text lines of a family, of all models or groups that have any."""
+        """Return the text lines of a family for all models or groups that have any."""
         return self._lines.get(key, [])
 
     def more(self, key: str) -> list[Sample]:
@@ -310,7 +311,7 @@ class Part:
 
 
 class SeriesFamily(Metric):
-    """A metric family of models or groups; its samples are made on request, because scrapes use its text."""
+    """A metric family of models or groups. Its samples are made on request, because scrapes use the text."""
 
     def __init__(self, part: Part, key: str) -> None:
         family = FAMILIES[key]
@@ -324,7 +325,7 @@ class SeriesFamily(Metric):
 
     @samples.setter
     def samples(self, samples: list[Sample]) -> None:
-        """Ignore the empty list that the base class assigns."""
+        """Ignore the empty list that the constructor of the base class assigns."""
 
 
 def _pieces(distributions: bool) -> list[Piece]:
@@ -560,7 +561,10 @@ def _refit_rows(view: AgentView) -> Iterator[Row]:
 
 
 def _source_rows(view: AgentView) -> Iterator[Row]:
-    """Yield the rows of sources, with zeros from the start, without which `increase` misses first events."""
+    """Yield the rows of sources.
+
+    Counters start with 0, because `increase` would otherwise miss first events.
+    """
     engine = view.engine
     rejecting = [source for source, _ in engine.rejected]
     reading_events = {feed.name for feed in view.sources if feed.reads_events}

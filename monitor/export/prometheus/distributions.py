@@ -47,7 +47,7 @@ def histogram_rows(
 def confidence_rows(one: SeriesView) -> list[Row]:
     """Return the rows of a model's histogram of confidences.
 
-    A model always has 12 rows, even before its first answer; a group has none.
+    A model always has 12 rows, even before its first answer. A group has no rows.
     """
     if one.distributions is None:
         return []
@@ -59,7 +59,7 @@ def confidence_rows(one: SeriesView) -> list[Row]:
 def curve_rows(one: SeriesView) -> list[Row]:
     """Return the rows of a model's calibration curve.
 
-    A model always has 30 rows, even before its first label; a group has none.
+    A model always has 30 rows, even before its first label. A group has no rows.
     """
     if one.distributions is None:
         return []

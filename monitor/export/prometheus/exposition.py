@@ -1,4 +1,4 @@
-"""The two text formats of a scrape, with the same bytes as from prometheus_client in a fraction of its time.
+"""The two text formats of a scrape. The bytes are the same as from prometheus_client, and take less time.
 
 The client library escapes every label of every sample. This module escapes each pair of a label and a value
 once, and writes labels that samples share once. The collector provides the lines of models and groups as
@@ -35,8 +35,8 @@ def text(registry: CollectorRegistry, max_bytes: int | None = None) -> bytes:
     registry : CollectorRegistry
         The registered metrics, which are collected once.
     max_bytes : int, optional
-        Largest size of the result. Beyond this size, whole families are left out, the least important first
-        (`families.importance`); `blindsight_families_left_out` counts the omitted families.
+        The largest size of the result. If it is exceeded, whole families are left out, the least important
+        first (`families.importance`). `blindsight_families_left_out` counts the omitted families.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def _written(registry: CollectorRegistry, client: Client, max_bytes: int | None)
 
 
 def _fitting(families: Sequence[tuple[str, bytes]], room: int) -> set[str]:
-    """Return the names of the families that stay: all before the first that does not fit."""
+    """Return the names of the kept families: all families before the first one that does not fit."""
     kept = {_LEFT_OUT}
     for name, part in sorted(families, key=lambda family: importance(family[0])):
         if name != _LEFT_OUT:

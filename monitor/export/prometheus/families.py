@@ -21,7 +21,7 @@ class MetricFamily:
     unit : str
         Base unit at the end of the name; ``""`` for counts and flags.
     per_series : bool
-        Whether the family is labelled with task and model, and repeated for groups under `blindsight_group_`.
+        True if the family is labelled with task and model, and repeated for groups under `blindsight_group_`.
         False for families about the agent, about a task, or about whole models only.
     value : str
         The attribute that is the only value of the family. It is an attribute of the `SeriesView` (labels:
@@ -518,11 +518,11 @@ _ACCOUNTING = (
     *("comparisons", "comparisons_pending", "comparison_duplicates"),
     *("labels_received", "labels", "labels_waiting"),
 )
-"""The families of models and groups whose values the alert on accounting sums; none may be missing."""
+"""The families of models and groups that the alert on accounting sums. None of them may be missing."""
 
 
 def importance(name: str) -> tuple[int, int]:
-    """Return a sort key of a family: if there is no room for all, families with smaller keys are kept.
+    """Return a sort key of a family. If there is no room for all families, those with smaller keys are kept.
 
     The order is: families of the agent and the process, families that the alert BlindsightAccountingBroken
     sums, families of models and tasks, and families of groups. Families of models, tasks and groups have the

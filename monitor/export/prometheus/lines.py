@@ -1,4 +1,4 @@
-"""Writes samples as the same lines as the client library; parts that series share are written once."""
+"""Writes samples as the same lines as the client library. Parts that series share are written only once."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class EscapedLabels(dict[tuple[str, str], str]):
 
 
 Lines = tuple[tuple[str, ...], tuple[bytes, ...], int]
-"""The rows of one series as text: the keys of their families, the lines of each family, the number of rows.
+"""The rows of one series as text: the keys of the families, the lines of each family, and the row count.
 
 All series with the same keys share one tuple of keys.
 """
@@ -90,9 +90,9 @@ _Template = tuple[str, Callable[[Sequence[str]], Any]]
 
 
 class SeriesLines(dict[_Shape, tuple[tuple[str, ...], list[_Template]]]):
-    """Writes the rows of models or of groups as text lines, for one scrape.
+    """A writer of the rows of models or of groups as text lines, for one scrape.
 
-    Thousands of models and groups have rows with the same keys and labels; only the task, the model, the
+    Thousands of models and groups have rows with the same keys and labels. Only the task, the model, the
     group and the numbers differ. For each set of keys and labels, the writer keeps one template of the lines
     for each metric family.
 
@@ -145,7 +145,7 @@ class SeriesLines(dict[_Shape, tuple[tuple[str, ...], list[_Template]]]):
 
 @cache
 def _one_object(families: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the same object for equal tuples, because they are compared thousands of times in a scrape."""
+    """Return the same object for equal tuples, which are compared thousands of times in a scrape."""
     return families
 
 

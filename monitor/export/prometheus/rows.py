@@ -15,13 +15,13 @@ _SAME_FEATURES = "same_features"
 Row = tuple[str, dict[str, str], float]
 """A row: key in `FAMILIES`, labels, value. In a row of a histogram, the key has a suffix such as `:bucket`.
 
-A row of a series lacks the common labels of the series: task, model and group. The function `shared` makes
-its other labels.
+A row of a series does not have the labels that all rows of the series share: task, model and group. The
+function `shared` makes the other labels.
 """
 
 
 class SharedLabels(dict[str, str]):
-    """Labels that rows of many series have in common; equal labels are the same object: see `shared`."""
+    """Labels that rows of many series have in common. Equal labels are the same object: see `shared`."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -66,7 +66,7 @@ def feature_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def untrusted_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield for each reason whether it costs the estimates their trust now."""
+    """Yield a row for each possible reason of lost trust: 1 if the reason applies now, else 0."""
     if one.trust is not None:
         yield {"reason": "labels"}, float(not one.trust.trusted)
     if one.features is not None:
@@ -74,40 +74,40 @@ def untrusted_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def feature_missing_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the share of rows that lack each feature."""
+    """Yield for each feature the share of rows without the feature."""
     for name, rates in one.feature_rates.items():
         yield {"feature": text(name)}, rates.missing
 
 
 def feature_unseen_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the share of rows with values of each feature that the reference lacks."""
+    """Yield for each feature the share of rows with values that do not occur in the reference."""
     for name, rates in one.feature_rates.items():
         if rates.unseen is not None:
             yield {"feature": text(name)}, rates.unseen
 
 
 def feature_distance_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the distance of each feature from the reference."""
+    """Yield for each feature the distance of its distribution from the reference."""
     for name, rates in one.feature_rates.items():
         if rates.drift is not None:
             yield {"feature": text(name)}, rates.drift.distance
 
 
 def feature_threshold_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the distance of each feature that chance exceeds rarely."""
+    """Yield the threshold of each feature's distance, which chance rarely exceeds."""
     for name, rates in one.feature_rates.items():
         if rates.drift is not None:
             yield {"feature": text(name)}, rates.drift.distance_threshold
 
 
 def feature_broken_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the share of rows with each fault of a broken feature."""
+    """Yield for each fault of a broken feature the share of rows with the fault."""
     for each in one.broken_features:
         yield {"feature": text(each.feature), "fault": each.fault}, each.ratio
 
 
 def feature_drift_alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield whether the drift of each feature raises an alarm."""
+    """Yield for each feature 1 if its drift raises an alarm, else 0."""
     for name, alarm in one.feature_alarms.items():
         yield {"feature": text(name)}, float(alarm)
 
@@ -121,8 +121,8 @@ def alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
 def alarm_part_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     """Yield the parts that contribute most to the change behind each alarm, by metric.
 
-    The parts are two groups, classes or ranges of confidence, and two features with the change at the same
-    features if it is named.
+    The parts are two groups, classes or ranges of confidence, and two features. If a large part of the change
+    is not explained by features, the unexplained part is included too.
     """
     for each in one.attributions:
         # A group may be named `feature`, and a label must not come twice.

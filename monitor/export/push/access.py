@@ -47,8 +47,8 @@ class Access:
     """An HTTP client that posts with the login and the certificates of the configuration.
 
     The files of secrets and certificates are read for each request, so a renewed file takes effect at once.
-    For security, redirections are not followed, and proxies of the environment are not used: data and secrets
-    are sent only to the configured address.
+    Data and secrets are sent only to the configured address: redirections are not followed, and proxies of
+    the environment are not used.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ _PROCESS = {
     "process_resident_memory_bytes": ("process.memory.usage", "By"),
     "process_open_fds": ("process.open_file_descriptor.count", "{file_descriptor}"),
 }
-"""OpenTelemetry's names for metrics of the process; metrics without such a name are not sent."""
+"""OpenTelemetry's names for the metrics of the process. Metrics without such a name are not sent."""
 
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _ENDED = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
@@ -61,7 +61,7 @@ Points = dict[Labels, dict[str, Any]]
 
 
 class OtlpPusher(Pusher):
-    """A thread that sends all metrics to an OpenTelemetry collector; its counts are of data points.
+    """A thread that sends all metrics to an OpenTelemetry collector. Its counters count data points.
 
     When a series has ended since the last push, one data point without a value (`NO_RECORDED_VALUE`) marks
     the end, so that no reader extends the last value.
@@ -72,7 +72,7 @@ class OtlpPusher(Pusher):
     metrics : CollectorRegistry
         The metrics that scrapes return.
     instance : str
-        ``service.instance.id``: the same after a restart, and different from every other agent's.
+        The value of ``service.instance.id``. It is the same after a restart, and differs between agents.
 
     Notes
     -----
@@ -119,7 +119,7 @@ class OtlpPusher(Pusher):
 def name_of(family: Family) -> tuple[str, str] | None:
     """Return a family's name and unit by OpenTelemetry's conventions, or None if the family is not sent.
 
-    A translation of the name back into Prometheus' conventions gives the original name of the family.
+    If the name is translated back by Prometheus' conventions, the result is the family's original name.
 
     Examples
     --------

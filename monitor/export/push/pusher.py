@@ -24,8 +24,8 @@ _STOP_SECONDS = 2.0
 class Pusher(ABC):
     """A thread that sends the present state to one server at regular intervals.
 
-    The thread and the rest of the agent never wait for each other. There is no queue: after an outage the
-    server receives the state at that time.
+    The thread and the rest of the agent never wait for each other. There is no queue: after an outage, the
+    server receives the present state.
 
     Parameters
     ----------

@@ -28,7 +28,8 @@ _LEAST_SECONDS = 60.0  # Prometheus' own evaluation interval; anything shorter h
 _REFIT_SECONDS = 6 * 3600.0  # refits are due at most a few times a day, however fast windows close
 
 REPLICA = "instance, pod, container, endpoint"
-"""The labels of the scraped process. Alerts on models drop these labels: a new pod is no new incident."""
+"""The labels of the scraped process. Alerts on models do not have these labels, because a new pod is not a
+new incident."""
 
 _SHORTEST_SECONDS = 3.0  # for scaled durations: a range must contain a few scrapes, at most one a second
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
@@ -38,7 +39,7 @@ SELECTOR = 'job="blindsight"'
 RUNBOOKS = "deploy/runbooks"
 """The folder of the runbooks in the repository."""
 AGENT_DOWN = "BlindsightAgentDown"
-"""The alert that no agent serves a runbook for; its description says what to check."""
+"""The alert without a runbook on the agent, because the agent is down. Its description says what to check."""
 RUNBOOK_QUERY = (
     "{{ with $labels.task }}?task={{ . | urlquery }}{{ end }}"
     "{{ with $labels.model }}&model={{ . | urlquery }}{{ end }}"
@@ -63,7 +64,7 @@ _HEADER = "# Printed by `blindsight rules`: change its options, not this file.\n
 
 @cache
 def runbook_names() -> tuple[str, ...]:
-    """Return the names of the alerts that have a runbook, which are all alerts.
+    """Return the names of the alerts that have a runbook. All alerts have one.
 
     Examples
     --------
@@ -91,7 +92,7 @@ def _runbooks() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The times that windows and refits of a task usually take, which set the durations of alerts.
+    """The usual durations of windows and refits of a task. The durations of alerts are computed from them.
 
     Parameters
     ----------
@@ -171,7 +172,7 @@ def duration(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """Return the seconds of a duration with one unit.
+    """Return the number of seconds of a duration with a single unit, such as ``15m``.
 
     Examples
     --------
@@ -215,7 +216,7 @@ class Scope:
     scale : float
         Factor of every duration, above 0.
     shortest_seconds : float
-        A factor below 1 makes no duration shorter than this.
+        With a factor below 1, no duration becomes shorter than this.
     """
 
     selector: str
@@ -327,7 +328,7 @@ class RuleSettings:
 
     @property
     def missing(self) -> str:
-        """A sentence that names what the rules lack without `external_url`; empty if they lack nothing."""
+        """A sentence about the links that are missing without `external_url`; empty if none is missing."""
         if self.external_url:
             return ""
         relative = "" if "://" in self.runbooks else ", and runbook_url is no address"
@@ -337,7 +338,7 @@ class RuleSettings:
         )
 
     def scope(self, pace: Pace | None = None) -> Scope:
-        """Return the scope for the task of a pace; without a pace, the scope for all tasks."""
+        """Return the scope for the task of a pace. Without a pace, return the scope for all tasks."""
         return Scope(self.selector, pace.task if pace else "", self.scale)
 
 
@@ -361,7 +362,7 @@ class Alert:
     summary : str
         A Prometheus template: the model and the fact, with the newest figures.
     description : str
-        A Prometheus template: what explains it, and what to check first.
+        A Prometheus template: possible causes, and what to check first.
     task : str
         The only task of the rule if tasks have different paces, otherwise ``""``. The label `task` then
         distinguishes rules of the same name; it does not change the identity of an alert.
@@ -388,7 +389,7 @@ class Group:
 def rule_groups(settings: RuleSettings) -> tuple[Group, ...]:
     """Return the groups of alerts on models and on the agent.
 
-    An alert whose times depend on the duration of windows occurs once for each pace.
+    If the times of an alert depend on the duration of windows, there is one such alert for each pace.
 
     Examples
     --------
@@ -498,7 +499,7 @@ def rendered(groups: Iterable[Group], settings: RuleSettings, form: Format) -> s
 
 
 def with_links(text: str, page: str, runbook: str) -> str:
-    """Return a description with the addresses of the page and of the runbook on lines of their own.
+    """Return a description with the addresses of the page and of the runbook on separate lines.
 
     Examples
     --------

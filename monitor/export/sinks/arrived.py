@@ -1,8 +1,8 @@
-"""The search for the store's reports that are already in the reports file, or in its rotated predecessors.
+"""The search for the store's reports that are already in the reports file or its rotated predecessors.
 
-After a kill, the store knows where the file ended at the last checkpoint. Since then the agent may have
-written more lines, the last one perhaps in part, and renamed the file more than once. The search compares
-lines, because no two windows have the same line.
+After a kill, the store has the size of the file at the last checkpoint. After that checkpoint, the agent may
+have written more lines, the last one perhaps only in part, and may have renamed the file more than once. The
+search compares lines, because no two windows have the same line.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The result of the search: the last report that the files hold in full, and what follows it.
+    """The result of the search: the last complete report in the files, and the content after it.
 
     Parameters
     ----------
     last : int
-        Id of the last report that is in the files in full; at least that of the last checkpoint.
+        The id of the last complete report in the files, at least the id at the last checkpoint.
     place : int
-        Where this report ends in the newest file, in bytes; 0 if it is in an older file.
+        The byte offset of the end of this report in the newest file; 0 if the report is in an older file.
     torn : bool
-        Whether the newest file ends with a part of the next report.
+        True if the newest file ends with a part of the next report.
     foreign : bool
-        Whether anything else follows the report.
+        True if other content follows the report.
     """
 
     last: int
@@ -88,7 +88,7 @@ def arrived(files: Sequence[Path], mark: Mark, reports_after: ReportsAfter) -> A
 def _beginning(
     files: Sequence[Path], mark: Mark, reports_after: ReportsAfter
 ) -> tuple[int, int, Iterator[Row]]:
-    """Return the file's index and the place at which content after the mark begins, and its reports."""
+    """Return the file and place where the content after the mark begins, and the reports after the mark."""
     last, place = mark
     rows = _rows(last, reports_after)
     noted = [line + b"\n" for report, line in reports_after(last - 1, 1) if report == last]

@@ -1,7 +1,8 @@
-"""The interfaces of sinks and of their destinations; files implement them here, topics in `connectors`.
+"""The interfaces of sinks and of their destinations. Files implement them here, and topics in `connectors`.
 
 A sink is a thread that moves items from a bounded queue, or from the store, to a destination. The thread may
-wait for its destination, and retries what failed; nothing waits for the thread.
+wait for its destination, and tries failed deliveries again. The rest of the agent does not wait for the
+thread.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from monitor.reports.views import SinkView
 Item = TypeVar("Item")
 
 Row = tuple[int, bytes]
-"""A closed window in the store: its id, which only increases, and its line."""
+"""A closed window in the store: its id and its line. Ids only increase."""
 
 Mark = tuple[int, int]
-"""A position in a destination: the id of the last report, and where the destination ends after it."""
+"""A position in a destination: the id of the last report, and the end of the destination after this
+report."""
 
 ReportsAfter = Callable[[int, int], list[Row]]
 """Returns the reports with ids above the first argument, in order, at most as many as the second argument."""
@@ -43,7 +45,7 @@ class Destination(ABC, Generic[Item]):
     where : str
         The path or the topic, for messages.
     refused : int
-        Items that can never be delivered and were left out; `deliver` counts them as done.
+        The number of items that can never be delivered and were left out. `deliver` counts them as delivered.
     """
 
     name: str
@@ -58,18 +60,18 @@ class Destination(ABC, Generic[Item]):
         Raises
         ------
         SinkError
-            The destination cannot be used, and waiting would not help. A destination that may recover raises
-            nothing.
+            The destination cannot be used, and waiting would not help. If the destination may recover, no
+            error is raised.
         """
 
     @abstractmethod
     def deliver(self, items: Sequence[Item]) -> int:
-        """Deliver the first of the items within a few seconds, at least one; return how many.
+        """Deliver at least the first item within a few seconds, and return the number of delivered items.
 
         Raises
         ------
         SinkError
-            No item is known to have arrived. The next call must begin with the same items.
+            No item is known to have been delivered. The next call must begin with the same items.
         """
 
     @abstractmethod
@@ -77,19 +79,22 @@ class Destination(ABC, Generic[Item]):
         """Close files and sockets."""
 
     def interrupt(self) -> None:
-        """End a wait inside `deliver`, from another thread, because the time for closing is over."""
+        """End a wait inside `deliver`, because the time for closing is over.
+
+        Another thread calls this method.
+        """
 
 
 class FollowedDestination(Destination[Row]):
-    """A destination for the store's reports, which can determine after a crash which reports it has."""
+    """A destination for the store's reports. After a crash, it can determine which reports it has."""
 
     @abstractmethod
     def last_of(self, saved: Mapping[str, Mark]) -> int:
-        """Return the id of the last report that had arrived when `marks` were saved; 0 if none had."""
+        """Return the id of the last report that was delivered when `marks` were saved; 0 if none was."""
 
     @abstractmethod
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
-        """Find which reports have arrived since the last checkpoint, and return the id of the last of them.
+        """Find the reports delivered since the last checkpoint, and return the id of the last of them.
 
         The sink calls this method before the first `deliver`, and again until it succeeds. `saved` are the
         `marks` of the last checkpoint.
@@ -97,13 +102,13 @@ class FollowedDestination(Destination[Row]):
         Raises
         ------
         SinkError
-            This cannot be determined at present.
+            The delivered reports cannot be determined at present.
         """
 
     @property
     @abstractmethod
     def marks(self) -> Mapping[str, Mark]:
-        """The positions to save with the next checkpoint; any thread may read this immutable value."""
+        """The positions to save with the next checkpoint. Any thread may read this immutable value."""
 
 
 class ReportStore(Protocol):
@@ -119,7 +124,7 @@ class ReportStore(Protocol):
 class Sink(ABC):
     """A thread that delivers items to a destination, and its interface to the rest of the agent.
 
-    A subclass defines where items wait, and what the thread runs.
+    A subclass defines the place where items wait, and the function that the thread runs.
 
     Parameters
     ----------
@@ -147,7 +152,10 @@ class Sink(ABC):
 
     @abstractmethod
     def close(self, timeout: float) -> bool:
-        """Deliver the waiting items for at most `timeout` seconds, and stop; return whether all arrived."""
+        """Deliver the waiting items for at most `timeout` seconds, and stop.
+
+        Return whether all were delivered.
+        """
 
     @property
     def view(self) -> SinkView:

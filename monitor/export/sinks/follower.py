@@ -1,7 +1,7 @@
 """Sinks that copy reports from the store, so that every closed window arrives once, even after a kill.
 
 A thread copies new reports from the store to a file or a topic. The next checkpoint saves the position of the
-copy; after a crash the destination determines which later reports it has already.
+copy. After a crash, the destination determines which later reports it already has.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _RETRY_SECONDS = 1.0
 class ReportFollower(Sink):
     """A sink that delivers the store's reports in order.
 
-    While the destination accepts nothing, reports wait in the store, which keeps the newest `keep_reports`
-    and drops older ones. Reports dropped before their delivery count as lost.
+    While the destination accepts no items, reports wait in the store. The store keeps the newest
+    `keep_reports` reports and drops older ones. Reports that are dropped before their delivery count as lost.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class ReportFollower(Sink):
         return self._destination.marks
 
     def start(self) -> None:
-        """Open the destination, and begin to deliver the reports that it lacks.
+        """Open the destination, and begin to deliver the missing reports.
 
         Raises
         ------
@@ -69,9 +69,9 @@ class ReportFollower(Sink):
         self._wake.set()
 
     def close(self, timeout: float) -> bool:
-        """Deliver reports for at most `timeout` seconds and stop; return whether all were delivered.
+        """Deliver reports for at most `timeout` seconds, and stop. Return whether all were delivered.
 
-        Other reports stay in the store.
+        Undelivered reports stay in the store.
         """
         self._stop.set()
         self._wake.set()
@@ -95,7 +95,7 @@ class ReportFollower(Sink):
                 return
 
     def _copy(self) -> bool:
-        """Deliver everything new, and return whether that succeeded."""
+        """Deliver all new reports, and return whether the delivery succeeded."""
         try:
             self._newest = self._store.newest_report()
             if not self._resumed:

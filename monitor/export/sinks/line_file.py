@@ -17,10 +17,10 @@ from monitor.export.sinks.destination import Destination, Item
 
 
 def rotate(path: str, keep: int) -> None:
-    """Rename a file to `<path>.1` and its predecessors to the next number; delete the oldest beyond `keep`.
+    """Rename a file to `<path>.1` and its predecessors to the next number, and keep `keep` of them.
 
-    Each step is a renaming. A process killed between two steps leaves a number free, which the next rotation
-    fills before it deletes a file.
+    Each step renames one file. If the process is killed between two steps, one number is unused, and the next
+    rotation uses this number before it deletes a file.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def rotate(path: str, keep: int) -> None:
     Raises
     ------
     OSError
-        A file cannot be renamed; files renamed before it keep their new names.
+        A file cannot be renamed. Files that were renamed before keep their new names.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def rotate(path: str, keep: int) -> None:
 
 
 def files_of(path: str, keep: int) -> list[Path]:
-    """Return the file, which may be a device, and those of its renamed predecessors that exist, newest first.
+    """Return the file, which may be a device, and its existing renamed predecessors, newest first.
 
     Examples
     --------
@@ -80,9 +80,9 @@ def is_pipe(path: str) -> bool:
 class PipeWriter:
     """Writes lines into a named pipe while another program has the pipe open for reading.
 
-    Without a reader, nothing is written, because the kernel would accept 64 KiB that perhaps nobody ever
-    reads. Data left in the pipe when its reader ends goes to the next reader, which may begin within a line.
-    If the pipe accepted only a part of a line (of more than 4 KiB), the next write continues there.
+    Without a reader, nothing is written, because the kernel would accept 64 KiB that may never be read. Data
+    that is left in the pipe when a reader ends goes to the next reader, which may start in the middle of a
+    line. If the pipe accepted only a part of a line (of more than 4 KiB), the next write continues there.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class PipeWriter:
         self._rest = b""  # the unwritten rest of the next call's first line
 
     def write(self, lines: Sequence[bytes]) -> int:
-        """Write the first of the lines, at least one, and return how many.
+        """Write one or more of the first lines, and return the number of written lines.
 
         Raises
         ------
@@ -140,11 +140,11 @@ class PipeWriter:
 class LineFile(Destination[Item]):
     """A destination that appends lines to a file.
 
-    A line is written in full or not at all: the partial line of a failed write is cut off. A partial last
-    line, left by a crash, first gets a newline, so that lines never merge. If the file was renamed or
-    removed, a new one begins under its name. Data is not forced to disk (no `fsync`): a power cut may lose
-    the last seconds, and a crash of the agent loses the queue. A named pipe receives lines while a program
-    reads it.
+    A line is written completely or not at all: if a write fails, the partial line is cut off. If a crash left
+    a partial last line, a newline is added to it first, so that lines never merge. If the file was renamed or
+    removed, a new file begins under its name. Data is not forced to disk (no `fsync`). After a power cut, the
+    last seconds may be lost, and after a crash of the agent, the queue is lost. A named pipe receives lines
+    while a program reads it.
 
     A subclass may override `write` and `rotate`, the two steps that change files, to let them fail in a test.
 
@@ -155,16 +155,17 @@ class LineFile(Destination[Item]):
     name, setting : str
         See `Destination`.
     encode : callable
-        Returns the line of an item with its newline. Runs in the sink's thread.
+        A function from an item to its line with a newline. It runs in the sink's thread.
     max_bytes : int or None
-        Size limit of the file. If the next line would exceed it, the file is renamed to `<path>.1`, and a new
-        one begins. A single longer line is still written. None: no limit.
+        The size limit of the file; None for no limit. If the next line would exceed the limit, the file is
+        renamed to `<path>.1`, and a new file begins. A single line that is longer than the limit is still
+        written.
     keep : int
         Number of renamed files to keep, at least 1.
     mode : int
         Permissions of a new file, which the umask restricts.
     locks : bool
-        Whether to lock the file while lines are written, because another process may remove lines from it.
+        True to lock the file while lines are written, because another process may remove lines from it.
 
     Attributes
     ----------
@@ -199,7 +200,7 @@ class LineFile(Destination[Item]):
         self._pipe = PipeWriter(path)
 
     def open(self) -> None:
-        """Open the file for appending; raise `SinkError` with the reason if that fails."""
+        """Open the file for appending. If this fails, raise `SinkError` with the reason."""
         if is_pipe(self._path):  # a reader may still come
             return
         try:
@@ -208,7 +209,7 @@ class LineFile(Destination[Item]):
             raise SinkError(f"{self.setting}: {cannot_write(self._path, error)}") from error
 
     def deliver(self, items: Sequence[Item]) -> int:
-        """Write as many lines as fit in the file and on the disk; return how many."""
+        """Write as many lines as fit in the file and on the disk, and return the number of written lines."""
         lines = [self._encode(item) for item in items]
         try:
             return self._pipe.write(lines) if is_pipe(self._path) else self._append(lines)
@@ -223,7 +224,7 @@ class LineFile(Destination[Item]):
         self._shut()
 
     def write(self, data: bytes) -> int:
-        """Append lines to the open file, and return how many of their bytes were written."""
+        """Append lines to the open file, and return the number of written bytes."""
         return os.write(self._file, data)
 
     def rotate(self) -> None:
@@ -275,7 +276,7 @@ class LineFile(Destination[Item]):
             self._open()
 
     def _end_line(self) -> None:
-        """Go to the end of the file, behind whole lines."""
+        """Move to the end of the file, after the last whole line."""
         self._cut()
         self.end = end_line(self._file)
 
@@ -297,9 +298,9 @@ class LineFile(Destination[Item]):
 
 
 def end_line(file: int) -> int:
-    """Append a newline to an open file that ends with a partial line; return its size, 0 for a device.
+    """End a partial last line of an open file with a newline, and return the file's size, 0 for a device.
 
-    A crash or another program left the partial line. Readers lose only this line.
+    A crash or another program may have left the partial line. Readers lose only this line.
     """
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
@@ -310,7 +311,7 @@ def end_line(file: int) -> int:
 
 
 def is_in_place(path: str | Path, file: int) -> bool:
-    """Return whether the path still leads to this open file (a file descriptor)."""
+    """Return whether the path still belongs to this open file (a file descriptor)."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(file))
     except FileNotFoundError:
@@ -318,7 +319,7 @@ def is_in_place(path: str | Path, file: int) -> bool:
 
 
 def cannot_write(path: str, error: OSError) -> str:
-    """Return a sentence that says why a file cannot be written, and what to do.
+    """Return a sentence with the reason why a file cannot be written, and a remedy.
 
     Examples
     --------

@@ -27,9 +27,10 @@ class QueuedSink(Sink, Generic[Item]):
     capacity : int
         Largest number of waiting items, including those under delivery.
     drop_oldest : bool
-        What happens if the queue is full. True: a new item replaces the oldest one that is not under
-        delivery. This suits windows, of which the newest matter most. False: the new item is dropped. This
-        suits rejected records, of which the first say most about the cause. Either way one item is lost.
+        The behaviour of a full queue. If True, a new item replaces the oldest item that is not being
+        delivered. This suits windows, because the newest windows are the most important. If False, the new
+        item is dropped. This suits rejected records, because the first records show most about the cause. In
+        both cases, one item is lost.
 
     Examples
     --------
@@ -59,7 +60,7 @@ class QueuedSink(Sink, Generic[Item]):
 
     @property
     def lost(self) -> int:
-        """The number of items lost by a full queue, by refusal, or because `close` ran out of time."""
+        """The number of items that were lost: the queue was full, they were refused, or `close` timed out."""
         return self.view.lost
 
     @property
@@ -80,9 +81,9 @@ class QueuedSink(Sink, Generic[Item]):
         item
             An item of the destination's type.
         wait_seconds : float
-            How long to wait for room in a full queue. In the daemon it is 0, because nothing may wait for a
-            disk. In a replay it is more, because a missing line would be worse than a late one. If there is
-            still no room, the item is dropped.
+            The time to wait for room in a full queue. In the daemon, it is 0, because no thread may wait for
+            a disk. In a replay, it is longer, because a missing line would be worse than a late line. If
+            there is still no room, the item is dropped.
         """
         with self._lock:
             if wait_seconds > 0:
@@ -98,7 +99,7 @@ class QueuedSink(Sink, Generic[Item]):
             return True
 
     def close(self, timeout: float) -> bool:
-        """Deliver the waiting items and close the destination; return whether all arrived in time.
+        """Deliver the waiting items, and close the destination. Return whether all were delivered in time.
 
         Parameters
         ----------
@@ -139,7 +140,10 @@ class QueuedSink(Sink, Generic[Item]):
         self._destination.close(left)
 
     def _next(self) -> list[Item]:
-        """Return the items to deliver next, which count as waiting until they are delivered; none to stop."""
+        """Return the items to deliver next.
+
+        They count as waiting until they are delivered. No items: stop.
+        """
         with self._lock:
             self._filled.wait_for(lambda: self._queue or self._under_way or self._give_up is not None)
             if self._give_up is not None and time.monotonic() >= self._give_up:

@@ -1,7 +1,7 @@
 """Rejected records, written to a file with the reason, so that their sender can be informed.
 
 Lines can be removed from the file and its predecessor by id, and old lines are removed automatically. One
-thread or process appends lines while another removes some; both lock the file, so that no line is lost
+thread or process may append lines while another removes lines. Both lock the file, so that no line is lost
 between reading and renaming.
 """
 
@@ -35,13 +35,13 @@ QUEUED_REJECTS = 5_000
 
 
 class RejectWriter(QueuedSink[Rejected]):
-    """A sink that appends rejected records to a file, one JSON object a line, in bounded space.
+    """A sink that appends rejected records to a file of bounded size, as one JSON object on each line.
 
-    A line holds `reason`, `message`, `source`, `partition`, `position` and `raw`, the part of the record that
-    the decoder kept; bytes that are not UTF-8 are written as ``\\xff``. In a flood, a line may stand for many
-    records, and also holds their number, `records`. A separate thread makes the lines, so that rejects hardly
-    slow the caller. Records beyond the capacity are dropped and counted in `lost`; the counts of rejected
-    records in the metrics include them.
+    A line has the keys `reason`, `message`, `source`, `partition`, `position` and `raw`. `raw` is the part of
+    the record that the decoder kept. Bytes that are not UTF-8 are written as ``\\xff``. If very many records
+    are rejected, a line may represent several records, and its key `records` is their number. A separate
+    thread makes the lines, so that rejects hardly slow the caller. Records beyond the capacity are dropped
+    and counted in `lost`. The counts of rejected records in the metrics include them.
 
     Parameters
     ----------
@@ -50,10 +50,10 @@ class RejectWriter(QueuedSink[Rejected]):
         Size limit of the file. A file that would exceed it is renamed to `<path>.1`, and a new one begins.
         There are at most these two files.
     capacity : int
-        Records that may wait, at most 2 kB each; further ones are dropped and counted.
+        The largest number of waiting records, at most 2 kB each. Further records are dropped and counted.
     clock : callable, optional
         Seconds since the epoch. With a clock, each line begins with the `time` at which it was written.
-        Without one, as in a replay, lines have no time, and `RejectsRetention` does not know their age.
+        Without a clock, as in a replay, lines have no time, and `RejectsRetention` does not know their age.
 
     Examples
     --------
@@ -115,7 +115,7 @@ log = logging.getLogger("blindsight")
 
 
 class _Line(msgspec.Struct):
-    """The fields that are read from a line; both are empty for a line of another program."""
+    """The fields that are read from a line. Both are empty for a line of another program."""
 
     raw: str = ""
     time: str = ""
@@ -123,7 +123,7 @@ class _Line(msgspec.Struct):
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock on the rejects file, if it exists, so that no process appends to it meanwhile."""
+    """Hold a lock on the rejects file, if it exists, so that no other process appends to it."""
     while True:
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -228,14 +228,14 @@ def _expire(path: Path, oldest: str) -> int:
 
 
 def _time_of(line: bytes) -> str:
-    """Return when a line was written, as RFC 3339 in UTC, which sorts as text; empty if it has no time."""
+    """Return the time at which a line was written, as RFC 3339 in UTC; empty if the line has no time."""
     with suppress(msgspec.MsgspecError, UnicodeDecodeError):
         return msgspec.json.decode(line, type=_Line).time
     return ""
 
 
 def remove_lines(path: Path, is_gone: Callable[[bytes], bool]) -> int:
-    """Remove the lines that `is_gone` selects, also while an agent appends; return their number.
+    """Remove the lines that `is_gone` selects, even while an agent appends lines, and return their number.
 
     The remaining lines are written to a new file, which then replaces the old one, so a kill leaves the old
     or the new file.
@@ -245,7 +245,7 @@ def remove_lines(path: Path, is_gone: Callable[[bytes], bool]) -> int:
     path : Path
         `rejects.path`.
     is_gone : callable
-        Returns whether a line must be removed. The argument is the record that the line holds.
+        A function from the record in a line to whether the line must be removed.
 
     Raises
     ------

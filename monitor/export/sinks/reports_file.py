@@ -20,13 +20,13 @@ QUEUED_REPORTS = 10_000
 class ReportWriter(QueuedSink[bytes]):
     """A sink that appends lines of `monitor.reports.window_report.to_json` to the reports file.
 
-    If more windows wait than `capacity`, the oldest are dropped and counted as lost.
+    If more than `capacity` windows wait, the oldest are dropped and counted as lost.
 
     Parameters
     ----------
     path : str
     capacity : int
-        Windows that may wait, about 1 kB each.
+        The largest number of waiting windows, about 1 kB each.
     max_bytes, keep
         See `LineFile`.
 
@@ -64,8 +64,8 @@ def as_line(text: bytes) -> bytes:
 def why_not_writable(path: str) -> str | None:
     """Return a sentence that says why the agent cannot append to a file, or None if it can.
 
-    The file need not exist. The check opens and creates nothing, so it may run beside an agent. It does not
-    detect a full disk.
+    The file need not exist. The check does not open or create a file, so it can run while an agent runs. It
+    does not detect a full disk.
 
     Examples
     --------
@@ -91,17 +91,17 @@ MARK = "reports"
 
 
 class ReportsFile(LineFile[Row], FollowedDestination):
-    """A destination that appends the store's reports to a file, a line each, with optional rotation.
+    """A destination that appends the store's reports to a file, one on each line, with optional rotation.
 
-    Checkpoints save the last report in the file and the size of the file after it. After a crash, the content
-    written since is compared with the reports that should follow, also in files begun since. A named pipe
-    receives lines while a program reads it; after a crash it receives the lines since the last checkpoint
-    again.
+    Checkpoints save the id of the last report in the file, and the size of the file after this report. After
+    a crash, the content after this size, including newer files, is compared with the reports that should
+    follow. A named pipe receives lines while a program reads it. After a crash, it receives the lines since
+    the last checkpoint again.
 
     Parameters
     ----------
     path, max_bytes, keep
-        See `LineFile`. After a crash the renamed files are searched, also if another program renamed them.
+        See `LineFile`. After a crash, renamed files are searched too, even if another program renamed them.
     """
 
     def __init__(self, path: str, max_bytes: int | None = None, keep: int = 1) -> None:
@@ -118,15 +118,15 @@ class ReportsFile(LineFile[Row], FollowedDestination):
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """The id of the last report in the file, and the file's size after it; empty until they are known."""
+        """The id of the last report in the file, and the file's size after this report; empty until known."""
         return self._marks
 
     def last_of(self, saved: Mapping[str, Mark]) -> int:
-        """Return the id of the last report that had arrived when `marks` were saved."""
+        """Return the id of the last report that was delivered when `marks` were saved."""
         return saved.get(MARK, (0, 0))[0]
 
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
-        """Continue after the reports that are already in the file; return the id of the last of them."""
+        """Continue after the reports that are already in the file, and return the id of the last of them."""
         if is_pipe(self._path):  # it is unknown what its reader has read
             self._last = self.last_of(saved)
         else:
@@ -141,7 +141,7 @@ class ReportsFile(LineFile[Row], FollowedDestination):
         return self._last
 
     def deliver(self, items: Sequence[Row]) -> int:
-        """Append as many lines as fit in the file and on the disk; return how many."""
+        """Append as many lines as fit in the file and on the disk, and return their number."""
         done = super().deliver(items)
         self._last = items[done - 1][0]
         self._note()
@@ -151,7 +151,7 @@ class ReportsFile(LineFile[Row], FollowedDestination):
         self._marks = {MARK: (self._last, self.end)}
 
     def _reconcile(self, mark: Mark, reports_after: ReportsAfter) -> None:
-        """Continue after a crash behind the reports that are already in the files."""
+        """Continue after a crash, after the reports that are already in the files."""
         result = arrived(files_of(self._path, self._keep), mark, reports_after)
         self._last, self.end = result.last, result.place
         if result.torn:  # the partial line is written again in full

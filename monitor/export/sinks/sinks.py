@@ -1,4 +1,4 @@
-"""The agent's sinks: closed windows and rejected records, each to files and topics."""
+"""The sinks of the agent, which write closed windows and rejected records to files and topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from monitor.reports.views import SinkView
 from monitor.reports.window_report import WindowReport, to_json
 
 ReportSink = ReportFollower | QueuedSink[bytes]
-"""A sink of reports: a follower of the store, which needs only a wake-up, or a queue of lines."""
+"""A sink of reports: a follower of the store, which only needs to be woken, or a queue of lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class SinkSet:
 
     @property
     def all(self) -> list[ReportSink | QueuedSink[Rejected]]:
-        """All sinks, those of reports first."""
+        """All sinks, beginning with the sinks of reports."""
         return [*self.reports, *self.rejects]
 
 
@@ -45,7 +45,7 @@ class AgentSinks:
         self._watch = watch
 
     def start(self) -> None:
-        """Open the destinations; raise `SinkError` if one cannot be used."""
+        """Open the destinations. Raise `SinkError` if any of them cannot be used."""
         for sink in self._sinks.all:
             sink.start()
 
@@ -72,7 +72,7 @@ class AgentSinks:
 
     @property
     def lost(self) -> int:
-        """The number of closed windows that sinks have lost; a window lost by two sinks counts twice."""
+        """The number of closed windows that sinks have lost. A window that two sinks lost counts twice."""
         return sum(sink.view.lost for sink in self._sinks.reports)
 
     @property

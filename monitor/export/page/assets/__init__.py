@@ -33,7 +33,7 @@ def content(name: str) -> bytes:
 def address(name: str) -> str:
     """Return the relative address of a file.
 
-    The address depends on the content, so that browsers may cache the file for ever.
+    The address depends on the content of the file, so browsers may cache the file for ever.
 
     Examples
     --------

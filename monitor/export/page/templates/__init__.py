@@ -1,7 +1,8 @@
 """The templates of the page and of the report of a period, in Jinja's language.
 
-Templates escape every value but HTML, whose type is `markupsafe.Markup`. The line breaks of a template are
-for its readers: one beside a tag or beside braces does not reach the page, any other one becomes a space.
+Templates escape every value except HTML, which has the type `markupsafe.Markup`. Line breaks in a template
+only make it readable: a line break beside a tag or beside braces is removed, and any other line break becomes
+a space.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _FILTERS: tuple[Callable[..., object], ...] = (
 
 
 class _JoinLines(Extension):
-    """Joins the lines of a template, so that its indentation costs no bytes."""
+    """A Jinja extension that joins the lines of a template, so that the indentation costs no bytes."""
 
     def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
         return _BREAK.sub(" ", _BREAK_BESIDE_A_TAG.sub("", source))
@@ -46,7 +47,7 @@ def _macros(template: str) -> Any:
 
 @cache
 def environment() -> Environment:
-    """Return the environment of the templates, which compiles each of them once."""
+    """Return the environment of the templates. It compiles each template once."""
     made = Environment(
         loader=PackageLoader("monitor.export.page"),
         extensions=[_JoinLines],
@@ -62,7 +63,7 @@ def environment() -> Environment:
 
 
 def render(template: str, macro: str, /, *values: Any, **named: Any) -> Markup:
-    """Return the HTML that a macro of a template makes of values.
+    """Return the HTML that a macro of a template renders from values.
 
     Examples
     --------
@@ -74,5 +75,5 @@ def render(template: str, macro: str, /, *values: Any, **named: Any) -> Markup:
 
 
 def section(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Markup:
-    """Return a heading and a table that has it as its caption; nothing without rows."""
+    """Return a heading and a table with the same caption; nothing without rows."""
     return render("words.html", "section", title, heads, rows)
