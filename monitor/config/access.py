@@ -43,7 +43,7 @@ class ClientTls(Section):
     ca: str | None = Field(
         default=None,
         min_length=1,
-        description="Certificates of the trusted authorities, PEM; the system's if absent.",
+        description="Certificates of the trusted authorities, PEM. If absent, the system's.",
         examples=["ca.pem"],
     )
     cert: str | None = Field(
@@ -80,15 +80,15 @@ class HttpAccess(Section):
     token_file: str | None = Field(
         default=None,
         min_length=1,
-        description="A file with a bearer token; read for each request. No token if absent.",
+        description="A file with a bearer token; read for each request. If absent, no token is sent.",
         examples=["/run/secrets/token"],
     )
     basic_auth: BasicAuth | None = Field(
         default=None,
-        description="Login by name and password, instead of a token; no login if both are absent.",
+        description="Login by name and password, instead of a token. If both are absent, there is no login.",
     )
     tls: ClientTls | None = Field(
-        default=None, description="TLS for https; the system's trusted authorities if absent."
+        default=None, description="TLS for https. If absent, the system's trusted authorities are used."
     )
     # The value of a header may be a secret, so a printed configuration must not contain it.
     headers: dict[str, str] = Field(

@@ -16,7 +16,7 @@ _OWN_LABELS = ("alertname", "severity", "task", "model", "group", "metric")
 
 
 class Alertmanager(HttpAccess):
-    """Alertmanagers to which the agent sends alerts itself, if no Prometheus evaluates its rules."""
+    """The Alertmanagers to which the agent sends alerts directly, without rules in Prometheus."""
 
     urls: tuple[str, ...] = Field(
         min_length=1,
@@ -27,8 +27,8 @@ class Alertmanager(HttpAccess):
         default=60.0,
         ge=1,
         le=600,
-        description="Time after which the agent repeats an alert; Alertmanager ends an alert after four "
-        "such times without a repetition.",
+        description="Time after which the agent sends an alert again. Alertmanager ends an alert that was "
+        "not sent again for four times this time.",
         examples=[30],
     )
     labels: dict[str, str] = Field(
@@ -39,15 +39,15 @@ class Alertmanager(HttpAccess):
     runbooks: str = Field(
         default="deploy/runbooks",
         min_length=1,
-        description="The part before /NAME.md in runbook_url. If absent, the agent's own, where "
-        "export.external_url is given.",
+        description="The part of runbook_url before /NAME.md. If absent and export.external_url is set, "
+        "the agent's own pages.",
         examples=["https://wiki.example/runbooks"],
     )
     external_url: str | None = Field(
         default=None,
         min_length=1,
-        description="The address of the page for people, for generatorURL. If absent, export.external_url, "
-        "or http:// (https:// with export.tls) and export.listen.",
+        description="The public address of the page, for generatorURL. If absent, export.external_url, or "
+        "else http:// (https:// with export.tls) and export.listen.",
         examples=["https://blindsight.example"],
     )
 

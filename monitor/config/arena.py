@@ -24,32 +24,34 @@ class Arena(TaskSection):
     """
 
     kind: Literal["arena"] = Field(description="A task whose models are compared in pairs.")
-    window: Window = Field(default=Window(), description="When a window of comparisons closes.")
+    window: Window = Field(default=Window(), description="The rules for closing a window of comparisons.")
     windows: int = Field(
         default=20,
         ge=1,
         le=10_000,
-        description="Number of newest windows whose comparisons give the coefficients, within the horizon of "
-        "labels.",
+        description="The number of newest windows whose comparisons determine the coefficients. "
+        "Comparisons beyond the horizon of labels do not count.",
         examples=[40],
     )
     models: tuple[str, ...] = Field(
         default=(),
-        description="The models known in advance. The agent adds others as they come.",
+        description="The models that are known in advance. The agent adds other models when they first "
+        "occur.",
         examples=[["alpha", "beta"]],
     )
     max_models: int = Field(
         default=100,
         ge=2,
         le=1000,
-        description="The agent does not use a comparison with a model beyond this number, and counts it.",
+        description="The largest number of models. A comparison with a further model is counted, but not "
+        "used.",
         examples=[20],
     )
     reference_model: str | None = Field(
         default=None,
         min_length=1,
-        description="The model whose coefficient is 0. If absent, the first of models, or the first that "
-        "comes.",
+        description="The model with the coefficient 0. If absent, the first of models, or the first that "
+        "occurs.",
         examples=["alpha"],
     )
     level: float = Field(
@@ -57,7 +59,7 @@ class Arena(TaskSection):
     )
     labels: LabelsConfig = Field(
         default=LabelsConfig(),
-        description="The join of human verdicts that come later than their comparison.",
+        description="The join of human verdicts that arrive later than their comparison.",
     )
 
     @property
@@ -72,7 +74,7 @@ class Arena(TaskSection):
 
     @property
     def shares(self) -> tuple[str, ...]:
-        """Always ``("",)``: the records of all models are one part of the stream."""
+        """Always ``("",)``, because the records of all models form one part of the stream."""
         return ("",)
 
     @model_validator(mode="after")

@@ -120,15 +120,15 @@ class ChartConfig(Section):
     arl0: Arl0 | None = Field(
         default=None,
         description="Mean number of windows between two false alarms (ARL0), for all rules of a chart "
-        "together. Or {false_alarms_per_week: 1}, for all charts of the task together. 370 if "
-        "neither this nor sigmas is given.",
+        "together. Or {false_alarms_per_week: 1}, for all charts of the task together. If "
+        "neither this nor sigmas is set, 370.",
         examples=[1000],
     )
     sigmas: float | None = Field(
         default=None,
         gt=0,
         le=10,
-        description="Half the width of the limits in standard deviations, instead of arl0; for cusum the "
+        description="The half width of the limits in standard deviations, instead of arl0. For cusum, the "
         "decision interval.",
         examples=[3],
     )
@@ -143,28 +143,29 @@ class ChartConfig(Section):
         default=None,
         ge=0.25,
         le=5,
-        description="The shift that ewma and cusum find soonest, in standard deviations of one window; 1 "
-        "if absent.",
+        description="The shift that ewma and cusum detect soonest, in standard deviations of one window. "
+        "If absent, 1.",
         examples=[0.5],
     )
     weight: float | None = Field(
         default=None,
         ge=0.05,
         le=1,
-        description="Weight of the newest window in ewma; the best value for shift if absent.",
+        description="Weight of the newest window in ewma. If absent, the best value for shift.",
         examples=[0.1],
     )
     min_change: Change = Field(
         default=MinChange(),
-        description="The least change against the baseline that raises an alarm, a number for all metrics or "
-        "a section with one for each. 0.01 for the accuracy and 0 for the others if absent.",
+        description="The smallest change from the baseline that raises an alarm. It is a number for all "
+        "metrics, or a section with a number for each metric. If absent, 0.01 for the "
+        "accuracy and 0 for the other metrics.",
         examples=[0.02],
     )
 
     features: FeatureAlarms | None = Field(
         default=None,
-        description="The budget of alarms for features that drift. Without it, drift is shown and raises no "
-        "alarm. Needs features.",
+        description="The budget of alarms for features that drift. Without a budget, drift is shown, but "
+        "raises no alarm. Requires features.",
         examples=[{"false_alarms_per_week": 0.2}],
     )
 
@@ -206,7 +207,7 @@ class ChartConfig(Section):
     def windows(self) -> float | None:
         """The average number of windows between two false alarms of a chart (ARL0).
 
-        None if a budget of false alarms is configured, which `Task.charting` converts.
+        None if a budget of false alarms is configured. `Task.charting` converts a budget to an ARL0.
         """
         return None if isinstance(self.arl0, FalseAlarmBudget) else self.arl0
 
@@ -241,11 +242,11 @@ def budget_problems(
 
 
 def feature_alarm_level(alarms: FeatureAlarms, tests_per_week: float) -> float:
-    """Return the level of each test of a feature with which all tests together keep their budget.
+    """Return the level for each test of a feature, with which all tests together keep their budget.
 
-    By the union bound it is the budget divided by the number of tests, however the features depend on each
-    other. A quarter of that allows for the law of the test, which is exact for large counts only
-    (`monitor.stats.features.drift`).
+    By the union bound, a level of the budget divided by the number of tests is enough, however the features
+    depend on each other. The result is a quarter of this level, because the distribution of the test is exact
+    only for large counts (`monitor.stats.features.drift`).
 
     Examples
     --------
@@ -293,7 +294,7 @@ def feature_alarm_problems(
 
 
 def _traffic_problem(traffic: Mapping[str, float | None], otherwise: str) -> str:
-    """Return why a budget cannot be divided by the models' traffic; ``""`` if it can."""
+    """Return the reason why a budget cannot be divided by the models' traffic; ``""`` if it can."""
     unknown = [name for name, known in traffic.items() if known is None]
     if traffic and not unknown:
         return ""

@@ -1,4 +1,4 @@
-"""Reads configuration files, which are strict YAML; an error lists all problems with their lines."""
+"""Reads configuration files, which are strict YAML. An error lists all problems with their lines."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def load_config(path: str | Path) -> Config:
     r"""Read and validate a configuration file.
 
     Relative paths are resolved from the folder of the file, not from the working directory. In a value,
-    `${NAME}` stands for an environment variable, `${NAME:-default}` for one that may be unset or empty, and
-    `$${` for the text `${`. Without quotes, the resulting value may be a number, as any other value. No error
-    shows the value of a variable, unless it is shorter than four characters.
+    `${NAME}` is replaced by an environment variable, and `${NAME:-default}` by a variable that may be unset
+    or empty. `$${` means the text `${`. Without quotes, the resulting value may be read as a number, like any
+    other value. Errors do not show the value of a variable, unless it is shorter than four characters.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def load_config(path: str | Path) -> Config:
 def config_from(
     data: object, name: str = "The configuration", line_of: Callable[[KeyPath], int] | None = None
 ) -> Config:
-    """Validate a configuration in memory, and return it; raise a ConfigError that lists all problems.
+    """Validate a configuration in memory, and return it. Raise a ConfigError that lists all problems.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ class _Loader(yaml.SafeLoader):
         self.written: dict[int, str] = {}  # text with variables in the file, by the id of the node
 
     def tag_of(self, text: str) -> str:
-        """Return the type of a value without quotes."""
+        """Return the YAML tag of a value without quotes."""
         return str(super().resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:

@@ -23,7 +23,7 @@ _BODIES_IN_SPOOL = 4  # with less room, a spool could refuse a large body for ev
 
 
 def token_fault(token: str) -> str | None:
-    """Return the problem of a bearer token, or None; the text does not contain the token.
+    """Return the problem of a bearer token, or None. The text does not contain the token.
 
     Examples
     --------
@@ -51,15 +51,16 @@ class HttpSpool(Section):
     path: str | None = Field(
         default=None,
         min_length=1,
-        description="A separate folder on a local disk; created if absent. With store.postgres, "
-        "leave it out to keep the records in the database, where a stand-by finds them.",
+        description="A separate folder on a local disk, created if absent. With store.postgres, leave it "
+        "out to keep the records in the database, where a stand-by can read them.",
         examples=["spool"],
     )
     max_bytes: int = Field(
         default=1_000_000_000,
         ge=1_000_000,
         le=1_000_000_000_000,
-        description="Maximum size of waiting records; beyond it, posts get status 429 and count as shed.",
+        description="Maximum size of the waiting records. If it is exceeded, posts get status 429 and "
+        "count as shed.",
         examples=[2_000_000_000],
     )
 
@@ -75,7 +76,7 @@ class BearerToken(Section):
     token_file: str | None = Field(
         default=None,
         min_length=1,
-        description="A file with the token; read again when it changes.",
+        description="A file with the token. The file is read again when it changes.",
         examples=["/run/secrets/token"],
     )
 
@@ -105,15 +106,16 @@ class HttpToken(BearerToken):
     tasks: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
-        description="Tasks that its holder may write to; all if absent.",
+        description="The tasks that its holder may write to. If absent, all tasks.",
         examples=[["toxicity"]],
     )
     labels_per_day: int | None = Field(
         default=None,
         ge=1,
         le=1_000_000_000,
-        description="Average limit for the labels of its holder. Further posts with labels get status 429, a "
-        "post with more labels than this status 413. No limit if absent.",
+        description="Average limit for the labels of its holder. Further posts with labels get status "
+        "429. A single post with more labels than the limit gets status 413. If absent, there "
+        "is no limit.",
         examples=[5000],
     )
 
@@ -151,7 +153,7 @@ class HttpTls(Section):
     client_ca: str | None = Field(
         default=None,
         min_length=1,
-        description="Certificates of the authorities for clients, PEM: then each client must have a "
+        description="Certificates of the authorities for clients, PEM. If set, each client must have a "
         "certificate (mutual TLS).",
         examples=["clients.pem"],
     )
@@ -161,7 +163,9 @@ class HttpSourceConfig(SourceSection):
     """Records that clients post to this agent: POST /v1/predictions and /v1/labels."""
 
     kind: Literal["http"] = Field(description="Posts over HTTP.")
-    listen: str = Field(description="Address and port; port 0 takes a free one.", examples=["0.0.0.0:9108"])
+    listen: str = Field(
+        description="Address and port. Port 0 selects a free port.", examples=["0.0.0.0:9108"]
+    )
     spool: HttpSpool = Field(
         default=HttpSpool(),
         description="The durable queue of acknowledged records: a folder, or the store's database.",
@@ -170,9 +174,12 @@ class HttpSourceConfig(SourceSection):
     tokens: tuple[HttpToken, ...] = Field(
         default=(),
         repr=False,
-        description="The clients that may write; if absent, every client that can connect.",
+        description="The tokens of the clients that may write. If absent, every client that can connect "
+        "may write.",
     )
-    tls: HttpTls | None = Field(default=None, description="HTTPS; plain HTTP if absent.")
+    tls: HttpTls | None = Field(
+        default=None, description="The certificates for HTTPS. If absent, plain HTTP."
+    )
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
         description="Names by which clients may address this source (the `Host` of a post), with any port; "
@@ -184,28 +191,29 @@ class HttpSourceConfig(SourceSection):
         default=4_194_304,
         ge=1024,
         le=268_435_456,
-        description="Maximum size of a post, also after decompression; a larger one gets status 413.",
+        description="Maximum size of a post, before and after decompression. A larger post gets status 413.",
         examples=[1_048_576],
     )
     max_requests: int = Field(
         default=32,
         ge=1,
         le=10_000,
-        description="Maximum number of posts in memory; further ones get status 503.",
+        description="Maximum number of posts in memory. Further posts get status 503.",
         examples=[64],
     )
     read_seconds: float = Field(
         default=10.0,
         ge=0.1,
         le=600,
-        description="Time limit for a request's head, and then for its body; otherwise status 408.",
+        description="Time limit for a request's head, and then for its body. A slower request gets status "
+        "408.",
         examples=[5],
     )
     rows_per_second: int | None = Field(
         default=None,
         ge=1,
         le=100_000_000,
-        description="Average limit for one task; further posts get status 429. No limit if absent.",
+        description="Average limit for one task. Further posts get status 429. If absent, there is no limit.",
         examples=[20_000],
     )
     name: str | None = Field(

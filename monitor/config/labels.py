@@ -25,16 +25,18 @@ class LabelsConfig(Section):
         default=1_000_000,
         ge=1000,
         le=500_000_000,
-        description="Answers of this task kept for the join; the oldest are removed first. Each takes 72 to "
-        "88 bytes. If anything is refitted, add 8, and 4 for each class. Add 1 if a source has no "
-        "mapping, or one with format: kserve, sagemaker or inference_table.",
+        description="The number of answers of this task that are kept for the join. The oldest are "
+        "removed first. Each answer takes 72 to 88 bytes. If anything is refitted, add 8, and "
+        "4 for each class. Add 1 if a source has no mapping, or one with format: kserve, "
+        "sagemaker or inference_table.",
         examples=[5_000_000],
     )
     max_waiting: int = Field(
         default=100_000,
         ge=1000,
         le=500_000_000,
-        description="Labels kept, waiting and used ones; the oldest are removed first.",
+        description="The number of labels that are kept, both waiting and used. The oldest are removed "
+        "first.",
         examples=[500_000],
     )
     max_bytes: int | None = Field(
@@ -51,8 +53,9 @@ class LabelsConfig(Section):
         default=0.05,
         ge=0,
         le=1,
-        description="Maximum share of labels that may have replaced another class for the same id. If there "
-        "are more among the labels of a fit, no recalibration and no refit begins. 1: no maximum.",
+        description="Maximum share of labels that replaced another class for the same id. If the share is "
+        "larger among the labels of a fit, no recalibration and no refit begins. With 1, "
+        "there is no maximum.",
         examples=[0.01],
     )
 
@@ -99,7 +102,8 @@ class Ssme(Section):
     every_seconds: float | None = Field(
         default=None,
         gt=0,
-        description="A refit is also due after this number of seconds. No such rule if absent.",
+        description="A refit is also due after this number of seconds. If absent, time alone makes no "
+        "refit due.",
         examples=[3600],
     )
     max_rows: int = Field(
@@ -113,22 +117,22 @@ class Ssme(Section):
         default=20_000,
         ge=100,
         le=1_000_000,
-        description="Number of these that a fit uses: if there are more, a sample stratified by class and "
-        "confidence. A fit uses all labelled requests.",
+        description="Number of unlabelled requests that a fit uses. If there are more, they are a sample "
+        "stratified by class and confidence. A fit uses all labelled requests.",
         examples=[10_000],
     )
     max_labelled: int = Field(
         default=20_000,
         ge=100,
         le=1_000_000,
-        description="Labelled requests kept; the oldest are removed first.",
+        description="The number of labelled requests that are kept. The oldest are removed first.",
         examples=[50_000],
     )
     seconds: float = Field(
         default=60.0,
         gt=0,
         le=86_400,
-        description="The agent stops and counts a fit that takes longer.",
+        description="Time limit of a fit. The agent stops and counts a fit that takes longer.",
         examples=[120],
     )
     memory_bytes: int = Field(

@@ -12,7 +12,7 @@ from monitor.config.task import TaskSection
 def layouts(
     tasks: Mapping[str, TaskSection], long_names: frozenset[str] = frozenset(), numbered: bool = False
 ) -> tuple[TaskLayout, ...]:
-    """Return each task's layout: what its records contain. See `TaskLayout` for the other parameters."""
+    """Return the layout of each task, which describes its records. See `TaskLayout` for the parameters."""
     return tuple(
         replace(task.layout, name=name, long_names=long_names, numbered=numbered)
         for name, task in tasks.items()

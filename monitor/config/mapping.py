@@ -22,7 +22,7 @@ _IN_TEXT = "|json"
 
 
 class _JsonText(str):
-    """The type of `JSON_TEXT`, the step that parses a text as JSON; it is not equal to any key."""
+    """The type of `JSON_TEXT`, the step that parses a text as JSON. The step is not equal to any key."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ MISSING: Any = object()
 
 
 def parse_field_path(text: str) -> FieldPath:
-    """Parse a path and return its steps; raise ValueError if it has another form.
+    """Parse a path and return its steps. Raise ValueError if the text is not a path.
 
     Parameters
     ----------
@@ -106,7 +106,10 @@ def lookup(value: object, path: FieldPath) -> Any:
 
 
 def _in_text(value: object) -> Any:
-    """Parse a text as JSON; return an object or array unchanged, because some writers do not encode them."""
+    """Parse a text as JSON.
+
+    Return an object or array unchanged, because some writers do not encode it as text.
+    """
     if isinstance(value, dict | list):
         return value
     try:
@@ -132,7 +135,7 @@ PATHS: tuple[str, ...] = (
 """The fields of a record that have a single path in a mapping."""
 
 BESIDE = ("$key", "$timestamp", "$headers")
-"""The first steps of paths to the metadata of a Kafka message; the name of a header follows `$headers`."""
+"""The first steps of paths to the metadata of a Kafka message. The name of a header follows `$headers`."""
 
 PLACEHOLDERS: Mapping[str, str] = {
     "model": "<name of the model>",
@@ -190,8 +193,8 @@ class FieldMapping(Section):
 
     In a Kafka message ``$key``, ``$timestamp`` and ``$headers.NAME`` are paths too.
 
-    With a mapping, a field without a path is absent, even if the record has a field of that name. Such a
-    field often has another meaning: `label` may be the predicted class.
+    With a mapping, a field without a path is absent, even if the record has a field with its name. Such a
+    field often has another meaning. For example, `label` may be the predicted class.
 
     Examples
     --------
@@ -201,7 +204,7 @@ class FieldMapping(Section):
 
     format: Annotated[str, OneOf(FORMATS)] | None = Field(
         default=None,
-        description="The format of records, if not plain JSON.",
+        description="The format of the records, if it is not plain JSON.",
         json_schema_extra=describe_tags(FORMATS),
         examples=["kserve"],
     )
@@ -214,8 +217,9 @@ class FieldMapping(Section):
         default=None,
         ge=1,
         le=128,
-        description="Number of hexadecimal digits in which to write an id that is a decimal number, as the "
-        "labels have it. It is 16 for BentoML's request_id, 32 for its trace_id.",
+        description="Number of hexadecimal digits. An id that is a decimal number is written in "
+        "hexadecimal, as in the labels. It is 16 for BentoML's request_id, 32 for its "
+        "trace_id.",
         examples=[16],
     )
     id_digits: int | None = Field(
@@ -230,12 +234,13 @@ class FieldMapping(Section):
         default=None,
         min_length=1,
         max_length=100,
-        description="Text with which ids begin in the labels; it is put before an id without it.",
+        description="The text with which ids begin in the labels. It is put before an id that does not "
+        "begin with it.",
         examples=["req-"],
     )
     id_case: Literal["lower", "upper"] | None = Field(
         default=None,
-        description="Convert ids to small or capital letters, if answers and labels differ in that.",
+        description="Convert ids to small or capital letters, if answers and labels differ in case.",
         examples=["lower"],
     )
     time: str | None = _path("Path of the time of the answer; $timestamp is a Kafka message's own.", "ts")
@@ -247,8 +252,8 @@ class FieldMapping(Section):
     time_zone: str | None = Field(
         default=None,
         min_length=1,
-        description="Time zone of times without an offset: a name such as Europe/Berlin, UTC, or an offset "
-        "such as +01:00. Of the hour that occurs twice in autumn, the first counts.",
+        description="Time zone of times without an offset: a name such as Europe/Berlin, UTC, or an "
+        "offset such as +01:00. If an hour occurs twice in autumn, the first one counts.",
         examples=["Europe/Berlin"],
     )
     task: str | None = _path("Path of the task.", "meta.task")
@@ -259,7 +264,7 @@ class FieldMapping(Section):
     )
     class_scores: dict[str, str] = Field(
         default={},
-        description="Instead of scores: the path of each class's probability.",
+        description="The path of each class's probability, instead of scores.",
         examples=[{"ok": "out.p[0]", "toxic": "out.p[1]"}],
     )
     confidence: str | None = _path(

@@ -63,7 +63,7 @@ OTHER_NAMES: Mapping[str, str] = {
     "f1_score": "f1",
     "expected_calibration_error": "ece",
 }
-"""Our name of a metric for each name that other libraries use."""
+"""Blindsight's name of a metric, by the names that other libraries use."""
 
 
 def findings(error: ValidationError, schema: Schema) -> list[Finding]:
@@ -129,7 +129,7 @@ def nearest(name: str, allowed: Sequence[str]) -> str | None:
 
 
 def _likely(name: str, allowed: Sequence[str]) -> str | None:
-    """Return our name of a metric that another library names so, otherwise the `nearest` name."""
+    """Return our name of a metric that has this name in other libraries, otherwise the `nearest` name."""
     other = OTHER_NAMES.get(name.lower().replace("-", "_"))
     return other if other in allowed else nearest(name, allowed)
 
@@ -174,7 +174,7 @@ def _child(node: Schema, part: str | int) -> Schema:
 
 
 def _too_short_for_its_items(place: _Place) -> bool:
-    """Return whether a list would be long enough if its invalid entries, which have messages, counted."""
+    """Return whether a list would be long enough with its invalid entries, which have their own messages."""
     return isinstance(place.value, tuple | list) and len(place.value) >= place.node.get("minItems", 0)
 
 
@@ -277,7 +277,7 @@ def _hint(node: Schema, value: Any, path: Path) -> str:
 
 
 def _is_percentage(node: Schema, value: Any) -> bool:
-    """Return whether a value for a share is an allowed one in per cent."""
+    """Return whether a value for a share would be allowed if it were in per cent."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 1 < value <= 100:
         return False
     if node.get("maximum", node.get("exclusiveMaximum")) != 1:
@@ -339,7 +339,7 @@ def _bad_key(place: _Place) -> Finding:
 
 
 def _string(place: _Place) -> Finding:
-    """Return the finding for a value, or for a name in a mapping, that is not a text."""
+    """Return the finding for a value or a mapping key that is not a text."""
     return _expected(place) if place.node.get("type") == "string" else _bad_name(place)
 
 

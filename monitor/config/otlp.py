@@ -26,8 +26,9 @@ class Otlp(HttpAccess):
     )
     resource: dict[str, str] = Field(
         default={},
-        description="Resource attributes, in addition to the agent's own or in place of them. Its own are "
-        "service.name, service.version and service.instance.id (HOST:PORT of export.listen).",
+        description="Resource attributes that are added to the agent's own or replace them. The agent's "
+        "own are service.name, service.version and service.instance.id (HOST:PORT of "
+        "export.listen).",
         examples=[{"deployment.environment.name": "production"}],
     )
 

@@ -57,28 +57,28 @@ class RedisSourceConfig(SourceSection):
     )
     start: Literal["earliest", "latest"] = Field(
         default="earliest",
-        description="Where to begin in a stream that no group of this name has read.",
+        description="The place to begin in a stream that no group of this name has read.",
         examples=["latest"],
     )
     claim_seconds: float = Field(
         default=60.0,
         ge=1,
         le=86_400,
-        description="A consumer of the group that is silent for this time is dead. Another one then "
-        "claims its entries.",
+        description="A consumer of the group that is silent for this time counts as dead. Another "
+        "consumer then claims its entries.",
         examples=[120],
     )
     batch_bytes: int = Field(
         default=4 << 20,
         ge=1 << 16,
         le=1 << 28,
-        description="About how many bytes of entries are read at once; one entry may be longer.",
+        description="The approximate number of bytes of entries in one read. A single entry may be longer.",
         examples=[1048576],
     )
     username: str | None = Field(
         default=None,
         min_length=1,
-        description="User name of the login; the default user if absent.",
+        description="User name of the login. If absent, the default user.",
         examples=["agent"],
     )
     password_file: str | None = Field(
@@ -88,7 +88,7 @@ class RedisSourceConfig(SourceSection):
         examples=["/run/secrets/redis"],
     )
     tls: ClientTls | None = Field(
-        default=None, description="TLS for rediss; the system's trusted authorities if absent."
+        default=None, description="TLS for rediss. If absent, the system's trusted authorities are used."
     )
     name: str | None = Field(
         default=None,

@@ -1,7 +1,7 @@
 """The effect of a changed configuration: none, a new baseline, or a restart.
 
-On SIGHUP the agent reads its configuration again. The table `CONSEQUENCES` says what a change of each key
-does. A test checks that no key is missing.
+On SIGHUP, the agent reads its configuration again. The table `CONSEQUENCES` has the effect of a change of
+each key. A test checks that no key is missing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "alertmanager": Consequence.RESTART,
     "export": Consequence.RESTART,
 }
-"""The effect of a change at or below each key; the longest matching key applies."""
+"""The effect of a change at or below each key. The longest matching key applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class ReloadPlan:
 def classify(old: Config, new: Config) -> ReloadPlan:
     """Return the effects of the differences between two configurations.
 
-    Only values are compared, so a default value that is written into the file is no change. A new or removed
-    task is one change, with the path of the task; all changes of the sources together are one change.
+    Only values are compared. If a default value is written into the file, nothing has changed. A new or
+    removed task is one change, with the path of the task. All changes of the sources together are one change.
 
     Examples
     --------
@@ -117,7 +117,9 @@ def classify(old: Config, new: Config) -> ReloadPlan:
 
 
 def consequence(path: tuple[str, ...]) -> Consequence:
-    """Return the effect of a change of the key at `path`; raise KeyError if `CONSEQUENCES` has no effect.
+    """Return the effect of a change of the key at `path`.
+
+    Raise KeyError if `CONSEQUENCES` has no entry for it.
 
     Examples
     --------

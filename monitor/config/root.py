@@ -98,7 +98,7 @@ _LONGEST_OF_PARTITIONS = 56  # 63 characters, less "_" and the six digits of a n
 
 
 class StoreConfig(Section):
-    """The durable state of the agent; a restart neither loses a record nor counts a record twice."""
+    """The durable state of the agent. With it, a restart neither loses a record nor counts one twice."""
 
     files = ("path", "password_file")
 
@@ -119,8 +119,9 @@ class StoreConfig(Section):
     )
     prefix: str = Field(
         default="blindsight",
-        description="The schema of the database that holds the tables; created if absent. Agents that work "
-        "at the same time need different schemas; a second agent with the same schema waits as a stand-by.",
+        description="The schema of the database that has the tables; created if absent. Agents that work "
+        "at the same time need different schemas. A second agent with the same schema waits "
+        "as a stand-by.",
         examples=["blindsight_eu"],
     )
     password_file: str | None = Field(
@@ -134,28 +135,31 @@ class StoreConfig(Section):
         default=6.0,
         ge=1,
         le=600,
-        description="With postgres: time without a sign of an agent after which a stand-by takes over.",
+        description="With postgres: a stand-by takes over after it has seen no sign of the agent for this "
+        "time.",
         examples=[10],
     )
     by_partition: bool = Field(
         default=False,
-        description="Whether each partition of the only source, a Kafka source, has its own state, which "
-        "moves with it. Needs postgres, and the model or the task as key of each message.",
+        description="If true, each partition has a separate state, which moves with the partition between "
+        "agents. Requires a single source of kind kafka, postgres, and the model or the task "
+        "as the key of each message.",
         examples=[False],
     )
     every_seconds: float = Field(
         default=1.0,
         gt=0,
         le=600,
-        description="Time between two checkpoints; a change of an alarm is saved immediately.",
+        description="Time between two checkpoints. A change of an alarm is saved immediately.",
         examples=[5],
     )
     keep_reports: int = Field(
         default=100_000,
         ge=1000,
         le=100_000_000,
-        description="Reports of closed windows kept, about 2 kB each; the oldest are removed first. After "
-        "a restart, labels revise only windows whose newest report is among them.",
+        description="The number of reports of closed windows that are kept, about 2 kB each. The oldest "
+        "are removed first. After a restart, labels revise only windows whose newest report "
+        "is kept.",
         examples=[500_000],
     )
 
@@ -165,7 +169,7 @@ class StoreConfig(Section):
         return self
 
     def for_partition(self, number: int) -> StoreConfig:
-        """Return the section for the store of one partition; the section must have `by_partition`."""
+        """Return the section for the store of one partition. The section must have `by_partition`."""
         return self.model_copy(update={"prefix": f"{self.prefix}_{number}", "by_partition": False})
 
     def _problems(self) -> Iterable[Problem | None]:
@@ -199,39 +203,43 @@ class Export(Section):
     )
     external_url: str | None = Field(
         default=None,
-        description="The address of the page for people and other programs. Alerts, boards and reports link "
-        "there; nowhere if absent.",
+        description="The public address of the page. Alerts, dashboards and reports link to it. If "
+        "absent, they have no links.",
         examples=["https://models.example/blindsight"],
     )
     max_series: int = Field(
         default=50_000,
         ge=100,
-        description="Maximum number of exported series; the agent counts dropped ones.",
+        description="Maximum number of exported series. The agent counts the series that are left out.",
         examples=[100_000],
     )
     max_bytes: int = Field(
         default=50_000_000,
         ge=100_000,
         le=1_000_000_000,
-        description="Maximum size of /metrics before compression; beyond it, whole families are left out, "
-        "those of groups first, and counted.",
+        description="Maximum size of /metrics before compression. If it is exceeded, whole families are "
+        "left out and counted, those of groups first.",
         examples=[100_000_000],
     )
     distributions: bool = Field(
         default=True,
-        description="Whether to export the histogram of confidences and the calibration curve of each model, "
-        "42 series for each.",
+        description="If true, export the histogram of confidences and the calibration curve of each "
+        "model, 42 series for each.",
         examples=[False],
     )
     tokens: tuple[BearerToken, ...] = Field(
         default=(),
         repr=False,
-        description="Tokens of readers, one of which a client sends as a bearer token or a browser as its "
-        "password. Everyone may read if absent. /-/healthy and /-/ready need none.",
+        description="The tokens of readers. A client sends one as a bearer token, a browser as its "
+        "password. If absent, everyone may read. /-/healthy and /-/ready need no token.",
     )
-    tls: HttpTls | None = Field(default=None, description="HTTPS for all paths; plain HTTP if absent.")
+    tls: HttpTls | None = Field(
+        default=None, description="The certificates for HTTPS on all paths. If absent, plain HTTP."
+    )
     otlp: Otlp | None = Field(
-        default=None, description="The metrics over OTLP, in addition to /metrics; only /metrics if absent."
+        default=None,
+        description="The collector to which metrics are posted over OTLP, in addition to /metrics. If "
+        "absent, only /metrics.",
     )
 
     @field_validator("external_url", mode="after")
@@ -264,24 +272,28 @@ class Config(Section):
         default=0,
         ge=0,
         le=8,
-        description="Number of processes that decode records for `run`; with 0 the agent decodes in its own "
-        "process.",
+        description="Number of processes that decode records for `run`. With 0, the agent decodes in its "
+        "own process.",
         examples=[2],
     )
     reports: Reports | None = Field(
-        default=None, description="The sinks of closed windows: a file or a topic; none if absent."
+        default=None,
+        description="The sinks of closed windows: a file, a topic, or both. If absent, there is none.",
     )
     rejects: Rejects | None = Field(
         default=None,
-        description="The sinks of unusable records: a file or a topic; only counted if absent.",
+        description="The sinks of unusable records: a file, a topic, or both. If absent, they are only "
+        "counted.",
     )
     store: StoreConfig | None = Field(
-        default=None, description="The durable state; without it a restart begins from nothing."
+        default=None,
+        description="The durable state. Without it, the agent starts with an empty state after a restart.",
     )
     alertmanager: Alertmanager | None = Field(
-        default=None, description="Alerts sent to Alertmanager directly; none if absent."
+        default=None,
+        description="The Alertmanagers to which alerts are sent directly. If absent, there are none.",
     )
-    export: Export = Field(default=Export(), description="The HTTP side: the page and /metrics.")
+    export: Export = Field(default=Export(), description="The HTTP server of the page and of /metrics.")
 
     @model_validator(mode="after")
     def _fits(self) -> Config:
@@ -377,7 +389,7 @@ class Config(Section):
                         yield f"sources[{i}].tokens[{j}].tasks", f"expected tasks among {known}, got {task!r}"
 
     def _path_problems(self) -> Iterable[Problem | None]:
-        """Yield the problems of files that are both read and written, or written twice."""
+        """Yield the problems of files that are read and also written, or written twice."""
         users = [
             (f"sources[{i}].path", s.path)
             for i, s in enumerate(self.sources)

@@ -30,11 +30,11 @@ from pydantic_core import PydanticKnownError, core_schema
 from monitor.base.registry import Entry, load
 
 Problem = tuple[str, str]
-"""A key within a section (``""`` for the section itself) and a message about its value."""
+"""The problem of a value: its key within a section (``""`` for the section itself), and a message."""
 
 
 class CrossCheckError(ValueError):
-    """Values are allowed separately, but not in combination."""
+    """The error of values that are allowed separately but not in combination."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -42,7 +42,7 @@ class CrossCheckError(ValueError):
 
 
 def demand(problems: Iterable[Problem | None]) -> None:
-    """Raise a `CrossCheckError` with all problems if there are any; None stands for no problem."""
+    """Raise a `CrossCheckError` with all problems, if there are any. None means no problem."""
     actual = [problem for problem in problems if problem is not None]
     if actual:
         raise CrossCheckError(actual)
@@ -100,14 +100,15 @@ def holds_password(address: str) -> bool:
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Split an address to listen on, ``host:port``, into host and port; port 0 means any free port.
+    """Split an address to listen on, ``host:port``, into host and port. Port 0 means any free port.
 
     An IPv6 address needs brackets.
 
     Raises
     ------
     ValueError
-        The text has another form. A host is required, because ``:9109`` would open the port to every network.
+        The text has a different form. A host is required, because ``:9109`` would open the port to every
+        network.
 
     Examples
     --------
@@ -187,7 +188,7 @@ def _resolve(value: Any, folder: str, is_file: bool) -> Any:
 
 
 class OneOf:
-    """A pydantic annotation for a text that must be a key of a table, which is read at each validation.
+    """A pydantic annotation for a text that must be a key of a table. The table is read at each validation.
 
     Examples
     --------
@@ -268,7 +269,7 @@ def _adapter_of(sections: tuple[tuple[str, str], ...], default: str | None) -> T
 
 
 def describe_tags(table: Mapping[str, Entry]) -> Callable[[dict[str, Any]], None]:
-    """Return a function that appends the description of each key of a table to that of a JSON Schema.
+    """Return a function that appends the descriptions of a table's keys to the description in a JSON Schema.
 
     Examples
     --------

@@ -139,16 +139,17 @@ class Rejects(Section):
     )
     record: Literal["whole", "redacted", "none"] = Field(
         default="whole",
-        description="The part of a record that is kept. whole: all of it, cut at 2,000 bytes. redacted: its "
-        "structure, with every value replaced by its kind. none: nothing. With the last two, "
-        "no message and no line of the log quotes a value.",
+        description="The part of a record that is kept. whole: the record, cut at 2,000 bytes. redacted: "
+        "its structure, with every value replaced by its kind. none: nothing. With the last "
+        "two, no message and no line of the log quotes a value.",
         examples=["redacted"],
     )
     retention_days: float | None = Field(
         default=None,
         ge=0.01,
         le=3650,
-        description="The agent removes older lines from the file; by its size alone if absent.",
+        description="The agent removes older lines from the file. If absent, only the size of the file is "
+        "limited.",
         examples=[30],
     )
     kafka: KafkaSink | None = Field(

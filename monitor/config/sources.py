@@ -23,7 +23,7 @@ class SourceSection(Section):
         mapping: FieldMapping | None
 
     keyed: ClassVar[bool] = False
-    """Whether the records are messages with a key, a time and headers, such as messages of Kafka."""
+    """True if the records are messages with a key, a time and headers, such as messages of Kafka."""
 
     @model_validator(mode="after")
     def _has_what_is_mapped(self) -> Self:
@@ -44,7 +44,10 @@ class SourceSection(Section):
 
     @property
     def origins(self) -> Sequence[str]:
-        """The names by which `wire_for` recognises that a file holds records of this source."""
+        """The names of files and topics with records of this source.
+
+        `wire_for` compares file names with them.
+        """
         return (self.label,)
 
 
@@ -57,14 +60,14 @@ class FileSourceConfig(SourceSection):
     path: str = Field(
         min_length=1,
         description="NDJSON (plain, .gz, .zst), CSV or Parquet. With follow, a pattern may match several "
-        "files: data.*.log that grow, or labels/*.parquet of a folder that fills, also at an address such as "
-        "s3://bucket/labels/*.parquet.",
+        "files: growing files such as data.*.log, or the tables in a folder such as "
+        "labels/*.parquet, also at an address such as s3://bucket/labels/*.parquet.",
         examples=["predictions.ndjson"],
     )
     follow: bool = Field(
         default=False,
-        description="Wait for more records at the end, and go on through rotation, also if it happens while "
-        "the agent is down.",
+        description="Wait for more records at the end, and continue after a rotation, even if it happens "
+        "while the agent is down.",
         examples=[True],
     )
     # Options may hold passwords, so a printed configuration must not contain them.
@@ -78,7 +81,8 @@ class FileSourceConfig(SourceSection):
         default=4 << 20,
         ge=1 << 16,
         le=1 << 28,
-        description="About how many bytes of a table are unpacked at once; one row may be longer.",
+        description="The approximate number of bytes of a table that are decompressed at once. A single "
+        "row may be longer.",
         examples=[1048576],
     )
     name: str | None = Field(

@@ -77,8 +77,8 @@ class SqlSourceConfig(SourceSection):
         examples=["SELECT id, verdict, updated_at FROM reviews"],
     )
     cursor: str = Field(
-        description="A column that only increases: a time or a number, which is greater in each new or "
-        "changed row. Index it.",
+        description="A column of times or numbers that only increases: each new or changed row has a "
+        "greater value. It should have an index.",
         examples=["updated_at"],
     )
     id: str = Field(
@@ -93,9 +93,9 @@ class SqlSourceConfig(SourceSection):
         default=300.0,
         ge=0,
         le=2_678_400,
-        description="Each poll starts this far below the greatest value read, to find rows that were "
-        "committed late. It must be longer than the longest transaction. For a column of numbers, the "
-        "difference in its own unit.",
+        description="Each poll starts this far below the greatest value that was read, to read rows that "
+        "were committed late. It must be longer than the longest transaction. For a column of "
+        "numbers, it is a difference in the column's unit.",
         examples=[600],
     )
     batch_rows: int = Field(
@@ -109,15 +109,15 @@ class SqlSourceConfig(SourceSection):
         default=4 << 20,
         ge=1 << 16,
         le=1 << 28,
-        description="The memory for one batch: it ends after the row with which it reaches this size.",
+        description="The memory for one batch. A batch ends with the row that reaches this size.",
         examples=[1048576],
     )
     timeout_seconds: float = Field(
         default=60.0,
         ge=1,
         le=86_400,
-        description="Longest wait for the database, such as for the first row of a poll; then the agent "
-        "connects again. The agent is not ready after 15 seconds of waiting.",
+        description="Longest wait for the database, such as for the first row of a poll. Then the agent "
+        "connects again. After 15 seconds of waiting, the agent is not ready.",
         examples=[300],
     )
     name: str | None = Field(

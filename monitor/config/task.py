@@ -30,7 +30,7 @@ _DAY = 86_400.0
 
 
 def window_rows(task: Task, answers_per_day: float) -> float:
-    """Return the number of predictions in a window of a model with constant traffic.
+    """Return the expected number of predictions in a window of a model, if its traffic is constant.
 
     Examples
     --------
@@ -71,10 +71,10 @@ def windows_per_week(task: Task) -> float:
 def charted_windows_per_week(task: Task) -> float:
     """Return the number of windows per week that all charts of a task judge together.
 
-    Each answer is in one window of its model and in one window for each of `groups`. Therefore each group
-    adds the number of windows that the model has. The actual number may be greater, at most by the factor
-    `window.size` / `window.min_size`, because windows of a group value with few answers close by age. Models
-    without `answers_per_day` do not count.
+    Each answer is in one window of its model, and in one window for each name in `groups`. Therefore each
+    name in `groups` adds as many windows as the model has. The actual number may be larger, because windows
+    of a group value with few answers close by age. The factor is at most `window.size` / `window.min_size`.
+    Models without `answers_per_day` do not count.
 
     Examples
     --------
@@ -90,9 +90,10 @@ def charted_windows_per_week(task: Task) -> float:
 def shared_arl0(task: Task, false_alarms_per_week: float) -> float:
     """Return the ARL0, in windows, with which all charts of a task together have this rate of false alarms.
 
-    All charts get the same ARL0, so a chart with more windows has more false alarms. If all charts had the
-    same number of false alarms, charts with few windows would have narrow limits, and charts with many
-    windows wide limits, although a shift costs the same number of answers in all of them.
+    All charts get the same ARL0, so a chart with more windows has more false alarms. The budget is not
+    divided equally among the charts, because charts with few windows would then have narrow limits and charts
+    with many windows wide limits, although a shift that stays undetected for a window affects the same number
+    of answers in every chart.
 
     Examples
     --------
@@ -122,7 +123,8 @@ MOST_FEATURES = 64
 """The largest number of features of a task."""
 
 MOST_COVARIATES = 16
-"""The number of features, from the first, with which a calibration is fitted whenever a window closes."""
+"""The largest number of features with which a calibration is fitted when a window closes. The first features
+are used."""
 
 WITHOUT_CLASSES = ("accuracy", "ece")
 """The metrics of models that give only a confidence."""
@@ -140,22 +142,23 @@ class Window(Section):
         default=50,
         ge=1,
         le=1_000_000,
-        description="Least number of predictions with which a window closes early. Default 50, or size if "
-        "that is less.",
+        description="The smallest number of predictions with which a window closes early. If absent, 50, "
+        "or size if size is smaller.",
         examples=[100],
     )
     max_age_seconds: float = Field(
         default=900,
         gt=0,
-        description="A window closes early when its first prediction is older than this. The agent counts "
-        "from the arrival of records, a replay by their own times.",
+        description="A window closes early when its first prediction is older than this. The age is "
+        "measured from the arrival of the prediction, or in a replay by the times of the "
+        "records.",
         examples=[3600],
     )
 
     @model_validator(mode="before")
     @classmethod
     def _default_fits_size(cls, value: Any) -> Any:
-        """Set an absent `min_size` to `size` if `size` is less than 50, the default of `min_size`."""
+        """Set an absent `min_size` to `size`, if `size` is less than 50, the default of `min_size`."""
         if isinstance(value, dict) and "min_size" not in value:
             size = value.get("size")
             if isinstance(size, int | float) and 10 <= size < 50:
@@ -188,7 +191,7 @@ class ReferenceConfig(Section):
         default=None,
         ge=5,
         le=10_000,
-        description="Instead of a file: the number of first windows of the stream that are the reference.",
+        description="The number of first windows of the stream that are the reference, instead of a file.",
         examples=[20],
     )
 
@@ -205,8 +208,8 @@ class CalibrationConfig(Section):
 
     method: CalibrationTag = Field(
         default="isotonic",
-        description="The calibration method, fitted on the labels of the reference. Without labels it "
-        "stays none, and is flagged.",
+        description="The calibration method, fitted on the labels of the reference. Without labels, there "
+        "is no calibration, and reports say so.",
         json_schema_extra=describe_tags(registry.CALIBRATIONS),
         examples=["beta"],
     )
@@ -214,16 +217,19 @@ class CalibrationConfig(Section):
         default=50,
         ge=10,
         le=1_000_000,
-        description="Number of new labels of a model after which its calibration is refitted. If a quarter "
-        "of the labels in the last fit is more, that number counts. When labels contradict the "
-        "confidences, the agent refits at once. It takes the new fit if labels favour it. Not for "
-        "none, ssme and covariates. null: never.",
+        description="Number of new labels of a model after which its calibration is refitted. If a "
+        "quarter of the labels in the last fit is more, that number counts. When labels "
+        "contradict the confidences, the agent refits at once. It uses the new fit if labels "
+        "favour it. Not for none, ssme and covariates. With null, never.",
         examples=[100],
     )
 
     @property
     def reference_method(self) -> str:
-        """The calibration method that is fitted on the reference: isotonic for `ssme` and `covariates`."""
+        """The calibration method that is fitted on the reference.
+
+        For `ssme` and `covariates`, it is isotonic.
+        """
         return "isotonic" if self.method in ("ssme", COVARIATES) else self.method
 
 
@@ -236,14 +242,14 @@ class Bound(Section):
         default=None,
         ge=0,
         le=1,
-        description="A floor: breached if the whole interval is below.",
+        description="A floor. It is breached if the whole interval is below.",
         examples=[0.9],
     )
     max: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="A ceiling: breached if the whole interval is above.",
+        description="A ceiling. It is breached if the whole interval is above.",
         examples=[0.05],
     )
 
@@ -255,7 +261,7 @@ class Bound(Section):
 
 
 class ObjectiveConfig(Section):
-    """The objectives of the models. They are compared with the joint interval of the last windows."""
+    """The objectives of the models. They are compared with the interval of the last windows, pooled."""
 
     accuracy: Bound | None = Field(
         default=None, description="Bound of the accuracy, usually a floor: {min: 0.90}."
@@ -320,14 +326,14 @@ class TaskSection(Section):
 
     @property
     def together(self) -> str:
-        """The reason why the models are always computed in one process; empty if there is none."""
+        """The reason why all models must be computed in one process; empty if they need not be."""
         raise NotImplementedError
 
     @property
     def shares(self) -> tuple[str, ...]:
-        """The parts into which the task's records are divided for processes, by model.
+        """The names of the parts into which the task's records are divided for several processes.
 
-        These are the names of the configured models, or only ``""`` if records may concern several models.
+        The parts are the configured models, or a single part ``""`` if a record may concern several models.
         """
         raise NotImplementedError
 
@@ -349,13 +355,13 @@ class Task(TaskSection):
     )
     classes: tuple[str, ...] = Field(
         default=(),
-        description="The classes, in the order of the scores. If absent, the models give a confidence only.",
+        description="The classes, in the order of the scores. If absent, the models give only a confidence.",
         examples=[["ok", "toxic"]],
     )
     positive: str | None = Field(
-        default=None, description="The positive class of two; the last if absent.", examples=["toxic"]
+        default=None, description="The positive class of two. If absent, the last.", examples=["toxic"]
     )
-    window: Window = Field(default=Window(), description="When a window closes.")
+    window: Window = Field(default=Window(), description="The rules for closing a window.")
     reference: ReferenceConfig = Field(
         default=ReferenceConfig(first_windows=20),
         description="The models' answers from a time when they were known to be good.",
@@ -381,8 +387,9 @@ class Task(TaskSection):
     estimators: tuple[EstimatorTag, ...] = Field(
         default=("average_confidence", "realised"),
         min_length=1,
-        description="The estimators. Some use only the confidences, some the labels as they come. The "
-        "others are refitted on the scores of several models and the labels so far; see the section ssme.",
+        description="The estimators. Some use only the confidences. Some use labels when they arrive. The "
+        "others are refitted on the scores of several models and the labels so far; see the "
+        "section ssme.",
         json_schema_extra=describe_tags(registry.ESTIMATORS),
         examples=[["average_confidence", "realised", "ssme"]],
     )
@@ -396,7 +403,7 @@ class Task(TaskSection):
     )
     chart: ChartConfig = Field(default=ChartConfig(), description="The control charts.")
     objective: ObjectiveConfig = Field(
-        default=ObjectiveConfig(), description="Bounds that the models must keep; none if absent."
+        default=ObjectiveConfig(), description="Bounds that the models must keep. If absent, there are none."
     )
     labels: WeightedLabels = Field(
         default=WeightedLabels(), description="The join and the weights of labels."
@@ -404,14 +411,14 @@ class Task(TaskSection):
     ssme: Ssme = Field(default=Ssme(), description="The refits of estimators that use labels.")
     groups: tuple[str, ...] = Field(
         default=(),
-        description="Names in the records' `groups`; each value has its own windows and charts.",
+        description="Names in the records' `groups`. Each value has separate windows and charts.",
         examples=[["region"]],
     )
     features: dict[str, FeatureKind] = Field(
         default={},
-        description="Names in the records' `features`, each with its kind, number or text; at most 64. Each "
-        "window tells which of them are broken. By the first 16, with calibration.method: covariates, the "
-        "answers of a window may differ from those of the reference.",
+        description="Names in the records' `features`, each with its kind, number or text; at most 64. "
+        "The report of a window says which features are broken. With calibration.method: "
+        "covariates, a window may differ from the reference in the first 16 features.",
         examples=[{"hour": "number", "carrier": "text"}],
     )
     models: dict[str, ModelConfig] = Field(
@@ -423,7 +430,7 @@ class Task(TaskSection):
         default=1000,
         ge=1,
         le=1_000_000,
-        description="Maximum number of models and groups of this task; the agent counts the others.",
+        description="Maximum number of models and groups of this task. Further ones are only counted.",
         examples=[200],
     )
 
@@ -452,7 +459,7 @@ class Task(TaskSection):
 
     @property
     def together(self) -> str:
-        """The reason why the models are always computed in one process; empty if there is none."""
+        """The reason why all models must be computed in one process; empty if they need not be."""
         by = " and ".join(self.refit_estimators) or "ssme"
         return f"{by} estimates its models together" if self.refits else ""
 
@@ -482,12 +489,12 @@ class Task(TaskSection):
 
     @property
     def refit_estimators(self) -> tuple[str, ...]:
-        """The estimators that refits fit on labels, including those that another adds for comparison."""
+        """The estimators that refits fit on labels, including estimators that are added for comparison."""
         return registry.estimators_by_input(self.estimators, "refit")
 
     @property
     def realised_estimators(self) -> tuple[str, ...]:
-        """The estimators that use the labels of a window, including estimators that another one adds."""
+        """The estimators that use the labels of a window, including estimators that other estimators need."""
         return registry.estimators_by_input(self.estimators, "labels")
 
     @property
@@ -518,7 +525,7 @@ class Task(TaskSection):
 
     @property
     def scored(self) -> int:
-        """The number of scores of an answer that are kept in memory for refits; 0 without refits."""
+        """The number of scores of each answer that are kept in memory for refits; 0 without refits."""
         return max(len(self.classes), 1) if self.refits or self.recalibrates else 0
 
     @model_validator(mode="after")
@@ -538,7 +545,7 @@ class Task(TaskSection):
 
     @property
     def feature_alarm_level(self) -> float:
-        """The p-value below which the drift of a feature raises an alarm; 0 if it raises none."""
+        """The p-value below which the drift of a feature raises an alarm; 0 if drift raises no alarms."""
         alarms = self.chart.features
         if alarms is None:
             return 0.0
@@ -554,7 +561,7 @@ class Task(TaskSection):
 
     @property
     def charted_average(self) -> Literal["macro", "micro"]:
-        """The average over classes, macro or micro, that charts and objectives judge."""
+        """The average over the classes, macro or micro, that charts and objectives judge."""
         return "micro" if self.average == "micro" else "macro"
 
     def judged_estimator(self, metric: str) -> str:
@@ -562,7 +569,7 @@ class Task(TaskSection):
         return self.chart.estimator if metric == "accuracy" else "average_confidence"
 
     def _judged_problems(self) -> Iterable[Problem]:
-        """Yield a problem for each estimator that charts and objectives judge but that `estimators` lacks."""
+        """Yield a problem for each judged estimator that is not in `estimators`."""
         listed, chosen = ", ".join(self.estimators), self.chart.estimator
         judged = {self.judged_estimator(metric): metric for metric in reversed(self.metrics)}
         for tag, metric in judged.items():
