@@ -1,4 +1,4 @@
-"""Counts what became of all records of a replay, for the table at its end; warns of many unused records."""
+"""Counts the records of a replay by outcome, for the table at its end, and warns of many unused records."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from monitor.parallel.planning import Facts
 from monitor.reports.views import EngineView, LabelOutcome
 
 FEW = 0.05
-"""If a larger share of the answers or labels is not used, the table ends with a warning."""
+"""The largest share of unused answers or labels without a warning at the end of the table."""
 
 Waiting = Mapping[str, Keys]
-"""The ids, as keys, of labels that wait for their answer, by task: a result of `Engine.waiting_labels`."""
+"""The keys of the ids of labels that wait for their answer, by task: a result of `Engine.waiting_labels`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class LabelCounts:
     unmatched : int
         Labels without an answer within the horizon, and labels that name a request of several rows.
     conflicting, duplicate : int
-        Labels for an id that had a label before: with a different class, and with the same class.
+        The numbers of labels for an id that already had a label with a different class, and with the same
+        class.
     """
 
     matched: int = 0
@@ -65,7 +66,7 @@ class Accounts:
     named : int
         Labels that name a model, in a file that also holds answers.
     certain : tuple of (task, model)
-        Models whose answers all have a score of exactly 1, or all have a confidence of 0 or 1.
+        The models whose answers all have a score of exactly 1, or a confidence of exactly 0 or 1.
     """
 
     used: int = 0
@@ -143,7 +144,7 @@ def _of_task(
 
 
 def table(accounts: Accounts, answers_rejected: Counter[str], labels_rejected: Counter[str]) -> Iterator[str]:
-    """Yield the lines of the table of outcomes, without zero counts, and then the warnings.
+    """Yield the lines of the table of outcomes, without outcomes that did not occur, and the warnings.
 
     Examples
     --------

@@ -33,7 +33,7 @@ _ANY = ""  # stands for all models that answered with the label's id
 
 Columns = dict[str, list[np.ndarray]]
 Place = tuple[int, int, int]
-"""The place of an answer: the number of its file, its position in the file, and the key of its id."""
+"""The place of an answer: the index of its file, its position in the file, and the key of its id."""
 
 
 def read_inputs(path: str, files: Sequence[Path], n: int, task: str, seed: int) -> tuple[Config, Answered]:
@@ -97,18 +97,21 @@ class Answered:
             into["file"].append(np.full(int(here.sum()), file))
 
     def add_labels(self, labels: LabelBatch) -> None:
-        """Add the keys of the ids that a batch of labels holds."""
+        """Add the keys of the ids in a batch of labels."""
         for code, model in ((-1, _ANY), *enumerate(labels.models)):
             self.labelled[labels.task, model].append(labels.key[labels.model == code])
 
     def answers_of(self, task: str, model: str) -> dict[str, np.ndarray]:
-        """Return the answers of one model: for each id, the first answer."""
+        """Return the answers of one model. For each id, the result has the first answer."""
         columns = {name: np.concatenate(parts) for name, parts in self.answers[task, model].items()}
         first = np.sort(np.unique(columns["key"], return_index=True)[1])
         return {name: column[first] for name, column in columns.items()}
 
     def open_answers(self, task: str, model: str) -> dict[str, np.ndarray]:
-        """Return the answers of one model that have no label: for each id, the first answer."""
+        """Return the answers of one model that have no label.
+
+        For each id, the result has the first answer.
+        """
         columns = self.answers_of(task, model)
         known = [*self.labelled[task, _ANY], *self.labelled[task, model]]
         open_ = ~np.isin(columns["key"], np.concatenate([_NONE, *known]))
@@ -133,12 +136,12 @@ def left_out(pool: Answered) -> Iterator[str]:
 
 
 def matching_models(pool: Answered, task: str, model: str) -> list[tuple[str, str]]:
-    """Return the pairs of task and model that match the options; ``""`` matches all.
+    """Return the pairs of task and model that match the options. The option ``""`` matches all.
 
     Raises
     ------
     ConfigError
-        The files hold answers, but no answer of this task and model.
+        The files have answers, but no answer of this task and model.
     """
     pairs = sorted(each for each in pool.answers if task in ("", each[0]))
     models = sorted({name for _, name in pairs})

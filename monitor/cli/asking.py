@@ -35,12 +35,12 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
     Returns
     -------
     str
-        The agent's answer. If no agent runs, a sentence which says that the request waits for an agent.
+        The agent's answer. If no agent runs, a sentence that says that the request waits for an agent.
 
     Raises
     ------
     ConfigError
-        The configuration has no store, through which requests reach the agent.
+        The configuration has no store. Requests reach the agent through its store.
     RequestError
         The agent refused, or has not answered in time.
     """
@@ -87,7 +87,7 @@ def ask_for_baseline(
     Raises
     ------
     ConfigError, RequestError
-        The configuration lacks the task or the metric, an option cannot be used, or `ask` failed.
+        The configuration does not have the task or the metric, an option cannot be used, or `ask` failed.
     """
     config = load_config(path)
     name = task_named(task, list(config.scored_tasks))

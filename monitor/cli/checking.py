@@ -1,4 +1,4 @@
-"""The command `blindsight check`: it reads a configuration as `run` does, and predicts its false alarms."""
+"""The command `blindsight check`, which reads a configuration like `run` and predicts its false alarms."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _check_topics(config: Config) -> None:
 def _unwritable(config: Config) -> Iterator[str]:
     """Yield a warning for each file that cannot be written.
 
-    It is a warning and no error, because the agent may run on another machine or as another user.
+    This is not an error, because the agent may run on another machine or as another user.
     """
     for key, section in (("reports", config.reports), ("rejects", config.rejects)):
         problem = why_not_writable(section.path) if section and section.path else None
@@ -80,7 +80,7 @@ def _unwritable(config: Config) -> Iterator[str]:
 
 
 def _unusable(config: Config) -> Iterator[str]:
-    """Yield a warning for each file of tokens or certificates that cannot be read the way `run` reads it."""
+    """Yield a warning for each file of tokens or certificates that `run` could not read."""
     guarded: list[tuple[str, HttpSourceConfig | Export]] = [("export", config.export)]
     guarded += [(f"sources[{i}]", s) for i, s in enumerate(config.sources) if isinstance(s, HttpSourceConfig)]
     for key, section in guarded:

@@ -1,4 +1,4 @@
-"""The command `blindsight run`: the agent with its HTTP server, its output files and its signals."""
+"""The command `blindsight run`: the agent with its HTTP server, its outputs and its signal handlers."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class Daemon:
         A function that is called with closed windows in the engine's thread. By default a `Journal` logs the
         changes of state in the windows, and the records that could not be used.
     in_flow : bool
-        If true, a refit starts as soon as a window makes it due, and the stream waits until it ends. If
-        false, refits run in another process while the stream goes on. True is for streams that are so fast
-        that another process would return its result weeks of data later.
+        If True, a refit starts as soon as a window makes it due, and the stream waits until the refit ends.
+        If False, refits run in another process while the stream continues. Use True for a replayed stream
+        that is so fast that the result of another process would be weeks of data late.
     stopping : threading.Event, optional
         An event that ends the wait for a store that another agent uses. Without an event, the start does not
         wait for the store.
@@ -140,13 +140,18 @@ class Daemon:
         return recent, recent.add
 
     def _refit_limits(self, task: str) -> ProcessLimits:
-        """Return the limits of the current configuration; after a reload they hold from the next refit on."""
+        """Return the limits of the current configuration.
+
+        After a reload, they apply from the next refit on.
+        """
         limits = self.config.scored_tasks[task].ssme
         return ProcessLimits(limits.seconds, limits.memory_bytes)
 
     @contextmanager
     def running(self) -> Iterator[Agent]:
-        """Start the agent, its sinks and its HTTP server; at the exit, drain and stop all of them.
+        """Start the agent, its sinks and its HTTP server.
+
+        At the exit of the context, drain and stop all of them.
 
         Raises
         ------
@@ -184,10 +189,10 @@ class Daemon:
             abandon_threads()
 
     def reload(self, path: str) -> None:
-        """Read the configuration again; if it cannot be used, log the reason and keep the old configuration.
+        """Read the configuration again. If it cannot be used, log the reason and keep the old configuration.
 
-        A reference file that has changed since it was read is read again, and its task begins a new baseline.
-        The call waits until the engine uses the new configuration.
+        A changed reference file is read again, and its task begins a new baseline. The method returns when
+        the engine uses the new configuration.
         """
         try:
             changes = self._reload(path)
@@ -219,7 +224,7 @@ class Daemon:
         return [*plan.at_once, *plan.new_baseline, *files]
 
     def _rewritten(self, new: Config, stamps: Mapping[str, Stamp]) -> dict[str, str]:
-        """Return the reference files that have the same path as before but new contents, by task."""
+        """Return the reference files with the same path as before and new contents, by task."""
         return {
             name: str(new.scored_tasks[name].reference.path)
             for name, stamp in stamps.items()
@@ -233,7 +238,8 @@ class Daemon:
         Raises
         ------
         BlindsightError
-            The engine has not done so in time, because it is busy with one chunk or its input has ended.
+            The engine does not use the new configuration in time, because it is busy with one chunk or its
+            input has ended.
         """
         tried = Tried(new)
         settings = ReferenceTrial(new, tried).engine_settings()
@@ -258,12 +264,12 @@ class Daemon:
 
 
 def _decoders(config: Config, resumed: EngineView) -> Decoders | None:
-    """Return the processes that decode, or None if the agent itself decodes."""
+    """Return the processes that decode records, or None if the agent itself decodes them."""
     return Decoders(config.decoders, decoders_of(config, resumed)) if config.decoders else None
 
 
 def _open_state(config: Config, settings: EngineSettings, stopping: threading.Event | None) -> State | None:
-    """Open the state, and wait until this agent may use it; return None without a store."""
+    """Open the state, after waiting until this agent may use it. Return None without a store."""
     if config.store is None:
         return None
     with StandBy(config, stopping) as stand_by:
@@ -320,7 +326,10 @@ def _why(stopping: threading.Event, agent: Agent) -> str:
 
 @contextmanager
 def signals(stopping: threading.Event, reloading: threading.Event) -> Iterator[None]:
-    """Install handlers: SIGTERM and SIGINT set `stopping`, SIGHUP sets `reloading`; restore the old ones."""
+    """Install signal handlers: SIGTERM and SIGINT set `stopping`, SIGHUP sets `reloading`.
+
+    At the exit of the context, the earlier handlers are restored.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()

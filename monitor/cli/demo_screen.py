@@ -1,4 +1,4 @@
-"""The command `blindsight demo --full`: the agent on a year of flights, its estimates and the truth."""
+"""The command `blindsight demo --full`, which runs the agent on a year of flights and compares the truth."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _DRAIN_SECONDS = 10.0
 
 
 def run_demo(folder: Path, listen: str, seconds: float, explain: bool, page: bool) -> int:
-    """Prepare the flights, run the agent on them, compare its estimates with the truth; return the exit code.
+    """Prepare the flights, run the agent, compare its estimates with the truth, and return the exit code.
 
     Parameters
     ----------
@@ -64,14 +64,14 @@ def run_demo(folder: Path, listen: str, seconds: float, explain: bool, page: boo
     seconds : float
         The time in which the stream grows to its full size.
     explain : bool
-        Whether to print sentences on where the estimates were wrong, and why.
+        True to print sentences about wrong estimates and their causes.
     page : bool
-        Whether to serve the page until Ctrl-C if the output is a terminal.
+        True to serve the page until Ctrl-C, if the output is a terminal.
 
     Raises
     ------
     ConfigError
-        The address cannot be used; nothing was written.
+        The address cannot be used. Nothing was written.
     SinkError
         The folder cannot be written.
     """
@@ -86,7 +86,7 @@ def run_demo(folder: Path, listen: str, seconds: float, explain: bool, page: boo
 def watch(
     console: Console, data: DemoData, listen: str, seconds: float, explain: bool = False, stay: bool = False
 ) -> int:
-    """Run the agent on the prepared data, show it at work, compare it with the truth; return the exit code.
+    """Run the agent on the prepared data, compare it with the truth, and return the exit code.
 
     With `stay`, serve the page until Ctrl-C.
     """
@@ -117,7 +117,10 @@ def followed(
     seconds: float,
     watch: Callable[[Sequence[WindowReport]], None],
 ) -> Iterator[tuple[Agent, Pour, str]]:
-    """Run an agent that follows the growing stream; yield it, the growth, and the address of its page."""
+    """Run an agent that follows the growing stream.
+
+    Yield the agent, the growth, and the address of the page.
+    """
     settings = following(load_config(config), stream, listen)
     with poured(stream, seconds) as pour:
         daemon = Daemon(settings, watch=watch, in_flow=True)
@@ -135,7 +138,7 @@ def serve_on(console: Console, address: str) -> None:
 
 @contextmanager
 def poured(stream: Path, seconds: float) -> Iterator[Pour]:
-    """Let the stream grow under its own name, so that reported positions stay valid for the full stream."""
+    """Let the stream grow under its final name, so that reported positions are valid for the full stream."""
     whole = stream.with_name(f"{stream.name}{_WHOLE}")
     try:
         stream.replace(whole)
@@ -203,7 +206,7 @@ def free_address(listen: str) -> str:
 
 
 def _screen(view: AgentView, width: int) -> Group:
-    """Return the live table; a narrow terminal leaves the least important columns out."""
+    """Return the live table. On a narrow terminal, the least important columns are left out."""
     series = view.engine.series
     columns = {
         "task": [Text(one.task) for one in series],
@@ -338,14 +341,17 @@ def _comparison_table(
 
 
 def blocks(values: Sequence[float], bounds: tuple[float, float]) -> Text:
-    """Return a block for each value, as high as the value lies between the bounds."""
+    """Return a block character for each value. The height shows the value between the bounds."""
     low, high = bounds
     steps = [round((value - low) / max(high - low, 1e-9) * (len(_BLOCKS) - 1)) for value in values]
     return Text("".join(_BLOCKS[step] for step in steps))
 
 
 def _by_month(summaries: list[ModelSummary], width: int) -> Group:
-    """Return a table of estimate and truth by month; a gap of two points or more is red."""
+    """Return a table of estimate and truth by month.
+
+    A difference of at least two percentage points is red.
+    """
     columns = {"": [Text(month.name[:3]) for month in summaries[0].months]}
     for summary in summaries:
         cells = []

@@ -1,4 +1,4 @@
-"""The command `blindsight doctor`: a report on how a hundred records of each source would be used."""
+"""The command `blindsight doctor`, which reports how a hundred records of each source would be used."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECORDS = 100
 
 
 class Join(NamedTuple):
-    """Counts of one task: joined labels, all labels, all answers, and labels that lack a row's number."""
+    """The counts of one task: joined labels, all labels, all answers, and labels without a row number."""
 
     joined: int
     labels: int
@@ -59,14 +59,14 @@ class SourceDiagnosis:
     Parameters
     ----------
     name, kind : str
-        The name of the source, and its kind, or a description of the captured body.
+        The name of the source, and its kind or a description of the captured body.
     examination : Examination
     proposal : Proposal or None
         The best mapping; None if the records need none, or no mapping is known.
     joins : str
-        A clause on the labels that join answers with the proposed mapping.
+        A clause about the labels that join answers with the proposed mapping.
     losses : tuple of str
-        Clauses on joins of labels that the proposed mapping loses.
+        Clauses about the joins of labels that are lost with the proposed mapping.
     """
 
     name: str
@@ -92,7 +92,7 @@ class JoinDiagnosis:
     task : str
     join : Join
     comparison : str
-        A sentence that compares the ids of answers and labels; "" if a label joins.
+        A sentence that compares the ids of answers and labels; "" if any label joins an answer.
     """
 
     task: str
@@ -102,7 +102,7 @@ class JoinDiagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The result of `doctor`; `str` is its text for a terminal.
+    """The result of `doctor`. `str` gives its text for a terminal.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def diagnose_sources(path: str) -> Diagnosis:
 
     Nothing is committed, acknowledged or written: topics are read outside the consumer group, files are read
     without effect on other readers, and the store is not opened. A mapping is proposed only after a trial on
-    the records, which also joins labels to answers.
+    the records. The trial also joins labels to answers.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def diagnose_sample(path: str, sample: Path) -> Diagnosis:
     path : str
         The configuration, whose tasks and mapping of the `http` source (if any) are used.
     sample : Path
-        The body of a post, JSON or not. Its headers and a blank line may come before it.
+        The body of a post, JSON or not. The file may begin with the headers of the post and a blank line.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def _read_capture(sample: Path) -> tuple[dict[str, str], bytes]:
 def _diagnose(
     config: Config, names: Sequence[tuple[str, str]], examinations: Sequence[Examination]
 ) -> Diagnosis:
-    """Return the diagnosis of sources, which have these names and kinds, with proposed mappings and joins."""
+    """Return the diagnosis of sources with these names and kinds, with proposed mappings and joins."""
     proposals = _best_proposals(config, examinations)
     now = _joins(config, [each.chunk for each in examinations])
     chunks = [
@@ -242,9 +242,9 @@ def _diagnose(
 def _best_proposals(config: Config, examinations: Sequence[Examination]) -> list[Proposal | None]:
     """Return the best mapping of each source, or None if it has none.
 
-    The best mapping makes the most records usable; then it joins the most labels, then it gives the most ids.
-    A source's labels may belong to another source's answers, so each is judged beside the others' best
-    mappings.
+    The best mapping makes the most records usable. Among equal mappings, the most joined labels decide, and
+    then the most ids. The labels of a source may belong to the answers of another source, so each mapping is
+    judged together with the best mappings of the other sources.
     """
     best_of_each = [
         max(each.proposals, key=lambda proposal: (proposal.used, proposal.labelled), default=None)
@@ -270,7 +270,7 @@ def _best_proposals(config: Config, examinations: Sequence[Examination]) -> list
 
 
 def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, Join]:
-    """Return the joins of each task with answers and labels, counted by an engine like that of `run`."""
+    """Return the joins of each task with answers and labels, counted by an engine as in `run`."""
     known = [replace(batch, label=np.full(len(batch), -1)) for chunk in chunks for batch in chunk.batches]
     label_batches = [batch for chunk in chunks for batch in chunk.labels]
     tasks = dict.fromkeys(batch.task for batch in known)
@@ -305,7 +305,7 @@ def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, Join]:
 def _trial(
     best: Proposal, chunks: Sequence[Chunk], now: Mapping[str, Join], then: Mapping[str, Join]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return a clause on the labels that join with a proposal, and a clause on each loss of joins."""
+    """Return a clause about the labels that join with a proposal, and a clause about each loss of joins."""
     chunk = best.chunk
     tasks = {batch.task for batch in chunk.batches} | {batch.task for batch in chunk.labels}
     here = {task: join for task, join in then.items() if task in tasks}

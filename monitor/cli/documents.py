@@ -1,7 +1,7 @@
 """The JSON documents of `--json`, made from the results that the commands otherwise print as text.
 
-Keys stay; a later version may add some. Values are ratios, times are in RFC 3339, and an unknown value is
-null. `blindsight schema NAME` prints the JSON Schema of a document.
+Later versions may add keys, and do not remove any. Values are ratios, times are in RFC 3339, and an unknown
+value is null. `blindsight schema NAME` prints the JSON Schema of a document.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Rate = Annotated[float | None, Meta(description="Expected false alarms in a week
 
 
 class ChartForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The expected false alarms of one chart; `model` is null if it holds for each model."""
+    """The expected false alarms of one chart. `model` is null if the forecast is the same for every model."""
 
     task: str
     model: str | None
@@ -82,7 +82,7 @@ def check_document(report: CheckReport) -> CheckDocument:
 
 
 class MappingTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """A mapping that makes more of a source's records usable, and the counts of its trial on them."""
+    """A mapping that makes more records of a source usable, and the counts of a trial on these records."""
 
     mapping: Annotated[dict[str, Any], Meta(description="The keys for `mapping:` in the configuration.")]
     answers: int
@@ -92,7 +92,7 @@ class MappingTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of `doctor` in the records of one source."""
+    """The findings of `doctor` about the records of one source."""
 
     source: str
     kind: str
@@ -106,7 +106,7 @@ class SourceFindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinFindings(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of labels of a task that join an answer, with the mappings proposed."""
+    """The number of labels of a task that join an answer with the proposed mappings."""
 
     task: str
     joined: int
@@ -117,7 +117,7 @@ class JoinFindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `doctor --json`; `check` is null if something is wrong, and with `--sample`."""
+    """The document of `doctor --json`. `check` is null if `doctor` finds a problem, and with `--sample`."""
 
     well: bool
     sources: list[SourceFindings]
@@ -126,7 +126,7 @@ class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def doctor_document(diagnosis: Diagnosis, report: CheckReport | None) -> DoctorDocument:
-    """Return the document of a diagnosis and of the check that follows if all is well."""
+    """Return the document of a diagnosis, and of the check that follows a diagnosis without problems."""
     return DoctorDocument(
         well=diagnosis.well,
         sources=[_source(each) for each in diagnosis.sources],
@@ -163,7 +163,7 @@ def _source(source: SourceDiagnosis) -> SourceFindings:
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """A value with its interval, and the number of labels or answers behind it."""
+    """A value with its interval, and the number of labels or answers from which it is computed."""
 
     value: float
     lower: float
@@ -172,7 +172,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectiveOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an objective; null if it is unknown."""
+    """The state of an objective. The state is null if it is unknown."""
 
     metric: str
     state: ObjectiveState | None
@@ -189,7 +189,7 @@ class AlarmOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeatureOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault of a feature: how long it lasted, and its worst window."""
+    """A fault of a feature, with its duration and its worst window."""
 
     worst: BrokenFeature
     windows: int
@@ -198,7 +198,7 @@ class FeatureOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """A model of a replay, or one of its groups, at the end."""
+    """The state of a model or a group at the end of a replay."""
 
     task: str
     model: str
@@ -218,7 +218,10 @@ class ModelOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers of a replay by outcome; `rejected` counts them by reason."""
+    """The numbers of answers of a replay by outcome.
+
+    `rejected` has the numbers of rejected answers by reason.
+    """
 
     used: int
     duplicates: int
@@ -226,7 +229,10 @@ class AnswerCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabelOutcomes(msgspec.Struct, frozen=True, kw_only=True):
-    """The labels of a replay by outcome; `rejected` counts them by reason."""
+    """The numbers of labels of a replay by outcome.
+
+    `rejected` has the numbers of rejected labels by reason.
+    """
 
     matched: int
     unmatched: int
@@ -253,7 +259,7 @@ class ReplayDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replay_document(done: Replayed, out: Path) -> ReplayDocument:
-    """Return the document of a replay into the folder `out`."""
+    """Return the document of a replay whose files are in the folder `out`."""
     from monitor.cli.accounts import warnings
     from monitor.cli.replay import PAGE, REPORTS
 
@@ -333,7 +339,7 @@ def _alarms(metric: str, raised: Sequence[Alarm]) -> AlarmOutcome:
 
 
 class LabelsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `labels ask --json`; with `--for`, `rounds` is filled in place of `models`."""
+    """The document of `labels ask --json`. With `--for`, `rounds` has the content, and `models` is empty."""
 
     records: Annotated[list[dict[str, Any]], Meta(description="The records to complete with labels.")]
     models: list[ModelForecast]
@@ -342,7 +348,7 @@ class LabelsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def labels_document(selection: LabelSelection) -> LabelsDocument:
-    """Return the document of a draw of answers to label."""
+    """Return the document of a selection of answers to label."""
     return LabelsDocument(
         records=selection.records,
         models=[each for each in selection.forecasts if isinstance(each, ModelForecast)],
@@ -434,10 +440,10 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _path(path: Path) -> str:
-    """Return a path as text; bytes that are no UTF-8 are replaced."""
+    """Return a path as text. Bytes that are not UTF-8 are replaced."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 def to_json(document: msgspec.Struct) -> str:
-    """Return a document as text; NaN becomes null."""
+    """Return a document as JSON text. NaN becomes null."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -1,4 +1,4 @@
-"""The command `blindsight labels ask --for active_testing`: it draws requests to label one after another."""
+"""The command `blindsight labels ask --for active_testing`, which draws requests to label in sequence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOR = ActiveTesting.tag
 
 @dataclass(frozen=True, slots=True)
 class _Requests:
-    """The N requests of one task from which a round is drawn, sorted by key, with the answers of M models.
+    """The N requests of one task from which a round is drawn, with the answers of M models, sorted by key.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class _Requests:
         return len(self.key)
 
     def name(self, task: str, seed: int) -> str:
-        """Return the name of the round with this seed; other requests give another name."""
+        """Return the name of the round with this seed. Different requests give a different name."""
         digest = hashlib.sha256(json.dumps([task, len(self), *self.models]).encode() + self.key.tobytes())
         return f"{digest.hexdigest()[:12]}-{seed}"
 
@@ -95,9 +95,10 @@ def ask_for_estimator(
     seed: int,
     earlier: Sequence[Path],
 ) -> LabelSelection:
-    """Select what to label for an estimator.
+    """Select the answers or requests to label for an estimator.
 
-    If `estimator` is empty, the result is that of `ask`; if it needs draws in sequence, of `ask_in_turn`.
+    If `estimator` is empty, return the result of `ask`. If the estimator needs draws in sequence, return the
+    result of `ask_in_turn`.
 
     Raises
     ------
@@ -145,8 +146,8 @@ def ask_in_turn(
     seed : int
         The seed of the draws. The same files, configuration and seed give the same lines.
     earlier : sequence of Path
-        Files with lines of earlier calls, with or without labels. The draws continue those of the earlier
-        calls, in which `files` must have been the same.
+        Files with lines of earlier calls, with or without labels. The draws continue the draws of the earlier
+        calls. `files` must be the same as in those calls.
 
     Raises
     ------
@@ -179,7 +180,7 @@ def ask_in_turn(
 
 
 def _by_task(pool: Answered, config: Config, task: str, model: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each task with classes and its models; without classes there is no surrogate."""
+    """Yield each task with classes and its models. A task without classes has no surrogate."""
     pairs = matching_models(pool, task, model)
     for name in dict.fromkeys(name for name, _ in pairs):
         if config.scored_tasks[name].classes:
@@ -198,7 +199,7 @@ def _requests(
     references: Mapping[str, Reference],
     begun: Begun | None,
 ) -> _Requests:
-    """Return the requests without a label; labels of the round itself do not count."""
+    """Return the requests without a label. Labels of draws of this round do not count."""
     answers = {model_name: pool.answers_of(name, model_name) for model_name in models}
     labelled = pool.labelled_of(name)
     if begun is not None:
@@ -300,7 +301,7 @@ def _surrogate(task: Task, requests: _Requests, labels: Ints) -> tuple[Floats, s
 
 
 def _chances(requests: _Requests, surrogate: Floats) -> Floats:
-    """Return the probabilities (N,) of a first draw: the mean of those that are best for each model."""
+    """Return the probabilities (N,) of a first draw: the mean of the best probabilities for each model."""
     chance = np.zeros(len(requests))
     for m in range(len(requests.models)):
         own = np.flatnonzero(requests.predicted[:, m] >= 0)

@@ -1,4 +1,4 @@
-"""The examination of a few records of a source: counts, faults, and a mapping with which more can be used."""
+"""The examination of a few records of a source: counts, faults, and mappings that make more usable."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ class Proposal:
     def answers_first(self) -> tuple[int, int]:
         """The rank of the mapping: the number of answers, then the number of answers and labels.
 
-        The number of answers comes first, so that an answer which is read as a label is no gain.
+        The number of answers is compared first, so that an answer that is read as a label does not count as a
+        gain.
         """
         return self.answers, self.used
 
@@ -95,7 +96,7 @@ class Proposal:
 
     @property
     def labels(self) -> int:
-        """The number of usable labels, in records of their own and in those of answers."""
+        """The number of usable labels, in separate records and in the records of answers."""
         return sum(map(len, self.chunk.labels)) + self.labelled
 
     @property
@@ -114,16 +115,16 @@ class Proposal:
             yield f"it {left}; write one row a record"
 
     def lines(self, records: int, joins: str, losses: Sequence[str]) -> Iterable[str]:
-        """Yield the result of the trial, and the mapping, which counts as good only if no record is lost.
+        """Yield the result of the trial and the mapping. A mapping counts as good only if no record is lost.
 
         Parameters
         ----------
         records : int
             The number of records in the trial.
         joins : str
-            A clause on the labels that join answers; "" without answers or without labels.
+            A clause about the labels that join answers; "" without answers or without labels.
         losses : sequence of str
-            Clauses on other losses than records, such as joins of labels.
+            Clauses about losses other than records, such as joins of labels.
         """
         yield (
             f"tried on {_times(records, 'record')}: {_times(self.answers, 'answer')}, "
@@ -157,13 +158,13 @@ class Examination:
     lines : tuple of str
         The sentences to print.
     wrong : bool
-        Whether the source should not be used with its present settings.
+        True if the source should not be used with its present settings.
     chunk : Chunk
         The decoded records.
     records : int
         The number of records.
     proposals : tuple of Proposal
-        Mappings that make more records usable, the best mapping first.
+        The mappings that make more records usable, the best mapping first.
     """
 
     answers: int
@@ -177,7 +178,7 @@ class Examination:
 
     @property
     def every_label(self) -> int:
-        """The number of usable labels, in records of their own and in those of answers."""
+        """The number of usable labels, in separate records and in the records of answers."""
         return self.labels + _labelled(self.chunk)
 
 
@@ -200,7 +201,8 @@ def examine(
     wire : Wire
         The wire that is configured for the source.
     read : callable, optional
-        A function that returns the same records as another wire needs them; None if every wire gets `raws`.
+        A function from a wire to the same records in the form that this wire needs. If None, every wire gets
+        `raws`.
     """
     chunk = Decoder(layouts, name, wire=wire, clock=time.time).decode(raws)
     values = list(records_of(raws, wire))
@@ -302,9 +304,9 @@ def repeated_ids(batches: Sequence[Batch]) -> int:
 def repeats_predictions(batch: Batch) -> bool:
     """Return whether the labels repeat the model's predictions, which true labels hardly ever do.
 
-    The order of the classes may be unknown. The labels therefore count as repetitions if each predicted class
+    The order of the classes may be unknown. Therefore labels count as repetitions if each predicted class
     corresponds to exactly one label, or if a threshold on the scores separates the two labels of many rows.
-    If only one class occurs, the result is False.
+    If only one class occurs, return False.
     """
     known = np.flatnonzero(batch.label >= 0)
     if len(known) < _FEWEST_LABELS or batch.scores.shape[1] < 2:
@@ -369,7 +371,7 @@ def _labelled(chunk: Chunk) -> int:
 
 
 def records_of(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
-    """Yield the records with their own field names; values that are not objects are left out."""
+    """Yield the records with their original field names. Values that are not objects are left out."""
     for raw in raws:
         if isinstance(raw, RawTable):
             full = {name: column for name, column in raw.columns.items() if column}
@@ -381,7 +383,7 @@ def records_of(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
 
 
 def answers_in(raws: Sequence[Raw]) -> Iterable[dict[str, Any]]:
-    """Yield the records of a source without a mapping; fields of a known format are renamed to our names.
+    """Yield the records of a source without a mapping. Fields of a known format get Blindsight's names.
 
     A record that no known format can read is yielded unchanged.
     """
@@ -404,7 +406,7 @@ def _encoded(value: object) -> bytes:
 
 
 def _own_names(line: bytes) -> list[dict[str, Any]]:
-    """Return the records in a value of a format with our field names, or [] if it cannot be read."""
+    """Return the records in a value of a known format, with Blindsight's field names; [] for other values."""
     records = [outcome for _, outcome in RECOGNISED.read(line) if isinstance(outcome, Record)]
     fields = ({name: getattr(each, name) for name in Record.__struct_fields__} for each in records)
     return [{name: value for name, value in each.items() if value is not None} for each in fields]
@@ -420,7 +422,7 @@ def _texts(raw: Raw, wire: Wire) -> Iterable[bytes]:
 
 
 def _number(cell: object) -> object:
-    """Return a cell as a value of JSON; a text that is a number becomes one, because CSV holds only text."""
+    """Return a cell as a JSON value. A text that is a number becomes a number, because CSV has only texts."""
     for kind in (int, float):
         with suppress(ValueError):
             return kind(cell) if isinstance(cell, str) else json_cell(cell)
@@ -438,13 +440,13 @@ def _objects(text: bytes) -> Iterable[dict[str, Any]]:
 
 
 def _odd_elsewhere(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> list[str]:
-    """Return the sentence of `no_probabilities` for fields of other names, which no mapping can read."""
+    """Return the sentence of `no_probabilities` for fields with other names, which no mapping can read."""
     by_path = {path: rows for layout in layouts for path, rows in vectors(values, layout).items()}
     return [line for path, rows in by_path.items() for line in no_probabilities(rows, path)][:1]
 
 
 def no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
-    """Return a sentence on scores that are not probabilities, such as logits; [] if all are probabilities."""
+    """Return a sentence about scores that are not probabilities, such as logits; [] without such scores."""
     alone = [[each] if isinstance(each, int | float) else each for each in scores]
     rows = [list(each.values()) if isinstance(each, dict) else each for each in alone]
     vectors = [
@@ -527,10 +529,10 @@ def _translating(mapping: FieldMapping, records: Sequence[Any], layout: TaskLayo
 def _candidates(
     values: Sequence[Any], in_events: Sequence[Any], layouts: Sequence[TaskLayout]
 ) -> Iterable[FieldMapping]:
-    """Yield mappings that may read the records, for each task; formats of serving stacks are tried first.
+    """Yield mappings that may read the records, for each task, beginning with the formats of serving stacks.
 
-    A format's mapping comes first because it reads every row of a record. It comes without a model's name
-    first, because its events may hold one.
+    The mapping of a format comes first, because it reads every row of a record. It is tried without a model's
+    name first, because the events may contain the name.
     """
     for layout in layouts:
         task = {"task": layout.name} if len(layouts) > 1 else {}

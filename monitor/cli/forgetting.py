@@ -1,13 +1,11 @@
-"""The command `blindsight forget`: it removes all stored data of records with certain ids.
+"""The command `blindsight forget`, which removes all stored data of records with certain ids.
 
-The command has four steps. Each may be repeated, so a command that was killed can be run again:
+The command has four steps. Each step can be repeated, so a command that was killed can be run again:
 
-1. In the store: the running agent removes the data. If no agent runs, the command changes the file under its
-   lock.
-2. In the spools of posts: the command waits until the agent has used the records, or overwrites the records
-   if no agent runs.
-3. In the store again, for records that the agent read from the spools meanwhile.
-4. In the rejects file and its predecessor.
+1. The running agent removes the data from the store. If no agent runs, the command locks and changes the
+file. 2. The command waits until the agent has used the records in the spools of posts. If no agent runs, it
+overwrites these records. 3. The data is removed from the store again, for records that the agent read from
+the spools during step 2. 4. The command removes the records from the rejects file and its predecessor.
 """
 
 from __future__ import annotations
@@ -44,14 +42,14 @@ _LOOK_SECONDS = 0.2
 
 
 def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: float = 60.0) -> Iterator[str]:
-    """Remove all stored data of records with these ids; yield a line of text after each step.
+    """Remove all stored data of records with these ids, and yield a line of text after each step.
 
     Parameters
     ----------
     path : str
         The configuration.
     ids : sequence of str
-        Ids as in the records; a single ``-`` means standard input, with an id on each line.
+        The ids as in the records. A single ``-`` means standard input, with an id on each line.
     task : str
         ``""`` for every task.
     wait_seconds : float
@@ -147,7 +145,7 @@ def _from_spool(
 ) -> int | None:
     """Return the number of lines overwritten in a spool that no agent uses.
 
-    If an agent uses the spool, wait until it has used all that was in the spool, and return None.
+    If an agent uses the spool, wait until it has used all records that were in the spool, and return None.
     """
     if source.spool.path is None:
         return _from_spool_table(config, source, records, wait_seconds)

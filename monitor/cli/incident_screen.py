@@ -1,4 +1,4 @@
-"""The command `blindsight demo`: it runs the agent on an incident, and tells it as the windows close."""
+"""The command `blindsight demo`, which runs the agent on an incident and prints the events as they happen."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _INDENT = 15
 
 
 def run_incident(folder: Path, listen: str, seconds: float, page: bool) -> int:
-    """Prepare the incident, run the agent on it, and print what it reports; return the exit code.
+    """Prepare the incident, run the agent on it, print the agent's reports, and return the exit code.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ def run_incident(folder: Path, listen: str, seconds: float, page: bool) -> int:
     seconds : float
         The time in which the stream grows to its full size.
     page : bool
-        Whether to serve the page until Ctrl-C if the output is a terminal.
+        True to serve the page until Ctrl-C, if the output is a terminal.
 
     Raises
     ------
     ConfigError
-        The address cannot be used; nothing was written.
+        The address cannot be used. Nothing was written.
     SinkError
         The folder cannot be written.
     """
@@ -75,7 +75,7 @@ def run_incident(folder: Path, listen: str, seconds: float, page: bool) -> int:
 def watch_incident(
     console: Console, incident: Incident, listen: str, seconds: float, stay: bool = False
 ) -> int:
-    """Run the agent on the prepared incident, and print what it reports; return the exit code.
+    """Run the agent on the prepared incident, print the agent's reports, and return the exit code.
 
     With `stay`, serve the page until Ctrl-C.
     """
@@ -131,7 +131,7 @@ def _opening(incident: Incident) -> list[str]:
 
 
 class IncidentStory:
-    """Makes a line of each event of the incident from the reports of the agent.
+    """A story of the incident: a line of text for each event, made from the agent's reports.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class IncidentStory:
         self.ended: float | None = None
 
     def add(self, reports: Sequence[WindowReport]) -> None:
-        """Add the lines of these windows of the whole model."""
+        """Add the lines for these windows. Only windows of the whole model count."""
         for report in reports:
             if report.group:
                 continue
@@ -166,7 +166,7 @@ class IncidentStory:
         return lines
 
     def summary(self) -> list[str]:
-        """Return three sentences on the incident."""
+        """Return three sentences that summarise the incident."""
         if self.alarm is None or self.confirmed is None or self.ended is None:
             return ["The agent did not report the whole incident."]
         first = self._incident.labelled[self._incident.wrong_feature].min()
@@ -225,7 +225,7 @@ class IncidentStory:
 
 
 def moment(seconds: float) -> str:
-    """Return a day and a time in UTC.
+    """Format a time as day, month, hour and minute in UTC.
 
     Examples
     --------
@@ -246,7 +246,7 @@ def _causes(report: WindowReport) -> Iterator[str]:
 
 
 def _accuracy(report: WindowReport, estimator: str, rows: int = 0) -> float | None:
-    """Return an estimator's accuracy of a window, 0 to 1; None if it is of fewer than `rows` rows."""
+    """Return an estimator's accuracy of a window, 0 to 1; None if it is based on fewer than `rows` rows."""
     for each in report.estimates:
         known = isinstance(each.result, Estimate) and each.result.n >= rows
         if (each.metric, each.estimator) == ("accuracy", estimator) and known:

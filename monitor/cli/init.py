@@ -1,7 +1,7 @@
-"""The command `blindsight init`: it writes a configuration from files of predictions and labels.
+"""The command `blindsight init`, which writes a configuration from files of predictions and labels.
 
-The command examines the files as `doctor` does. A value that the files do not show becomes a placeholder in
-``<…>``, which `check` names and refuses.
+The command examines the files like `doctor`. A value that the files do not show becomes a placeholder in
+``<…>``. `check` names and refuses placeholders.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ FEWEST_REFERENCE = 1000
 """The number of labelled answers that each model must have for a reference."""
 
 MOST_VALUES = 20
-"""The largest number of values of a proposed group. Each value has windows of its own."""
+"""The largest number of values of a proposed group. Each value has separate windows."""
 
 _REFERENCE_WINDOWS = 20
 _FEWEST_IN_WINDOW = 50
@@ -101,7 +101,7 @@ _REGRESSION = (
 
 @dataclass(frozen=True, slots=True)
 class InitOptions:
-    """The files to examine, and names that the user gave.
+    """The files to examine, and the names from the options of the command.
 
     Parameters
     ----------
@@ -127,19 +127,19 @@ class InitOptions:
 def write_configuration(options: InitOptions, out: Path) -> tuple[str, bool]:
     """Write a configuration for a stream whose records have the same form as the records in the files.
 
-    If enough answers have a label, the older half of these answers becomes a labelled reference in a file
-    in the folder of the configuration.
+    If enough answers have a label, the older half of these answers is written as a labelled reference to a
+    file in the folder of the configuration.
 
     Parameters
     ----------
     options : InitOptions
     out : Path
-        The configuration to write. Neither this file nor the file of the reference may exist.
+        The configuration to write. This file and the file of the reference must not exist.
 
     Returns
     -------
     str
-        A text on the content of the files and on the next steps.
+        A text about the contents of the files and the next steps.
     bool
         Whether the configuration is complete.
 
@@ -195,9 +195,9 @@ class _Contents:
     seen: tuple[str, ...] = ()
     """The names of the classes, if their order is unknown."""
     dropped: tuple[str, ...] = ()
-    """Sentences on records that do not count."""
+    """Sentences about records that are not used."""
     notes: tuple[str, ...] = ()
-    """Sentences on other things that the user should know."""
+    """Other sentences for the user."""
 
     features: tuple[tuple[str, FeatureKind], ...] = ()
     """The features that the records have, with their kinds."""
@@ -209,7 +209,7 @@ class _Contents:
         return {model: np.flatnonzero(codes == model) for model in sorted(set(codes.tolist()))}
 
     def a_day(self, rows: Ints) -> int | None:
-        """Return the number of answers a day; see `answers_a_day`."""
+        """Return the number of answers per day; see `answers_a_day`."""
         return answers_a_day(self.answers.time[rows])
 
     def older_half(self) -> Ints | None:
@@ -717,7 +717,7 @@ def _window(contents: _Contents, reference: Ints | None) -> tuple[int, int]:
 
 
 def answers_a_day(times: Floats) -> int | None:
-    """Return the number of answers a day with two significant digits, or None if their times do not show it.
+    """Return the number of answers per day with two significant digits; None if the times do not show it.
 
     Times are in seconds since the epoch.
     """
@@ -743,7 +743,7 @@ def fitting_size(rows: int) -> int:
 def fitting_age(size: int, a_day: float | None) -> int:
     """Return the maximum age of a window, in seconds, in which `a_day` answers a day fill `size` rows.
 
-    The age is the default age, or twice the time that the answers need if they need longer.
+    The age is the default age, or twice the time that the window needs to fill, if this is longer.
 
     Examples
     --------

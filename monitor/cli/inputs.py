@@ -1,4 +1,4 @@
-"""The raw input of `blindsight verify`: files, and the recorded partitions to which the files belong."""
+"""The raw input of `blindsight verify`: the files, matched to the partitions that the reports name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Reader:
     name : str
         Name of the partition, or of a topic with several partitions.
     whole : bool
-        True if the file is one partition from its position 0 on; False for a dump, which may begin anywhere.
+        True if the file is one partition from position 0 on; False for a dump, which may begin at any
+        position.
     """
 
     def __init__(self, raws: Iterator[Sequence[Raw]], decoder: Decoder, name: str, whole: bool) -> None:
@@ -68,9 +69,9 @@ class Inputs:
         self._readers = readers
 
     def until(self, partition: str, position: int) -> Iterator[Chunk]:
-        """Yield the unread chunks of a partition until a position is passed.
+        """Yield the unread chunks of a partition up to and including a position.
 
-        If there are several dumps of a topic, dumps that are known to hold the partition are read first.
+        If there are several dumps of a topic, dumps that are known to contain the partition are read first.
         """
         while not self._passed(partition, position):
             waiting = [r for r in self._readers if not r.ended and r.may_hold(partition)]
@@ -82,7 +83,7 @@ class Inputs:
                 yield chunk
 
     def missing(self, partition: str, first: int, last: int) -> str:
-        """Return why positions of a partition are missing in the files; ``""`` if no position is missing."""
+        """Return the reason why the files lack positions of a partition; ``""`` if they lack none."""
         begins = [r.begins[partition] for r in self._readers if partition in r.begins]
         if not begins:
             return f"{partition}: no file given"
@@ -138,7 +139,7 @@ def open_inputs(
 
 
 def read_file(path: Path, partition: str, mapped: Collection[str]) -> Iterator[Sequence[Raw]]:
-    """Yield the contents of a file from its start to its end; see `FileSource` for `mapped`."""
+    """Yield the contents of a file from its start to its end. See `FileSource` for `mapped`."""
     source = FileSource(path, mapped=mapped)
     source.partition = partition
     source.open({})

@@ -1,4 +1,4 @@
-"""The log of `run` about windows and records: a line for each change of state, and counts of rejects.
+"""The log of `run` about windows and records: each change of state, and the counts of rejects.
 
 A reject is a record that could not be used.
 """
@@ -43,12 +43,12 @@ class Journal:
     """A log of alarms, changed objectives, changed trust, and records that could not be used.
 
     The log remembers only the alarms and objectives of each series, so the limit on series bounds its memory.
-    It computes nothing: all values are in the reports.
+    The log computes no values, because all values are in the reports.
 
     Parameters
     ----------
     clock : callable
-        A function that returns seconds, which never decrease.
+        A monotonic clock: a function that returns seconds.
 
     Examples
     --------
@@ -196,7 +196,7 @@ class Journal:
 
 
 def _where(report: WindowReport, metric: str) -> str:
-    """Return the parts of the window that changed the metric most, after a semicolon; ``""`` if unknown."""
+    """Return a semicolon and the parts of the window that changed the metric most; ``""`` if unknown."""
     return "".join(f"; {said_where(each)}" for each in report.attributions if each.metric == metric)
 
 

@@ -1,4 +1,4 @@
-"""The command `blindsight labels ask`: it selects answers to label, and predicts the interval's width."""
+"""The command `blindsight labels ask`, which selects answers to label and predicts the interval's width."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ class _Selection:
 
 @dataclass(frozen=True, slots=True)
 class ModelForecast:
-    """The draw from the answers of one model, and what to expect of the labels; `str` is a sentence.
+    """The draw of answers of one model, and the expected benefit of their labels. `str` gives a sentence.
 
     Parameters
     ----------
     task, model : str
     selected, answers : int
-        The number of answers to label, and of all answers from which they are drawn.
+        The number of answers to label, and the number of answers from which they are drawn.
     level : float
         The level of the intervals.
     width, width_evenly : float
-        The expected width of the interval of the realised accuracy: with these labels, and with as many
-        labels drawn evenly.
+        The expected width of the interval of the realised accuracy, with these labels, and with the same
+        number of labels drawn evenly.
     width_without_labels : float or None
         The width of the interval of the estimate without labels; None if the estimate is unknown.
     calibrated : bool
-        Whether the confidences are calibrated, on which all widths depend.
+        True if the confidences are calibrated. All widths depend on the confidences.
     """
 
     task: str
@@ -84,7 +84,7 @@ class ModelForecast:
 
 @dataclass(frozen=True, slots=True)
 class ModelWidth:
-    """The expected width of the interval of a model's accuracy: with these draws, and with even draws."""
+    """The expected width of the interval of a model's accuracy, with these draws and with even draws."""
 
     model: str
     width: float
@@ -96,7 +96,9 @@ class ModelWidth:
 
 @dataclass(frozen=True, slots=True)
 class RoundForecast:
-    """The draws for one task in a round of `active_testing`, and what to expect; `str` is a sentence.
+    """The draws for one task in a round of `active_testing`, with their expected benefit.
+
+    `str` gives a sentence.
 
     Parameters
     ----------
@@ -106,12 +108,12 @@ class RoundForecast:
     requests : int
         The number of requests from which the round is drawn.
     surrogate : str
-        What expects the errors by which requests are drawn.
+        The name of the model of expected errors, which determine the draws.
     level : float
         The level of the intervals.
     models : tuple of ModelWidth
     counted : bool
-        Whether the task has the estimator, which alone counts draws.
+        True if the task has the estimator `active_testing`. Other estimators do not use the draws.
     """
 
     task: str
@@ -147,7 +149,7 @@ class LabelSelection:
         Label records, with an empty `label` or `correct`.
     forecasts : list of ModelForecast or RoundForecast
     remarks : tuple of str
-        A sentence on each kind of record that cannot be selected.
+        A sentence about each kind of record that cannot be selected.
     """
 
     records: list[dict[str, object]]
@@ -161,7 +163,7 @@ class LabelSelection:
 
     @property
     def sentences(self) -> list[str]:
-        """A sentence on each forecast, and the remarks."""
+        """A sentence about each forecast, and the remarks."""
         return [*map(str, self.forecasts), *self.remarks]
 
 

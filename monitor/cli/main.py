@@ -1,8 +1,8 @@
 """The command line: `blindsight run`, `demo`, `replay`, `check`, `rebaseline` and so on.
 
-The exit code is 0 for success; 1 for a failure while running, or for a port or folder that another process
-uses; and 2 for wrong usage or a wrong configuration. An error that a user can correct is printed as one
-sentence on standard error; `--debug` shows the traceback.
+The exit code is 0 for success, 1 for a failure while running or for a port or folder that another process
+uses, and 2 for wrong usage or a wrong configuration. An error that a user can correct is printed as one
+sentence on standard error. With `--debug`, the traceback is shown.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class DocumentName(StrEnum):
 
 
 class EngineName(StrEnum):
-    """The values of ``--engine``: windows are computed in this machine's processes, or on Spark."""
+    """The values of ``--engine``: windows are computed by processes of this machine, or on Spark."""
 
     PROCESS = "process"
     SPARK = "spark"
@@ -501,7 +501,7 @@ def demo(
 
 
 def main() -> None:
-    """Run the command line; an error that a user can correct becomes a sentence and an exit code."""
+    """Run the command line. An error that a user can correct becomes a sentence and an exit code."""
     postpone_collector()
     one_thread_for_matrices()
     one_heap()

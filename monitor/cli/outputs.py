@@ -33,7 +33,10 @@ OTLP = Extra("otlp", ("opentelemetry.proto", "google.protobuf"))
 
 
 def report_queues(config: Config) -> list[QueuedSink[bytes]]:
-    """Return the sinks of closed windows for an agent without a store; a full queue drops the oldest."""
+    """Return the sinks of closed windows for an agent without a store.
+
+    A full queue drops the oldest window.
+    """
     queues: list[QueuedSink[bytes]] = []
     if config.reports and config.reports.path:
         writer = ReportWriter(
@@ -47,7 +50,7 @@ def report_queues(config: Config) -> list[QueuedSink[bytes]]:
 
 
 def reject_queues(config: Config) -> list[QueuedSink[Rejected]]:
-    """Return the sinks of records that could not be used; a full queue drops new records."""
+    """Return the sinks of records that could not be used. A full queue drops new records."""
     queues: list[QueuedSink[Rejected]] = []
     if config.rejects and config.rejects.path:
         queues.append(RejectWriter(config.rejects.path, config.rejects.max_bytes, clock=time.time))
@@ -102,7 +105,7 @@ def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPu
 
 
 def otlp_pushers(config: Config, metrics: CollectorRegistry) -> list[Pusher]:
-    """Return the pusher that posts the metrics to a collector; an empty list if no collector is configured.
+    """Return a list of the pusher that posts metrics to the configured collector; [] without a collector.
 
     Raises
     ------
@@ -119,7 +122,7 @@ def otlp_pushers(config: Config, metrics: CollectorRegistry) -> list[Pusher]:
 
 
 def retention(config: Config) -> RejectsRetention | None:
-    """Return the thread that removes old lines from the rejects file, or None if old lines may stay."""
+    """Return the thread that removes old lines from the rejects file, or None if lines are kept."""
     rejects = config.rejects
     if rejects is None or rejects.path is None or rejects.retention_days is None or is_pipe(rejects.path):
         return None

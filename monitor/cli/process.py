@@ -1,4 +1,4 @@
-"""Settings of the whole process, which commands change and library code never changes."""
+"""Settings of the whole process. Commands change them; library code never does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _TRIM_SECONDS = 10.0
 _PRELOADED = ["monitor.cli.main", "monitor.cli.replay_worker", "scipy.special"]
 
 BYTES_A_PROCESS = 32 << 20
-"""The bytes of input that make another process worth its start: about two thirds of a second of work."""
+"""The number of bytes of input for each process of a replay. They are about two thirds of a second of
+work."""
 
 _abandoned = threading.Event()
 
@@ -28,13 +29,13 @@ def one_thread_for_matrices(environment: MutableMapping[str, str] = os.environ) 
     """Limit OpenBLAS to one thread, unless the environment sets a number of threads.
 
     Call this function before numpy is imported. The matrices of a window are small. More threads would only
-    take cores from the watched model, and would slow the replay of a million records by about 15 %.
+    take processor time from the watched model, and would slow the replay of a million records by about 15 %.
     """
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def print_any_text() -> None:
-    """Make standard output and standard error escape characters that their encoding lacks."""
+    """Make standard output and standard error escape characters that their encoding does not have."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -43,7 +44,7 @@ def print_any_text() -> None:
 def put_off_imports() -> None:
     """Make numpy import its Fortran compiler and its test tools only when they are used.
 
-    This saves a tenth of the time to start. `scipy.special` requests all parts of numpy, but uses neither of
+    This saves a tenth of the time to start. `scipy.special` imports all parts of numpy, but does not use
     these two. Call this function before `scipy.special` is imported.
     """
     for name in ("f2py", "testing"):
@@ -61,13 +62,13 @@ def one_heap() -> None:
     """Make glibc use one heap for all threads, and keep large arrays out of this heap.
 
     Call this function before threads start. By default each thread has its own heap, and memory that is free
-    in one heap cannot be used by another thread. Here, blocks pass from thread to thread, so resident memory
-    would grow for hours (`tests/bench/bench_memory.py`). One heap slows no thread, because Python runs one
-    thread at a time.
+    in one heap cannot be used by another thread. In this program, blocks move from thread to thread, so
+    resident memory would grow for hours (`tests/bench/bench_memory.py`). A single heap does not slow the
+    threads, because Python runs one thread at a time.
 
-    Arrays of a MiB or more return to the system when they are freed. By default, after the first large block
-    was freed, glibc would put blocks of up to 32 MiB in the heap, where small blocks between them would keep
-    the memory in use.
+    The memory of arrays of at least 1 MiB returns to the system when they are freed. By default, after the
+    first large block was freed, glibc would put blocks of up to 32 MiB into the heap, where small blocks
+    between them would keep the memory in use.
     """
     with suppress(OSError, AttributeError, TypeError):  # another C library has no such thing
         library = ctypes.CDLL(None)
@@ -113,8 +114,8 @@ def cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
     Parameters
     ----------
     limit : Path
-        The quota file of Linux' cgroups, version 2: microseconds of processor time in a period of
-        microseconds.
+        The quota file of Linux cgroups, version 2. It has two numbers: the processor time per period, and the
+        period, both in microseconds.
 
     Examples
     --------
@@ -129,17 +130,16 @@ def cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 
 
 def processes_for(files: Sequence[Path], requested: int | None = None) -> int:
-    """Return the number of processes for a replay of files: the requested number, if there is one.
+    """Return the number of processes for a replay of files: the requested number, if one is requested.
 
-    Otherwise the result is the number of cores, but at most one process for each `BYTES_A_PROCESS` of the
-    files.
+    Otherwise return the number of cores, but at most one process for each `BYTES_A_PROCESS` of the files.
     """
     size = sum(path.stat().st_size for path in files if path.is_file())
     return max(1, min(cores(), size // BYTES_A_PROCESS)) if requested is None else requested
 
 
 def start_fork_server() -> None:
-    """Start a process that imports the modules of a replay; worker processes are later forked from it.
+    """Start a process that imports the modules of a replay. Worker processes are later forked from it.
 
     Call this function before the imports of the calling process, so that both processes import at once.
     """
@@ -151,16 +151,16 @@ def start_fork_server() -> None:
 
 
 def abandon_threads() -> None:
-    """Record that a thread still computes a result that nobody needs: see `leave_if_abandoned`."""
+    """Record that a thread still computes a result that is no longer needed: see `leave_if_abandoned`."""
     _abandoned.set()
 
 
 def leave_if_abandoned(code: int) -> None:
     """End the process at once if a thread was abandoned; otherwise do nothing.
 
-    After the main thread has ended, Python ends each other thread when that thread next needs the
-    interpreter. If the thread is in C++ code, such as a Fourier transform, the whole process aborts with
-    SIGABRT and a core dump, although its work is complete.
+    After the main thread has ended, Python ends every other thread when it next needs the interpreter. If
+    such a thread is in C++ code, such as a Fourier transform, the whole process aborts with SIGABRT and a
+    core dump, although its work is complete.
 
     Parameters
     ----------

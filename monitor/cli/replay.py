@@ -1,4 +1,4 @@
-"""The command `blindsight replay`: it computes the windows of files as fast as one process can."""
+"""The command `blindsight replay`, which computes the windows of files in one process."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _WRITE_SECONDS = 60.0  # a replay waits for its disk, because a late line is bet
 Labelled = dict[tuple[str, str, str], dict[int, WeightedCounts]]
 
 Progress = Callable[[Path, int], None]
-"""A function that is called with a file and the number of bytes that were read from it since the last call.
+"""A function that is called with a file and the number of bytes read from it since the last call.
 
-Bytes count after decompression. The number is 0 for a table, and negative if the replay starts again.
+The number is that of uncompressed bytes. It is 0 for a table, and negative if the replay starts again.
 """
 
 
@@ -67,7 +67,8 @@ class Unused:
     received : int
         The number of all answers and labels, including unusable records.
     rows_left : Counter of str
-        Counts of rows that a mapping did not read, by the path of the only row of a message that it reads.
+        The numbers of rows that a mapping did not read, by the path of the one row that it reads from a
+        message.
     """
 
     answers: Counter[str] = field(default_factory=Counter)
@@ -122,14 +123,14 @@ class Replayed:
 def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progress) -> Replayed:
     """Compute the windows of files, one file after the other in the order of `files`.
 
-    Windows age by the records' own times, so that the same files give the same bytes. If the configuration
-    has a `rejects` section, rejects are written to the same folder. The section's path is ignored, so that
-    they do not mix with the daemon's rejects.
+    The age of a window follows from the times of the records, so that the same files give the same bytes. If
+    the configuration has a `rejects` section, rejects are written to the folder of the windows. The path in
+    the section is ignored, so that the rejects do not mix with the daemon's rejects.
 
     Raises
     ------
     ConfigError
-        The configuration, a file or the folder cannot be used; nothing was written.
+        The configuration, a file or the folder cannot be used. Nothing was written.
     SourceError
         A file is damaged.
     SinkError
@@ -169,14 +170,14 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
 
 
 def order_notes(facts: Sequence[Facts], accounts: Accounts) -> tuple[str, ...]:
-    """Return notes on the order of the files; empty unless a label joined its answer."""
+    """Return notes about the order of the files; none if no label joined its answer."""
     from monitor.parallel.planning import notes_of_order
 
     return tuple(notes_of_order(facts)) if accounts.labels.matched else ()
 
 
 class Written:
-    """The output files of a replay, emptied at the start, and the data of its pictures.
+    """The output files of a replay, which are emptied at the start, and the data of its pictures.
 
     Parameters
     ----------
@@ -216,7 +217,7 @@ class Written:
         self.period.add(reports)
 
     def lines(self, lines: Iterable[bytes], windows: int) -> None:
-        """Write lines that hold `windows` closed windows, without adding them to `period`."""
+        """Write lines with `windows` closed windows, without adding them to `period`."""
         for line in lines:
             self._reports.write(line, wait_seconds=_WRITE_SECONDS)
         self.windows += windows
@@ -229,7 +230,7 @@ class Written:
             self._rejects.write(rejected, wait_seconds=_WRITE_SECONDS)
 
     def close(self) -> bool:
-        """Write the remaining lines, and return whether every line is on the disk."""
+        """Write the remaining lines, and return whether all lines were written."""
         complete = self._reports.close(_WRITE_SECONDS) and not self._reports.lost
         if self._rejects is None:
             return complete
@@ -239,7 +240,7 @@ class Written:
 def check_files(files: Sequence[Path], out: Path) -> None:
     """Check that every file can be read.
 
-    The check precedes the replay, which may need hours before it reads the last file.
+    The check is made before the replay, which may read the last file only after hours.
 
     Raises
     ------
@@ -316,8 +317,8 @@ def series_of(
     config : Config
     views : sequence of EngineView
     models : iterable of (task, model)
-        The models in the order of the result. Models that are missing here, because they never answered, are
-        last in the result.
+        The models in the order of the result. Models that are not among them, because they never answered,
+        are last in the result.
     """
     tasks = {name: number for number, name in enumerate(config.tasks)}
     places = {name: number for number, name in enumerate(models)}
@@ -336,7 +337,7 @@ def views_of_tasks(config: Config, views: Sequence[EngineView]) -> tuple[TaskVie
 
 
 def unused_of(facts: Sequence[Facts]) -> Unused:
-    """Return the records that could not be used; `facts` are about the parts of the stream, in order."""
+    """Return the records that could not be used. `facts` describe the parts of the stream, in order."""
     from monitor.parallel.planning import MESSAGES_KEPT
 
     unused = Unused()
@@ -366,7 +367,7 @@ def draw(
     out: Path,
     views: Sequence[EngineView],
 ) -> tuple[Path, ...]:
-    """Write a picture for each model and group to the folder of the reports, and a page with all pictures.
+    """Write a picture for each model and group, and a page with all pictures, to the folder of the reports.
 
     Parameters
     ----------
@@ -376,7 +377,7 @@ def draw(
     out : Path
         The folder.
     views : sequence of EngineView
-        The engines at the end, whose states the page shows as the terminal does.
+        The states of the engines at the end. The page and the terminal show the same states.
     """
     paths: list[Path] = []
     for series, charts in period.histories.charts(labelled).items():
@@ -394,7 +395,7 @@ def draw(
 
 
 def file_name(task: str, model: str, group: str) -> str:
-    """Return a file name for a series: no separators, not hidden, at most 150 bytes of UTF-8.
+    """Return a file name for a series: without separators, not hidden, and at most 150 bytes of UTF-8.
 
     Examples
     --------

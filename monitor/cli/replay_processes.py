@@ -1,4 +1,4 @@
-"""The command `blindsight replay --processes N`: it writes the output of `replay` with several cores.
+"""The command `blindsight replay --processes N`, which writes the output of `replay` with several cores.
 
 This process gives orders and writes the results (`monitor.parallel.scheduling`); worker processes
 (`replay_worker`) carry out one order after another.
@@ -51,7 +51,7 @@ def replay_on_cores(
 ) -> Replayed:
     """Compute the windows of files with several processes.
 
-    The files in `out` have the same bytes as those of `monitor.cli.replay.replay`.
+    The files in `out` have the same bytes as the files of `monitor.cli.replay.replay`.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def replay_on_cores(
 
 
 def why_alone(files: Sequence[Path]) -> str | None:
-    """Return a sentence on why one process must compute everything, or None if several processes can."""
+    """Return a sentence with the reason why only one process can be used, or None if several can be used."""
     for path in files:
         if is_pipe(path):
             return f"One process computed everything: {path} is a pipe, which only one process can read."
@@ -106,7 +106,7 @@ def why_alone(files: Sequence[Path]) -> str | None:
 def _attempt(
     job: WorkerJob, files: Sequence[Path], out: Path, progress: Progress, number: int, whole: dict[str, str]
 ) -> Replayed | dict[str, str]:
-    """Return the replay; or, if models that were separated are not independent, the tasks to keep whole."""
+    """Return the replay, or the tasks that must be kept whole if separated models are not independent."""
     owners = Owners(job.settings, number, _sampled(job, files), whole)
     written = Written(job.config, out)
     reported: Counter[Path] = Counter()
@@ -161,7 +161,7 @@ def _result(
 
 
 def _sampled(job: WorkerJob, files: Sequence[Path]) -> list[Facts]:
-    """Return facts on the input from the first MiB of each file: models with their answers, and labels."""
+    """Return facts about the input from the first MiB of each file: the models' answers, and labels."""
     facts_of_files = []
     caps = most_groups(job.settings)
     first = {split.path: split for split in reversed(job.splits)}

@@ -33,7 +33,7 @@ def replay_with_progress(
     spark: OnSpark | None = None,
     processes: int | None = None,
 ) -> Replayed:
-    """Replay files, in processes or on Spark; show the progress on standard error if it is a terminal."""
+    """Replay files in processes or on Spark. Show the progress on standard error if it is a terminal."""
     if spark is not None:
         return replay_on_spark(config, files, out, spark)
     return _here(config, files, out, processes)
@@ -62,7 +62,7 @@ def print_results(done: Replayed, out: Path, as_json: bool) -> None:
 
 
 def refuse_unusable(done: Replayed, config: str) -> None:
-    """Raise `SourceError` if no record could be used; not if only some records could not be used."""
+    """Raise `SourceError` if there were records and none could be used."""
     if done.unused.everything:
         raise SourceError(
             f"not one of the {done.unused.received:,} answers and labels could be used; compare the first "
@@ -83,7 +83,7 @@ def _here(config: str, files: Sequence[Path], out: Path, processes: int | None) 
 
 
 def _size(path: Path) -> int | None:
-    """Return the size of a file of lines, or None for other files: their progress has no known end."""
+    """Return the size of a file of lines, or None for other files, whose progress has no known end."""
     return path.stat().st_size if path.suffix in _PLAIN and path.is_file() else None
 
 
@@ -103,7 +103,7 @@ def _table(done: Replayed, width: int) -> Table:
 
 
 def _of_state(done: Replayed) -> Iterator[str]:
-    """Yield the sentence that heads the report: the worst state, and the counts of the others."""
+    """Yield the first sentence of the report: the worst state, and the counts of the other states."""
     models = [one for one in done.view.series if not one.group]
     if models:
         summary = headline(models)

@@ -1,4 +1,4 @@
-"""The command `blindsight replay --engine spark`, whose output files are either complete or absent."""
+"""The command `blindsight replay --engine spark`. Its output files are either complete or absent."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class OnSpark:
 def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: OnSpark) -> Replayed:
     """Compute the windows of files, and of all files in folders, on Spark.
 
-    The files in `out` have the same bytes as those of a replay in one process; there is also a table with the
-    windows. The files are written to a temporary folder next to `out`, and moved at the end. The file
-    `_SUCCESS` is written last: as long as it is absent, the files may be incomplete.
+    The files in `out` have the same bytes as the files of a replay in one process. In addition, there is a
+    table with the windows. The files are written to a temporary folder next to `out`, and moved at the end.
+    The file `_SUCCESS` is written last. As long as it is absent, the files may be incomplete.
 
     Raises
     ------
     ConfigError, MissingExtraError
-        The configuration, a file, the folder, Spark or Java cannot be used; nothing was written.
+        The configuration, a file, the folder, Spark or Java cannot be used. Nothing was written.
     SourceError
         A file is damaged.
     SinkError

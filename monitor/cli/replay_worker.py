@@ -39,9 +39,9 @@ from monitor.parallel.planning import Facts, most_groups, note_share
 PIECE_BYTES = BLOCK_BYTES
 """The size of a piece, which is also the size that a single process reads at once.
 
-Pieces and the reads of a single process therefore end at the same places, on which the labels that a full
-join forgets depend (`LabelJoin`). Larger pieces would not be faster: with four times as many records in a
-chunk, decoding takes a fifth longer for each record.
+Therefore pieces and the reads of a single process end at the same places. This matters because the labels
+that a full join forgets depend on these places (`LabelJoin`). Larger pieces would not be faster: with four
+times as many records in a chunk, decoding takes 20 % longer for each record.
 """
 
 _READS_OF_PIECE = 3  # a piece ends at the end of a line, so it may be longer than a read
@@ -49,7 +49,7 @@ _READS_OF_PIECE = 3  # a piece ends at the end of a line, so it may be longer th
 
 @dataclass(frozen=True, slots=True)
 class WorkerJob:
-    """The settings and the input of a replay, which all of its workers get.
+    """The settings and the input of a replay. All workers of the replay get them.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class WorkerJob:
 
 
 def serve(connection: Connection, job: WorkerJob, models: Mapping[str, Sequence[str]]) -> None:
-    """Answer orders until the other end closes the connection; an error is sent as an answer.
+    """Answer orders until the other end closes the connection. An error is sent as an answer.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:
 
 
 class SplitReader:
-    """Reads a split (a part of an input file) in pieces, the reads of one order each.
+    """A reader of a split (a part of an input file), which reads one piece for each order.
 
     Parameters
     ----------
@@ -156,8 +156,8 @@ class SplitReader:
     ) -> tuple[Piece, dict[tuple[str, str], Partition]]:
         """Decode the next piece, and write the records of each model to the file `path`.
 
-        Return a description of the piece, and the records of the models `own`, which are not written. An
-        empty split has one empty piece.
+        Return a description of the piece, and the records of the models `own`. The records of these models
+        are not written. An empty split has one empty piece.
         """
         raws = self._next or ()
         chunk = self._decoder.decode(raws)

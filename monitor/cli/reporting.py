@@ -1,4 +1,4 @@
-"""The command `blindsight report`: it writes a period of a store to one HTML file."""
+"""The command `blindsight report`, which writes a period of a store to one HTML file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from monitor.store.opening import locate_store
 
 
 def report(store: Path, out: Path, since: str = "", until: str = "", external_url: str = "") -> int:
-    """Write the report of a store, which an agent may use now; return the number of stored lines in it.
+    """Write the report of a store, and return the number of stored lines in it. An agent may use the store.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ class Begun:
 
     @property
     def seed(self) -> int:
-        """The seed of the round, from its name; 0 if the name contains no seed."""
+        """The seed of the round, which is a part of its name; 0 if the name contains no seed."""
         tail = self.round.rpartition("-")[2]
         return int(tail) if tail.isdecimal() else 0
 
@@ -61,7 +61,7 @@ class Begun:
 def read_rounds(paths: Sequence[Path], tasks: Mapping[str, Task]) -> dict[str, Begun]:
     """Read rounds from files, and return the round of each task.
 
-    A draw may have several lines; its label may be in any of them.
+    A draw may have several lines, and its label may be in any of them.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The command `blindsight rules`: it prints the alert rules of a configuration or writes them to a folder."""
+"""The command `blindsight rules`, which prints or writes the alert rules of a configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def settings_of(
 
 
 def rules_text(settings: RuleSettings, form: Format, out: Path | None) -> str:
-    """Return the rules; or, if `out` is a folder, write the rules to a file and return a sentence on it.
+    """Return the text of the rules.
+
+    If `out` is a folder, write the rules to a file, and return a sentence about it.
 
     Raises
     ------

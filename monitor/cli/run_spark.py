@@ -1,4 +1,4 @@
-"""The command `blindsight run --engine spark`: a stream from Kafka on Spark, with the driver's metrics."""
+"""The command `blindsight run --engine spark`: a stream from Kafka on Spark, and the driver's metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = logging.getLogger("blindsight")
 _WAKE_SECONDS = 0.2
 _LOOK_SECONDS = 1.0  # the shortest time between checks for old windows in a stream without messages
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
-"""Spark's reader of Kafka; its version is that of the installed pyspark."""
+"""The package of Spark's reader of Kafka, in the version of the installed pyspark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class StreamOnSpark:
     every_seconds : float
         Time between the starts of two batches.
     once : bool
-        Whether to end after the messages that existed at the start.
+        True to end after the messages that existed at the start.
     """
 
     checkpoint: Path
@@ -71,12 +71,12 @@ class StreamOnSpark:
 
 
 def run_on_spark(config_path: str, where: StreamOnSpark) -> int:
-    """Read the configured topics until a signal, or with `once` until their end; return the exit code.
+    """Read the configured topics until a signal, or with `once` until their end, and return the exit code.
 
     Raises
     ------
     ConfigError, MissingExtraError
-        The configuration, a folder, Spark or Java cannot be used; nothing was read.
+        The configuration, a folder, Spark or Java cannot be used. Nothing was read.
     SinkError
         A batch's windows could not be written. The next start computes the batch again.
     ClusterError
@@ -124,7 +124,7 @@ def run_on_spark(config_path: str, where: StreamOnSpark) -> int:
 def _wait(
     steps: Steps, session: Any, query: Any, stopping: threading.Event, every_seconds: float | None
 ) -> None:
-    """Wait until the stream ends or must stop; every `every_seconds` close windows that have become old.
+    """Wait until the stream ends or must stop. Every `every_seconds`, close the windows that are too old.
 
     With None, no window closes because of its age.
     """
@@ -159,7 +159,8 @@ def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
     """Return the state of the stream after the last committed batch.
 
     If the models of a task are computed separately, each model counts all labels of the task, so the sum over
-    models would be too large. The counts of such a task's labels are left out, except that of rejected ones.
+    the models would be too large. Therefore the counts of labels of such a task are left out, except the
+    count of rejected labels.
     """
     from connectors.spark.streaming import SEED
 

@@ -1,4 +1,4 @@
-"""A table of models that fits the terminal: it leaves out columns before it breaks cells into lines."""
+"""A table of models that fits the terminal. Columns are left out before cells are broken into lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STYLES = {
 
 
 def output() -> Console:
-    """Return a rich console for standard output; for a file or pipe it is wide, not 80 columns."""
+    """Return a rich console for standard output. For a file or a pipe, it is wider than 80 columns."""
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = max(console.width, WIDE)
@@ -78,15 +78,18 @@ def _widest(text: Text) -> int:
 
 
 def expendable(series: Sequence[SeriesView], *more: str) -> list[str]:
-    """Return the columns that `fitted` may leave out, in order; the task is last if there are several."""
+    """Return the columns that `fitted` may leave out, in order.
+
+    If there are several tasks, the task is last.
+    """
     several = len({one.task for one in series}) > 1
     return [*more, "task"] if several else ["task", *more]
 
 
 def state(series: SeriesView) -> Text:
-    """Return a model's state and the metrics concerned, such as ``in control, improved: f1``.
+    """Return the state of a model and the metrics concerned, such as ``in control, improved: f1``.
 
-    If labels decide on the alarm, the text also says whether the model's confidences changed.
+    If labels raise the alarm, the text also says whether the model's confidences changed.
     """
     words = series.state.value.replace("_", " ")
     latched = [chart.metric for chart in series.charts if chart.verdict.out_of_control]
@@ -111,12 +114,12 @@ def objective(series: SeriesView) -> Text:
 
 
 def newest_accuracy(series: SeriesView) -> Text:
-    """Return the accuracy of the newest window with its interval, in percent, corrected by any labels."""
+    """Return the accuracy of the newest window with its interval, in percent, corrected by labels if any."""
     return _words(leading_estimate(series.estimates, "accuracy"))
 
 
 def accuracy(series: SeriesView, estimator: str) -> Text:
-    """Return the accuracy by one estimator, such as ``91.3 (88.8–93.6)`` in percent, or why it is unknown."""
+    """Return the accuracy by one estimator in percent, such as ``91.3 (88.8–93.6)``, or why it is unknown."""
     return _words(_accuracy(series, estimator))
 
 

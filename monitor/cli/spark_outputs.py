@@ -38,12 +38,12 @@ class OutFolder:
     folder : Path
     config : Config
     begins : bool
-        Whether no batch is committed yet.
+        True if no batch is committed yet.
 
     Raises
     ------
     ConfigError
-        The folder cannot be created, or holds windows although no batch is committed.
+        The folder cannot be created, or has windows although no batch is committed.
     """
 
     def __init__(self, folder: Path, config: Config, begins: bool) -> None:
@@ -57,7 +57,7 @@ class OutFolder:
             raise ConfigError(f"--out: {folder} has windows of another checkpoint; give an empty folder")
 
     def write(self, batch: MicroBatch) -> None:
-        """Write the files of a batch, each atomically; a batch without windows has no file of windows.
+        """Write the files of a batch, each atomically. A batch without windows has no file of windows.
 
         Raises
         ------
@@ -100,8 +100,9 @@ class OutTopic:
     """A topic with the windows of all batches as messages, each exactly once even after a crash.
 
     Each message has the identity of the stream and the number of its line. After a crash, the writer reads
-    from the topic which messages of the batch it holds, and sends only the others. A consumer therefore needs
-    no transactions and no check for duplicates. If the brokers cannot be reached, the stream waits.
+    from the topic which messages of the batch are already there, and sends only the other messages. Therefore
+    a consumer needs no transactions and no check for duplicates. If the brokers cannot be reached, the stream
+    waits.
 
     Parameters
     ----------
@@ -122,12 +123,12 @@ class OutTopic:
         self._since: float | None = None
 
     def open(self) -> None:
-        """Check the topic's certificates; raise `SinkError` if they cannot be read."""
+        """Check the topic's certificates. Raise `SinkError` if they cannot be read."""
         self._topic.open()
 
     @property
     def view(self) -> SinkView:
-        """The numbers of waiting, sent and refused messages, and the present failure, if any."""
+        """The numbers of waiting, sent and refused messages, and the present failure, if there is one."""
         refused = self._topic.refused
         return SinkView(
             name=self._topic.name,
@@ -139,7 +140,7 @@ class OutTopic:
         )
 
     def write(self, batch: MicroBatch) -> Mapping[str, Mark]:
-        """Send those windows of a batch that the topic lacks, and wait until the brokers have them.
+        """Send the windows of a batch that are missing from the topic, and wait until the brokers have them.
 
         Return the positions in the topic, for the next commit.
 
@@ -158,7 +159,7 @@ class OutTopic:
         return self._topic.marks if self._resumed else self._saved
 
     def _deliver(self, rows: Sequence[Row]) -> int:
-        """Deliver rows, with retries until some of them succeed, and return the number in the topic."""
+        """Deliver rows, with retries until some of them succeed, and return the number of delivered rows."""
         while True:
             try:
                 if not self._resumed:
@@ -227,11 +228,11 @@ class Outputs:
 
     @property
     def views(self) -> tuple[SinkView, ...]:
-        """The view of the topic, for the page and the metrics; empty without a topic."""
+        """The view of the topic for the page and the metrics; empty without a topic."""
         return () if self._topic is None else (self._topic.view,)
 
     def write(self, batch: MicroBatch) -> Mapping[str, Mark]:
-        """Write the windows of a batch to every output; return the positions in the topic to commit.
+        """Write the windows of a batch to every output, and return the positions in the topic to commit.
 
         Raises
         ------

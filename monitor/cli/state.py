@@ -54,7 +54,7 @@ class State:
     engine : Engine
         The engine, resumed from the store.
     kept : Kept
-        The part of the state that belongs to the agent, not to the engine.
+        The part of the state that belongs to the agent and not to the engine.
     followers : list of ReportFollower
         The threads that deliver the reports, one for each configured destination.
     readers : list of StoreReader
@@ -82,7 +82,9 @@ class State:
 
 
 class ShardOpener:
-    """Opens the state of one partition: database tables and a reports file with the partition's number.
+    """A factory that opens the state of one partition.
+
+    The state consists of database tables and a reports file with the partition's number.
 
     Parameters
     ----------
@@ -94,7 +96,7 @@ class ShardOpener:
     Raises
     ------
     ConfigError
-        The database cannot be used. A database that cannot be reached now is no error.
+        The database cannot be used. If the database cannot be reached now, no error is raised.
     """
 
     def __init__(self, config: Config, settings: EngineSettings, journal: Journal) -> None:
@@ -115,7 +117,10 @@ class ShardOpener:
 
     @contextmanager
     def using(self, config: Config, settings: EngineSettings) -> Iterator[None]:
-        """Use another configuration in and after a ``with`` block; restore the old one if it raises."""
+        """Use another configuration in and after a ``with`` block.
+
+        If the block raises, restore the old one.
+        """
         before = self.config, self.settings
         self.config, self.settings = config, settings
         try:
@@ -159,7 +164,7 @@ def path_of_partition(path: str, number: int) -> str:
 
 
 Wait = Callable[[str], bool]
-"""A function that is called with the reason for a wait, waits a moment, and returns whether to try again."""
+"""A function that takes the reason for waiting, waits a moment, and returns whether to try again."""
 
 
 def _wait_for_store(section: StoreConfig, wait: Wait | None) -> StateStore:
@@ -185,7 +190,7 @@ def open_state(config: Config, settings: EngineSettings, wait: Wait | None = Non
     settings : EngineSettings
     wait : callable, optional
         A function that is called while another agent uses the database, or while the database cannot be
-        reached; by default there is no wait.
+        reached. By default, the function does not wait.
 
     Raises
     ------

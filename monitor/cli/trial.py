@@ -1,4 +1,4 @@
-"""The trial of a configuration before anything starts: its labelled references, and the charts of its models.
+"""The trial of a configuration before the start: of its labelled references and of its models' charts.
 
 The engine and its algorithms are imported only when a reference is read or an engine is built.
 """
@@ -33,7 +33,8 @@ def read_references(config: Config, only: Callable[[Task], bool] = lambda task: 
     ----------
     config : Config
     only : callable
-        Whether to read the reference of a task; by default every task that names a file is read.
+        A function that returns whether to read the reference of a task. By default, every reference file is
+        read.
 
     Raises
     ------
@@ -61,7 +62,7 @@ def read_references(config: Config, only: Callable[[Task], bool] = lambda task: 
 
 
 def refuse_missing_extras(config: Config) -> None:
-    """Raise `MissingExtraError` if the extra of an estimator is not installed."""
+    """Raise `MissingExtraError` if an extra that an estimator needs is not installed."""
     for name, task in config.scored_tasks.items():
         for tag in task.estimators:
             if (extra := ESTIMATORS[tag].extra) is not None:
@@ -72,14 +73,14 @@ class ReferenceTrial:
     """The references of a configuration, read and tried by the constructor.
 
     The trial computes everything that the engine computes when a model first appears: the calibration and the
-    charts. A reference or chart that cannot work is therefore an error at the start, and does not stop the
-    agent later. The engine uses the results again.
+    charts. So a reference or chart that cannot work is an error at the start, and does not stop the agent
+    later. The engine reuses the results.
 
     Parameters
     ----------
     config : Config
     tried : Tried, optional
-        The tasks that passed before, which are not tried again. Tasks that pass now are added.
+        The tasks that passed an earlier trial. They are not tried again. Tasks that pass now are added.
     references : mapping of str to mapping of str to Reference, optional
         The references by task and model, instead of the files that the configuration names.
 
@@ -140,8 +141,7 @@ class ReferenceTrial:
     def engine_settings(self, event_time: bool = False, in_flow: bool = False) -> EngineSettings:
         """Return the settings of the engine for the configuration.
 
-        `event_time` is that of `EngineSettings`. If one of the arguments is true, the engine itself runs
-        refits.
+        For `event_time`, see `EngineSettings`. If either argument is True, the engine itself runs refits.
         """
         from monitor.engine.engine import EngineSettings
 

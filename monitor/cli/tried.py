@@ -19,7 +19,7 @@ Stamp = tuple[int, int] | None
 
 
 def reference_stamps(config: Config) -> dict[str, Stamp]:
-    """Return the modification time and size of each task's reference file, by which changes are detected."""
+    """Return the modification time and size of each task's reference file, to detect changes."""
     paths = {name: task.reference.path for name, task in config.scored_tasks.items()}
     return {name: _stamp(path) for name, path in paths.items() if path is not None}
 
@@ -33,10 +33,11 @@ def _stamp(path: str) -> Stamp:
 
 
 class Tried:
-    """The tasks that passed the trial without a warning, with the same configuration, reference and version.
+    """A cache of the tasks that passed their trial without a warning.
 
-    The trial of a model takes a fifth of a second for 10,000 rows, and a restart must not repeat it for a
-    hundred models. The class is a cache: if its file cannot be read or written, every task is tried.
+    A task passed if its configuration, its reference and the program's version are unchanged. The trial of a
+    model takes a fifth of a second for 10,000 rows, and a restart should not repeat it for a hundred models.
+    If the file of the cache cannot be read or written, every task is tried.
 
     Parameters
     ----------

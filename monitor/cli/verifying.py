@@ -1,4 +1,4 @@
-"""The command `blindsight verify`: it checks that the reported windows follow from the raw input."""
+"""The command `blindsight verify`, which checks that the reported windows follow from the raw input."""
 
 from __future__ import annotations
 

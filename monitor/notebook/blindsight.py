@@ -1,6 +1,6 @@
 """Blindsight in Python: ``import blindsight as bs`` gives every public name of `monitor`.
 
-This file contains no list of names, so the copy of it that an editable installation makes stays valid.
+This file contains no list of names, so the copy in an editable installation stays valid.
 """
 
 from __future__ import annotations

@@ -38,8 +38,9 @@ _ALARMS_SHOWN = 3
 class RaisedAlarm(NamedTuple):
     """An alarm of a control chart, with the series and metric of the chart and the window that raised it.
 
-    `time` is the end of this window in seconds since the epoch; NaN if the answers had no times. `change`
-    says how much the metric changed, from which groups and which features; ``""`` if that is unknown.
+    `time` is the end of this window in seconds since the epoch; NaN if the answers had no times. `change` is
+    a text about the change of the metric, and the groups and features that contributed to it; ``""`` if it is
+    unknown.
     """
 
     model: str
@@ -52,19 +53,19 @@ class RaisedAlarm(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MonitorResult:
-    """The result of `Monitor.estimate`, shown in a notebook as the verdict and the chart of the worst metric.
+    """The result of `Monitor.estimate`. A notebook shows the verdict and the chart of the worst metric.
 
     Parameters
     ----------
     write_config : callable
-        The function behind `to_config`.
+        The function that `to_config` calls.
     reports : tuple of WindowReport
-        The reports that `replay` would write (`monitor.reports.window_report.to_json` makes their lines). A
-        window has more than one report if labels revised it.
+        The reports that `replay` would write (`monitor.reports.window_report.to_json` makes their lines). If
+        labels revised a window, the window has more than one report.
     view : EngineView
         The state of the engine after the last row.
     period, labelled, unused
-        Data for charts and the report.
+        The data for charts and the report.
 
     Examples
     --------
@@ -110,15 +111,15 @@ class MonitorResult:
     def rejected(self) -> Mapping[str, int]:
         """The number of rows that could not be used, by reason.
 
-        As in `replay`, a row with a label and without scores is a label. Such a row counts as rejected,
-        because it has no id that would join it to an answer.
+        As in `replay`, a row with a label and without scores counts as a label. Such a row is rejected,
+        because it has no id that joins it to an answer.
         """
         return dict(self.unused.answers + self.unused.labels)
 
     def to_pandas(self) -> Any:
         """Return a pandas `DataFrame` with a row for each window, metric and estimator.
 
-        Absent times, intervals and limits are missing values. The column `unknown` holds the reason why there
+        Absent times, intervals and limits are missing values. The column `unknown` has the reason why there
         is no estimate.
 
         Raises
@@ -168,7 +169,7 @@ class MonitorResult:
         return matplotlib_axes(data, ax) if backend == "matplotlib" else altair_chart(data)
 
     def save_html(self, path: str | Path) -> Path:
-        """Write the report of `replay` to an HTML file that needs no other file, and return its path.
+        """Write the report of `replay` to an HTML file without links to other files, and return its path.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Reads frames of pandas, polars and Arrow and mappings of arrays, and makes new frames."""
+"""Reads frames of pandas, polars and Arrow, and mappings of arrays. Makes new frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Cells = list[Any]
 
 
 class ReadFrame:
-    """A table that is read by columns, as plain Python values.
+    """A table whose columns are read as plain Python values.
 
     Parameters
     ----------
@@ -30,9 +30,9 @@ class ReadFrame:
     Raises
     ------
     ConfigError
-        The frame is of another type, or its columns differ in length.
+        The frame has an unsupported type, or its columns differ in length.
     MissingExtraError
-        narwhals is needed and not installed.
+        narwhals is needed, but not installed.
     """
 
     def __init__(self, frame: Any, what: str) -> None:
@@ -85,7 +85,7 @@ class ReadFrame:
 
 
 def new_frame(columns: Mapping[str, tuple[str, Sequence[Any]]], library: Literal["pandas", "polars"]) -> Any:
-    """Return a new frame of a library.
+    """Return a new frame of pandas or polars.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def _of_series(series: Any) -> Cells:
 
 
 def _cells(values: Any, what: str) -> Cells:
-    """Return the cells of an array, a series or a list, with None for missing values: NaN and NaT."""
+    """Return the cells of an array, a series or a list, with None for the missing values NaN and NaT."""
     if not isinstance(values, list | tuple | np.ndarray):
         if isinstance(values, str) or not hasattr(values, "__len__"):
             raise ConfigError(f"{what}: expected an array with a value a row, got {type(values).__name__}")

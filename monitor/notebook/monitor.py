@@ -1,4 +1,4 @@
-"""The class `Monitor`: it reads a labelled reference, and estimates frames with the engine of `replay`."""
+"""The class `Monitor`, which reads a labelled reference and estimates frames with the engine of `replay`."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Monitor:
     """A monitor of a classifier that estimates its quality on answers without labels.
 
     A monitor computes the same numbers as `blindsight replay`. A labelled reference calibrates the scores and
-    sets the control limits. Each estimated frame is a separate stream: its rows, in their order, fill
-    windows one after another.
+    sets the control limits. Each estimated frame is a separate stream: its rows fill one window after
+    another, in their order.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ class Monitor:
     Notes
     -----
     Estimates mislead if the relation between scores and truth has changed (concept drift), which is invisible
-    without labels: see `docs/assumptions.md`. Labels in an estimated frame count as if they arrived together
-    with the answers: they change the intervals and refit the calibration, as in the daemon.
+    without labels: see `docs/assumptions.md`. Labels in an estimated frame are treated as if they arrived
+    together with the answers. As in the daemon, they change the intervals and refit the calibration.
 
     Examples
     --------
@@ -126,43 +126,44 @@ class Monitor:
         version: str | None = None,
         features: Sequence[str] | Literal["auto"] = (),
     ) -> Monitor:
-        """Use a labelled reference, from a time when the model was known to be good; return the monitor.
+        """Read a labelled reference from a time when the model was known to be good, and return the monitor.
 
-        Frames that are estimated later need the columns that this call names, except the label.
+        Frames that are estimated later must have the columns that this call names, except the label.
 
         Parameters
         ----------
         reference : frame or dict of arrays
             A frame of pandas, polars or Arrow, or a dict. Rows without a label are skipped.
         scores : str, sequence of str, or mapping of class to str
-            Columns with probabilities from 0 to 1: a column for each class, in the order of the classes or by
-            class; or one column of lists; or, for two classes, one column with the probability of the second
-            class. By default, without `confidence`, the columns have the names of the classes.
+            The columns with probabilities from 0 to 1. They are a column for each class, in the order of the
+            classes or by class, or one column of lists. For two classes, they may also be one column with the
+            probability of the second class. By default, without `confidence`, the columns have the names of
+            the classes.
         label : str
-            Column of the true class; without `classes`, a column that says whether the answer was right.
+            The column of the true class. Without `classes`, a column that is true for right answers.
         confidence : str, optional
             Column of the probability that the answer is right, in place of `scores`. With `classes`,
             `prediction` is required too.
         prediction : str, optional
             Column of the predicted class, if this is not always the most probable class.
         time : str, optional
-            Column of times with an offset, times in `time_zone`, or seconds since the epoch. If absent,
-            windows have no times.
+            The column of times: times with an offset, times in `time_zone`, or seconds since the epoch. If
+            absent, windows have no times.
         time_zone : str
             Zone of times without an offset.
         version : str, optional
             Column of the model's version.
         features : sequence of str, or "auto"
-            Columns of features, by which windows are compared with the reference. A feature is a number if
-            all its values are numbers, else a text. "auto" takes all columns that neither another argument
-            nor `groups` names, except texts that differ in each row. By default, the columns of the setting
-            `features` are used.
+            The columns of features, by which windows are compared with the reference. A feature is a number
+            if all its values are numbers, else a text. With "auto", all columns are features that neither
+            another argument nor `groups` names, except texts that differ in each row. By default, the columns
+            of the setting `features` are used.
 
         Raises
         ------
         ConfigError
-            A column is missing, or its values are not probabilities or not classes; a row cannot be used; or
-            the reference is not sufficient for the calibration or the charts. The message says what to do.
+            A column is missing, its values are not probabilities or classes, a row cannot be used, or the
+            reference is not sufficient for the calibration or the charts. The message says what to do.
         MissingExtraError
             The extra `notebook` is not installed.
         """
@@ -200,7 +201,7 @@ class Monitor:
             A frame with the columns that `fit` named. Rows that cannot be used are counted by reason, as in
             the daemon.
         labels : bool
-            Whether to read the column of labels if the frame has one.
+            True to read the column of labels, if the frame has one.
 
         Raises
         ------
@@ -247,10 +248,10 @@ class Monitor:
             The configuration to write. The reference is written to ``NAME.reference.ndjson`` in the same
             folder.
         source : str
-            The file that the daemon reads, relative to the folder of `path`; its records have the fields that
+            The file that the daemon reads, relative to the folder of `path`. Its records have the fields that
             `fit` named.
         replace : bool
-            Whether existing files may be replaced.
+            True if existing files may be replaced.
 
         Raises
         ------
@@ -516,9 +517,10 @@ def _of_one_class(rows: np.ndarray) -> tuple[float, float] | None:
 
     Notes
     -----
-    Of two classes, the one acted on usually has a probability of 0.5 or more, so that a confidence is hardly
-    ever lower, and its mean is near the accuracy. The probability of one class goes down to 0, and its mean
-    is near the class's share. A column whose mean is nearer to the accuracy is accepted as a confidence.
+    With two classes, the predicted class usually has a probability of at least 0.5. So a confidence is hardly
+    ever below 0.5, and its mean is near the accuracy. The probability of one class can be near 0, and its
+    mean is near the class's share. If the mean of a column is nearer to the accuracy, the column is accepted
+    as a confidence.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The test kit: a source that reads a list, sinks that fill lists, a manual clock, late labels, crashes.
 
-The source and the sinks implement the interfaces in `monitor.base.source` and `monitor.agent.agent`, so that
-a test of a set-up runs the same code as in production, without mocks.
+The source and the sinks implement the interfaces in `monitor.base.source` and `monitor.agent.agent`. So a
+test of a set-up runs the same code as production, without mocks.
 """
 
 from monitor.testing.crashes import Crash, CrashPoint, StoredAgent

@@ -28,7 +28,7 @@ _WAIT_SECONDS = 300.0  # on a busy machine
 
 
 class CrashPoint(StrEnum):
-    """The moments at which a `StoredAgent` can crash while a checkpoint saves closed windows, in order."""
+    """The moments of a checkpoint with closed windows at which a `StoredAgent` can crash, in order."""
 
     BEGUN = "begun"
     """The transaction has begun, and nothing is written."""
@@ -61,7 +61,7 @@ class Crash:
     ----------
     point : CrashPoint
     nth : int
-        The number of the checkpoint among those with closed windows, from 1.
+        The number of the checkpoint, from 1. Only checkpoints with closed windows count.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class Crash:
         self.written, self.acknowledged = threading.Event(), threading.Event()
 
     def is_due(self, point: CrashPoint) -> bool:
-        """Return whether to crash now, at this point.
+        """Return whether the crash is due at this point now.
 
         Each call with the `point` of the crash counts as one checkpoint.
         """
@@ -177,7 +177,7 @@ class _AcknowledgedSource(ListSource):
 
 
 class StoredAgent:
-    """The agent of `blindsight run` with a list as its source, and a store and a reports file in a folder.
+    """The agent of `blindsight run`, with a list as its source, and a store and a reports file in a folder.
 
     A second agent in the same folder resumes from the state of the first one, even after a crash.
 
@@ -229,7 +229,7 @@ class StoredAgent:
         self.agent = Agent(resumed.engine, [Input(self.source, decode)], self.sinks, store=kept)
 
     def run(self, timeout_seconds: float = 60.0) -> bool:
-        """Run to `Marker.END` or a timeout, close the agent, and return whether it reached the end."""
+        """Run until `Marker.END` or a timeout, close the agent, and return whether the end was reached."""
         self._keeper.start()
         self._follower.start()
         self.agent.start()

@@ -58,7 +58,7 @@ class HandClock:
 class ListSource(Source[int]):
     """A source that reads records from a list and acts on the markers in it.
 
-    Positions are indices of the list, so a test sees exactly where a source resumes.
+    Positions are indices of the list, so a test can check exactly where a source resumes.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class ListSinks:
 
 @dataclass(frozen=True, slots=True)
 class DelayedLabels:
-    """Makes a stream in which each label arrives a constant time after its prediction.
+    """A generator of streams in which each label arrives a constant time after its prediction.
 
     Parameters
     ----------
@@ -194,9 +194,10 @@ class DelayedLabels:
     delay_seconds: float
 
     def __call__(self, pairs: Iterable[tuple[Mapping[str, Any], str | None]]) -> Iterator[dict[str, Any]]:
-        """Yield the records of pairs: a prediction with `id` and `time` in seconds, and its label or None.
+        """Yield the records of pairs in order of time.
 
-        The pairs must be in order of time.
+        A pair is a prediction with `id` and `time` in seconds, and its label or None. The pairs must be in
+        order of time.
         """
         waiting: list[tuple[float, int, dict[str, Any]]] = []
         for count, (prediction, label) in enumerate(pairs):

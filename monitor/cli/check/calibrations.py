@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from monitor.engine.reference import Reference
 
 FEW_ROWS = 1000
-"""The least number of labelled rows without a warning.
+"""The smallest number of labelled rows without a warning.
 
 With fewer rows, chance alone makes the mean confidence uncertain by two points or more.
 """
@@ -29,10 +29,10 @@ References = Mapping[str, "Mapping[str, Reference]"]
 
 
 def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]:
-    """Return a sentence for each model whose calibration is chosen by `auto` or made by `covariates`.
+    """Return a sentence for each model with the calibration method `auto` or `covariates`.
 
-    For `auto` the sentence names the chosen method and the log loss of every candidate; for `covariates` it
-    counts the rows of the reference that have all covariates.
+    For `auto`, the sentence names the chosen method and the log loss of every candidate. For `covariates`, it
+    has the number of reference rows with all covariates.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]
 def refuse_one_class(name: str, task: Task, model: str, reference: Reference) -> None:
     """Raise `ConfigError` if a calibration is to be fitted on a reference with labels of one class only.
 
-    A task without classes is accepted here, because its calibration itself refuses such labels.
+    The function accepts a task without classes, because its calibration refuses such labels.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def refuse_absent_features(name: str, task: Task, model: str, reference: Referen
 
 
 def calibration_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:
-    """Return a warning for each weakness of the references on which calibrations are fitted.
+    """Return a warning for each problem of the references on which calibrations are fitted.
 
     Examples
     --------
@@ -161,9 +161,9 @@ def _weaknesses(task: Task, reference: Reference) -> Iterator[str]:
 
 
 def surprise_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:
-    """Return a warning for each objective and group for which the references show that it cannot work.
+    """Return a warning for each objective and each group that cannot work according to the references.
 
-    An objective cannot work if the reference itself misses it. A group cannot work if it has so few answers
+    An objective cannot work if the reference does not meet it. A group cannot work if it has so few answers
     that a window takes more than a week.
 
     Examples
@@ -198,7 +198,7 @@ def _missed_bound(task: Task, model: str, reference: Reference) -> Iterator[str]
 
 
 def _rare_groups(task: Task, model: str, reference: Reference) -> Iterator[str]:
-    """Warn of groups that have too few answers for a window a week."""
+    """Warn of groups that have too few answers for one window in a week."""
     known = task.models.get(model)
     if known is None or known.answers_per_day is None or not len(reference.labels):
         return

@@ -1,6 +1,6 @@
 """The forecast of `check` for a valid configuration: false alarms of its charts, and warnings.
 
-The functions read no file. All figures hold for models in control.
+The functions do not read files. All figures are for models in control.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class ChartRate:
     ----------
     task : str
     model : str or None
-        The name of the model. None if the configuration names no models; the rate then holds for each model.
+        The name of the model. None if the configuration names no models; then the rate is that of every
+        model.
     metric : str
     false_alarms_per_window : float
         The probability of a false alarm in a window, 0 to 1.
@@ -63,7 +64,7 @@ class SharedBudget:
     ----------
     task : str
     false_alarms_per_week : float
-        The budget of all charts of the task together, charts of groups included.
+        The budget of all charts of the task together, including the charts of groups.
     windows_per_week : float
         The number of windows that all charts of the task judge together.
     arl0 : float
@@ -83,7 +84,7 @@ class CheckReport:
     Parameters
     ----------
     charts : tuple of ChartRate
-        The charts of models. A group adds charts of the same rate, one for each of its values.
+        The charts of models. For each value of a group, there are further charts with the same rates.
     groups : mapping of str to tuple of str
         The names of the groups, for each task that has any.
     warnings : tuple of str
@@ -93,10 +94,10 @@ class CheckReport:
     unmatched : tuple of str
         The part of `warnings` about models that are missing from the reference or from the configuration.
     features : mapping of str to float
-        The promised number of false alarms in a week of the drift of features, for each task with
-        `chart.features`. They come on top of those of charts.
+        For each task with `chart.features`, the promised number of false alarms per week about the drift of
+        features. They are not included in the false alarms of charts.
     calibrations : tuple of str
-        A sentence for each model whose calibration is chosen by `auto` or made by `covariates`.
+        A sentence for each model with the calibration method `auto` or `covariates`.
     """
 
     charts: tuple[ChartRate, ...]
@@ -111,7 +112,7 @@ class CheckReport:
     def false_alarms_per_week(self) -> float | None:
         """The expected number of false alarms in a week of the charts of all models with known traffic.
 
-        None if no model's traffic is known. The sum of the charts' expected numbers is right although the
+        None if no model's traffic is known. The expected numbers of the charts can be added, even though the
         charts of one model are not independent.
         """
         known = [chart.false_alarms_per_week for chart in self.charts]
@@ -122,7 +123,8 @@ class CheckReport:
         """The expected number of false alarms in a week of all charts of groups.
 
         None if no chart's traffic is known. All values of a group together have as many windows as the model,
-        because they share its answers. See `charted_windows_per_week` for windows that close by age.
+        because each answer belongs to one value. See `charted_windows_per_week` for windows that close by
+        age.
         """
         known = [
             len(self.groups.get(chart.task, ())) * chart.false_alarms_per_week
@@ -146,8 +148,8 @@ def check(
     """Predict the false alarms of a configuration, and warn of settings that cannot work as intended.
 
     The accuracy has a chart. Each calibration error in `metrics` has a chart if a calibration can be fitted.
-    The number of windows a day is ``answers_per_day`` divided by the rows of a window, which is `size`, or
-    less if `max_age_seconds` passes first. The rate of false alarms comes from
+    The number of windows per day is ``answers_per_day`` divided by the number of rows of a window. A window
+    has `size` rows, or fewer if `max_age_seconds` passes first. The rate of false alarms comes from
     `monitor.stats.charts.limits.false_alarm_rate`, which assumes independent windows and nearly normal
     estimates. If these assumptions do not hold, there are more false alarms.
 
@@ -155,8 +157,8 @@ def check(
     ----------
     config : Config
     reference_windows : mapping of str to mapping of str to int, optional
-        The number of windows in each reference file that has been read, by task and model. A file that has
-        not been read is assumed to be long and to hold every model.
+        The number of windows in each reference file that has been read, by task and model. Any other
+        reference file is assumed to be long and to have rows of every model.
     window_sds : mapping, optional
         Standard deviations from the reference files. With them, changes below `chart.min_change` do not
         count as alarms.
@@ -227,7 +229,7 @@ def _charts(
 
 
 def _lacks(windows: Mapping[str, int] | None, model: str | None) -> bool:
-    """Return whether the reference has been read and holds no row of the model."""
+    """Return whether the reference has been read and has no row of the model."""
     return windows is not None and model is not None and model not in windows
 
 

@@ -9,10 +9,10 @@ from monitor.config.root import Task
 
 
 def untested_features(tasks: Mapping[str, Task], references: References) -> Iterator[str]:
-    """Yield a sentence for each feature whose faults can be detected only in part, and say why.
+    """Yield a sentence for each feature whose faults can be detected only in part, with the reason.
 
-    Values that the reference lacks are no sign of a fault if the feature often has new values even within the
-    reference.
+    If a feature often has new values within the reference, a value that does not occur in the reference is
+    not a sign of a fault.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from monitor.cli.check.warnings import figure
 
 
 def render(report: CheckReport) -> str:
-    """Return the report as text: a line for each chart, their sum, and a line for each warning.
+    """Return the report as text: a line for each chart, a line with their sum, and a line for each warning.
 
     Examples
     --------
@@ -61,7 +61,10 @@ def _chart_line(chart: ChartRate) -> str:
 
 
 def _group_lines(report: CheckReport) -> Iterator[str]:
-    """Yield a line for each chart of groups, without a sum: the number of their values is not known yet."""
+    """Yield a line for each chart of groups.
+
+    There is no sum, because the number of group values is unknown.
+    """
     seen = set()
     for chart in report.charts:
         for group in report.groups.get(chart.task, ()):

@@ -15,7 +15,7 @@ from monitor.stats.charts import CHARTS
 
 _DAY = 86_400.0
 GOOD_REFERENCE_WINDOWS = 20
-"""The least number of windows of a reference without a warning.
+"""The smallest number of windows of a reference without a warning.
 
 With fewer windows, the false alarms of single models differ widely from the predicted average.
 """
@@ -129,7 +129,10 @@ def _bound_warnings(key: str, metric: str, bound: Bound) -> Iterator[str]:
 
 
 def traffic_warnings(task: Task) -> Iterator[str]:
-    """Warn of windows, and limits on models and on answers that labels join, that do not suit the traffic."""
+    """Warn of windows and limits that do not suit the traffic.
+
+    The limits are those on models and on the answers that labels can join.
+    """
     if len(task.models) > task.max_series:
         yield f"max_series: {task.max_series} is less than the {len(task.models)} models; raise it"
     total = 0.0
@@ -179,7 +182,7 @@ def shared_models(config: Config) -> Iterator[str]:
 
 
 def key_warnings(config: Config) -> Iterator[str]:
-    """Warn that messages need suitable keys if the state moves with partitions (`store.by_partition`)."""
+    """Warn that messages need suitable keys if the state belongs to partitions (`store.by_partition`)."""
     if config.store is None or not config.store.by_partition:
         return
     yield (
@@ -199,7 +202,7 @@ def _joins_models(task: Task) -> bool:
 
 
 def figure(value: float | None) -> str:
-    """Format a number of the forecast, with two significant digits below 100.
+    """Format a number of the forecast. Numbers below 100 get two significant digits.
 
     Examples
     --------

@@ -1,7 +1,6 @@
 """The data of `blindsight demo`: real flights, four classifiers trained on them, and a stream of predictions.
 
-`prepare` writes all files that the agent needs into a folder. The agent then runs on them as on any other
-files.
+`prepare` writes all files that the agent needs into a folder. The agent reads them like any other files.
 """
 
 from __future__ import annotations

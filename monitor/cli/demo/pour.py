@@ -1,4 +1,4 @@
-"""A file that grows like a log, so that users see the agent at work while it reads the file."""
+"""A file that grows like a log, so that users can watch the agent while it reads the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writer of the folder that `demo --full` runs on: reference, stream, configuration and truth.
+"""The writer of the folder for `demo --full`: reference, stream, configuration and true labels.
 
 All files are written before the agent starts, so that the agent reads them by the same code as any other
 files.
@@ -60,13 +60,13 @@ export: {{listen: "127.0.0.1:0"}}
 
 @dataclass(frozen=True, slots=True)
 class DemoData:
-    """The paths of the files that `prepare` wrote, and the true labels, of which the agent gets a part.
+    """The paths of the files that `prepare` wrote, and all true labels. The agent gets only a part of them.
 
     Parameters
     ----------
     config, reference, stream, reports, truth : Path
-        The files with the configuration, the labelled reference, the stream, the agent's windows, and the
-        arrays below (`truth.npz`).
+        The paths of the configuration, the labelled reference, the stream, the agent's reports, and the file
+        `truth.npz` with the arrays below.
     models : tuple of str
         The names of the models in the order of the columns of `scores`.
     classes : tuple of str
@@ -83,8 +83,8 @@ class DemoData:
         The objective's accuracy: the median of the models' accuracies on the reference minus two percentage
         points, rounded to a whole percent.
     id : (n,) bytes
-        Ids of the streamed flights in the order of the stream. Every model predicts each flight, so that
-        window k of each model holds rows 500·k to 500·k + 499.
+        The ids of the streamed flights in the order of the stream. Every model predicts each flight, so
+        window k of each model has the rows 500·k to 500·k + 499.
     time : (n,) float64
         Time at which the flight left the gate, in seconds since the epoch.
     late : (n,) int64
@@ -146,14 +146,14 @@ def prepare(
     progress : callable, optional
         A function that is called with a few words at the start of each step.
     flights : Flights, optional
-        The departures; read from the installed package if absent.
+        The departures, by default read from the installed package.
 
     Raises
     ------
     MissingExtraError
         The extra `demo` is not installed.
     SinkError
-        The folder cannot be written, or holds files that no demo wrote.
+        The folder cannot be written, or has files that no demo wrote.
     """
     paths = claim(folder)
     progress("reading the flights of 2013")
@@ -173,7 +173,7 @@ def prepare(
 
 
 def claim(folder: Path) -> dict[str, Path]:
-    """Create the folder, or reuse an earlier demo's, and never touch other files."""
+    """Create the folder, or reuse the folder of an earlier demo. Other files are never changed."""
     names = {
         "config": "config.yaml",
         "reference": "reference.ndjson",
@@ -326,13 +326,13 @@ def _text(ids: Any) -> list[str]:
 
 
 def stamps(time: Floats) -> list[str]:
-    """Return times as RFC 3339 in UTC, to the second; the data are accurate to the minute."""
+    """Return times as RFC 3339 in UTC, to the second. The data are accurate to the minute."""
     texts: list[str] = np.datetime_as_string(time.astype("datetime64[s]"), timezone="UTC").tolist()
     return texts
 
 
 def write_lines(path: Path, blocks: Iterator[list[dict[str, Any]]]) -> None:
-    """Write records to a file, one JSON object a line."""
+    """Write records to a file, one JSON object on each line."""
     encoder = msgspec.json.Encoder()
     with path.open("wb") as file:
         for records in blocks:

@@ -63,8 +63,9 @@ class ModelSummary:
     level : float
         The nominal level of the intervals, with which `covered` is compared.
     error, error_of_reference : float
-        Mean absolute difference from the true accuracy. For `error`, it is that of the estimate, corrected by
-        the labels known when the window closed; for `error_of_reference`, of the accuracy in the reference.
+        The mean absolute differences from the true accuracy. `error` is that of the estimates, corrected by
+        the labels that were known when the window closed. `error_of_reference` is that of the reference's
+        accuracy.
     alarms : mapping of str to tuple of Alarm
         The alarms by metric; metrics without an alarm may be missing.
     true_alarms : int
@@ -115,7 +116,7 @@ def alarms_of_truth(data: DemoData, model: int, chart: Chart) -> int:
 
 
 def metric_charts(data: DemoData, histories: Histories, metric: str) -> list[ControlChartData]:
-    """Return each model's chart of a metric, with the true values, without the incomplete last window."""
+    """Return each model's chart of a metric with the true values. The incomplete last window is left out."""
     whole = len(data) // WINDOW_SIZE
     truth = turned_out if metric == "accuracy" else turned_out_calibration
     charts = []
@@ -154,7 +155,10 @@ def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
 
 
 class FirstShown:
-    """Records the accuracy of each window as estimated when it closed, corrected by labels known by then."""
+    """A record of the accuracy of each window as it was estimated when the window closed.
+
+    The estimates are corrected by the labels that were known at that time.
+    """
 
     def __init__(self) -> None:
         self._estimates: dict[str, dict[int, Estimate]] = {}
@@ -187,7 +191,7 @@ def summarise(
     alarms: Mapping[str, tuple[Alarm, ...]],
     true_alarms: int,
 ) -> ModelSummary:
-    """Return a model's summary. `chart` holds its estimated and its true accuracy in each window."""
+    """Return the summary of a model. `chart` has the estimated and the true accuracy of each window."""
     inside = (chart.lower <= chart.realised) & (chart.realised <= chart.upper)
     return ModelSummary(
         model=model,
@@ -215,7 +219,7 @@ def _months(chart: ControlChartData) -> Iterator[Month]:
 
 
 def sentences(summaries: Sequence[ModelSummary]) -> Iterator[str]:
-    """Yield a sentence on the errors of each model's estimates."""
+    """Yield a sentence for each model, about the errors of its estimates."""
     for summary in summaries:
         worst = summary.worst
         gap = 100 * (worst.estimate - worst.realised)
@@ -231,12 +235,12 @@ def sentences(summaries: Sequence[ModelSummary]) -> Iterator[str]:
 
 
 def _only(summary: ModelSummary) -> str:
-    """Return "only " if the intervals held the truth less often than they promise, by more than a percent."""
+    """Return "only " if the coverage of the intervals is more than a percentage point below their level."""
     return "only " if summary.covered < summary.level - 0.01 else ""
 
 
 def _alarms(alarms: Mapping[str, Sequence[Alarm]]) -> str:
-    """Return a sentence on the alarms of every metric, so that no metric of the table is missing."""
+    """Return a sentence on the alarms of each metric of the table, including metrics without an alarm."""
     clauses = []
     for metric in METRICS:
         name = metric.upper() if metric == "ece" else metric

@@ -1,17 +1,17 @@
 """Four classifiers of "arrives more than 15 minutes late", trained on January to March.
 
-The prediction is made when the aircraft leaves the gate. At this time the models know the delay of the
+The prediction is made when the aircraft leaves the gate. At this time, the models know the delay of the
 aircraft so far, the schedule, the weather of the hour before, and the delays of the airport's last
-departures. The best model is right for 90 % of the flights. At the scheduled time of departure, the best
-model would be right for 80 %. Nobody would deploy this model, because always predicting "on time" is right
-for 77 %. These figures are from January to March alone.
+departures. The best model is right for 90 % of the flights. If the prediction were made at the scheduled time
+of departure, the best model would be right for 80 %. Nobody would deploy such a model, because always
+predicting "on time" is right for 77 %. These figures are from January to March alone.
 
 Every third *day* is held out for calibration, not every third flight. Flights of one day have the same
 weather and the same queues. A model that was trained on half of a day therefore looks better on the other
 half than on a later day (boosting 91.0 % instead of 90.1 %; April to December give 89.9 %).
 
-Nothing makes the models robust. The logistic regression, for example, was trained in winter and has to
-extrapolate its temperature term to summer. Its confidence becomes too high, which a monitor should detect.
+The models are not made robust to drift. For example, the logistic regression was trained in winter, and
+extrapolates its temperature term to summer. Its confidence becomes too high, which a monitor should detect.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def split(flights: Flights) -> tuple[Ints, Ints, Ints]:
     """Return the indices of the flights for training, for the labelled reference and for the stream.
 
     Every third day of January to March is held out as a whole. Flights of these months with an unknown
-    outcome are in none of the three results.
+    outcome are left out.
     """
     early = flights.month <= _LAST_TRAINING_MONTH
     known = flights.late >= 0
@@ -138,7 +138,7 @@ def _classifiers(seed: int) -> dict[str, Any]:
 
 
 def _encoder(numbers: list[int], categories: list[int]) -> Any:
-    """Return an encoder: numbers get mean 0 and deviation 1, categories get a column each.
+    """Return an encoder: numbers get mean 0 and standard deviation 1, and each category gets a column.
 
     Categories with fewer than 300 flights share one column.
     """

@@ -1,4 +1,4 @@
-"""Reports when labels contradicted the demo's estimates, and how much recalibrations improved them.
+"""Reports the times when labels contradicted the demo's estimates, and the benefit of recalibrations.
 
 The agent trusts the estimates of a model until labels contradict them.
 """
@@ -73,7 +73,7 @@ class TrustStory:
 
 
 class TrustStories:
-    """Collects from closed windows when each model was trusted; ignores groups and revisions."""
+    """A collector of the windows in which each model was trusted. It ignores groups and revisions."""
 
     def __init__(self) -> None:
         self._windows: dict[str, list[tuple[int, float, bool, Bias | None, int]]] = {}
@@ -156,13 +156,13 @@ def trust_sentence(story: TrustStory, bias: float, bias_before: float) -> str:
 def trust_sentences(
     models: Sequence[str], stories: TrustStories, lasting: Sequence[tuple[float, float]]
 ) -> Iterator[str]:
-    """Yield the `trust_sentence` of each model; `lasting` is the result of `lasting_errors`."""
+    """Yield the `trust_sentence` of each model. `lasting` is the result of `lasting_errors`."""
     for model, (bias, before) in zip(models, lasting, strict=True):
         yield trust_sentence(stories.story(model), bias, before)
 
 
 def lasting_errors(data: DemoData, charts: Sequence[ControlChartData]) -> list[tuple[float, float]]:
-    """Return each model's `lasting_error` with recalibrations, and with the first calibration alone.
+    """Return the `lasting_error` of each model with recalibrations, and with the first calibration alone.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def _pair(late: Floats) -> Floats:
 def lasting_error(estimate: np.ndarray, realised: np.ndarray) -> float:
     """Return the mean absolute error of the estimates' means over 20 consecutive windows.
 
-    Such means hardly depend on the weather, so the result is the error that lasts.
+    Such means hardly depend on the weather, so the result is the lasting part of the error.
 
     Parameters
     ----------

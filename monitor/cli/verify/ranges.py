@@ -1,4 +1,4 @@
-"""Assigns rows to the windows of a series (a model or group), by the positions that reports record."""
+"""Assigns rows to the windows of a series (a model or group) by the positions in the reports."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from monitor.reports.window_report import WindowLine
 Series = tuple[str, str, str]
 
 BEFORE = -1
-"""The window number for a row before the first recorded window: the store no longer has the row's window."""
+"""The window number for a row before the first recorded window. The store no longer has the window of the
+row."""
 
 NOWHERE = -2
-"""The window number for a row between or after the windows: a duplicate, or a row of the open window."""
+"""The window number for a row between or after the windows. The row is a duplicate or belongs to the open
+window."""
 
 
 @dataclass(slots=True)
@@ -31,10 +33,10 @@ class _Track:
 class Ranges:
     """The ranges of positions of all windows, as the reports record them.
 
-    Two windows of a series share at most one position of a partition. It is that of a message with many
-    records, the first of which belong to the earlier window. If ranges overlap by more, the positions started
-    again, because a file was rotated or a consumer group read from the beginning. Such windows are in
-    `overlapping`, because their rows cannot be distinguished.
+    Two windows of a series share at most one position of a partition: the position of a message with many
+    records, if its first records belong to the earlier window. If ranges overlap by more, the positions have
+    started again, because a file was rotated or a consumer group read from the beginning. The rows of such
+    windows cannot be distinguished, so the windows are listed in `overlapping`.
 
     Parameters
     ----------
@@ -70,7 +72,7 @@ class Ranges:
 
     @property
     def series(self) -> set[Series]:
-        """All series that have a window."""
+        """The series that have at least one recorded window."""
         return set(self._tracks)
 
     def newest(self, series: Series) -> int:
@@ -80,8 +82,8 @@ class Ranges:
     def windows(self, series: Series, partition: str, position: Ints) -> Ints:
         """Return the number of the window that holds each position, (n,).
 
-        A position before the first window has `BEFORE`, any other position without a window `NOWHERE`. A
-        position that two windows share belongs to the first of them.
+        The result is `BEFORE` for a position before the first window, and `NOWHERE` for any other position
+        without a window. A position that two windows share belongs to the first of them.
         """
         track = self._arrays.get((series, partition))
         if track is None:

@@ -30,10 +30,10 @@ from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED
 from monitor.stats.estimate.predictive import Predictive
 
 _BY_LABELS = ("labels", "lower", "upper")
-"""Fields of an estimate that depend on rows of other windows too if labels moved its interval."""
+"""The fields of an estimate that also depend on rows of other windows, if labels moved the interval."""
 
 _ROUNDED = 0.5e-6
-"""Half a unit of the last decimal to which a line rounds numbers."""
+"""Half a unit of the last decimal of the numbers in a line."""
 
 _LAST_BITS = 1e-9
 """The tolerance for the arithmetic of another processor.
@@ -43,10 +43,10 @@ Sums, exponentials and products differ between processors in the last bits: by 6
 """
 
 _SINGLE_PRECISION = 1e-7
-"""The tolerance for the ends of a calibration error's interval, which single precision shifts by 7e-9."""
+"""The tolerance for the ends of a calibration error's interval. Single precision can shift them by 7e-9."""
 
 _LAST_DECIMAL = 1e-6
-"""The tolerance for rows of several partitions: their order changes, so a sum may round differently."""
+"""The tolerance for rows of several partitions. Their order may differ, so a sum may round differently."""
 
 _EDGE = 2e-12
 """A change of the level that moves the probability in each tail by 1e-12.
@@ -79,7 +79,7 @@ class Calibrations:
         self._built: dict[tuple[str, str, str], Calibration] = {}
 
     def why_not(self, line: WindowLine) -> str:
-        """Return the reason why a window's calibration is not available; ``""`` if it is available."""
+        """Return the reason why the calibration of a window is not available; ``""`` if it is available."""
         wanted = line.calibration.version
         if not wanted and not _predictive(line):
             return ""
@@ -99,9 +99,9 @@ class Calibrations:
         return ""
 
     def reference(self, line: WindowLine) -> Reference | None:
-        """Return the reference with which the calibration for a single window is fitted.
+        """Return the reference on which the calibration of a single window is fitted.
 
-        Return None if the window has another calibration.
+        Return None if the window's calibration is not fitted for this window alone.
         """
         if line.calibration.method != COVARIATES:
             return None
@@ -116,7 +116,7 @@ class Calibrations:
         return self._built[line.series]
 
     def predictive(self, line: WindowLine) -> Predictive | None:
-        """Return the fit that gives a window predictive intervals, or None if its intervals are exact."""
+        """Return the fit for the predictive intervals of a window, or None if its intervals are exact."""
         saved = self._saved.get(line.series, {}).get("predictive")
         return restored(saved, Predictive) if saved and _predictive(line) else None
 
@@ -133,7 +133,7 @@ def compared(
     predictive: Predictive | None = None,
     reference: Reference | None = None,
 ) -> list[tuple[str, str, str]]:
-    """Recompute a window; return the name, reported value and recomputed value of each field that differs.
+    """Recompute a window. Return the name, reported value and recomputed value of each field that differs.
 
     Ends of intervals are not compared if labels moved the interval; see `informed`.
 
@@ -161,7 +161,7 @@ def compared(
 
 
 def informed(reported: WrittenEstimate) -> bool:
-    """Return whether labels moved the interval, which then depends on rows of other windows."""
+    """Return whether labels moved the interval. Such an interval depends on rows of other windows."""
     return reported.estimator == AVERAGE_CONFIDENCE and reported.labels > 0
 
 
@@ -260,12 +260,15 @@ class _Recomputed:
         )
 
     def _hardly_defined(self, metric: str) -> bool:
-        """Return whether the last bits decide if a metric is unknown."""
+        """Return whether rounding decides if a metric is unknown."""
         metric_value = self._evaluation.others.get(metric)
         return metric_value is not None and abs(metric_value.undefined - MOSTLY_UNDEFINED) < _EDGE
 
     @cached_property
     def _at_the_edge(self) -> list[Evaluation]:
-        """The evaluations at a slightly lower and a slightly higher level; rounding may act like either."""
+        """The evaluations at a slightly lower and a slightly higher level.
+
+        Rounding may have the effect of either.
+        """
         levels = [self._request.level - _EDGE, min(self._request.level + _EDGE, math.nextafter(1.0, 0.0))]
         return evaluate([replace(self._request, level=each) for each in levels])

@@ -63,7 +63,10 @@ class Rows(ColumnarRows):
 
     @classmethod
     def join(cls, parts: Sequence[Rows], width: int, features: int) -> Rows:
-        """Concatenate `parts`; without any, return zero rows of `width` scores and `features` features."""
+        """Concatenate `parts`.
+
+        Without parts, return zero rows with `width` scores and `features` features.
+        """
         none, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
         nothing = cls(
             np.zeros((0, width)),
@@ -80,7 +83,7 @@ class Rows(ColumnarRows):
 def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, Rows]:
     """Divide rows into those of a full window, and those that belong to the next window.
 
-    One message may hold several rows, all with the same position. The last position of a window can therefore
+    One message may have several rows, all with the same position. Therefore the last position of a window can
     include rows that came after the end of the window.
 
     Parameters
@@ -101,10 +104,10 @@ def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, R
 
 
 class FirstUses:
-    """Remembers the ids of a task's answers, to find the first answer with each id.
+    """A memory of the ids of a task's answers, which finds the first answer with each id.
 
-    Later answers with this id do not count. The memory has the limits of age and size of the task's join of
-    labels. Beyond these limits, an id counts as new.
+    Later answers with the same id do not count. The memory has the same limits of age and size as the task's
+    join of labels. Beyond these limits, an id counts as new.
     """
 
     def __init__(self, task: Task) -> None:

@@ -27,10 +27,10 @@ class VerifiedInput(Protocol):
     """The decoded raw input, partition by partition."""
 
     def until(self, partition: str, position: int) -> Iterable[Chunk]:
-        """Yield the unread chunks of a partition up to a position; nothing if it was passed before."""
+        """Yield the unread chunks of a partition up to a position; none if the position was passed before."""
 
     def missing(self, partition: str, first: int, last: int) -> str:
-        """Return the reason why positions of a partition are not in the input; ``""`` if all of them are."""
+        """Return the reason why the input lacks positions of a partition; ``""`` if it lacks none."""
 
 
 OF_WHOLE_TASKS = f"windows of {' and '.join(f'{kind}s' for kind in WHOLE_TASKS)} are not recomputed"
@@ -66,23 +66,27 @@ class Findings:
     Parameters
     ----------
     equal, different : int
-        Numbers of windows that were checked: without a difference, and with one.
+        The numbers of checked windows without a difference, and with a difference.
     first : list of Difference
         The first ten differences.
     missing : Counter of str
-        Windows whose rows are not in the input, by reason.
+        The numbers of windows whose rows are not in the input, by reason.
     not_checkable : Counter of str
-        Windows that cannot be recomputed, by reason.
+        The numbers of windows that cannot be recomputed, by reason.
     untimed : int
-        Windows whose times were not checked: rows without `time` got the time of their arrival.
+        The number of windows whose times were not checked, because rows without `time` got their time of
+        arrival.
     realised : int
-        Estimates from labels, which are not recomputed.
+        The number of estimates from labels. They are not recomputed.
     corrected : int
-        Accuracies corrected by labels. They are not recomputed, because a report does not hold the labels.
+        The number of accuracies corrected by labels. They are not recomputed, because a report does not
+        contain the labels.
     rivals : int
-        Estimates by estimators fitted on the reference's labels, which are not recomputed.
+        The number of estimates by estimators that are fitted on the reference's labels. They are not
+        recomputed.
     informed : int
-        Estimates whose interval was moved by labels; the ends of the interval are not recomputed.
+        The number of estimates whose interval was moved by labels. The ends of these intervals are not
+        recomputed.
     """
 
     equal: int = 0
@@ -108,11 +112,11 @@ class Findings:
 
 
 class Verifier:
-    """Checks all windows of a store, in the order in which they closed.
+    """A verifier of all windows of a store, in the order in which they closed.
 
-    Before each check, the input is read up to the window's recorded positions, so that memory holds only the
-    rows of windows that were open at the same time. A row whose id was used before counts only once, by the
-    rule and the horizon of the agent's join of labels.
+    Before each check, the input is read up to the window's recorded positions, so only the rows of windows
+    that were open at the same time are in memory. A row with an id that was used before does not count, by
+    the same rule and the same horizon as in the agent's join of labels.
     """
 
     def __init__(
@@ -190,7 +194,7 @@ class Verifier:
         return self._calibrations.why_not(line)
 
     def _sharing(self, line: WindowLine) -> list[int]:
-        """Return the windows that begin in the middle of the message in which this window was full."""
+        """Return the windows that begin in the middle of the message that filled this window."""
         shared = [self._ranges.shared(line.series, line.window, name) for name in line.positions]
         return [each[1] for each in shared if each is not None]
 
@@ -217,7 +221,7 @@ class Verifier:
                 findings.first.append(Difference(line.series, line.window, name, reported, recomputed))
 
     def _take(self, line: WindowLine) -> Rows:
-        """Return the rows of a window: first uses only, and as many of a shared message as fit."""
+        """Return the rows of a window: first uses of ids, and as many rows of a shared message as fit."""
         place = (line.series, line.window)
         width, features = self._width(line.task)
         rows = Rows.join(self._held.pop(place, []), width, features)
@@ -239,8 +243,9 @@ class Verifier:
     def _readings(self, line: WindowLine, rows: Rows) -> list[Rows]:
         """Return the candidates for the rows of a window.
 
-        The newest window of a series may have been full in the middle of a message whose other records belong
-        to the open window, which has no line. With several partitions, the message may belong to any of them.
+        The newest window of a series may have become full in the middle of a message. The other records of
+        the message belong to the open window, which has no line. With several partitions, the message may
+        belong to any of them.
         """
         if len(rows) <= line.size or line.window != self._ranges.newest(line.series):
             return [rows]
