@@ -33,7 +33,7 @@ from monitor.config.reload import classify
 from monitor.config.root import Config
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.export.page.routes import page_routes
-from monitor.export.page.windows import MovingWindows, RecentWindows, StoredWindows, Windows
+from monitor.export.page.windows import RecentWindows, StoredWindows, Windows
 from monitor.export.prometheus.collector import registry
 from monitor.export.sinks.sinks import AgentSinks, ReportSink, SinkSet
 from monitor.reports.views import AgentView, EngineView
@@ -133,7 +133,7 @@ class Daemon:
                 number = shards.number_of(*series)
                 return None if number is None else store_location(opener.section(number))
 
-            return MovingWindows(where), None
+            return StoredWindows(where), None
         if store is not None:
             return StoredWindows(store_location(store)), None
         recent = RecentWindows()

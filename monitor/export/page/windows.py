@@ -51,37 +51,19 @@ class StoredWindows:
 
     Parameters
     ----------
-    where : Path or Database
-        The file of the store, or its database.
+    where : Path, Database or callable
+        The file of the store, or its database. If each partition has a separate store, a function that
+        returns the store with the windows of a series, or None if another agent has the series.
     """
 
-    def __init__(self, where: Path | Database) -> None:
+    def __init__(self, where: Path | Database | Callable[[Series], Path | Database | None]) -> None:
         self._where = where
 
     def newest(
         self, series: Series, most: int, before: int | None = None, since: float | None = None
     ) -> list[bytes]:
         """Return the newest windows as of the last checkpoint."""
-        return newest_lines(self._where, series, most, before, since)
-
-
-class MovingWindows:
-    """A reader of the windows of the topic partitions that this agent has at present.
-
-    Parameters
-    ----------
-    where : callable
-        Returns the database with the windows of a series, or None if another agent has the series.
-    """
-
-    def __init__(self, where: Callable[[Series], Path | Database | None]) -> None:
-        self._where = where
-
-    def newest(
-        self, series: Series, most: int, before: int | None = None, since: float | None = None
-    ) -> list[bytes]:
-        """Return the newest windows as of the last checkpoint."""
-        where = self._where(series)
+        where = self._where if isinstance(self._where, Path | Database) else self._where(series)
         return [] if where is None else newest_lines(where, series, most, before, since)
 
 
