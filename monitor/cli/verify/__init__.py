@@ -1,5 +1,5 @@
 """The recomputation of reported windows from the raw input, for `blindsight verify`."""
 
-from monitor.cli.verify.verifier import Difference, Findings, VerifiedInput, Verifier
+from monitor.cli.verify.verifier import Difference, Findings, Verifier
 
-__all__ = ["Difference", "Findings", "VerifiedInput", "Verifier"]
+__all__ = ["Difference", "Findings", "Verifier"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,17 +20,10 @@ from monitor.engine.reference import Reference
 from monitor.reports.window_report import WindowLine
 from monitor.store.history import StoreHistory
 
+if TYPE_CHECKING:
+    from monitor.cli.inputs import Inputs
+
 _SHOWN = 10
-
-
-class VerifiedInput(Protocol):
-    """The decoded raw input, partition by partition."""
-
-    def until(self, partition: str, position: int) -> Iterable[Chunk]:
-        """Yield the unread chunks of a partition up to a position; none if the position was passed before."""
-
-    def missing(self, partition: str, first: int, last: int) -> str:
-        """Return the reason why the input lacks positions of a partition; ``""`` if it lacks none."""
 
 
 OF_WHOLE_TASKS = f"windows of {' and '.join(f'{kind}s' for kind in WHOLE_TASKS)} are not recomputed"
@@ -123,7 +116,7 @@ class Verifier:
         self,
         history: StoreHistory,
         tasks: Mapping[str, Task],
-        feed: VerifiedInput,
+        feed: Inputs,
         references: Mapping[str, Mapping[str, Reference]] | None = None,
     ) -> None:
         self._history = history

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from monitor.reports.views import SinkView
+
+if TYPE_CHECKING:
+    from monitor.export.http.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +52,6 @@ SCRAPES = Bounds()
 """The bounds of a server of scrapes and pages, which take milliseconds."""
 
 
-class HeldConnection(Protocol):
-    """The interface of a connection that `OpenConnections` uses."""
-
-    idle: bool
-    """True if the last response was received in full and no further request has begun."""
-
-    @property
-    def unsent(self) -> int:
-        """The number of bytes of the response that wait to be sent."""
-
-    def abort(self) -> None:
-        """Close the connection at once and release its memory."""
-
-
 class OpenConnections:
     """The table of a server's open connections, which closes the slowest ones when a limit is exceeded.
 
@@ -76,8 +65,8 @@ class OpenConnections:
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
-        self._waiting: dict[HeldConnection, None] = {}
-        self._working: dict[HeldConnection, None] = {}
+        self._waiting: dict[Connection, None] = {}
+        self._working: dict[Connection, None] = {}
         self._turns = asyncio.Lock()
         self.answered = self.cut = 0
 
@@ -102,17 +91,17 @@ class OpenConnections:
         count = len(self._waiting) + len(self._working)
         return SinkView("metrics", waiting=count, delivered=self.answered, lost=self.cut)
 
-    def waits(self, connection: HeldConnection) -> None:
+    def waits(self, connection: Connection) -> None:
         """Record that a connection now waits for its client."""
         self.forget(connection)
         self._waiting[connection] = None
 
-    def works(self, connection: HeldConnection) -> None:
+    def works(self, connection: Connection) -> None:
         """Record that the server now makes the response of a connection."""
         self.forget(connection)
         self._working[connection] = None
 
-    def forget(self, connection: HeldConnection) -> None:
+    def forget(self, connection: Connection) -> None:
         """Remove a connection that has ended."""
         self._waiting.pop(connection, None)
         self._working.pop(connection, None)
@@ -137,7 +126,7 @@ class OpenConnections:
                 self._cut(each)
                 total -= size
 
-    def _cut(self, connection: HeldConnection) -> None:
+    def _cut(self, connection: Connection) -> None:
         self.cut += not connection.idle
         self.forget(connection)
         connection.abort()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,39 +23,13 @@ from monitor.stats.charts.detectors import CusumDetector, Detector, RunRules, Sp
 from monitor.stats.charts.fleet import Limits, check_reference, mean_rate
 from monitor.stats.solvers import brentq
 
+if TYPE_CHECKING:
+    from monitor.stats.charts.settings import LimitChart
+
 DEFAULT_ARL0 = 370.0
 """Windows: the ARL0 of `we1` at the textbook's 3 sigma with known limits (370.4)."""
 
 LOWEST_ARL0, HIGHEST_ARL0 = 10.0, 1_000_000.0
-
-
-class LimitSettings(Protocol):
-    """The interface of settings from which limits are computed; `LimitChart` implements it."""
-
-    @property
-    def spread(self) -> Spread:
-        """The way in which the chart estimates its sigma."""
-        ...
-
-    @property
-    def arl0(self) -> float | None:
-        """The promised mean number of windows between false alarms."""
-        ...
-
-    @property
-    def sigmas(self) -> float | None:
-        """The half width of the limits in sigmas, if it is set instead of `arl0`."""
-        ...
-
-    @property
-    def detector(self) -> Detector:
-        """The detector of the patterns that raise an alarm."""
-        ...
-
-    @property
-    def min_change(self) -> float:
-        """The smallest change that may raise an alarm, in the unit of the estimates."""
-        ...
 
 
 def check_settings(arl0: float | None, sigmas: float | None, detector: Detector) -> None:
@@ -161,7 +135,7 @@ def checked_arl0(arl0: float, detector: Detector, reference_windows: float, spre
     return float(arl0)
 
 
-def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
+def chosen_limits(settings: LimitChart, reference_windows: float) -> Limits:
     """Return the limits of a chart: from `sigmas` if it is set, otherwise from `arl0` (default 370)."""
     check_reference(reference_windows)
     if settings.sigmas is not None:
@@ -170,9 +144,7 @@ def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
     return limits(arl0, settings.detector, reference_windows, settings.spread)
 
 
-def false_alarm_rate(
-    settings: LimitSettings, reference_windows: float, window_sd: float | None = None
-) -> float:
+def false_alarm_rate(settings: LimitChart, reference_windows: float, window_sd: float | None = None) -> float:
     """Return the mean number of false alarms per window of a chart, 0 to 1.
 
     The rate is ``1/arl0``, or the rate at `sigmas`. It is lower if `min_change`, the smallest relevant
