@@ -45,7 +45,9 @@ _ALLOWED: Mapping[str, tuple[tuple[Callable[[Any], bool], ...], str]] = {
 
 
 def refuse_types(path: Path, mapped: Collection[str] = ()) -> None:
-    """Raise a ConfigError for a Parquet file whose rows would all be rejected, before a long job starts.
+    """Raise a ConfigError if all rows of a Parquet file would be rejected.
+
+    Call this before a long job starts.
 
     Parameters
     ----------

@@ -109,7 +109,7 @@ def trim_heap(every_seconds: float = _TRIM_SECONDS) -> bool:
 
 
 def cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Return the number of cores that this process may use, by its affinity and its container's quota.
+    """Return the number of cores that the affinity and the container's quota allow this process to use.
 
     Parameters
     ----------

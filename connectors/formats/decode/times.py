@@ -39,10 +39,12 @@ _TEXT_HINT = "RFC 3339 with an offset, such as 2026-11-20T10:00:00.120Z, or seco
 def parse_times(values: Sequence[str | float | None], faults: Faults, now: float | None = None) -> Floats:
     """Return the times in seconds since the epoch, (n,); NaN for an absent or faulty time.
 
-    An offset may also be written ``+00``, ``+0000`` or `` UTC``, as databases do. A leap second (``:60``)
-    counts as the second after it. The first nine digits of a fraction count. These times are rejected: the
-    serial date of a spreadsheet, which counts days; a time that rounds to a millisecond outside the years 1
-    to 9999, which RFC 3339 cannot write; a time before 1970; and a time more than a day after `now`.
+    An offset may also have the form ``+00``, ``+0000`` or `` UTC``, which databases write. A leap second
+    (``:60``) counts as the second after it. Only the first nine digits of a fraction count.
+
+    These times are rejected: the serial date of a spreadsheet, which counts days; a time that rounds to a
+    millisecond outside the years 1 to 9999, which RFC 3339 cannot represent; a time before 1970; and a time
+    more than a day after `now`.
 
     Parameters
     ----------

@@ -266,7 +266,7 @@ class NativeDriver(Driver):
         self._must_assign = True
 
     def pause(self, names: Collection[str]) -> None:
-        """Stop fetching messages of these partitions from the next poll on, until `resume`.
+        """Stop fetching messages of these partitions, beginning with the next poll, until `resume` is called.
 
         The partitions stay assigned. Messages that librdkafka has fetched ahead are dropped and fetched again
         later.

@@ -44,7 +44,7 @@ def known(key: str, labels: dict[str, str], value: float | None) -> list[Row]:
 
 
 def text(value: str) -> str:
-    """Return a label value from outside without lone surrogates, which would break the whole scrape."""
+    """Return a text as a label value, without lone surrogates, which would make the whole scrape fail."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 

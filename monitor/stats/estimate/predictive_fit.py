@@ -36,8 +36,8 @@ class Folded:
     predicted : (N,) int64
     right : (N,) bool
     folds : mapping of int to (N,) float64
-        For each number of contiguous folds, the confidences of all rows, where each fold is calibrated by a
-        fit on the other folds.
+        For each number of contiguous folds, the confidences of all rows. Each fold is calibrated by a fit on
+        the other folds.
     calibrated : bool
         False for the method `none`. Without a calibration, there is no error of a fit, but a bias may last
         for ever.

@@ -156,8 +156,8 @@ def variance_components(
     Parameters
     ----------
     folded : mapping of int to (N,) float64
-        For each number of folds, the confidences of all rows, where each contiguous fold is calibrated by a
-        fit on the others (`monitor.stats.calibration.base.cross_fit_in_time`).
+        For each number of folds, the confidences of all rows. Each contiguous fold is calibrated by a fit on
+        the other folds (`monitor.stats.calibration.base.cross_fit_in_time`).
     right : (N,) bool
     where : (N,) bool, optional
         True for the rows whose errors count, by default all rows. The other rows, such as the rows of other
@@ -172,7 +172,7 @@ def variance_components(
     Returns
     -------
     Components or None
-        None if the reference has too few blocks of every length.
+        None if the reference has fewer than `FEWEST_BLOCKS` blocks of every length.
 
     Examples
     --------

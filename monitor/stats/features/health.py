@@ -1,4 +1,4 @@
-"""Tests for broken features: often missing, often beyond the reference, or constant.
+"""Tests for broken features: often missing, often outside of the reference's values, or constant.
 
 If a feature is lost, a model's answers change, but its confidences may not show the change. The share of rows
 without the feature shows the loss in the first window, before any label arrives.

@@ -288,7 +288,7 @@ class RatioReference:
         Parameters
         ----------
         features : (n, F) float64
-            At least one row. All values are finite and not beyond the reference.
+            The rows of the window, at least one. All values are finite and within the reference's range.
 
         Examples
         --------

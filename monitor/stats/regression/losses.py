@@ -60,7 +60,8 @@ FEWEST_IN_WINDOW = 30
 """The smallest number of complete rows of a window."""
 
 MOST_UNUSABLE = 0.05
-"""The largest share of a window's rows that may lack a column or lie beyond the reference."""
+"""The largest share of a window's rows that may lack a value or have a value outside of the reference's
+range."""
 
 MOST_ROWS = 10_000
 """The largest number of reference rows that are used. From a longer reference, evenly spaced rows are
@@ -219,8 +220,9 @@ class LossReference:
         Parameters
         ----------
         columns : (n, C) float64
-            See `from_rows`. Up to `MOST_UNUSABLE` of the rows may lack a value or lie beyond the reference.
-            They are not part of the estimate.
+            See `from_rows`. A row is unusable if it lacks a value or has a value outside of the reference's
+            range. A share of up to `MOST_UNUSABLE` of the rows may be unusable. Such rows are left out of the
+            estimate.
 
         Raises
         ------
