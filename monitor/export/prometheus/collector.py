@@ -413,6 +413,7 @@ def _model_rows(one: SeriesView) -> Iterator[Row]:
         ("window_size", str(one.window_size)),
         ("calibration", text(one.calibration.method)),
         ("calibration_foreign", str(one.calibration.foreign).lower()),
+        ("chart_estimator", text(next((c.estimator for c in one.charts if c.metric == "accuracy"), ""))),
     )
     yield "model", info, 1
 

@@ -222,7 +222,10 @@ FAMILIES: dict[str, MetricFamily] = {
         "without chart.features.",
         rows="monitor.export.prometheus.rows:feature_drift_alarm_rows",
     ),
-    "model": MetricFamily("info", "Calibration, version and window size of the model."),
+    "model": MetricFamily(
+        "info",
+        "Calibration, version and window size of the model; the estimator that its accuracy chart judges.",
+    ),
     "labels": MetricFamily(
         "counter",
         "Labels that no longer wait, by outcome. A conflicting label replaced another class for its "

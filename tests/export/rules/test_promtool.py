@@ -318,6 +318,38 @@ def an_alarm_from_before_the_first_scrape_fires() -> Question:
 
 
 @once
+def the_text_has_the_estimate_that_the_chart_judges() -> Question:
+    """The charts of other metrics judge average_confidence, whatever judges the accuracy."""
+    case = next(case for case in CASES if case.alert == "BlindsightOutOfControl")
+    eu = f'{MODEL},group="region=eu"'
+    series: dict[str, Values] = {
+        f'blindsight_model_info{{{MODEL},chart_estimator="doc"}}': gauge(1, 1),
+        f'blindsight_group_model_info{{{eu},chart_estimator="doc"}}': gauge(1, 1),
+    }
+    expected: list[dict[str, object]] = []
+    for of_group, who, group in (("", MODEL, {}), ("group_", eu, {"group": "region=eu"})):
+        for metric, shown in (("accuracy", "82.5"), ("recall", "92")):
+            series[f'blindsight_{of_group}out_of_control{{{who},metric="{metric}"}}'] = gauge(0, 1)
+            named = f'{who},metric="{metric}"'
+            series[f'blindsight_{of_group}estimate_ratio{{{named},estimator="average_confidence"}}'] = gauge(
+                0.94, 0.92
+            )
+            if metric == "accuracy":
+                series[f'blindsight_{of_group}estimate_ratio{{{named},estimator="doc"}}'] = gauge(0.94, 0.825)
+            annotations = {
+                "summary": f"toxicity/erm{', region=eu' if group else ''}: {metric} about {shown} %",
+                "description": "The change is more than chance. Check releases of the model and its features "
+                "first.",
+                "runbook_url": f"deploy/runbooks/{case.alert}.md",
+            }
+            identity = {**case.identity(), "metric": metric, **group}
+            expected.append({"exp_labels": identity, "exp_annotations": annotations})
+    alert_test = {"eval_time": "90m", "alertname": case.alert, "exp_alerts": expected}
+    judged = replace(case, series=series)
+    return question(alone(case.alert), samples(judged, "S" * 2 * HOUR), {"alert_rule_test": [alert_test]})
+
+
+@once
 def an_alarm_outlasts_a_day_in_which_no_window_broke_a_rule() -> Question:
     """A model with a window a day, or one that fell silent: its eight windows in control are to come."""
     case = next(case for case in CASES if case.alert == "BlindsightOutOfControl")
