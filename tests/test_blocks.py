@@ -61,7 +61,7 @@ class Case(NamedTuple):
 
 CASES = [Case(str(path.relative_to(ROOT)), block) for path in PAGES for block in blocks(path)]
 RUN_BY = {
-    ("README.md", "import json"): "tests/test_readme.py",
+    ("README.md", "import pandas"): "tests/test_readme.py",
     ("README.md", "$ blindsight"): "tests/test_readme.py",
     ("README.md", "8 July"): "tests/cli/demo/test_incident.py",
     ("docs/arena.md", '{"id"'): "tests/connectors/formats/test_records_page.py",

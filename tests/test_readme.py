@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import doctest
 import json
 import os
@@ -64,29 +65,35 @@ def test_a_command_prints_what_its_page_says(command, expected):
 
 def test_its_lines_lead_to_the_number_and_to_the_scrape_that_they_say(tmp_path):
     (lines,), (text,), (console,) = (blocks(kind) for kind in ("python", "yaml", "console"))
-    assert len([line for line in lines.splitlines() if line.strip()]) == 10
+    model, frame = lines.split("\n\n")[1:]
+    assert [len(part.splitlines()) for part in (model, frame)] == [2, 4]
     with contextlib.chdir(tmp_path):
         exec(lines, {})
-    (tmp_path / "blindsight.yaml").write_text(text, encoding="utf-8")
-    command, expected = console.removeprefix("$ ").split("\n", 1)
-    done = subprocess.run(
-        [sys.executable, "-m", "monitor.cli", *shlex.split(command)[1:]],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "110"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr
     checker, flags = doctest.OutputChecker(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    assert checker.check_output(expected, done.stdout, flags), done.stdout
+    _, *commands = re.split(r"^\$ (.+)\n", console, flags=re.MULTILINE)
+    assert len(commands) == 4
+    for command, expected in zip(commands[::2], commands[1::2], strict=True):
+        done = subprocess.run(
+            [sys.executable, "-m", "monitor.cli", *shlex.split(command)[1:]],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "110"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+        )
+        assert done.returncode == 0, done.stderr
+        assert checker.check_output(expected, done.stdout, flags), done.stdout
+    answer, label = (json.loads(one) for one in re.findall(r"`(\{\"id\": .*?\})`", README))
+    with (tmp_path / "answers.csv").open(encoding="utf-8") as file:
+        rows = [[float(row["0"]), float(row["1"])] for row in csv.DictReader(file)]
+    stream = [answer | {"id": f"a-{number}", "scores": scores} for number, scores in enumerate(rows)]
+    (tmp_path / "answers.ndjson").write_text("".join(f"{json.dumps(one)}\n" for one in stream))
     config = yaml.safe_load(text) | {"export": {"listen": "127.0.0.1:0"}}
     with DaemonProcess(tmp_path, config) as daemon:
         daemon.until_value(10.0, "windows_closed_total", model="erm")
         scraped = daemon.metrics().text.splitlines()
-        (label,) = re.findall(r"`(\{\"id\": \"answers-.*?\})`", README)
         with (tmp_path / "answers.ndjson").open("a", encoding="utf-8") as file:
-            file.write(f"{label}\n")
+            file.write(f"{json.dumps(label)}\n")
         daemon.until_value(1.0, "labels_total", outcome="matched")
     (output,) = [block for block in blocks("text", COMMANDS) if block.startswith("blindsight_")]
     for line in output.splitlines():

@@ -36,6 +36,7 @@ from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.attribution import top_features, top_parts
 from monitor.reports.window_report import WindowReport
+from monitor.stats.charts.latch import RELEASE_WINDOWS
 
 PICTURE = "incident.svg"
 REPORT = "report.html"
@@ -96,10 +97,10 @@ def watch_incident(
             (folder / PICTURE).write_text(stacked_svg([chart]), encoding="utf-8")
         except OSError as error:
             raise SinkError(cannot_write(str(folder / PICTURE), error)) from error
-        write_report(folder / REPORT, period.html({}))
+        write_report(folder / REPORT, period.html({}, [agent.view().engine]))
         _print(console, "", *_curves(chart), *story.summary())
-        for name, path in (("Picture", folder / PICTURE), ("Report", folder / REPORT)):
-            console.print(f"{name}: {path}", highlight=False, markup=False, soft_wrap=True)
+        files = f"Picture and report: {folder / PICTURE} and {REPORT}"
+        console.print(files, highlight=False, markup=False, soft_wrap=True)
         if stay:
             serve_on(console, address)
     return 0
@@ -143,7 +144,7 @@ class IncidentStory:
         self._lines: list[str] = []
         self._printed = 0
         self._normal: list[float] = []
-        self._begun = self._repaired = False
+        self._begun = self._repaired = self._untrusted = False
         self._lowest = 1.0
         self.alarm: tuple[float, float, str] | None = None
         self.confirmed: tuple[float, float] | None = None
@@ -202,7 +203,19 @@ class IncidentStory:
             )
         elif self.alarm is not None and self.ended is None and not alarmed:
             self.ended = report.end_time
-            self._line(report.end_time, f"The alarm ends: estimated {_of_100(value)} of 100.")
+            self._line(
+                report.end_time,
+                f"The alarm ends, after {RELEASE_WINDOWS} times {WINDOW_SIZE} flights as before: "
+                f"estimated {_of_100(value)} of 100.",
+            )
+        if report.broken_features and not self._untrusted:
+            self._untrusted = True
+            first = report.broken_features[0]
+            fault = first.fault.replace("_", " ")
+            self._line(
+                report.end_time,
+                f"UNTRUSTED: {first.feature} is {fault}. The estimates do not count until the repair.",
+            )
 
     def _confirm(self, report: WindowReport) -> None:
         """Add the line of the first window of the incident whose answers are all checked."""

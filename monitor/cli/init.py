@@ -127,8 +127,8 @@ class InitOptions:
 def write_configuration(options: InitOptions, out: Path) -> tuple[str, bool]:
     """Write a configuration for a stream whose records have the same form as the records in the files.
 
-    If enough answers have a label, the older half of these answers is written as a labelled reference to a
-    file in the folder of the configuration.
+    If enough answers have a label, these answers, or the older half of many, are written as a labelled
+    reference to a file in the folder of the configuration.
 
     Parameters
     ----------
@@ -791,7 +791,8 @@ def _task(contents: _Contents, reference: str, old: Ints | None) -> Iterator[str
     else:
         right = float((answers.label[old] == answers.predicted[old]).mean())
         floor += f"; the reference's accuracy is {right:.3f}"
-        yield f"reference: {{path: {_plain(reference)}}}   # {len(old):,} labelled answers, the oldest"
+        which = f"{len(old):,} labelled answers, {_share(contents, old)}"
+        yield f"reference: {{path: {_plain(reference)}}}   # {which}"
     yield f"# objective: {{accuracy: {{min: 0.90}}}}{floor}"
     if contents.layout.groups:
         groups = _plain(list(contents.layout.groups))
@@ -804,6 +805,11 @@ def _task(contents: _Contents, reference: str, old: Ints | None) -> Iterator[str
         yield "models:   # with their traffic, from which `check` predicts the false alarms a week"
         for model, rate in rates.items():
             yield f"  {_plain(model)}: {{{'' if rate is None else f'answers_per_day: {rate}'}}}"
+
+
+def _share(contents: _Contents, reference: Ints) -> str:
+    """Return which of the labelled answers the reference has: all, or the oldest."""
+    return "all" if len(reference) == (contents.answers.label >= 0).sum() else "the oldest"
 
 
 def _plain(value: Any) -> str:
@@ -827,7 +833,7 @@ def _summary(contents: _Contents, out: Path, reference: Path | None, problem: st
     yield f"{out}: {len(contents.answers):,} answers{more} of {models}; {known:,} have a label."
     yield from (*contents.dropped, *contents.notes)
     if reference is not None:
-        yield f"{reference}: the oldest labelled answers, as reference. Were the models good then?"
+        yield f"{reference}: labelled answers, as reference. Were the models good then?"
     if problem:
         yield f"Fill in the places in <…>; blindsight check says so of each:\n{problem}"
         return

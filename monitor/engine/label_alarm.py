@@ -10,8 +10,9 @@ switch back and forth around the threshold.
 **How labels decide.** Accuracies within a band count as unchanged. The band is the baseline's accuracy plus
 and minus the larger of two numbers: three standard deviations of the pooled windows, and `chart.min_change`.
 The corrected accuracy of the newest five windows is pooled. An alarm begins when this accuracy lies below the
-band with a probability of `SURE`. It ends after eight windows in a row with a pooled accuracy that is not
-below the band. Improvements are detected in the same way above the band.
+band with a probability of `SURE`. It ends after eight windows in a row that are in control: the first pooled
+accuracy that is not below the band counts for its five windows, and each later one counts for one more.
+Improvements are detected in the same way above the band.
 
 **When labels take over,** an alarm by the confidences continues if the pooled accuracy lies below the band.
 Otherwise it ends at once, because labels show that nothing has changed.
@@ -179,8 +180,8 @@ class LabelAlarm:
         moved = by_confidences.out_of_control, by_confidences.improved
         alarmed, improved = (self._alarm.on, self._improvement.on) if decided else moved
         low, high = self._baseline.band(pooled.n, self._least)
-        self._alarm.update(pooled.upper < low or (alarmed and pooled.value < low))
-        self._improvement.update(pooled.lower > high or (improved and pooled.value > high))
+        self._alarm.update(pooled.upper < low or (alarmed and pooled.value < low), POOLED)
+        self._improvement.update(pooled.lower > high or (improved and pooled.value > high), POOLED)
         verdict = replace(
             by_confidences,
             out_of_control=self._alarm.on,

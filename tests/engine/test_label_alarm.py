@@ -113,9 +113,11 @@ def test_labels_raise_and_end_an_alarm_that_the_confidences_do_not_see() -> None
         if pooled.upper < low or (quiet is not None and pooled.value < low):
             quiet = 0
         elif quiet is not None:
-            quiet = None if quiet == 7 else quiet + 1
+            quiet = quiet + 1 if quiet else POOLED  # the first calm value is that of five windows
+            quiet = None if quiet == 8 else quiet
         expected.append(quiet is not None)
     assert on[1:] == expected[1:]  # the first has too few labels
+    assert (on[14 + 7 - 1], on[14 + 8 - 1]) == (True, False), "eight good windows end it"
     first, by_labels = judgements[10]
     assert by_labels is not None
     assert first.out_of_control

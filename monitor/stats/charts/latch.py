@@ -48,13 +48,21 @@ class Latch:
         """True while the alarm is on."""
         return self._quiet_windows is not None
 
-    def update(self, broken: bool) -> bool:
-        """Record whether the next window breaks a rule, and return whether the alarm is on after it."""
+    def update(self, broken: bool, windows: int = 1) -> bool:
+        """Record whether the next window breaks a rule, and return whether the alarm is on after it.
+
+        Parameters
+        ----------
+        broken : bool
+        windows : int
+            The number of newest windows that are judged together. If they break no rule together, all of
+            them are in control.
+        """
         if broken:
             self._quiet_windows = 0
         elif self._quiet_windows is not None:
-            self._quiet_windows += 1
-            if self._quiet_windows == RELEASE_WINDOWS:
+            self._quiet_windows = max(self._quiet_windows + 1, windows)
+            if self._quiet_windows >= RELEASE_WINDOWS:
                 self._quiet_windows = None
         return self.on
 

@@ -29,7 +29,10 @@ from monitor.cli.demo.incident import (
     moment_of,
     prepare_incident,
 )
+from monitor.cli.incident_screen import PICTURE
 from monitor.config.file import load_config
+from monitor.reports.window_report import rfc3339
+from monitor.stats.charts.latch import RELEASE_WINDOWS
 from tests.daemon import read_windows
 from tests.recipes.page import blocks
 from tests.services.process import PATIENCE_SECONDS, programs_a_core
@@ -131,6 +134,27 @@ def test_the_first_window_with_the_fault_raises_the_alarm_and_names_feature_and_
     assert not alarmed[-1]
 
 
+def test_the_screen_says_that_the_estimates_do_not_count_and_why(shown: Shown) -> None:
+    closed = [each for each in read_windows(shown.incident.reports) if not each.get("revision")]
+    broken = [each for each in closed if each.get("broken_features")]
+    [(moment, words)] = [each for each in events(shown.text) if each[1].startswith("UNTRUSTED")]
+    assert {(one["feature"], one["fault"]) for each in broken for one in each["broken_features"]} == {
+        (FEATURE, "out_of_range")
+    }
+    assert words.startswith(f"UNTRUSTED: {FEATURE} is out of range. ")
+    assert moment == "16 July 18:24"
+
+
+def test_every_alarm_ends_after_eight_windows_as_before(shown: Shown) -> None:
+    """The alarm of the airport, which labels decide, lasts no longer than the one by confidences."""
+    closed = [each for each in read_windows(shown.incident.reports) if not each.get("revision")]
+    for group in ("", f"origin={ORIGIN}"):
+        own = [each for each in closed if each.get("group", "") == group]
+        ends = [each["window"] for each in own if each["charts"][0]["out_of_control"]][-1] + 1
+        whole = next(each["window"] for each in own if each["start_time"] >= rfc3339(moment_of(REPAIRED)))
+        assert ends - whole == RELEASE_WINDOWS - 1, group
+
+
 def test_estimates_without_labels_agree_with_the_truth_before_and_after(shown: Shown) -> None:
     windows = read_windows(shown.incident.reports)
     for window in windows:
@@ -147,7 +171,7 @@ def test_estimates_without_labels_agree_with_the_truth_before_and_after(shown: S
 def test_the_readme_shows_its_events(shown: Shown) -> None:
     [block] = [block.text for block in blocks(ROOT / "README.md") if block.text.startswith("8 July")]
     assert events(block) == events(shown.text)
-    assert len(events(block)) == 6
+    assert len(events(block)) == 7
 
 
 def test_it_is_one_screen_in_plain_words(shown: Shown) -> None:
@@ -158,19 +182,31 @@ def test_it_is_one_screen_in_plain_words(shown: Shown) -> None:
     assert [word for word in words if word in shown.text] == []
 
 
-def test_the_page_is_ready_and_only_the_incident_is_red(shown: Shown) -> None:
+def test_the_page_is_ready_and_nothing_is_red_after_the_incident(shown: Shown) -> None:
     assert shown.page.status_code == shown.ready.status_code == 200
     assert TASK in shown.page.text
     red = re.findall(r"^(blindsight_(?:group_)?(?:out_of_control|untrusted)\{.*\}) 1\.0", shown.metrics, re.M)
-    assert [name for name in red if f"origin={ORIGIN}" not in name] == []
+    assert red == []
     assert shown.code == 0
 
 
 def test_the_picture_shows_estimates_and_truth(shown: Shown) -> None:
-    picture = (shown.incident.config.parent / "incident.svg").read_text(encoding="utf-8")
+    picture = (shown.incident.config.parent / PICTURE).read_text(encoding="utf-8")
     assert f"{ORIGIN} sends {FEATURE} in hours" in picture
     assert "true (known two days later)" in picture
     assert (shown.incident.config.parent / "report.html").stat().st_size > 0
+
+
+def test_the_readme_shows_that_picture(shown: Shown) -> None:
+    """A point may move by a hundredth of the picture where another version of the forest answers."""
+    number = re.compile(r"-?\d+\.?\d*")
+    of_readme, own = (
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "docs" / "demo.svg", shown.incident.config.parent / PICTURE)
+    )
+    assert number.sub("0", of_readme) == number.sub("0", own), f"copy {PICTURE} of `demo` to docs/demo.svg"
+    where = [[float(each) for each in number.findall(text)] for text in (of_readme, own)]
+    assert where[0] == pytest.approx(where[1], abs=4)
 
 
 def test_the_configuration_is_accepted(shown: Shown) -> None:
