@@ -102,7 +102,7 @@ def watch(
         _show(console, agent, pour, len(data) * len(data.models))
         if agent.failure is not None:
             return 1
-        write_report(data.config.parent / REPORT, period.html({}))
+        write_report(data.config.parent / REPORT, period.html({}, [agent.view().engine]))
         _close(console, data, period.histories, stories, at_close, explain)
         if stay:
             serve_on(console, address)

@@ -76,7 +76,7 @@ class Journal:
             for objective in one.objectives:
                 if objective.state is not None:
                     self._standing[*series, objective.metric] = objective.state
-            if one.trust is not None and not one.trust.trusted:
+            if one.contradicted:
                 self._untrusted.add((*series, "accuracy"))
             self._broken[series] = {(each.feature, each.fault) for each in one.broken_features}
 

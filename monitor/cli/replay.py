@@ -29,7 +29,6 @@ from monitor.export.sinks.line_file import cannot_write
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.rejects_file import Rejected, RejectWriter
 from monitor.export.sinks.reports_file import ReportWriter
-from monitor.reports.features import FeatureCounts
 from monitor.reports.views import EngineView, SeriesView, TaskView
 from monitor.reports.window_report import WindowReport, to_json
 from monitor.stats.estimate.hajek import WeightedCounts
@@ -351,16 +350,6 @@ def unused_of(facts: Sequence[Facts]) -> Unused:
     return unused
 
 
-def counts_of(views: Iterable[EngineView]) -> dict[tuple[str, str, str], FeatureCounts]:
-    """Return the counts of the features in the last windows of the series that have features."""
-    return {
-        (one.task, one.model, one.group): one.features
-        for view in views
-        for one in view.series
-        if one.features is not None
-    }
-
-
 def draw(
     labelled: Labelled,
     period: Period,
@@ -389,8 +378,7 @@ def draw(
         except OSError as error:
             raise SinkError(cannot_write(str(path), error)) from error
         paths.append(path)
-    ends = {(one.task, one.model, one.group): one for view in views for one in view.series}
-    write_report(out / PAGE, period.html(labelled, counts_of(views), ends))
+    write_report(out / PAGE, period.html(labelled, views))
     return tuple(paths)
 
 

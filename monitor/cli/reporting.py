@@ -56,7 +56,7 @@ def report(store: Path, out: Path, since: str = "", until: str = "", external_ur
         features = _features(history, period)
     finally:
         history.close()
-    write_report(out, period.html({}, features))
+    write_report(out, period.html({}, features=features))
     return lines
 
 

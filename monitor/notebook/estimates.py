@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from monitor.base.errors import ConfigError
 from monitor.base.results import Estimate
-from monitor.cli.replay import Labelled, Unused, counts_of
+from monitor.cli.replay import Labelled, Unused
 from monitor.cli.reporting import write_report
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page.period import Period
@@ -176,7 +176,7 @@ class MonitorResult:
         SinkError
             The file cannot be written.
         """
-        write_report(Path(path), self.period.html(self.labelled, counts_of([self.view])))
+        write_report(Path(path), self.period.html(self.labelled, [self.view]))
         return Path(path)
 
     def to_config(

@@ -147,7 +147,9 @@ def describe_broken_features(one: SeriesView) -> Statement:
     fact = features.sentence(shown) + (
         f"; {count(more, 'more feature')} {'is' if more == 1 else 'are'} broken" if more > 0 else ""
     )
-    details = ["Estimates do not count until this is repaired.", *_labels(one, "accuracy")]
+    until = "Estimates do not count until this is repaired"
+    distrust = [f"{until}, and labels contradict them."] if one.contradicted else [f"{until}."]
+    details = [*distrust, *_labels(one, "accuracy")]
     check = f"Check what computes {_named(names)}, and its latest releases."
     return Statement(subject(one), fact, _text(details), check)
 
@@ -450,6 +452,8 @@ def _nothing(one: SeriesView) -> Statement:
     estimate = _estimate(one, metric)
     moved = any(chart.confidences_moved for chart in one.charts)
     changed = "confidences moved, but labels show no change" if moved else "nothing has changed"
+    if one.alarmed_since and not one.charts:
+        changed = "an alarm is on, but the newest window has too few answers to judge"
     if estimate is None:
         return Statement(subject(one), changed, _text(_labels(one, metric)))
     value, lower, upper = _percents(estimate.value, estimate.lower, estimate.upper)

@@ -229,6 +229,11 @@ class SeriesView:
     rebaselining: tuple[BaselineProgress, ...] = ()
 
     @property
+    def contradicted(self) -> bool:
+        """True if labels contradict the estimated accuracy."""
+        return self.trust is not None and not self.trust.trusted
+
+    @property
     def feature_rates(self) -> Mapping[str, FeatureRates]:
         """The rates of each feature in the last closed window; empty if there are no features."""
         return {} if self.features is None else self.features.rates

@@ -279,6 +279,17 @@ def test_reports_and_page_are_those_of_replay(
     assert saved.read_bytes() == (tmp_path / "out" / "report.html").read_bytes()
 
 
+@pytest.mark.slow
+def test_the_page_has_the_labels_that_came_after_the_last_window(monitor: Monitor, tmp_path: Path) -> None:
+    late = STREAM | {"truth": STREAM["truth"].copy()}
+    late["truth"][-60:] = np.where(STREAM["p toxic"][-60:] > 0.5, "ok", "toxic")  # each answer was wrong
+    result = monitor.estimate(late)
+    replayed(monitor, late, tmp_path)
+    saved = result.save_html(tmp_path / "report.html").read_bytes()
+    assert saved == (tmp_path / "out" / "report.html").read_bytes()
+    assert saved != result.period.html(result.labelled).encode()
+
+
 def test_columns_with_the_names_of_the_classes_are_the_scores() -> None:
     """Fit on a frame like ``DataFrame(predict_proba(X), columns=model.classes_)``."""
 

@@ -87,6 +87,13 @@ def test_a_breached_objective_has_its_figures_the_change_and_what_to_check() -> 
     )
 
 
+def test_a_window_that_is_too_small_to_judge_hides_no_alarm() -> None:
+    small = statement(state=SeriesState.OUT_OF_CONTROL, charts=(), alarmed_since={"accuracy": NOON})
+    assert small.fact == (
+        "accuracy about 76 % (70 to 80), an alarm is on, but the newest window has too few answers to judge"
+    )
+
+
 def test_labels_have_their_number_and_correct_the_estimate() -> None:
     corrected = MetricEstimate("accuracy", "corrected", Estimate(0.75, 0.71, 0.79, 0.95, 500), labels=130)
     low = statement(**LOW, estimates=(ESTIMATED, corrected, REALISED), labelled=130, correct=96)

@@ -77,7 +77,7 @@ def active_conditions(view: AgentView) -> Iterator[Condition]:
     lost = {
         (one.task, one.model)
         for one in view.engine.series
-        if not one.group and (_untrusted(one) or one.broken_features)
+        if not one.group and (one.contradicted or one.broken_features)
     }
     for one in view.engine.series:
         if not _warming(one):
@@ -91,10 +91,6 @@ def active_conditions(view: AgentView) -> Iterator[Condition]:
 def _warming(one: SeriesView) -> bool:
     """Return whether a series has no baseline yet; a series that became silent before that has no chart."""
     return one.state is SeriesState.WARMING_UP or (one.state is SeriesState.SILENT and not one.charts)
-
-
-def _untrusted(one: SeriesView) -> bool:
-    return one.trust is not None and not one.trust.trusted
 
 
 def _of_series(one: SeriesView, model_lost_trust: bool) -> Iterator[Condition]:
@@ -113,7 +109,7 @@ def _of_series(one: SeriesView, model_lost_trust: bool) -> Iterator[Condition]:
             yield Condition(OUT_OF_CONTROL, labels, describe_alarm(one, chart), closed)
     if one.broken_features:
         yield Condition(BROKEN_FEATURE, who, describe_broken_features(one), closed, patient=False)
-    elif _untrusted(one) and not model_lost_trust:
+    elif one.contradicted and not model_lost_trust:
         labels = (*who, ("metric", "accuracy"))
         yield Condition(UNTRUSTED, labels, describe_distrust(one), closed, patient=False)
     if any(one.feature_alarms.values()):

@@ -259,7 +259,7 @@ def _sentences(one: SeriesView) -> Iterator[tuple[str, str]]:
     """Yield sentences on the trust in a series, each with the CSS class of its colour."""
     if one.broken_features:
         yield "bad", features.sentence(one.broken_features)
-    if one.trust is not None and not one.trust.trusted:
+    if one.trust is not None and one.contradicted:
         yield "bad", sentence(one.trust)
     if one.trust is not None and one.trust.confidences is not None:
         yield "soft", bias_sentence(one.trust.confidences)

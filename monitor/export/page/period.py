@@ -221,8 +221,8 @@ class Period:
     def html(
         self,
         labelled: Mapping[Series, Mapping[int, WeightedCounts]],
+        views: Iterable[EngineView] = (),
         features: Mapping[Series, FeatureCounts] | None = None,
-        ends: Mapping[Series, SeriesView] | None = None,
     ) -> str:
         """Return the report as a complete HTML document without scripts and requests.
 
@@ -230,15 +230,19 @@ class Period:
         ----------
         labelled : mapping
             See `Histories.charts`.
+        views : iterable of EngineView, optional
+            The engines at the end of the stream. The states of their series count, because labels may have
+            come after the last windows closed.
         features : mapping of (task, model, group) to FeatureCounts, optional
-            The counts of the features in the last windows; no table of features without them.
-        ends : mapping of (task, model, group) to SeriesView, optional
-            The series at the end of the stream. The report shows these states, because labels may have
-            arrived after the last windows closed.
+            The counts of the features in the last windows, by default those of `views`; no table of features
+            without any.
         """
         charts = self.histories.charts({series: dict(rows) for series, rows in labelled.items()})
         alarms = self.histories.alarms()
-        views = self._views(alarms, features or {}, ends or {})
+        ends = {_key(one): one for view in views for one in view.series}
+        if features is None:
+            features = {series: one.features for series, one in ends.items() if one.features is not None}
+        last = self._views(alarms, features, ends)
         figures = _Figures(charts, self._windows)
         form = models.Form(
             lambda one: self._progress(one, alarms.get(_key(one), {})),
@@ -246,7 +250,7 @@ class Period:
             Markup("left out to keep this file small"),
             self._page,
         )
-        engine = EngineView(series=tuple(views), tasks=tuple(self._tasks.values()))
+        engine = EngineView(series=tuple(last), tasks=tuple(self._tasks.values()))
         style = Markup(assets.content("page.css").decode())
         body = self._body(engine, form, figures)
         return str(render("report.html", "report", body, _POLICY, style, __version__, self._span()))

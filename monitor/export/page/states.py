@@ -62,6 +62,10 @@ _WORDS: Mapping[WorstState, str] = {
     WorstState.IN_CONTROL: "in control",
 }
 _BROKEN = ("is untrusted: a feature is broken", "are untrusted: features are broken")
+_BROKEN_AND_CONTRADICTED = (
+    "is untrusted: a feature is broken, and labels contradict its estimate",
+    "are untrusted: features are broken, and labels contradict estimates",
+)
 _HEADLINES: Mapping[WorstState, tuple[str, str]] = {
     WorstState.UNTRUSTED: (
         "is untrusted: labels contradict its estimate",
@@ -150,10 +154,11 @@ def headline(models: Sequence[SeriesView]) -> Headline:
 
 def _predicate(worst: WorstState, models: Sequence[SeriesView]) -> tuple[str, str]:
     """Return the predicate of the headline for one model in the worst state, and for several models."""
-    untrusted_models = [one for one in models if one.state is SeriesState.UNTRUSTED]
-    by_features = worst is WorstState.UNTRUSTED and all(one.broken_features for one in untrusted_models)
-    if by_features:
-        return _BROKEN
+    if worst is WorstState.UNTRUSTED:
+        untrusted = [one for one in models if one.state is SeriesState.UNTRUSTED]
+        if any(one.broken_features for one in untrusted):
+            both = any(one.contradicted or not one.broken_features for one in untrusted)
+            return _BROKEN_AND_CONTRADICTED if both else _BROKEN
     return _fine(models) or _HEADLINES[worst]
 
 
@@ -177,8 +182,10 @@ def _fine(models: Sequence[SeriesView]) -> tuple[str, str] | None:
 
 def not_meaningful(one: SeriesView) -> str:
     """Return a warning for the chart of a model whose estimate is not trusted, and until when it applies."""
-    until = "while a feature is broken" if one.broken_features else "until labels agree again"
-    return f"not meaningful {until}"
+    if not one.broken_features:
+        return "not meaningful until labels agree again"
+    more = " or labels contradict the estimate" if one.contradicted else ""
+    return f"not meaningful while a feature is broken{more}"
 
 
 def worst_metric(one: SeriesView) -> str:

@@ -546,6 +546,23 @@ def test_a_broken_feature_is_named_and_doubts_every_metric() -> None:
     assert "chart not meaningful while a feature is broken" in seen
 
 
+def test_the_headline_names_both_causes_of_lost_trust() -> None:
+    lost = dataclasses.replace(MODEL, state=SeriesState.UNTRUSTED, trust=Trust(False, 23.5, 400))
+    broken = dataclasses.replace(lost, broken_features=(BrokenFeature("hour", "missing", 0.412, 0.002),))
+    sound = dataclasses.replace(broken, model="irm", trust=None)
+    seen = read(of(broken)).text
+    assert "1 model is untrusted: a feature is broken, and labels contradict its estimate." in seen
+    assert "chart not meaningful while a feature is broken or labels contradict the estimate" in seen
+    assert "Estimates do not count until this is repaired, and labels contradict them." in seen
+    every = "2 models are untrusted: features are broken, and labels contradict estimates."
+    for one in (broken, dataclasses.replace(lost, model="erm")):
+        assert every in read(of(one, sound)).text
+    assert (
+        "2 models are untrusted: features are broken."
+        in read(of(sound, dataclasses.replace(sound, model="erm"))).text
+    )
+
+
 def test_an_untrusted_model_has_nothing_green_and_its_labels_lead() -> None:
     realised = MetricEstimate("accuracy", "realised", Estimate(0.8, 0.75, 0.84, 0.95, 400))
     untrusted = dataclasses.replace(

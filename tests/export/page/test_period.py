@@ -13,7 +13,6 @@ from axe_playwright_python.sync_playwright import Axe
 
 from monitor.base.results import Estimate
 from monitor.base.state_changes import Changes
-from monitor.cli.replay import counts_of
 from monitor.cli.reporting import report
 from monitor.export.charts.pictures import MOST_KEPT
 from monitor.export.page.addresses import external_address
@@ -242,7 +241,7 @@ def test_features_of_all_models_are_listed_with_the_broken_and_the_farthest_firs
     ]
     period.add(one.feed(lost))
     assert "<h2>Features" not in period.html({})
-    page = period.html({}, counts_of([one.engine.view()]))
+    page = period.html({}, [one.engine.view()])
     text = words(page).partition("Features in the newest window")[2]
     rows = re.findall(
         r"(hour|carrier) (erm|irm) [\d.]+ % [\d.]+ % [\d.]+ [\d.]+ (broken: \w+|has drifted|as in)", text
@@ -270,7 +269,7 @@ def test_the_report_of_a_store_has_the_features_of_the_newest_windows(
     report(tmp_path, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     section = page.partition("<h2>Features")[2].partition("<h2>")[0]
-    expected = period.html({}, counts_of([one.engine.view()])).partition("<h2>Features")[2]
+    expected = period.html({}, [one.engine.view()]).partition("<h2>Features")[2]
     assert section == expected.partition("<h2>")[0]
     assert section.count('aria-label="Distribution of') == 2
     report(tmp_path, tmp_path / "report.html", until=rfc3339(reports[-1].end_time))
@@ -484,7 +483,7 @@ def test_axe_finds_nothing_in_the_features_and_they_fit_a_phone(
 ) -> None:
     one, period = Rig(watched(), {"t": reference()}), Period({})
     period.add(one.feed(flights(2, 250, 0.9, labelled=False)))
-    page = period.html({}, counts_of([one.engine.view()]))
+    page = period.html({}, [one.engine.view()])
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
     with browser.tab("file://", color_scheme=scheme, viewport={"width": 360, "height": 740}) as tab:
         tab.page.goto((tmp_path / "report.html").as_uri())
