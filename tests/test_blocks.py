@@ -100,8 +100,6 @@ RECIPES = [
 ]
 CANNOT = {
     ("docs/commands.md", "Accuracy by month"): DEMO,
-    ("docs/commands.md", "Trust by"): DEMO,
-    ("docs/commands.md", "estimated"): DEMO,
     ("docs/serving/stacks.md", "spec:"): "is a part of an InferenceService, which needs a cluster",
     **{
         ("docs/serving/stacks.md", begins): f"needs {what}: `python -m tests.recipes {name}` runs it"

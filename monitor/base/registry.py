@@ -527,7 +527,9 @@ CALIBRATING = TablePart(CALIBRATIONS, lambda entry: not entry.chooses)
 
 CHARTS: dict[str, ChartEntry] = {
     "shewhart": ChartEntry(
-        f"{_STATS}.charts.shewhart:Shewhart", "limits from the estimate's own variation", ("rules",)
+        f"{_STATS}.charts.shewhart:Shewhart",
+        "a Shewhart chart, with limits from the variation of the estimate in the reference",
+        ("rules",),
     ),
     "shewhart_p": ChartEntry(
         f"{_STATS}.charts.shewhart_p:ShewhartP",
@@ -615,8 +617,8 @@ FORMATS: dict[str, FormatEntry] = {
     ),
     "debezium": FormatEntry(
         "connectors.formats.wires.debezium:DebeziumWire",
-        "Debezium's change events; paths refer to the row; without paths the row is read as a record; "
-        "deletes are skipped",
+        "Debezium's change events, without deletes. Paths begin at the row; without paths, the row is the "
+        "record",
         marks=(("op", "after"), ("op", "before"), ("payload", "schema")),
         holds_records=True,
     ),

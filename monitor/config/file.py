@@ -188,7 +188,12 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
     before = lines[mark.line][: mark.column + 1] if mark.line < len(lines) else ""
     if before.endswith("\t") and not before.strip():
         return f"{where}: a tab; YAML indents with spaces only"
-    return f"{where}: {', '.join(filter(None, (error.context, error.problem)))}"
+    problem = error.problem or ""
+    if problem.startswith("expected <block end>, but found '<block") or problem.endswith("found '-'"):
+        return f"{where}: this line begins in another column than the keys of its section; align them"
+    if problem.startswith("mapping values are not allowed"):
+        return f"{where}: a second ': ' in one line; put the value in quotes, or begin a new line"
+    return f"{where}: {', '.join(filter(None, (error.context, problem)))}"
 
 
 def _line(node: yaml.Node, path: KeyPath) -> int:

@@ -226,7 +226,7 @@ def _length(node: Schema) -> str:
 
 
 def _shown(value: Any, path: Path = ()) -> str:
-    if not _SECRETS.isdisjoint(path):
+    if _is_secret(path):
         return "a value that is not shown, as it may be secret"
     if value is None:
         return "nothing"
@@ -251,7 +251,7 @@ def _shown(value: Any, path: Path = ()) -> str:
 def _hint(node: Schema, value: Any, path: Path) -> str:
     """Return the remedy if the value shows the cause of the mistake; otherwise an empty text."""
     kind = node.get("type")
-    if kind == "array" and not _SECRETS.isdisjoint(path):
+    if kind == "array" and _is_secret(path):
         return ": write it as a list"
     if kind == "string" and "enum" not in node and isinstance(value, bool):
         return ": YAML reads yes, no, on, off, true and false as true or false; put the word in quotes"
@@ -299,8 +299,32 @@ def _expected(place: _Place) -> Finding:
     shown = _shown(place.value, place.path)
     if isinstance(place.value, float) and place.node.get("type") == "integer":
         shown = f"{place.value!r}"
-    text = f"expected {describe(place.node)}, got {shown}{_hint(place.node, place.value, place.path)}"
-    return Finding(place.path, text)
+    hint = _hint(place.node, place.value, place.path) or _as_section(place)
+    return Finding(place.path, f"expected {describe(place.node)}, got {shown}{hint}")
+
+
+def _as_section(place: _Place) -> str:
+    """Return the remedy for a value that stands in place of its section, such as ``window: 500``.
+
+    The value belongs to a key that has it among its choices, or else to the first key of the section.
+    """
+    value = place.value
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or _is_secret(place.path):
+        return ""
+    keys = {key: _resolve(node, place.root) for key, node in place.node.get("properties", {}).items()}
+    chosen = [key for key, node in keys.items() if value in node.get("enum", ())]
+    plain = [key for key in list(keys)[:1] if _takes(keys[key], value)]
+    return "".join(f": write {{{key}: {without_login(str(value))}}}" for key in (chosen or plain)[:1])
+
+
+def _takes(node: Schema, value: str | int | float) -> bool:
+    """Return whether a key takes values of this type, of which it lists no choices."""
+    types = ("string",) if isinstance(value, str) else ("integer", "number")
+    return node.get("type") in types and "enum" not in node
+
+
+def _is_secret(path: Path) -> bool:
+    return not _SECRETS.isdisjoint(path)
 
 
 def _own_text(place: _Place) -> Finding:

@@ -48,8 +48,8 @@ class SqlSourceConfig(SourceSection):
         default=None,
         min_length=1,
         repr=False,
-        description="The database's address as the driver's connect takes it, without a password; for SQLite "
-        "the file's path.",
+        description="The text that the driver's function connect takes, without a password; for SQLite "
+        "the path of the file.",
         examples=["host=db.example dbname=reviews user=reader"],
     )
     password_file: str | None = Field(

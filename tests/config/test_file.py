@@ -65,7 +65,11 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path):
         ("[1]", ": expected a mapping with tasks: at its top level, got a list"),
         ("tasks", ": expected a mapping with tasks: at its top level, got a single value"),
         ("a: b\n\tc: d\n", ": line 2, column 1: a tab; YAML indents with spaces only"),
-        ("tasks:\n  a: b: c\n", ": line 2, column 7: mapping values are not allowed here"),
+        ("tasks:\n  a: b: c\n", ": line 2, column 7: a second ': ' in one line; put the value in quotes"),
+        (
+            "a:\n    b: 1\n   c: {d: 2}\n",
+            ": line 3, column 4: this line begins in another column than the keys of its section; align them",
+        ),
         (
             "a: [1\nb: 2",
             ": line 2, column 2: while parsing a flow sequence, expected ',' or ']', but got ':'",

@@ -404,7 +404,11 @@ def test_a_budget_of_drift_that_cannot_be_divided_says_what_to_do(change, messag
             {"false_alarms_per_week": 0},
             "chart.features.false_alarms_per_week: expected a number above 0 and at most 1000, got 0",
         ),
-        (0.2, "chart.features: expected a mapping with keys among false_alarms_per_week, got 0.2"),
+        (
+            0.2,
+            "chart.features: expected a mapping with keys among false_alarms_per_week, got 0.2: "
+            "write {false_alarms_per_week: 0.2}",
+        ),
     ],
 )
 def test_a_budget_of_drift_is_a_number_of_a_week(features, message):
@@ -421,6 +425,23 @@ def test_a_budget_of_drift_is_shared_over_windows_and_features():
     task["chart"] = {"features": {"false_alarms_per_week": 0.2}}
     level = config_from(changed(("tasks", "t"), task)).tasks["t"].feature_alarm_level
     assert 4 * level * 7 * (100 + 200) * 2 == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "remedy"),
+    [
+        (("tasks", "t", "window"), 500, "got 500: write {size: 500}"),
+        (("tasks", "t", "reference"), "r.csv", "got 'r.csv': write {path: r.csv}"),
+        (("tasks", "t", "chart"), "ewma", "got 'ewma': write {kind: ewma}"),
+        (("tasks", "t", "calibration"), "isotonic", "got 'isotonic': write {method: isotonic}"),
+        (("store",), "state", "got 'state': write {path: state}"),
+        (("tasks", "t", "window"), True, "got true"),
+        (("tasks", "t", "window"), "large", "got 'large'"),
+    ],
+)
+def test_a_value_in_place_of_its_section_names_its_key(path, value, remedy):
+    assert remedy in lines_of(refusal(changed(path, value)))[0]
+    assert ("write" in remedy) == ("write" in refusal(changed(path, value)))
 
 
 def test_keys_that_are_no_text():

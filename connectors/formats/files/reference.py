@@ -58,7 +58,7 @@ def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
     >>> batch.label.tolist(), batch.predicted.tolist()
     ([1, 0], [1, 0])
     """
-    return reference_rows(str(path), _read_raws(Path(path)), layout)
+    return reference_rows(str(path), _read_raws(Path(path), layout.name), layout)
 
 
 def reference_rows(name: str, raws: Iterable[Raw], layout: TaskLayout) -> Batch:
@@ -125,10 +125,11 @@ def _spread_labels(label: Ints, position: Ints) -> Ints:
     return np.repeat(np.maximum.reduceat(label, starts), np.diff(starts, append=len(label)))
 
 
-def _read_raws(path: Path) -> Iterator[Raw]:
+def _read_raws(path: Path, task: str) -> Iterator[Raw]:
+    place = f"tasks.{task}.reference.path"
     problem = why_not_a_file(path)
     if problem is not None:
-        raise ConfigError(f"The reference cannot be read. {problem}")
+        raise ConfigError(f"{place}: {problem}")
     source = FileSource(path)
     try:
         source.open({})
@@ -137,7 +138,7 @@ def _read_raws(path: Path) -> Iterator[Raw]:
     except EndOfSource:
         return
     except SourceError as error:
-        raise ConfigError(f"The reference cannot be read. {error}") from error
+        raise ConfigError(f"{place}: {error}") from error
     finally:
         source.close()
 

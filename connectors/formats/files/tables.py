@@ -179,6 +179,14 @@ def _names(lines: _BoundedLines, mapped: Collection[str]) -> tuple[list[str], st
     return cells, why
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _why_no_names(names: list[str], mapped: Collection[str]) -> str | None:
     """Return the fault of the names of columns as the end of a sentence, or None."""
     whole = ",".join(names)
@@ -189,7 +197,7 @@ def _why_no_names(names: list[str], mapped: Collection[str]) -> str | None:
     except SourceError as error:
         return str(error)
     number = next((name for name in names if _FRACTION.fullmatch(name)), None)
-    if number is not None and (not read or mapped is EVERY_COLUMN):
+    if number is not None and (not read or mapped is EVERY_COLUMN or all(map(_is_number, names))):
         return f"{number} is a number: put a line with the names of the columns before the others"
     if read and not (mapped is EVERY_COLUMN and len(names) == 1):
         return None

@@ -116,9 +116,8 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "alarm_part_change_ratio": MetricFamily(
         "gauge",
-        "Part of that change which the label part brings. A group, class or range of confidences; beside "
-        "them feature=NAME and same_features, another split that is not to be added; of each those that "
-        "bring most.",
+        "Part of blindsight_alarm_change_ratio by group, class or range of confidences: the largest. The "
+        "parts feature=NAME and same_features split the same change again: do not add them to the others.",
         "ratio",
         rows="monitor.export.prometheus.rows:alarm_part_rows",
     ),
@@ -266,14 +265,13 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "recalibration_held": MetricFamily(
         "gauge",
-        "1 if the newest recalibration that was due waits, 0 otherwise. It waits while too many "
-        "labels replaced another class for their id (labels.max_replaced).",
+        "1 if the newest recalibration that was due waits for labels that agree (labels.max_replaced), 0 "
+        "otherwise.",
         per_series=False,
     ),
     "refit_held": MetricFamily(
         "gauge",
-        "1 if a refit is due and waits, 0 otherwise. It waits while too many labels replaced "
-        "another class for their id (labels.max_replaced).",
+        "1 if a refit is due and waits for labels that agree (labels.max_replaced), 0 otherwise.",
         per_series=False,
     ),
     "refit_answers_without_id": MetricFamily(
@@ -323,15 +321,15 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "rank_best": MetricFamily(
         "gauge",
-        "Best possible rank of the model among the ranked models, 1 is the best. All ranks of a "
-        "task, metric and estimator hold together at the level 0.9, by Bonferroni's intervals.",
+        "Best possible rank of the model, 1 is the best. With a probability of 0.9 all true ranks of a task, "
+        "metric and estimator lie between best and worst.",
         per_series=False,
     ),
     "rank_worst": MetricFamily("gauge", "Worst possible rank of the model.", per_series=False),
     "rank_chi_square_best": MetricFamily(
         "gauge",
-        "Best possible rank as in blindsight_rank_best, by the simultaneous chi-square set. It uses "
-        "the correlation of the models' errors.",
+        "Best possible rank as in blindsight_rank_best, by the simultaneous chi-square set. This set "
+        "takes the correlation of the models' errors into account.",
         per_series=False,
     ),
     "rank_chi_square_worst": MetricFamily(

@@ -456,7 +456,7 @@ def test_a_reference_without_labelled_scores_is_refused(tmp_path, text, message)
 
 
 def test_a_missing_reference_is_refused(tmp_path):
-    expected = rf"^The reference cannot be read\. There is no file {tmp_path}/none\.csv; correct the path$"
+    expected = rf"^tasks\.toxicity\.reference\.path: There is no file {tmp_path}/none\.csv; correct the path$"
     with pytest.raises(ConfigError, match=expected):
         read_reference(tmp_path / "none.csv", LAYOUT)
 
