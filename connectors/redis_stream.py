@@ -1,7 +1,7 @@
 """The source of a Redis stream, which is read in a consumer group.
 
 The position in the store determines which entries were used; the state of the group does not. An entry is
-acknowledged (XACK) after the position after it was saved.
+acknowledged (XACK) once the position after the entry is saved.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ def connected(settings: RedisSourceConfig) -> Any:
 def messages(settings: RedisSourceConfig, entries: Sequence[Entry], after: Any = None) -> RawMessages:
     """Convert entries to messages for the decoder.
 
-    The offset of a message is its id as a number, whose last six digits are the number after the hyphen. If
-    an entry lacks the configured field, the value is an error text, which the decoder rejects.
+    The offset of a message is the entry's id as a number. The last six digits are the part of the id after
+    the hyphen. If an entry does not have the configured field, the value is an error text, which the decoder
+    rejects.
 
     Parameters
     ----------

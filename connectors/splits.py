@@ -61,7 +61,7 @@ def splits_of(path: Path, size: int = SPLIT_BYTES) -> list[Split]:
     """Return the splits of a file, each of about `size` bytes.
 
     A split of NDJSON begins with the line that contains the byte at a multiple of `size`. A split of Parquet
-    begins with a row group, where `FileSource` would begin a table too. A CSV file is one split, because a
+    begins at a row group, at the same row as a table of `FileSource`. A CSV file is one split, because a
     quoted cell may have several lines. A JSON array and a compressed file are one split too.
 
     Examples

@@ -35,9 +35,9 @@ def _stamp(path: str) -> Stamp:
 class Tried:
     """A cache of the tasks that passed their trial without a warning.
 
-    A task passed if its configuration, its reference and the program's version are unchanged. The trial of a
-    model takes a fifth of a second for 10,000 rows, and a restart should not repeat it for a hundred models.
-    If the file of the cache cannot be read or written, every task is tried.
+    An entry is valid while the task's configuration, its reference and the program's version are unchanged.
+    The trial of a model takes a fifth of a second for 10,000 rows, and a restart should not repeat it for a
+    hundred models. If the file of the cache cannot be read or written, every task is tried.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ class Rows(ColumnarRows):
 
 
 def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, Rows]:
-    """Divide rows into those of a full window, and those that belong to the next window.
+    """Divide rows into the rows of a full window and the rows of the next window.
 
     One message may have several rows, all with the same position. Therefore the last position of a window can
     include rows that came after the end of the window.
@@ -95,7 +95,7 @@ def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, R
     position : int
         The position of that message.
     size : int
-        The number of rows of the window. Only rows of that message are moved to the second part.
+        The number of rows of the window. Only rows of the last message are moved to the next window.
     """
     message = (rows.partition == partition) & (rows.position == position)
     fits = ~message

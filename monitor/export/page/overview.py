@@ -132,7 +132,7 @@ def models_table(
 
 
 def rows_table(caption: str, head: str, rows: Sequence[Row], root: str = "") -> Markup:
-    """Return an HTML table with a caption and a heading for the names of its rows.
+    """Return an HTML table of rows, with a caption and a heading for the column of names.
 
     `root` is the relative address of the agent's page.
     """

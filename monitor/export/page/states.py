@@ -48,7 +48,7 @@ class WorstState(IntEnum):
 
     @property
     def words(self) -> str:
-        """The state as text."""
+        """The name of the state in plain words."""
         return _WORDS[self]
 
 

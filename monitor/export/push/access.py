@@ -34,7 +34,7 @@ class Endpoint:
     items : str
         The name of the sent items.
     remedy : str
-        What the user can do if the server refuses.
+        The advice to the user if the server refuses a request.
     """
 
     section: str

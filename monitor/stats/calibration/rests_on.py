@@ -22,13 +22,13 @@ class RestsOn(NamedTuple):
 
 
 def rests_on(labelled: LabelledRows, reference: LabelledRows | None = None, weight: float = 0.0) -> RestsOn:
-    """Return equally weighted rows with about as much information as weighted labelled and reference rows.
+    """Return equally weighted rows with about as much information as the weighted rows of a fit.
 
-    The function selects (Σw)²/Σw² of the labelled rows (Kish's effective number), evenly spaced in time
-    order. From the reference it selects a fraction of the rows in the same way: `weight`, clipped to 0 to 1.
-    The mean of rows with the weight w varies less than the mean of w times as many rows, because w² is below
-    w. So the standard error is more likely too large than too small. It does not include the drift since the
-    reference, which the weight reflects.
+    From the labelled rows, the function selects (Σw)²/Σw² rows (Kish's effective number), evenly spaced in
+    time order. From the reference, it selects the fraction `weight` of the rows, clipped to 0 to 1, in the
+    same way. The mean of rows with the weight w varies less than the mean of w times as many rows, because w²
+    is below w. So the standard error is more likely too large than too small. It does not include the drift
+    since the reference, which the weight reflects.
 
     Examples
     --------

@@ -189,7 +189,7 @@ def classification_details(
     ranking: ArrayLike | None = None,
     seed: int = 0,
 ) -> dict[str, ClassificationEstimate]:
-    """Return `classification_estimates` with data for pooling windows and for charts.
+    """Return the estimates of `classification_estimates` with data for pooling windows and for charts.
 
     Examples
     --------
@@ -222,7 +222,7 @@ def classification_details_many(
     rankings: Sequence[ArrayLike] | None = None,
     seeds: Sequence[int] | None = None,
 ) -> list[dict[str, ClassificationEstimate]]:
-    """Return `classification_details` of each of many windows.
+    """Return the result of `classification_details` for each of many windows.
 
     Windows of equal size are computed together.
 

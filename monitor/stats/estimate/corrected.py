@@ -529,7 +529,7 @@ class Correction:
     Parameters
     ----------
     variance : float
-        The variance of s at the start, in logits².
+        The variance at the start of the slow part s of the bias (see the module), in logits².
     weights : (hypotheses,) float64
         Prior weights; their sum is 1.
     block_rows : int

@@ -105,7 +105,10 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
         return joint if self.folded else joint._bounded(most)
 
     def joint_names(self, other: PartSums) -> list[str]:
-        """Return the parts of both objects, or only the parts of this object if it already has an `OTHER`."""
+        """Return the names of the parts of both objects.
+
+        If this object already has an `OTHER`, return only its own names.
+        """
         return list(self.names) if self.folded else list(dict.fromkeys([*self.names, *other.names]))
 
     def along(self, names: Sequence[str]) -> Floats:

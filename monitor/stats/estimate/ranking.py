@@ -88,7 +88,7 @@ class Ranking:
         return np.take_along_axis(np.cumsum(values, axis=-1), self.last, axis=-1)
 
     def reached_and_tied(self, values: Floats) -> tuple[Floats, Floats]:
-        """Return `reached`, and for each row the sum over all rows with the same score, (…, n)."""
+        """Return the result of `reached`, and for each row the sum over all rows with its score, (…, n)."""
         sums = np.cumsum(values, axis=-1)
         reached = np.take_along_axis(sums, self.last, axis=-1)
         above = np.take_along_axis(sums, np.maximum(self.first - 1, 0), axis=-1)

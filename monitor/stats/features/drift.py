@@ -10,12 +10,12 @@ Let N be the number of rows of the reference, n the number of rows of the window
 a χ² variable with B − 1 degrees of freedom. Without drift,
 
 * the statistic G of the likelihood-ratio test has the distribution of X,
-* the PSI has that of (1/n + 1/N)·X,
-* the Jensen–Shannon divergence in bits has that of (1/n + 1/N)·X / (8 ln 2).
+* the PSI has the distribution of (1/n + 1/N)·X,
+* the Jensen–Shannon divergence in bits has the distribution of (1/n + 1/N)·X / (8 ln 2).
 
-These distributions hold for large counts. So cells with fewer than `FEWEST_EXPECTED` expected rows are
-joined, and Williams's factor corrects G. In both distances, one half is added to each count; otherwise the
-PSI would be infinite if one side has no rows in a cell.
+These distributions are valid for large counts. So cells with fewer than `FEWEST_EXPECTED` expected rows are
+joined, and Williams's factor corrects G. For both distances, one half is added to each count. Otherwise the
+PSI would be infinite if the reference or the window has no rows in a cell.
 
 A small p-value shows that the distributions differ. It does not show that the difference matters: with many
 rows, every feature differs. The distances show how large a difference is. `monitor.stats.features.split`

@@ -240,12 +240,12 @@ class RatioReference:
 
     @classmethod
     def from_rows(cls, features: Floats, kinds: Sequence[FeatureKind]) -> RatioReference:
-        """Return the reference with these rows, which have all features.
+        """Return the reference with these rows. Every row must have all features.
 
         Parameters
         ----------
         features : (N, F) float64
-            Finite; a text is encoded as a number, and equal texts have equal numbers.
+            Finite numbers. A text is encoded as a number, and equal texts have equal numbers.
         kinds : sequence of {"number", "text"}
         """
         values = np.ascontiguousarray(features.T)

@@ -56,10 +56,10 @@ class PosteriorEstimator(LabelEstimator):
 
         metric(draw, resampled rows) + bias · N(0, 1).
 
-    So it includes the uncertainty of labels and fit (from the draws), the sampling of the rows (from weights
-    of the Bayesian bootstrap, centred so that they do not shift the mean) and, if the subclass defines
-    `_bias`, the error from a wrong shape of the model. The interval is for the population from which the rows
-    come, not for these rows.
+    So the interval includes the uncertainty of labels and fit (from the draws), and the sampling of the rows
+    (from weights of the Bayesian bootstrap, centred so that they do not shift the mean). If the subclass
+    defines `_bias`, the interval also includes the error from a wrong shape of the model. The interval is for
+    the population from which the rows come, and not for these rows.
 
     A subclass defines
 

@@ -75,8 +75,8 @@ class DawidSkene(PosteriorEstimator):
     as in the paper.
 
     The estimator assumes that the models' errors are independent given the class, and equally likely for all
-    rows of a class. But models trained on the same data make errors on the same rows. **Their common errors
-    then count as the truth, and their accuracies are too high** for any number of rows, until labels
+    rows of a class. But models that are trained on the same data make errors on the same rows. **These common
+    errors count as the truth, and the models' accuracies are too high**, for any number of rows, until labels
     outnumber the unlabelled rows. The class probabilities are near 0 and 1, so average precision is far off
     in rare classes. The interval includes the sampling of the rows and of the fit (a Bayesian bootstrap of
     all rows, with EM continued on each sample), but not that error. Two models without any label do not

@@ -164,13 +164,13 @@ def sampling_variance(stratum: Ints, labelled: NDArray[np.bool_], chance: Floats
 
 
 def widening(sampling: float, rows: int, pool: int, chance: Floats, half_width: float, z: float) -> float:
-    """Return how much wider an accuracy interval is than that of a fit on the whole pool, as a fraction.
+    """Return how much wider the interval of the accuracy is because a fit uses a sample of the pool.
 
-    A result of 0.1 means 10 % wider. The interval's variance is (half width / z)². A part of this variance,
-    `var(chance) / rows`, comes from the selection of rows, if the selection is treated as random. With the
-    whole pool, this part would be `rows / pool` times as large. Let W be the interval's variance in that
-    case. A stratified sample adds its variance S to W, so the result is √((W + S) / W) − 1. The published
-    interval is even wider, because it ignores the strata.
+    The comparison is with a fit on the whole pool. A result of 0.1 means 10 % wider. The interval's variance
+    is (half width / z)². A part of this variance, `var(chance) / rows`, comes from the selection of rows, if
+    the selection is treated as random. With the whole pool, this part would be `rows / pool` times as large.
+    Let W be the interval's variance in that case. A stratified sample adds its variance S to W, so the result
+    is √((W + S) / W) − 1. The published interval is even wider, because it ignores the strata.
 
     Measurements (`tests/fidelity/sampling.py`): with a thousand rows, estimates from several samples of a
     pool differ as S predicts, which is half as much as with simple random samples. With ten thousand rows,

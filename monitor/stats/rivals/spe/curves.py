@@ -64,9 +64,9 @@ class Rates:
 
     @classmethod
     def from_labels(cls, scores: Floats, positive: Floats) -> Rates:
-        """Return the rates for labels of n rows.
+        """Return the rates for labels of n rows, with the scores of the rows as thresholds.
 
-        Each score is a threshold, which a row with this score reaches.
+        A row is above a threshold if its score is at least the threshold.
 
         `positive` has the labels of each draw, (d, n): 1 for the positive class, otherwise 0.
 
