@@ -126,7 +126,9 @@ class Rig:
         recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None,
     ) -> None:
         tasks = settings if isinstance(settings, dict) else {"t": settings or task()}
-        self.settings = EngineSettings(tasks, references or {}, event_time, refit, recalibrate)
+        by_task = references or {}
+        assert by_task.keys() <= tasks.keys(), f"references are by task, then by model, got {sorted(by_task)}"
+        self.settings = EngineSettings(tasks, by_task, event_time, refit, recalibrate)
         self.engine: Engine = self.settings.build()
         self.decode: Callable[..., Any] = Decoder(layouts(tasks), "test").decode
         self.offset = 0

@@ -256,7 +256,7 @@ def draws(
             yield f"{n:<9,d}{hours:10d}{printed}"
 
 
-def groups(models: int = 1, share: float = 0.2, n: int = 500, draws: int = 2) -> Iterator[str]:
+def groups(models: int = 1, share: float = 0.2, n: int = 500, draws: int = 6) -> Iterator[str]:
     """Yield the flights of groups through the engine, a line at a time."""
     data = read_flights()
     scored = train_and_score(data, seed=0)
@@ -296,7 +296,7 @@ def _judged_groups(
         for row, each in zip(scored.reference_rows.tolist(), scored.reference_scores, strict=True)
         for answer in _answers(data, row, each[:models])
     ]
-    rig = Rig(settings, reference_of(settings, reference), recalibrate=recalibrate)
+    rig = Rig(settings, {"t": reference_of(settings, reference)}, recalibrate=recalibrate)
     come, made = data.landed[rows] + LABEL_LAG_SECONDS, data.departed[rows]
     picked = np.flatnonzero(np.random.default_rng(seed).random(len(rows)) < share)
     events = np.argsort(np.r_[made, come[picked]], kind="stable")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import sqrt
 
 import numpy as np
 import pytest
@@ -84,11 +85,18 @@ def test_the_kept_table_of_draws_holds_its_level_and_is_better_where_labels_come
         assert all(float(a) < float(b) for a, b in zip(sooner[2::2], later[2::2], strict=True)), later[0]
 
 
-def test_the_kept_table_of_groups_holds_nine_of_ten_windows_of_each_airport_and_carrier() -> None:
+def test_the_kept_table_of_groups_holds_its_level_for_each_airport_and_carrier() -> None:
+    """Two binomial errors of the windows of one draw are allowed, because all draws have the same flights."""
+    text = kept(groups, "groups")
+    match = re.search(r"(\d+) draws$", text, re.MULTILINE)
+    assert match is not None
     rows = re.findall(
-        r"^(origin|carrier): mean +[\d.]+ +[\d.]+ +([\d.]+) +[\d.]+   worst covered ([\d.]+)$",
-        kept(groups, "groups"),
-        re.MULTILINE,
+        r"^((?:origin|carrier)=\w+) +([\d,]+) +[\d.]+ +[\d.]+ +([\d.]+) +[\d.]+$", text, re.MULTILINE
     )
-    assert [row[0] for row in rows] == ["origin", "carrier"]
-    assert all(float(covered) >= 94 and float(worst) >= 90 for _, covered, worst in rows)
+    assert len(rows) == 12
+    for group, windows, covered in rows:
+        n = int(windows.replace(",", "")) / int(match[1])
+        assert float(covered) >= 95 - 200 * sqrt(0.95 * 0.05 / n), group
+    means = re.findall(r"^(origin|carrier): mean +[\d.]+ +[\d.]+ +([\d.]+) ", text, re.MULTILINE)
+    assert [name for name, _ in means] == ["origin", "carrier"]
+    assert all(float(covered) >= 94 for _, covered in means)
