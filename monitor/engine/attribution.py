@@ -37,7 +37,7 @@ _RANGES = [f"{CONFIDENCE}={each}" for each in BIN_NAMES]
 
 
 class BaselineParts(msgspec.Struct, frozen=True):
-    """The sums of a metric over each part of a baseline, such as a group, for comparison with later windows.
+    """The sums of a metric over each part (such as a group) of a baseline, to be compared with windows.
 
     Parameters
     ----------

@@ -128,7 +128,7 @@ class Judge:
 
     @property
     def warming_up(self) -> bool:
-        """True if there is no chart yet."""
+        """True if there is no chart yet, because the baseline is not complete."""
         return not self._charts
 
     @property

@@ -164,7 +164,7 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
                 self.end(self._run(job), now)
 
     def view(self) -> RefitView | None:
-        """Return the state for exporters; None if the views of the series show it."""
+        """Return the state for exporters; None if the views of the series contain the state."""
         return None
 
     @abstractmethod

@@ -114,9 +114,10 @@ class Reference:
         return self._once(AutoCalibrator.method, lambda: choose(*self._rows))
 
     def predictive(self, method: str, group: str = "") -> Predictive:
-        """Return the model of the errors of later windows with this calibration, for a model or a group.
+        """Return the model of the errors that later windows will have with this calibration.
 
-        A group of fewer than `FEWEST_ROWS` rows uses the variation between windows of its model.
+        The result is for a group, or for the model if `group` is empty. A group of fewer than `FEWEST_ROWS`
+        rows uses the variation between windows of its model.
 
         Raises
         ------
@@ -134,7 +135,7 @@ class Reference:
         return self._once(f"{method}, predictive {group}", fit)
 
     def correction(self, method: str, window_rows: int, group: str = "") -> Correction:
-        """Return the settings of the correction of the accuracy by labels, for a model or a group.
+        """Return the settings with which labels correct the accuracy of a model or a group.
 
         Parameters
         ----------

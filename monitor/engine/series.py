@@ -331,7 +331,7 @@ class Series:
         return closed
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of the partition's positions, because another agent read records meanwhile."""
+        """Begin a new range of the partition's positions. Another agent has read the records in between."""
         if self._windows.interrupt(partition):
             self.changed = True
 
@@ -357,7 +357,7 @@ class Series:
         """End a metric's alarm, and make a new baseline from the next windows, beginning with the open one.
 
         Other metrics, objectives and the calibration do not change. The report of the next window mentions
-        the rebaseline. A series stores its newest 20 rebaselines.
+        the rebaseline. A series stores its newest 20 requests.
 
         Parameters
         ----------

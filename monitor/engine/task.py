@@ -153,7 +153,7 @@ class TaskEngine(TaskLogic):
         return self._settings.task.adapts or any(fit.may_run_in(chunk) for fit in self.fits)
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of the partition's positions, because another agent read records meanwhile."""
+        """Begin a new range of the partition's positions. Another agent has read the records in between."""
         for series in self.series:
             series.interrupt(partition)
 

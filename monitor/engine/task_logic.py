@@ -146,7 +146,7 @@ class TaskLogic(ABC):
 
     @abstractmethod
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of the partition's positions, because another agent read records meanwhile."""
+        """Begin a new range of the partition's positions. Another agent has read the records in between."""
 
     @abstractmethod
     def tick(self, now: float, live: bool = True) -> TaskOutput:

@@ -1,4 +1,4 @@
-"""The recalibrations of one task: the choice of the next model, the rows of a fit, the use of its result."""
+"""The recalibrations of one task: they choose the next model, collect its rows, and use the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The refits of one task: the pool of rows, the schedule, the jobs, and the use of the results.
+"""The refits of one task: they collect rows in a pool, decide when a fit is due, and use its result.
 
 A refit fits the estimators that use labels again. The pool contains the rows for these fits.
 """

@@ -169,7 +169,7 @@ class CountWindow:
     size : int
         The number of rows of a full window, at least 1.
     min_size : int
-        A window with fewer rows does not close by age; at most `size`.
+        The smallest number of rows of a window that closes by age; at most `size`.
     max_age_seconds : float
         The age above which a window closes early. A row that arrives when the window is older belongs to the
         next window.
@@ -415,7 +415,7 @@ class WindowLogic:
         return min(size - self._count - 1, aged, len(arrival))
 
     def interrupt(self, partition: str) -> bool:
-        """Begin a new range of the partition's positions, because another agent has read records meanwhile.
+        """Begin a new range of the partition's positions. Another agent has read the records in between.
 
         If the open window has no rows of the partition, do nothing and return False.
         """

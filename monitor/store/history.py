@@ -278,10 +278,10 @@ def newest_lines(
     most : int
         The largest number of windows. If windows were revised very often, the result may contain fewer.
     before : int, optional
-        Return only windows with smaller numbers than this.
+        Return only windows with smaller numbers; by default, all windows.
     since : float, optional
-        Return only windows that ended at this time or later, evenly spread: see `newest_ids`. They reach back
-        over the newest 20,000 reports of the series.
+        Return only windows that ended at this time or later, evenly spread: see `newest_ids`. They belong to
+        the newest 20,000 reports of the series.
 
     Raises
     ------

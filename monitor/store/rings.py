@@ -1,8 +1,9 @@
 """The saved ring tables (tables of limited size, in which new rows overwrite the oldest).
 
 A checkpoint appends the new rows of a ring table as a piece, and saves the changes of older rows separately.
-Small pieces are merged, so that a slow stream does not leave a piece for each row. If the changes need more
-space than the rows, they are applied to the rows, so that labels that change repeatedly do not fill the disk.
+Small pieces are merged. Otherwise a slow stream would leave a piece for each row. If the changes need more
+space than the rows, they are applied to the rows. Otherwise labels that change repeatedly would fill the
+disk.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Correcting:
         self._changing = first, row
 
     def moved(self, block: Ints) -> Floats:
-        """Return how much later calibrations have changed the logit of each row's confidence, (n,).
+        """Return the change of each row's confidence by later calibrations, in logits, (n,).
 
         The change is NaN (unknown) in two cases: the calibration changed within the row's block, or the row
         is in the open window and its confidence comes from a new calibration.

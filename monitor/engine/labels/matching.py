@@ -188,8 +188,8 @@ def repeats(keys: Keys) -> Repeats:
     Returns
     -------
     rows, previous, first : (r,) int64
-        `rows` are the rows that repeat a key, grouped by key and in order. `previous` is the last earlier row
-        with the same key as each of them, and `first` is the first row with this key.
+        `rows` are the rows that repeat a key, grouped by key and in order. For each of them, `previous` is
+        the last earlier row with the same key, and `first` is the first row with this key.
 
     Examples
     --------

@@ -31,11 +31,12 @@ the downward shifts have 0.8 of the stake, v = 0.1, 0.2, 0.3 and 0.2, and the up
     A(0) = 0.8,   A(t) = (A(t − 1) + w(t − 1)) · ratio(t),   E(t) = Σ v A(t) + 0.2 H / (H + t).
 
 E begins at 1 and is a non-negative supermartingale while the estimate is within ε. By Ville's inequality, the
-probability that E ever reaches 20 is at most 1/20, for any number of labels and any times of looking. After H
-= 2,500 labels, half of the stake on changes is spent. A later change is detected with some more labels (ln
-121 nats of evidence at 10 H). Each model and each group has its own test, so the guarantee holds for each of
-them. If an estimate is too high from the first label on, the test needs at most 1.5 times the labels of the
-ideal test, which knows the shift beforehand (ln 20 nats; `tests/fidelity/output/labels_help_trust.txt`).
+probability that E ever reaches 20 is at most 1/20. This holds for any number of labels, and although E is
+computed after each of them. After H = 2,500 labels, half of the stake on changes is spent. A later change is
+detected with some more labels (ln 121 nats of evidence at 10 H). Each model and each group has its own test,
+so the guarantee holds for each of them. If an estimate is too high from the first label on, the test needs at
+most 1.5 times the labels of the ideal test, which knows the shift beforehand (ln 20 nats;
+`tests/fidelity/output/labels_help_trust.txt`).
 
 **Trust is lost** when E reaches 20. It stays lost (`untrusted`), even if E falls again. Only a fresh test can
 restore trust. A fresh test begins after a recalibration (`change_calibration`), a new prediction
@@ -167,7 +168,7 @@ class TrustState(msgspec.Struct, frozen=True):
     whole_shift: float | None = msgspec.field(default=None, name="found")
 
     def shift_beyond(self) -> float | None:
-        """Return `beyond`. In a state of an older version, it is the bet that is nearest to `whole_shift`."""
+        """Return `beyond`. A state of an older version has only `whole_shift`; return its nearest bet."""
         if self.beyond is not None or self.whole_shift is None:
             return self.beyond
         tolerance = 0.0 if self.epsilon is msgspec.UNSET else self.epsilon
