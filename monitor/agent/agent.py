@@ -52,7 +52,7 @@ of the windows that it closed.
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """The result of the last reload of the configuration: whether it succeeded, and its time."""
+    """The reloads of the configuration: whether the last one succeeded, and the time of the last success."""
 
     successful: bool
     time: float
