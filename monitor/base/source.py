@@ -253,8 +253,8 @@ class SourceCounts:
         Records between this agent's saved position and the position at which reading continued. Another
         member of the consumer group used them.
     overlap_records : int
-        Records that this agent used although, by the position of the consumer group, another member had
-        already used them.
+        Records that this agent and another member used. The position of the consumer group shows that the
+        other member had used them before.
     rebuilds : int
         The number of times that the client was replaced because it had stopped delivering records.
     """

@@ -143,7 +143,7 @@ class Judge:
 
     @property
     def attributions(self) -> Mapping[str, Attribution]:
-        """The parts of windows that changed most, for the alarm of each metric, as in `SeriesView`."""
+        """The attribution of each metric's alarm to parts of windows, as in `SeriesView`."""
         return dict(self._attributions)
 
     def window_sds(self) -> dict[str, float]:
