@@ -204,7 +204,7 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "feature_distance_threshold_ratio": MetricFamily(
         "gauge",
-        "Distance that a window of as many rows exceeds by chance in one of a hundred, 0 to 1.",
+        "Distance, 0 to 1, that chance alone exceeds in one of a hundred windows with as many rows.",
         "ratio",
         rows="monitor.export.prometheus.rows:feature_threshold_rows",
     ),
@@ -380,7 +380,7 @@ FAMILIES: dict[str, MetricFamily] = {
     "shed": MetricFamily("counter", "Answers dropped unread because there was no room.", per_series=False),
     "token_labels": MetricFamily(
         "counter",
-        "Labels that the source took since the start, by the name of the token of who sent them.",
+        "Labels that the source took since the start, by the name of the sender's token.",
         per_series=False,
     ),
     "posts_refused": MetricFamily(

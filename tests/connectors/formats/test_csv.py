@@ -175,6 +175,9 @@ def test_a_first_line_of_numbers_names_no_columns(tmp_path: Path) -> None:
     numbers = "id,model,scores.0.5,scores.1.5\n1,m,0.25,0.75\n"  # classes may be called so
     with pytest.raises(SourceError, match="none of them is known"):
         read(tmp_path, "0,1\n0.25,0.75\n")
+    (tmp_path / "t.csv").write_text("0.25,0.75,0\n")
+    with pytest.raises(SourceError, match=r"0\.25 is a number"):  # although the mapping reads a column 0
+        list(read_csv(tmp_path / "t.csv", "p", 0, ["0"]))
     assert read(tmp_path, numbers).rejects[0].reason.value == "unknown_class"
 
 
