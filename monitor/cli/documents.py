@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.results import Estimate
+from monitor.cli.backtest.results import BacktestDocument
 from monitor.cli.check.check import CheckReport, SharedBudget
 from monitor.cli.labels_ask import LabelSelection, ModelForecast, RoundForecast
 from monitor.reports.features import BrokenFeature
@@ -425,6 +426,7 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "check": CheckDocument,
     "doctor": DoctorDocument,
     "replay": ReplayDocument,
+    "backtest": BacktestDocument,
     "labels": LabelsDocument,
     "verify": VerifyDocument,
 }

@@ -839,3 +839,4 @@ def _summary(contents: _Contents, out: Path, reference: Path | None, problem: st
         return
     files = " ".join(str(each.path) for each in (contents.predictions, contents.labels) if each is not None)
     yield f"Next: blindsight check {out}; then blindsight replay {out} {files} --out replayed"
+    yield f"How soon its charts see a drop: blindsight backtest {out} {files}"

@@ -98,6 +98,7 @@ class DocumentName(StrEnum):
     CHECK = "check"
     DOCTOR = "doctor"
     REPLAY = "replay"
+    BACKTEST = "backtest"
     LABELS = "labels"
     VERIFY = "verify"
 
@@ -195,6 +196,42 @@ def replay(
 
 
 @command()
+def backtest(
+    config: ConfigPath,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="NDJSON, CSV or Parquet.")],
+    drop: Annotated[
+        list[float] | None,
+        typer.Option(metavar="POINTS", help="A drop of accuracy in percentage points; default 1, 3 and 5."),
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TIME|SHARE%",
+            help="Where drops begin: a time, or a share of the files; default 25%, 50% and 75%.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for a report and a picture.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other wrong answers.")] = 0,
+    processes: Annotated[
+        int | None, typer.Option(help="Number of processes; default the cores, 1 for small files.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replay files with injected drops of accuracy: how soon are they detected, how many alarms are false."""
+    from monitor.base.collector import tune_collector
+    from monitor.cli.backtest.backtest import DEFAULT_DROPS, DEFAULT_STARTS, BacktestOptions
+    from monitor.cli.backtest.backtest import backtest as run_backtest
+    from monitor.cli.backtest.screen import print_backtest, write_files
+    from monitor.cli.process import trim_heap
+
+    tune_collector()
+    trim_heap()
+    options = BacktestOptions(config, files, drop or DEFAULT_DROPS, at or DEFAULT_STARTS, seed, processes)
+    done = run_backtest(options)
+    print_backtest(done if out is None else write_files(done, out), as_json)
+
+
+@command()
 def init(
     predictions: Annotated[
         Path, typer.Option("--from", metavar="FILE", help="Predictions: NDJSON, CSV or Parquet.")
@@ -232,6 +269,8 @@ def check(config: ConfigPath, as_json: AsJson = False) -> None:
         typer.echo(to_json(check_document(report)))
     else:
         typer.echo(render(report))
+        if report.charts:
+            typer.echo(f"How soon they see a drop in your history: blindsight backtest {config} FILE…")
 
 
 @command()

@@ -285,21 +285,37 @@ def _begin(writer: QueuedSink[Any], path: Path) -> None:
 
 def _chunks(config: Config, files: Sequence[Path], progress: Progress) -> Iterator[tuple[Chunk, str]]:
     """Yield each decoded chunk, with the unit of its positions."""
-    known = layouts(config.tasks, numbered=config.numbers_rows)
     for path in files:
-        wire = wire_for(config, str(path))
-        source = FileSource(path, mapped=wire.columns)
-        decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire)
-        source.open({})
-        try:
-            with suppress(EndOfSource):
-                while True:
-                    raws = source.read(_READ_SECONDS)
-                    unit = "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte"
-                    yield decoder.decode(raws), unit
-                    progress(path, _bytes_read(raws))
-        finally:
-            source.close()
+        for chunk, raws in chunks_of(config, path):
+            yield chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte"
+            progress(path, _bytes_read(raws))
+
+
+def chunks_of(
+    config: Config, path: Path, positions: Mapping[str, Any] | None = None
+) -> Iterator[tuple[Chunk, Sequence[Raw]]]:
+    """Yield each decoded chunk of a file, with the raw records.
+
+    Parameters
+    ----------
+    config : Config
+    path : Path
+    positions : mapping of str to object, optional
+        The position after the last chunk, by partition: see `Engine.positions`. By default the file is read
+        from its start.
+    """
+    wire = wire_for(config, str(path))
+    source = FileSource(path, mapped=wire.columns)
+    known = layouts(config.tasks, numbered=config.numbers_rows)
+    decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire)
+    source.open(positions or {})
+    try:
+        with suppress(EndOfSource):
+            while True:
+                raws = source.read(_READ_SECONDS)
+                yield decoder.decode(raws), raws
+    finally:
+        source.close()
 
 
 def _bytes_read(raws: Sequence[Raw]) -> int:

@@ -223,6 +223,7 @@ class Period:
         labelled: Mapping[Series, Mapping[int, WeightedCounts]],
         views: Iterable[EngineView] = (),
         features: Mapping[Series, FeatureCounts] | None = None,
+        more: str = "",
     ) -> str:
         """Return the report as a complete HTML document without scripts and requests.
 
@@ -236,6 +237,8 @@ class Period:
         features : mapping of (task, model, group) to FeatureCounts, optional
             The counts of the features in the last windows, by default those of `views`; no table of features
             without any.
+        more : str
+            The HTML of further sections, before those of the period.
         """
         charts = self.histories.charts({series: dict(rows) for series, rows in labelled.items()})
         alarms = self.histories.alarms()
@@ -252,7 +255,7 @@ class Period:
         )
         engine = EngineView(series=tuple(last), tasks=tuple(self._tasks.values()))
         style = Markup(assets.content("page.css").decode())
-        body = self._body(engine, form, figures)
+        body = Markup(more) + self._body(engine, form, figures)
         return str(render("report.html", "report", body, _POLICY, style, __version__, self._span()))
 
     def _body(self, engine: EngineView, form: models.Form, figures: _Figures) -> Markup:

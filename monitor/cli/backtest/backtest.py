@@ -1,0 +1,396 @@
+"""The backtest: the history, the injected replays on all cores, and the comparison of both."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_all_start_methods, get_context
+from pathlib import Path
+from typing import Any
+
+from connectors.files import is_pipe
+from monitor.base.collector import tune_collector
+from monitor.base.errors import ClusterError, ConfigError
+from monitor.cli.backtest.history import HistoryReplay, HistoryRun, SavedStart, WantedStart
+from monitor.cli.backtest.injecting import InjectedReplay, Model
+from monitor.cli.backtest.results import (
+    MONTH_SECONDS,
+    WAYS,
+    BacktestDocument,
+    Detection,
+    DropStart,
+    HistoricAlarm,
+    HistoryOutcome,
+    Injection,
+    delays_of,
+    false_alarms_predicted,
+)
+from monitor.cli.backtest.signals import SignalLog
+from monitor.cli.process import cores, one_heap
+from monitor.cli.replay import check_files, chunks_of
+from monitor.cli.trial import ReferenceTrial
+from monitor.config.file import load_config
+from monitor.config.root import Config
+from monitor.engine.chunks import split
+from monitor.engine.engine import EngineSettings
+from monitor.export.page.period import parse_time
+from monitor.reports.window_report import rfc3339
+from monitor.stats.drops import chance, replaced_share
+
+FEWEST_WINDOWS = 20
+"""The least number of windows after the reference: five for each quarter, at whose ends drops begin."""
+
+DEFAULT_DROPS = (1.0, 3.0, 5.0)
+DEFAULT_STARTS = ("25%", "50%", "75%")
+_BYTES_WORTH_PROCESSES = 4 << 20
+_PER_CENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestOptions:
+    """The options of a backtest.
+
+    Parameters
+    ----------
+    config : str
+        The path of the configuration.
+    files : sequence of Path
+    drops : sequence of float
+        Percentage points.
+    starts : sequence of str
+        Starting points: shares of the files after the reference (``25%``), or times.
+    seed : int
+    processes : int or None
+        The number of processes; by default the number of cores, or one for small files.
+    """
+
+    config: str
+    files: Sequence[Path]
+    drops: Sequence[float] = DEFAULT_DROPS
+    starts: Sequence[str] = DEFAULT_STARTS
+    seed: int = 0
+    processes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """The result of a backtest.
+
+    Parameters
+    ----------
+    document : BacktestDocument
+    history : HistoryRun
+        The replay of the history as it was, for the report.
+    """
+
+    document: BacktestDocument
+    history: HistoryRun
+
+
+def backtest(options: BacktestOptions) -> Backtest:
+    """Replay files as they were, and again with injected drops.
+
+    Raises
+    ------
+    ConfigError
+        An option is out of range, or the files are too short.
+    SourceError
+        A file is damaged.
+    """
+    drops = _checked_drops(options.drops)
+    wanted = [_wanted(text) for text in options.starts]
+    config = load_config(options.config)
+    if not config.scored_tasks:
+        raise ConfigError(
+            f"{options.config}: no task has scores, so a backtest can lower none; add such a task"
+        )
+    if pipe := next(filter(is_pipe, options.files), None):
+        raise ConfigError(f"{pipe} is a pipe, which can be read only once; give files, which are read again")
+    check_files(options.files, Path())
+    trial = ReferenceTrial(config)
+    settings = trial.engine_settings(event_time=True)
+    with tempfile.TemporaryDirectory(prefix="blindsight-backtest-") as folder:
+        history = HistoryReplay(config, settings, options.files, wanted, Path(folder))
+        history.run()
+        _refuse_short(config, history)
+        jobs = _jobs(options, config, settings, history, drops)
+        detections = _injected(jobs, _processes(options))
+    run = history.runs[history.labels > 0]
+    return Backtest(_document(history, detections, _rates(trial)), run)
+
+
+def _checked_drops(drops: Sequence[float]) -> list[float]:
+    for points in drops:
+        if not 0.1 <= points <= 50:
+            raise ConfigError(
+                f"--drop: expected 0.1 to 50 percentage points, got {points:g}; give another size"
+            )
+    return sorted({points / 100 for points in drops})
+
+
+def _wanted(text: str) -> WantedStart:
+    """Return the starting point that an option states."""
+    if share := _PER_CENT.fullmatch(text.strip()):
+        value = float(share[1])
+        if not 0 <= value < 100:
+            raise ConfigError(f"--at: expected 0 % to 99 % of the files after the reference, got {text!r}")
+        return WantedStart(f"{value:g} %", share=value / 100)
+    try:
+        return WantedStart(text, time=parse_time(text))
+    except ValueError as error:
+        raise ConfigError(
+            f"--at: expected a date, a time or a share of the files, such as 2026-11-20 or 25%, got {text!r}"
+        ) from error
+
+
+def _refuse_short(config: Config, history: HistoryReplay) -> None:
+    """Raise ConfigError if the files have too few windows after the reference, or lack a starting point."""
+    logs = history.runs[history.labels > 0].signals
+    model, windows = max(
+        ((m, log.windows) for m, log in logs.items()), key=lambda each: each[1], default=(None, 0)
+    )
+    if model is None or windows < FEWEST_WINDOWS:
+        name, task = (
+            next(iter(config.scored_tasks.items()))
+            if model is None
+            else (model.task, config.scored_tasks[model.task])
+        )
+        about = f"tasks.{name}" if model is None else f"{model.task}/{model.model}"
+        first = task.reference.first_windows
+        reference = f", after the {first} of reference.first_windows" if first else ""
+        raise ConfigError(
+            f"{about}: the files have {windows} windows of {task.window.size} answers that a chart judges, "
+            f"and a backtest needs {FEWEST_WINDOWS} or more{reference}; give longer files, or a smaller "
+            "window.size"
+        )
+    for missing in history.missing_starts():
+        first_time, last_time = (
+            "no time" if math.isnan(time) else rfc3339(time)[:16] for time in history.times
+        )
+        raise ConfigError(
+            f"--at: {missing.name} is outside of the files, whose answers have times from {first_time} to "
+            f"{last_time}; give a time between them, or a share such as 50%"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionJob:
+    """One injected replay, from a starting point on.
+
+    Parameters
+    ----------
+    config : Config
+    settings : EngineSettings
+    files : tuple of Path
+    start : SavedStart
+    injection : Injection
+    shares : mapping of str to float
+        The share of the labels to replace, by task.
+    history : mapping of Model to SignalLog
+        The signals without the drop.
+    seed : int
+    """
+
+    config: Config
+    settings: EngineSettings
+    files: tuple[Path, ...]
+    start: SavedStart
+    injection: Injection
+    shares: Mapping[str, float]
+    history: Mapping[Model, SignalLog]
+    seed: int
+
+
+def _jobs(
+    options: BacktestOptions,
+    config: Config,
+    settings: EngineSettings,
+    history: HistoryReplay,
+    drops: Sequence[float],
+) -> list[InjectionJob]:
+    """Return the injected replays; those that take longest are first, so that all cores end together."""
+    ways = [way for way in WAYS if history.labels or not way[1]]
+    shares = {drop: _shares(config, history.runs[history.labels > 0].signals, drop) for drop in drops}
+    common = config, settings, tuple(options.files)
+    jobs = [
+        InjectionJob(
+            *common, start, Injection(drop, *way), shares[drop], history.runs[way[1]].signals, options.seed
+        )
+        for start in history.starts
+        for drop in drops
+        for way in ways
+    ]
+    return sorted(
+        jobs, key=lambda job: (not job.injection.labelled, job.injection.drop, job.start.point.record)
+    )
+
+
+def _shares(config: Config, logs: Mapping[Model, SignalLog], drop: float) -> dict[str, float]:
+    """Return the share of the labels to replace in each task, so that its models lose `drop` on average."""
+    shares = {}
+    for name, task in config.scored_tasks.items():
+        known = [
+            log.accuracy for model, log in logs.items() if model.task == name and log.accuracy is not None
+        ]
+        if not known:
+            continue
+        accuracy, classes = sum(known) / len(known), max(len(task.classes), 1)
+        most = accuracy - chance(classes)
+        if drop >= most:
+            raise ConfigError(
+                f"--drop: expected less than {100 * most:.1f} percentage points for the task {name}, whose "
+                f"accuracy of {100 * accuracy:.1f} % would be that of chance, got {100 * drop:g}; give a "
+                "smaller drop"
+            )
+        shares[name] = replaced_share(accuracy, drop, classes)
+    return shares
+
+
+def _processes(options: BacktestOptions) -> int:
+    if options.processes is not None:
+        if not 1 <= options.processes <= 1024:
+            raise ConfigError(
+                f"--processes: expected 1 to 1024, got {options.processes}; leave it out for as many as "
+                "there are cores"
+            )
+        return options.processes
+    return cores() if sum(path.stat().st_size for path in options.files) >= _BYTES_WORTH_PROCESSES else 1
+
+
+def _injected(jobs: Sequence[InjectionJob], processes: int) -> list[Detection]:
+    """Run the jobs, in this process or in several, and return their outcomes in a fixed order."""
+    number = {job.start.point.name: job.start.point.number for job in jobs}
+    if processes == 1:
+        detections = [each for job in jobs for each in replay_injected(job)]
+    else:
+        method = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
+        context: Any = get_context(method)
+        try:
+            with ProcessPoolExecutor(min(processes, len(jobs)), context, _begin_process) as pool:
+                detections = [each for several in pool.map(replay_injected, jobs) for each in several]
+        except BrokenProcessPool as error:
+            raise ClusterError(
+                "a process of the backtest ended before its work was complete; perhaps it needed too much "
+                "memory: run it again with --processes 1"
+            ) from error
+    return sorted(
+        detections,
+        key=lambda each: (
+            each.task,
+            each.model,
+            not each.known,
+            each.labelled,
+            each.drop,
+            number[each.start],
+        ),
+    )
+
+
+def _begin_process() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main one ends this one
+    one_heap()
+    tune_collector()
+
+
+def replay_injected(job: InjectionJob) -> list[Detection]:
+    """Replay the files from a starting point with a drop, until each model's alarm; return the outcomes."""
+    replay = InjectedReplay(
+        job.settings,
+        pickle.loads(job.start.states[job.injection.labelled].read_bytes()),
+        job.injection,
+        job.start.point,
+        job.shares,
+        job.history,
+        job.seed,
+    )
+    positions, skipped = job.start.positions, job.start.records
+    for path in job.files[job.start.file :]:
+        for whole, _ in chunks_of(job.config, path, positions):
+            replay.absorb(split(whole, skipped)[1] if skipped else whole)
+            skipped = 0
+            if replay.ended:
+                return replay.detections
+        positions = {}
+    replay.finish()
+    return replay.detections
+
+
+def _rates(trial: ReferenceTrial) -> dict[tuple[str, str | None], float]:
+    """Return the false alarms a window that `check` predicts for all charts of each model."""
+    rates: dict[tuple[str, str | None], float] = {}
+    for chart in trial.report.charts:
+        place = chart.task, chart.model
+        rates[place] = rates.get(place, 0.0) + chart.false_alarms_per_window
+    return rates
+
+
+def _document(
+    history: HistoryReplay, detections: Sequence[Detection], rates: Mapping[tuple[str, str | None], float]
+) -> BacktestDocument:
+    labelled = history.labels > 0
+    run, bare = history.runs[labelled], history.runs[False]
+    notes = (
+        [] if labelled else ["The files have no labels, so only drops that the model knows were injected."]
+    )
+    return BacktestDocument(
+        starts=[
+            DropStart(
+                name=start.point.name,
+                time=rfc3339(start.point.time) if start.point.timed else None,
+                record=start.point.record,
+            )
+            for start in sorted(history.starts, key=lambda each: each.point.record)
+        ],
+        history=[
+            _history_outcome(model, log, run, bare, rates)
+            for model, log in sorted(run.signals.items())
+            if log.windows
+        ],
+        delays=delays_of(detections),
+        detections=list(detections),
+        picture=None,
+        page=None,
+        notes=notes,
+    )
+
+
+def _history_outcome(
+    model: Model,
+    log: SignalLog,
+    run: HistoryRun,
+    bare: HistoryRun,
+    rates: Mapping[tuple[str, str | None], float],
+) -> HistoryOutcome:
+    by_series = run.period.histories.alarms()
+    alarms = [
+        HistoricAlarm(metric=metric, window=alarm.window, time=rfc3339(alarm.time))
+        for metric, raised in by_series.get((*model, ""), {}).items()
+        for alarm in raised
+    ]
+    months = (log.last_time - log.first_time) / MONTH_SECONDS if log.timed else None
+    return HistoryOutcome(
+        task=model.task,
+        model=model.model,
+        windows=log.windows,
+        months=months,
+        alarms=sorted(alarms, key=lambda each: each.window),
+        per_month=len(alarms) / months if months else None,
+        predicted=false_alarms_predicted(rates, *model, log.windows),
+        alarms_without_labels=_count(bare.period.histories.alarms().get((*model, ""), {})),
+        groups_alarms=sum(
+            _count(metrics)
+            for (task, name, group), metrics in by_series.items()
+            if group and (task, name) == model
+        ),
+    )
+
+
+def _count(metrics: Mapping[str, Sequence[object]]) -> int:
+    return sum(map(len, metrics.values()))

@@ -1,0 +1,263 @@
+"""The replay of files as they were, which also saves the engine's state at the starting points of drops."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from connectors.files import FileSource
+from connectors.formats.wires.choice import wire_for
+from connectors.splits import is_plain
+from monitor.base.errors import SinkError
+from monitor.base.records import Chunk
+from monitor.base.source import EndOfSource, Raw, RawBlock, records_in
+from monitor.cli.backtest.injecting import DropPoint, Model, without_labels
+from monitor.cli.backtest.signals import SignalLog
+from monitor.cli.replay import chunks_of
+from monitor.config.root import Config
+from monitor.engine.chunks import split
+from monitor.engine.engine import Engine, EngineSettings
+from monitor.export.page.period import Period
+from monitor.parallel.planning import Facts
+from monitor.reports.window_report import WindowReport
+
+_PIECES = 256  # so many parts of the files or more, so that drops begin near the requested shares
+_READ_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class WantedStart:
+    """A requested starting point: a share of the files after the reference, or a time.
+
+    Parameters
+    ----------
+    name : str
+        The text of the option.
+    share : float or None
+        0 to 1.
+    time : float or None
+        Seconds since the epoch; the drop begins with the first answer that is not earlier.
+    """
+
+    name: str
+    share: float | None = None
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedStart:
+    """A starting point with the place in the files, and with the states of the engines there.
+
+    Parameters
+    ----------
+    point : DropPoint
+    file : int
+        The index of the file.
+    positions : mapping of str to object
+        The position before the chunk that holds the point.
+    records : int
+        The number of the chunk's answers and labels before the point.
+    states : mapping of bool to Path
+        The pickled states of the engine with labels (True) and of the engine without labels (False).
+    """
+
+    point: DropPoint
+    file: int
+    positions: Mapping[str, Any]
+    records: int
+    states: Mapping[bool, Path]
+
+
+@dataclass(slots=True)
+class HistoryRun:
+    """One engine on the history as it was, and what it reported.
+
+    Attributes
+    ----------
+    signals : dict of Model to SignalLog
+    period : Period
+    """
+
+    engine: Engine
+    period: Period
+    signals: dict[Model, SignalLog] = field(default_factory=dict)
+
+    def note(self, reports: Sequence[WindowReport]) -> None:
+        """Add reports."""
+        self.period.add(reports)
+        for report in reports:
+            if not report.group and not report.revision:
+                self.signals.setdefault(Model(report.task, report.model), SignalLog()).add(report)
+
+
+class HistoryReplay:
+    """The replay of files as they were, with the files' labels and without labels.
+
+    Parameters
+    ----------
+    config : Config
+    settings : EngineSettings
+    files : sequence of Path
+    wanted : sequence of WantedStart
+    folder : Path
+        The folder for the states at the starting points.
+
+    Attributes
+    ----------
+    runs : dict of bool to HistoryRun
+        The engine with labels (True), and the engine without labels (False).
+    starts : list of SavedStart
+        The starting points that were reached, in the order of the stream.
+    facts : Facts
+    labels : int
+        The number of labels in the files.
+    times : tuple of float
+        The times of the first and of the last answer; NaN if no answer has a time.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        settings: EngineSettings,
+        files: Sequence[Path],
+        wanted: Sequence[WantedStart],
+        folder: Path,
+    ) -> None:
+        self.runs = {
+            labelled: HistoryRun(settings.build(), Period.from_config(config)) for labelled in (True, False)
+        }
+        self.starts: list[SavedStart] = []
+        self.facts = Facts()
+        self.labels = 0
+        self.times = math.nan, math.nan
+        self._tasks = frozenset(settings.scored_tasks)
+        self._config, self._files, self._folder = config, files, folder
+        self._waiting = list(enumerate(wanted))
+        self._sizes = [size_of(config, path) for path in files]
+        self._base: float | None = None  # the share of the files up to the first judged window
+        self._record = 0
+
+    def run(self) -> None:
+        """Read all files."""
+        for number in range(len(self._files)):
+            self._read(number)
+        for run in self.runs.values():
+            run.note(run.engine.finish())
+
+    def _read(self, file: int) -> None:
+        whole = max(sum(self._sizes), 1)
+        consumed, size = sum(self._sizes[:file]), max(self._sizes[file], 1)
+        path, read = self._files[file], 0
+        for chunk, raws in chunks_of(self._config, path):
+            self.facts.note(chunk, "byte" if any(isinstance(raw, RawBlock) for raw in raws) else "row")
+            amount = min(_amount(raws), size - read)
+            positions = dict(self.runs[True].engine.positions(chunk.source))
+            parts = max(1, math.ceil(_PIECES * amount / whole))
+            records = 0
+            for k, piece in enumerate(_pieces(chunk, parts)):
+                at = (consumed + read + amount * k / parts) / whole
+                place = file, positions, records
+                self._absorb(piece, at, place)
+                records += piece.answers + piece.labels_received
+            read += amount
+
+    def _absorb(self, chunk: Chunk, at: float, place: tuple[int, Mapping[str, Any], int]) -> None:
+        """Absorb a piece of a chunk that begins at the share `at` of the files."""
+        rest = chunk
+        for number, wanted in list(self._waiting):
+            stop = self._stop(wanted, rest, at)
+            if stop is None:
+                continue
+            head, rest = split(rest, stop)
+            self._take(head, at)
+            self._waiting.remove((number, wanted))
+            file, positions, records = place
+            place = file, positions, records + stop
+            self._save(number, wanted, rest, place)
+        self._take(rest, at)
+
+    def _stop(self, wanted: WantedStart, chunk: Chunk, at: float) -> int | None:
+        """Return the number of records before a starting point in the chunk; None if the point is later."""
+        if wanted.time is None:
+            reached = self._base is not None and at >= self._base + (wanted.share or 0.0) * (1 - self._base)
+            return 0 if reached else None
+        late = [
+            batch.order[first[0]]
+            for batch in chunk.batches
+            if len(first := np.flatnonzero(batch.time >= wanted.time))
+        ]
+        return int(min(late)) if late else None
+
+    def _take(self, chunk: Chunk, at: float) -> None:
+        for batch in chunk.batches:
+            known = batch.time[~np.isnan(batch.time)]
+            if len(known):
+                earliest, latest = float(known.min()), float(known.max())
+                self.times = float(np.fmin(self.times[0], earliest)), float(np.fmax(self.times[1], latest))
+        along = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
+        self.labels += along + sum(len(labels) for labels in chunk.labels)
+        self.runs[True].note(self.runs[True].engine.absorb(chunk, 0.0))
+        self.runs[False].note(self.runs[False].engine.absorb(without_labels(chunk), 0.0))
+        self._record += chunk.answers + chunk.labels_received
+        if self._base is None and any(log.windows for log in self.runs[True].signals.values()):
+            self._base = at
+
+    def _save(
+        self, number: int, wanted: WantedStart, chunk: Chunk, place: tuple[int, Mapping[str, Any], int]
+    ) -> None:
+        states = {labelled: self._folder / f"{number}-{labelled}.pickle" for labelled in self.runs}
+        time = math.nan
+        for labelled, path in states.items():
+            state = self.runs[labelled].engine.snapshot()
+            time = state.clock.now
+            try:
+                path.write_bytes(pickle.dumps(state, protocol=5))
+            except OSError as error:
+                raise SinkError(
+                    f"{path.parent}, for the states at the starting points, cannot be written: "
+                    f"{error.strerror or error}; make room, or name another folder in TMPDIR"
+                ) from error
+        timed = self.times[0] < self.times[1]
+        point = DropPoint(wanted.name, number, self._record, time, timed)
+        self.starts.append(SavedStart(point, *place, states))
+
+    def missing_starts(self) -> list[WantedStart]:
+        """Return the requested starting points that the files do not reach."""
+        return [wanted for _, wanted in self._waiting]
+
+
+def size_of(config: Config, path: Path) -> int:
+    """Return the size of a file: uncompressed bytes of lines, or rows of a table."""
+    if is_plain(path):
+        return path.stat().st_size
+    source = FileSource(path, mapped=wire_for(config, str(path)).columns)
+    source.open({})
+    total = 0
+    try:
+        while True:
+            total += _amount(source.read(_READ_SECONDS))
+    except EndOfSource:
+        return total
+    finally:
+        source.close()
+
+
+def _amount(raws: Sequence[Raw]) -> int:
+    return sum(len(raw.data) if isinstance(raw, RawBlock) else records_in(raw) for raw in raws)
+
+
+def _pieces(chunk: Chunk, parts: int) -> Iterator[Chunk]:
+    """Yield a chunk in this number of parts with about equal numbers of records."""
+    records = chunk.answers + chunk.labels_received
+    for left in range(parts, 1, -1):
+        stop = records // left
+        head, chunk = split(chunk, stop)
+        yield head
+        records -= stop
+    yield chunk
