@@ -34,7 +34,7 @@ from monitor.cli.backtest.results import (
 )
 from monitor.cli.backtest.signals import SignalLog
 from monitor.cli.process import cores, one_heap
-from monitor.cli.replay import check_files, chunks_of
+from monitor.cli.replay import check_files, chunks_of, unused_of
 from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
 from monitor.config.root import Config
@@ -336,9 +336,15 @@ def _document(
 ) -> BacktestDocument:
     labelled = history.labels > 0
     run, bare = history.runs[labelled], history.runs[False]
-    notes = (
-        [] if labelled else ["The files have no labels, so only drops that the model knows were injected."]
-    )
+    notes = []
+    if not labelled:
+        notes.append("The files have no labels, so only drops that the model knows were injected.")
+    unused = unused_of([history.facts])
+    if rejected := unused.answers.total() + unused.labels.total():
+        notes.append(
+            f"{rejected:,} of {unused.received:,} answers and labels could not be used: `blindsight replay` "
+            "lists the first."
+        )
     return BacktestDocument(
         starts=[
             DropStart(
@@ -379,6 +385,7 @@ def _history_outcome(
         task=model.task,
         model=model.model,
         windows=log.windows,
+        accuracy=log.accuracy,
         months=months,
         alarms=sorted(alarms, key=lambda each: each.window),
         per_month=len(alarms) / months if months else None,

@@ -75,7 +75,7 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delay(msgspec.Struct, frozen=True, kw_only=True):
-    """How soon a drop of one size is detected, over the starting points; null if it is missed that often.
+    """The time until a drop of one size is detected, over the starting points; null if missed that often.
 
     Starting points at which an alarm was on already do not count.
     """
@@ -109,6 +109,7 @@ class HistoryOutcome(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     model: str
     windows: Annotated[int, Meta(description="Windows after the reference.")]
+    accuracy: Annotated[float | None, Meta(description="The mean estimated accuracy of these windows.")]
     months: Annotated[float | None, Meta(description="Months of these windows; null without times.")]
     alarms: list[HistoricAlarm]
     per_month: Annotated[float | None, Meta(description="Alarms a month; null without times.")]

@@ -46,8 +46,8 @@ def delays_svg(title: str, rows: Sequence[DelayRow]) -> str:
     Examples
     --------
     >>> svg = delays_svg("Backtest", [DelayRow("delay/erm, 5 points", [2, 3], [40])])
-    >>> svg.count('class="dot"'), svg.count('class="missed"')
-    (2, 1)
+    >>> svg.count('class="dot"'), svg.count('class="missed"')  # with one of each in the legend
+    (3, 2)
     """
     height = _TOP + _ROW * max(len(rows), 1) + _BOTTOM
     most = max((number for row in rows for number in (*row.detected, *row.missed)), default=1)

@@ -22,6 +22,8 @@ from monitor.cli.documents import DOCUMENTS
 from tests.daemon import command_here, configuration, ndjson, write_configuration
 from tests.streams import Record, Rig, answers, task
 
+pytestmark = pytest.mark.slow
+
 ROWS = 4000
 START = 1.7e9
 
@@ -150,6 +152,6 @@ def test_labels_of_answers_from_before_the_drop_stay() -> None:
         rig.settings.scored_tasks, rig.engine, state, Injection(0.3, False, True), {"t": 1.0}, seed=0
     )
     records = [msgspec.json.encode({"id": each["id"], "label": "ok", "time": START}) for each in rows]
-    (labels,) = rig.decode([RawMessages(records, "part-0", list(range(40)))]).labels
+    labels = rig.decode([RawMessages(records, "part-0", list(range(40)))]).labels[0]
     assert np.array_equal(labels.key, id_keys([each["id"] for each in rows]))
     assert injector.follows(labels).tolist() == [False] * 20 + [True] * 20
