@@ -390,6 +390,7 @@ def _history_outcome(
         alarms=sorted(alarms, key=lambda each: each.window),
         per_month=len(alarms) / months if months else None,
         predicted=false_alarms_predicted(rates, *model, log.windows),
+        improvements=log.improvements,
         alarms_without_labels=_count(bare.period.histories.alarms().get((*model, ""), {})),
         groups_alarms=sum(
             _count(metrics)

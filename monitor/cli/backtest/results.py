@@ -114,8 +114,13 @@ class HistoryOutcome(msgspec.Struct, frozen=True, kw_only=True):
     alarms: list[HistoricAlarm]
     per_month: Annotated[float | None, Meta(description="Alarms a month; null without times.")]
     predicted: Annotated[
-        float | None, Meta(description="The number of false alarms that `check` predicts for these windows.")
+        float | None,
+        Meta(
+            description="The number of false signals that `check` predicts for these windows: alarms, and "
+            "changes for the better."
+        ),
     ]
+    improvements: Annotated[int, Meta(description="Signals of a change for the better, which is no alarm.")]
     alarms_without_labels: Annotated[int, Meta(description="Alarms if the agent gets no labels.")]
     groups_alarms: Annotated[int, Meta(description="Alarms of the model's groups.")]
 

@@ -154,7 +154,8 @@ def _history_line(each: HistoryOutcome) -> str:
     if each.per_month is not None:
         rate += f", {each.per_month:.1f} a month"
     if each.predicted is not None:
-        rate += f" (check predicts {each.predicted:.1f} false alarms)"
+        better = _count(each.improvements, "change")
+        rate += f"; {better} for the better; check predicts {each.predicted:.1f} of both by chance"
     dates = list(dict.fromkeys(alarm.time[:10] for alarm in each.alarms))
     if dates and each.months is not None:
         more = f" and {len(dates) - _DATES_SHOWN} more days" if len(dates) > _DATES_SHOWN else ""

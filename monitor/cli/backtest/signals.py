@@ -41,15 +41,19 @@ class SignalLog:
     ----------
     windows : int
         The number of windows that a chart judged.
+    improvements : int
+        The number of times that a chart began to signal a change for the better, which is no alarm.
     first_time, last_time : float
         The ends of the first and of the last of them, seconds since the epoch.
     """
 
     windows: int = 0
+    improvements: int = 0
     first_time: float = math.nan
     last_time: float = math.nan
     _numbers: list[int] = field(default_factory=lambda: [-1], init=False)
     _states: list[frozenset[str]] = field(default_factory=lambda: [frozenset()], init=False)
+    _better: set[str] = field(default_factory=set, init=False)
     _accuracy: float = field(default=0.0, init=False)
     _estimates: int = field(default=0, init=False)
 
@@ -61,6 +65,9 @@ class SignalLog:
             self._states.append(now)
         if not report.charts:
             return
+        better = {chart.metric for chart in report.charts if chart.verdict.improved}
+        self.improvements += len(better - self._better)
+        self._better = better
         if not self.windows:
             self.first_time = report.end_time
         self.windows += 1
