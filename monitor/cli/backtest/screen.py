@@ -66,7 +66,9 @@ def write_files(done: Backtest, out: Path) -> Backtest:
         raise SinkError(cannot_write(str(out / PICTURE), error)) from error
     tables = _sections(done.document)
     period = done.history.period
-    write_report(out / PAGE, period.html(done.history.engine.labelled(), more=tables + Markup(picture)))
+    engine = done.history.engine
+    page = period.html(engine.labelled(), [engine.view()], more=tables + Markup(picture))
+    write_report(out / PAGE, page)
     paths = {"picture": str(out / PICTURE), "page": str(out / PAGE)}
     return Backtest(msgspec.structs.replace(done.document, **paths), done.history)
 
