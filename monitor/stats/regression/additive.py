@@ -1,0 +1,118 @@
+"""Penalised least squares on a function of each column: piecewise linear, or a height for each category."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from monitor.base.records import Floats
+from monitor.stats.features.ratio import FeatureBins
+
+_KNOTS = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98, 1.0)  # quantiles
+_HEIGHT = 1e-3  # penalties, in residual variances
+_BEND = 0.05  # the slope changes by one residual sd within this share of the range
+_FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnBasis:
+    """The functions of one column: one for each category of a text, or piecewise linear ones of a number.
+
+    A number has knots at its least and largest value in the reference, and at quantiles. A parameter is the
+    height at a knot. Beyond the ends, the function goes on with its last slope.
+
+    Parameters
+    ----------
+    bins : FeatureBins
+    knots : (K,) float64
+        Empty for a text.
+    """
+
+    bins: FeatureBins
+    knots: Floats
+
+    @classmethod
+    def from_values(cls, bins: FeatureBins, values: Floats) -> ColumnBasis:
+        """Return the basis of a column with these values in the reference."""
+        if bins.kind == "text":
+            return cls(bins, np.empty(0))
+        return cls(bins, np.unique(np.quantile(values, _KNOTS, method="inverted_cdf")))
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return self.bins.size if self.bins.kind == "text" else len(self.knots)
+
+    def design(self, values: Floats) -> Floats:
+        """Return the (n, size) functions at these values."""
+        rows, design = np.arange(len(values)), np.zeros((len(values), self.size))
+        if self.bins.kind == "text":
+            design[rows, self.bins.parameters(values)] = 1.0
+        elif self.size > 1:
+            left = np.clip(self.knots.searchsorted(values, side="right") - 1, 0, self.size - 2)
+            share = (values - self.knots[left]) / (self.knots[left + 1] - self.knots[left])
+            design[rows, left], design[rows, left + 1] = 1.0 - share, share
+        return design
+
+    def penalty(self) -> Floats:
+        """Return the (size, size) penalty of a text's heights, or of the changes of a number's slope."""
+        if self.bins.kind == "text":
+            return self.bins.prior()
+        penalty = _HEIGHT * np.eye(self.size)
+        if self.size > 2:
+            slopes = np.diff(np.eye(self.size), axis=0) / np.diff(self.knots)[:, None]
+            bends = _BEND * float(self.knots[-1] - self.knots[0]) * np.diff(slopes, axis=0)
+            penalty += bends.T @ bends
+        return penalty
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdditiveFit:
+    """Penalised least squares with an intercept and the functions of each column, for one set of rows.
+
+    Parameters
+    ----------
+    bases : tuple of ColumnBasis
+    rows : (N, 1 + P) float64
+        The intercept and the functions at the rows.
+    penalty : (1 + P, 1 + P) float64
+    """
+
+    bases: tuple[ColumnBasis, ...]
+    rows: Floats
+    penalty: Floats
+
+    @classmethod
+    def from_rows(cls, bases: tuple[ColumnBasis, ...], columns: Floats) -> AdditiveFit:
+        """Return the fit of rows with these columns (N, C)."""
+        penalty = scipy.linalg.block_diag(np.zeros((1, 1)), *[basis.penalty() for basis in bases])
+        return cls(bases, _functions(bases, columns), penalty)
+
+    def design(self, columns: Floats) -> Floats:
+        """Return the (n, 1 + P) intercept and functions at other rows."""
+        return _functions(self.bases, columns)
+
+    def fit(self, outcomes: Floats) -> tuple[Floats, Floats]:
+        """Return the parameters (L, 1 + P) of outcomes (L, N), and the cross-fitted values (L, N)."""
+        folds = [self.rows[k::_FOLDS] for k in range(_FOLDS)]
+        matrices = [fold.T @ fold for fold in folds]
+        sides = [fold.T @ outcomes[:, k::_FOLDS].T for k, fold in enumerate(folds)]
+        matrix, side, values = self.penalty + sum(matrices), sum(sides), np.empty_like(outcomes)
+        for k, fold in enumerate(folds):
+            without = scipy.linalg.solve(matrix - matrices[k], side - sides[k], assume_a="pos")
+            values[:, k::_FOLDS] = (fold @ without).T
+        return scipy.linalg.solve(matrix, side, assume_a="pos").T, values
+
+    def leverage(self, functions: Floats) -> Floats:
+        """Return the (L,) variances of fits at functions f (L, 1 + P), in residual variances: fᵀ A⁻¹ f."""
+        inverse = scipy.linalg.solve(self.rows.T @ self.rows + self.penalty, functions.T, assume_a="pos")
+        leverage: Floats = np.einsum("lp,pl->l", functions, inverse)
+        return leverage
+
+
+def _functions(bases: Sequence[ColumnBasis], columns: Floats) -> Floats:
+    ones = np.ones((len(columns), 1))
+    return np.hstack([ones, *[basis.design(columns[:, k]) for k, basis in enumerate(bases)]])
