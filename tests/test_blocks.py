@@ -231,6 +231,7 @@ def test_what_is_for_prometheus_is_taken_by_promtool(tmp_path: Path) -> None:
 
 WINDOW = ("docs/reports.md", '{"task": "toxicity", "model": "erm", "group": "", "version"')
 ARENA = ("docs/arena.md", '{"task": "chat"')
+DELAY = ("docs/regression.md", '{"id": "f-81"')  # tests/connectors/formats/test_records_page.py
 ESTIMATE = ("docs/assumptions.md", '{"metric"')
 CHANGE = ("docs/reports.md", '{"attributions"')
 RESTORE = ("docs/reports.md", '{"task": "toxicity", "model": "erm", "group": "", "kind": "restore"')
@@ -259,7 +260,7 @@ def test_a_line_to_label_is_a_label_once_it_is_filled_in() -> None:
 
 
 def test_every_other_line_is_a_sample_that_is_read_by_the_mapping_beside_it() -> None:
-    known = (WINDOW, ARENA, ESTIMATE, CHANGE, RESTORE, ("docs/labels-ask.md", "{"))
+    known = (WINDOW, ARENA, DELAY, ESTIMATE, CHANGE, RESTORE, ("docs/labels-ask.md", "{"))
     others = [case for case in of("json") if not any(case.begins(*key) for key in known)]
     assert {case.block.name for case in others} == set(SAMPLES)  # tests/connectors/formats/test_stacks.py
 

@@ -56,6 +56,10 @@ TOGETHER: dict[str, Any] = {
     r"chart\.(rules|sigmas|estimator|features)": OUT,
     r"tasks\.\*\.features": OUT,
     r"tasks\.\*\.metrics": list(get_args(Metric)),
+    r"tasks\.\*\.objective\.within_tolerance": OUT,
+    r"tasks\.delay\.objective\.(?!within_tolerance|ece|windows)\w+": OUT,
+    r"relative_tolerance": OUT,
+    r"delay\.labels\.weights": OUT,
     r"(mapping|\*)\.(format|class_scores|constants)": OUT,
     r"tokens\[\]\.token": OUT,
     r".*basic_auth": OUT,
@@ -66,13 +70,18 @@ TOGETHER: dict[str, Any] = {
 """Patterns of keys, and what is done so that all others can stand in one configuration."""
 APART: list[dict[str, Any]] = [
     {r"\*\.average": IN, r"\*\.classes": ["ok", "toxic", "spam"], r"\*\.positive": OUT},
-    {r"reference\.first_windows": IN, r"reference\.path": OUT},
+    {r"\*\.reference\.first_windows": IN, r"\*\.reference\.path": OUT},
     {r"objective\.\w+\.max": IN, r"objective\.\w+\.min": OUT},
     {r"chart\.rules": IN, r"chart\.kind": "shewhart", r"chart\.(shift|weight)": OUT, r"chart\.arl0": SECTION},
     {r"chart\.sigmas": IN, r"chart\.arl0": OUT, r"chart\.min_change": SECTION},
-    {r"chart\.estimator": IN, r"\*\.estimators": ["average_confidence", "doc", "ssme"]},
+    {
+        r"chart\.estimator": IN,
+        r"\*\.estimators": ["average_confidence", "doc", "ssme"],
+        r"delay\.estimators": ["average_confidence", "doc"],
+    },
+    {r"relative_tolerance": IN, r"delay\.tolerance": OUT},
     {r"tasks\.\*\.features": IN, r"chart\.features": SECTION, r"calibration\.method": "covariates"},
-    {r"tasks\.\*\.metrics": IN, r"objective\.(?!accuracy|ece|f1)\w+": OUT},
+    {r"tasks\.\*\.metrics": IN, r"\*\.objective\.(?!accuracy|ece|f1)\w+": OUT},
     {
         r"(mapping|\*)\.(class_scores|constants)": IN,
         r"(mapping|observe\.\*)\.(scores|task|model|version)": OUT,
@@ -123,9 +132,9 @@ def _value(
         if sections := held(choice, root):
             if "items" in choice:
                 return [configured(each, root, changes, f"{path}[]", used) for each in sections]
-            names = ["toxicity", "chat"] if path == ".tasks" else ["erm", "irm"]
+            names = ["toxicity", "chat", "delay"] if path == ".tasks" else ["erm", "irm"]
             return {
-                name: configured(each, root, changes, f"{path}.*", used)
+                name: configured(each, root, changes, f"{path}.{'delay' if name == 'delay' else '*'}", used)
                 for name, each in zip(names, sections if sections[1:] else 2 * sections, strict=True)
             }
     raise AssertionError(f"no example of {path}")

@@ -131,6 +131,11 @@ class TaskLayout:
         request.
     features : tuple of (str, {"number", "text"})
         The keys of the record's `features` that a calibration uses, each with its type.
+    numeric : bool
+        Whether predictions and labels are numbers. The scores are then the spread that the model gives: a
+        standard deviation, and a quantile for each of `quantiles`.
+    quantiles : tuple of float
+        The levels of the quantiles in the records, increasing.
     """
 
     name: str
@@ -142,11 +147,13 @@ class TaskLayout:
     long_names: frozenset[str] = frozenset()
     numbered: bool = False
     features: tuple[tuple[str, FeatureKind], ...] = ()
+    numeric: bool = False
+    quantiles: tuple[float, ...] = ()
 
     @property
     def width(self) -> int:
-        """The number of columns of the scores: one for each class, or one for a confidence."""
-        return max(len(self.classes), 1)
+        """The number of columns of the scores: one for each class, one for a confidence, or the spread's."""
+        return max(len(self.classes), 1 + len(self.quantiles))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +164,9 @@ class Batch:
     ----------
     task : str
     scores : (n, K) float64
-        Uncalibrated class probabilities from the models, 0 to 1. Each row sums to 1 within 1e-3. For a
-        confidence, the shape is (n, 1).
+        Uncalibrated class probabilities from the models, 0 to 1; each row sums to 1 within 1e-3.
+        (n, 1) for a confidence. If predictions are numbers: the standard deviation, then the quantiles,
+        NaN where the record has none; the task's engine makes confidences of them.
     predicted : (n,) int64
         Predicted class: the record's `prediction`, or the argmax of the scores if the record has none. 0 for
         a confidence.
@@ -197,6 +205,9 @@ class Batch:
     features : (n, F) float64, optional
         The features in the order of the layout: a number as received, a text as its code by `text_codes`, NaN
         for a missing value. F is 0 by default.
+    numbers : (n, C) float64, optional
+        If predictions are numbers: the predicted and the true number, NaN without a label. `label` is then 0
+        where there is a true number. C is 0 by default.
 
     Examples
     --------
@@ -225,10 +236,12 @@ class Batch:
     request: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     alone: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     features: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    numbers: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __post_init__(self) -> None:
-        if not len(self.features) and len(self.time):
-            object.__setattr__(self, "features", no_features(len(self.time)))
+        for name in ("features", "numbers"):
+            if not len(getattr(self, name)) and len(self.time):
+                object.__setattr__(self, name, no_features(len(self.time)))
         if not len(self.request):
             object.__setattr__(self, "request", np.full(len(self.time), NO_ID))
         if not len(self.alone):
@@ -240,6 +253,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.time)
+
+    @property
+    def labels_are_general(self) -> bool:
+        """True if a label is about the request, false if it says whether one model was right."""
+        return bool(self.scores.shape[1] > 1 or self.numbers.shape[1] > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +286,8 @@ class LabelBatch:
     first_row : (n,) uint64, optional
         Hash by `id_keys` of the id of the first row of a request, if the label's id is the id of a request.
         `NO_ID` if no source numbers rows.
+    numbers : (n, C) float64, optional
+        The true number, if predictions are numbers; `label` is then 0. C is 0 by default.
     """
 
     task: str
@@ -280,8 +300,11 @@ class LabelBatch:
     order: Ints
     draw: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, dtype=DRAW))
     first_row: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    numbers: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __post_init__(self) -> None:
+        if not len(self.numbers) and len(self.time):
+            object.__setattr__(self, "numbers", no_features(len(self.time)))
         if not len(self.first_row):
             object.__setattr__(self, "first_row", np.full(len(self.time), NO_ID))
         if not len(self.draw):
@@ -501,7 +524,7 @@ _NO_GROUPS = np.lib.stride_tricks.as_strided(np.zeros((1, 0), dtype=np.int64), (
 
 
 def no_features(rows: int) -> Floats:
-    """Return the features of a task without features: an array with the shape (rows, 0).
+    """Return the features, or the numbers, of a task without any: an array with the shape (rows, 0).
 
     The array is a view that needs no memory. Numpy would allocate an array without columns as if it had one
     column.

@@ -167,7 +167,10 @@ class TaskKind(Entry):
         The prefix of the name under which the state of a task is saved (``task`` in ``task/toxicity``). With
         an appended ``s``, it is the name of a field of `EngineState`.
     rings : (str, str)
-        The prefixes of the names of the ring tables (`monitor.base.state_changes`) of answers and of labels.
+        The prefixes of the names of the rings (`monitor.base.state_changes`) with answers and with labels.
+    references : str
+        The import path of the function that makes the `Reference` of each model from the labelled answers of
+        the reference file and the task's section. Empty if the kind has no reference.
     page, rows : str
         The import paths of the functions that yield the HTML and the metric rows of a task's `TaskView`.
         Empty if each model has separate windows, because a `SeriesView` describes each model.
@@ -181,6 +184,7 @@ class TaskKind(Entry):
     marks: tuple[str, ...] = ()
     piece: str = "task"
     rings: tuple[str, str] = ("answers", "labels")
+    references: str = ""
     page: str = ""
     rows: str = ""
 
@@ -333,6 +337,7 @@ TASK_KINDS: dict[str, TaskKind] = {
         answers="connectors.formats.decode.answers:read_answers",
         labels="connectors.formats.decode.truth:read_labels",
         line="monitor.reports.window_report:WindowLine",
+        references="monitor.engine.reference:references_of",
     ),
     "arena": TaskKind(
         "monitor.engine.arena.engine:ArenaEngine",
@@ -347,6 +352,17 @@ TASK_KINDS: dict[str, TaskKind] = {
         rings=("comparisons", "verdicts"),
         page="monitor.export.page.arenas:arena",
         rows="monitor.export.prometheus.arenas:arena_rows",
+    ),
+    "regression": TaskKind(
+        "monitor.engine.regression:RegressionEngine",
+        "each answer is a number, which is right within a tolerance",
+        section="monitor.config.regression:Regression",
+        answers="connectors.formats.decode.answers:read_answers",
+        labels="connectors.formats.decode.truth:read_labels",
+        line="monitor.reports.window_report:WindowLine",
+        fields=("sigma", "quantiles"),
+        marks=("sigma", "quantiles"),
+        references="monitor.engine.regression:references_of_numbers",
     ),
 }
 """All kinds of tasks, by tag."""
@@ -631,6 +647,7 @@ FORMATS: dict[str, FormatEntry] = {
 
 METRICS: dict[str, MetricEntry] = {
     "accuracy": MetricEntry(1, min_change=0.01),
+    "within_tolerance": MetricEntry(1, min_change=0.01, words="share within tolerance"),
     "ece": MetricEntry(-1, pages=False, words="calibration error"),
     "class_ece": MetricEntry(-1, pages=False, words="calibration error by class"),
     "precision": MetricEntry(1),
@@ -641,6 +658,9 @@ METRICS: dict[str, MetricEntry] = {
     "average_precision": MetricEntry(1),
 }
 """All metrics that charts judge, by name."""
+
+SHARES = ("accuracy", "within_tolerance")
+"""The metrics that are the share of right answers, which the mean confidence estimates; a task has one."""
 
 TABLES: Mapping[str, Mapping[str, Entry]] = {
     "tasks": TASK_KINDS,

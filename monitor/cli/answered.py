@@ -63,6 +63,11 @@ def read_inputs(path: str, files: Sequence[Path], n: int, task: str, seed: int) 
 def _refuse_whole_tasks(config: Config, task: str) -> None:
     if task in config.tasks and task not in config.scored_tasks:
         raise ConfigError(f"--task: {task!r} is an arena, and comparisons are not drawn; name another task")
+    if task in config.tasks and config.tasks[task].layout.numeric:
+        raise ConfigError(
+            f"--task: the models of {task!r} predict numbers, and answers to label are drawn only for "
+            "classes and confidences; label a random sample of their answers, or name another task"
+        )
     if not config.scored_tasks:
         raise ConfigError(
             "tasks: there are only arenas, and comparisons are not drawn; give one with other tasks"
@@ -228,8 +233,8 @@ def _read(config: Config, files: Sequence[Path]) -> Answered:
             chunk = decoder.decode(raws)
             pool.rejected += chunk.rejected
             for batch in chunk.batches:
-                if batch.task not in config.scored_tasks:
-                    continue  # a whole task, which has no labels by model
+                if batch.task not in config.scored_tasks or config.tasks[batch.task].layout.numeric:
+                    continue  # a whole task, which has no labels by model, or predicted numbers
                 pool.add(batch, number, by_model=not config.scored_tasks[batch.task].classes)
             for labels in chunk.labels:
                 pool.add_labels(labels)

@@ -21,7 +21,9 @@ from connectors.http.body import BadBodyError, TooLargeError, Unpacker
 from monitor.base.errors import BlindsightError, ConfigError
 from monitor.base.records import Chunk, TaskLayout, id_keys, id_look, id_shape
 from monitor.base.source import Raw, RawMessages
+from monitor.cli.check.calibrations import References
 from monitor.cli.examine import Examination, Proposal, examine, refuse_reversed
+from monitor.cli.trial import read_references
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, SourceConfig
@@ -221,13 +223,15 @@ def _read_capture(sample: Path) -> tuple[dict[str, str], bytes]:
 def _diagnose(
     config: Config, names: Sequence[tuple[str, str]], examinations: Sequence[Examination]
 ) -> Diagnosis:
-    """Return the diagnosis of sources with these names and kinds, with proposed mappings and joins."""
-    proposals = _best_proposals(config, examinations)
-    now = _joins(config, [each.chunk for each in examinations])
+    """Return the diagnosis of sources, which have these names and kinds, with proposed mappings and joins."""
+    # The joins of predicted numbers need them, because they show which ones are right.
+    references = read_references(config, only=lambda task: task.layout.numeric)
+    proposals = _best_proposals(config, references, examinations)
+    now = _joins(config, references, [each.chunk for each in examinations])
     chunks = [
         each.chunk if best is None else best.chunk for each, best in zip(examinations, proposals, strict=True)
     ]
-    then = _joins(config, chunks)
+    then = _joins(config, references, chunks)
     sources = (
         SourceDiagnosis(*name, each, best, *(() if best is None else _trial(best, chunks, now, then)))
         for name, each, best in zip(names, examinations, proposals, strict=True)
@@ -239,7 +243,9 @@ def _diagnose(
     return Diagnosis(tuple(sources), tuple(joins))
 
 
-def _best_proposals(config: Config, examinations: Sequence[Examination]) -> list[Proposal | None]:
+def _best_proposals(
+    config: Config, references: References, examinations: Sequence[Examination]
+) -> list[Proposal | None]:
     """Return the best mapping of each source, or None if it has none.
 
     The best mapping makes the most records usable. Among equal mappings, the most joined labels decide, and
@@ -262,15 +268,15 @@ def _best_proposals(config: Config, examinations: Sequence[Examination]) -> list
             proposal: Proposal, chunks: list[Chunk] = chunks, place: int = place
         ) -> tuple[int, int, int, int]:
             beside = [*chunks[:place], proposal.chunk, *chunks[place + 1 :]]
-            joined = sum(join.joined for join in _joins(config, beside).values())
+            joined = sum(join.joined for join in _joins(config, references, beside).values())
             return proposal.used, joined, proposal.labelled, proposal.with_id
 
         best_of_each[place] = max(each.proposals, key=worth)
     return best_of_each
 
 
-def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, Join]:
-    """Return the joins of each task with answers and labels, counted by an engine as in `run`."""
+def _joins(config: Config, references: References, chunks: Sequence[Chunk]) -> dict[str, Join]:
+    """Return the joins of each task with answers and labels, counted by an engine like that of `run`."""
     known = [replace(batch, label=np.full(len(batch), -1)) for chunk in chunks for batch in chunk.batches]
     label_batches = [batch for chunk in chunks for batch in chunk.labels]
     tasks = dict.fromkeys(batch.task for batch in known)
@@ -282,7 +288,8 @@ def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, Join]:
     open_ended = {
         name: task.model_copy(update={"window": windows[name]}) for name, task in config.scored_tasks.items()
     }
-    engine = EngineSettings({**config.tasks, **open_ended}, event_time=True, numbered=True).build()
+    settings = EngineSettings({**config.tasks, **open_ended}, references, event_time=True, numbered=True)
+    engine = settings.build()
     now = time.time()
     for chunk in chunks:  # the answers first: a label without a time gets the time of the newest answer
         answers = tuple(replace(batch, label=np.full(len(batch), -1)) for batch in chunk.batches)

@@ -209,6 +209,9 @@ class ModelOutcome(msgspec.Struct, frozen=True, kw_only=True):
     state: SeriesState
     improved: Annotated[list[str], Meta(description="The metrics that are better than the baseline.")]
     confidences_moved: bool
+    share: Annotated[
+        str, Meta(description="The metric of accuracy and realised: accuracy, or within_tolerance.")
+    ]
     accuracy: Annotated[Interval | None, Meta(description="The estimate in the newest window.")]
     accuracy_unknown: Annotated[str, Meta(description="Why the accuracy is null.")]
     realised: Annotated[Interval | None, Meta(description="The accuracy of the newest labelled rows.")]
@@ -291,8 +294,8 @@ def replay_document(done: Replayed, out: Path) -> ReplayDocument:
 
 def _model(one: SeriesView, done: Replayed) -> ModelOutcome:
     series = one.task, one.model, one.group
-    newest = leading_estimate(one.estimates, "accuracy", AVERAGE_CONFIDENCE)
-    wanted = ("accuracy", "realised")
+    newest = leading_estimate(one.estimates, one.share, AVERAGE_CONFIDENCE)
+    wanted = (one.share, "realised")
     realised = next((e for e in one.estimates if (e.metric, e.estimator) == wanted), None)
     unknown = "" if newest is None or isinstance(newest.result, Estimate) else newest.result.reason
     return ModelOutcome(
@@ -304,6 +307,7 @@ def _model(one: SeriesView, done: Replayed) -> ModelOutcome:
         state=one.state,
         improved=[chart.metric for chart in one.charts if chart.verdict.improved],
         confidences_moved=any(chart.confidences_moved for chart in one.charts),
+        share=one.share,
         accuracy=_interval(newest),
         accuracy_unknown=unknown,
         realised=_interval(realised),

@@ -13,6 +13,7 @@ from rich.console import Console
 from monitor.agent.agent import Agent
 from monitor.base.errors import SinkError
 from monitor.base.records import Floats
+from monitor.base.registry import SHARES
 from monitor.base.results import Estimate
 from monitor.cli import series_table
 from monitor.cli.demo.incident import (
@@ -193,7 +194,7 @@ class IncidentStory:
             self._line(repaired, f"{ORIGIN} sends minutes again.")
         if not self._begun:
             self._normal.append(value)
-        alarmed = any(chart.metric == "accuracy" and chart.verdict.out_of_control for chart in report.charts)
+        alarmed = any(chart.metric in SHARES and chart.verdict.out_of_control for chart in report.charts)
         if alarmed and self.alarm is None:
             where = " at ".join(_causes(report)) or "no part stands out"
             self.alarm = report.end_time, value, where
@@ -251,7 +252,7 @@ def moment(seconds: float) -> str:
 def _causes(report: WindowReport) -> Iterator[str]:
     """Yield the names of the feature and the airport with the largest parts of the change."""
     for attribution in report.attributions:
-        if attribution.metric != "accuracy":
+        if attribution.metric not in SHARES:
             continue
         if attribution.features is not None:
             yield from (part.feature for part in top_features(attribution.features)[:1])

@@ -77,7 +77,7 @@ class Journal:
                 if objective.state is not None:
                     self._standing[*series, objective.metric] = objective.state
             if one.contradicted:
-                self._untrusted.add((*series, "accuracy"))
+                self._untrusted.add((*series, one.share))
             self._broken[series] = {(each.feature, each.fault) for each in one.broken_features}
 
     def windows(self, reports: Sequence[WindowReport]) -> None:
@@ -142,15 +142,15 @@ class Journal:
         )
 
     def _trust(self, report: WindowReport) -> None:
-        place = (report.task, report.model, report.group, "accuracy")
+        place = (report.task, report.model, report.group, report.share)
         if (report.trust is None) == (place not in self._untrusted):
             return
         if report.trust is None:
             self._untrusted.discard(place)
-            log.info("Trusted again: %s.", _what(report, "accuracy"))
+            log.info("Trusted again: %s.", _what(report, report.share))
         else:
             self._untrusted.add(place)
-            log.warning("Not trusted: %s; %s.", _what(report, "accuracy"), sentence(report.trust))
+            log.warning("Not trusted: %s; %s.", _what(report, report.share), sentence(report.trust))
 
     def _features(self, report: WindowReport) -> None:
         place = report.task, report.model, report.group

@@ -94,7 +94,7 @@ def _table(done: Replayed, width: int) -> Table:
         "model": [Text(f"{one.model} {one.group}".strip()) for one in series],
         "windows": [Text(f"{one.windows_closed:,}") for one in series],
         "state": [series_table.state(one) for one in series],
-        "last accuracy, %": [series_table.newest_accuracy(one) for one in series],
+        f"last {series_table.share_words(series)}, %": [series_table.newest_accuracy(one) for one in series],
         "realised, %, of labels": [series_table.realised(one) for one in series],
         "objective": [series_table.objective(one) for one in series],
     }

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from monitor.base.results import Estimate
+from monitor.reports.statements import metric_words
 from monitor.reports.views import MetricEstimate, SeriesState, SeriesView
 from monitor.reports.window_view import leading_estimate
 
@@ -113,9 +114,14 @@ def objective(series: SeriesView) -> Text:
     return Text(", ".join(f"{metric} {words}" for metric, words in states) or "–")
 
 
+def share_words(series: Sequence[SeriesView]) -> str:
+    """Return the name of the share of right answers of these models, such as accuracy."""
+    return " or ".join(dict.fromkeys(metric_words(one.share) for one in series)) or metric_words("accuracy")
+
+
 def newest_accuracy(series: SeriesView) -> Text:
-    """Return the accuracy of the newest window with its interval, in percent, corrected by labels if any."""
-    return _words(leading_estimate(series.estimates, "accuracy"))
+    """Return the accuracy of the newest window with its interval, in percent, corrected by any labels."""
+    return _words(leading_estimate(series.estimates, series.share))
 
 
 def accuracy(series: SeriesView, estimator: str) -> Text:
@@ -141,5 +147,5 @@ def realised(series: SeriesView) -> Text:
 
 
 def _accuracy(series: SeriesView, estimator: str) -> MetricEstimate | None:
-    wanted = ("accuracy", estimator)
+    wanted = (series.share, estimator)
     return next((e for e in series.estimates if (e.metric, e.estimator) == wanted), None)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from monitor.base.errors import ConfigError
-from monitor.base.registry import ESTIMATORS
+from monitor.base.registry import ESTIMATORS, TASK_KINDS, load
 from monitor.cli.check.calibrations import References, refuse_absent_features, refuse_one_class
 from monitor.cli.check.check import check
 from monitor.cli.tried import Tried
@@ -46,13 +46,17 @@ def read_references(config: Config, only: Callable[[Task], bool] = lambda task: 
     if not named:
         return {}
     from connectors.formats.files.reference import read_reference
-    from monitor.engine.reference import split_by_model
 
     references: dict[str, Mapping[str, Reference]] = {}
     for layout in layouts(named):
-        path = named[layout.name].reference.path
+        task = named[layout.name]
+        path = task.reference.path
         assert path is not None
-        references[layout.name] = split_by_model(read_reference(path, layout))
+        batch = read_reference(path, layout)
+        try:
+            references[layout.name] = load(TASK_KINDS[task.kind].references)(batch, task)
+        except ValueError as error:
+            raise ConfigError(f"tasks.{layout.name}.reference.path: {path}: {error}") from error
         if not references[layout.name]:
             raise ConfigError(
                 f"tasks.{layout.name}.reference.path: {path} has no labelled answer; each line needs "

@@ -49,7 +49,7 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
         # An older version accepted long names.
         known = layouts(config.tasks, long_names(names), config.numbers_rows)
         feed = open_inputs(files, named, partitions, known, lambda name: wire_for(config, name))
-        references = read_references(config, only=lambda task: task.adapts)
+        references = read_references(config, only=lambda task: task.adapts or task.layout.numeric)
         return Verifier(history, config.scored_tasks, feed, references).run()
     finally:
         history.close()

@@ -79,6 +79,7 @@ class MinChange(Section):
     """The smallest change from the baseline that raises an alarm, for each metric."""
 
     accuracy: float = _least("accuracy", "accuracy")
+    within_tolerance: float = _least("within_tolerance", "share within the tolerance")
     ece: float = _least("ece", "calibration error")
     class_ece: float = _least("class_ece", "positive class's calibration error")
     precision: float = _least("precision", "precision")

@@ -129,7 +129,7 @@ UNITS: Mapping[TimeUnit, float] = {
 """The number of units in a second, by unit."""
 
 PATHS: tuple[str, ...] = (
-    *("id", "time", "task", "model", "scores", "confidence", "prediction", "version"),
+    *("id", "time", "task", "model", "scores", "confidence", "prediction", "sigma", "version"),
     *("label", "correct", "probability", "draw"),
 )
 """The fields of a record that have a single path in a mapping."""
@@ -270,7 +270,13 @@ class FieldMapping(Section):
     confidence: str | None = _path(
         "Path of the probability of being right, for a task without classes.", "out.confidence"
     )
-    prediction: str | None = _path("Path of the class that was acted on.", "out.class")
+    prediction: str | None = _path("Path of the class that was acted on, or of the number.", "out.class")
+    sigma: str | None = _path("Path of the standard deviation of a predicted number.", "out.std")
+    quantiles: dict[str, str] = Field(
+        default={},
+        description="The path of each quantile of a predicted number, by its level.",
+        examples=[{"0.05": "out.low", "0.95": "out.high"}],
+    )
     version: str | None = _path("Path of the model's version.", "deployment.version")
     groups: dict[str, str] = Field(
         default={}, description="The path of each group's value.", examples=[{"region": "meta.region"}]
@@ -304,10 +310,10 @@ class FieldMapping(Section):
         default=Constants(), description="Values that are the same for every record."
     )
 
-    @field_validator("label_values", "where", mode="before")
+    @field_validator("label_values", "quantiles", "where", mode="before")
     @classmethod
     def _texts(cls, section: Any, field: ValidationInfo) -> Any:
-        """Convert keys and values to text, even if YAML read them as another type."""
+        """Convert keys, and values that are texts of records, to text, even if YAML read another type."""
         if not isinstance(section, dict):
             return section
         keys = [_as_text(key) for key in section]
@@ -315,6 +321,8 @@ class FieldMapping(Section):
         if twice is not None:
             raise ValueError(f"expected each value once, got {twice!r} twice, as text: leave one out")
         values = dict(zip(keys, section.values(), strict=True))
+        if field.field_name == "quantiles":
+            return values
         if field.field_name == "label_values":
             return {key: _as_text(value) for key, value in values.items()}
         several = {
@@ -341,6 +349,7 @@ class FieldMapping(Section):
             **scores,
             **groups,
             **{f"features.{name}": path for name, path in self.features.items()},
+            **{f"quantiles.{level}": path for level, path in self.quantiles.items()},
         }
 
     @property

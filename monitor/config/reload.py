@@ -49,6 +49,10 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.positive": Consequence.RESTART,
     "tasks.*.groups": Consequence.RESTART,
     "tasks.*.features": Consequence.RESTART,
+    # Labels that were joined counted as right or wrong by the old tolerance.
+    "tasks.*.tolerance": Consequence.RESTART,
+    "tasks.*.relative_tolerance": Consequence.RESTART,
+    "tasks.*.quantiles": Consequence.RESTART,
     "tasks.*.models.*": Consequence.RESTART,
     "tasks.*": Consequence.RESTART,
     # These keys concern open files and sockets.

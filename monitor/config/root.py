@@ -23,6 +23,7 @@ from monitor.config.http import BearerToken, HttpSourceConfig, HttpSpool, HttpTl
 from monitor.config.labels import LabelsConfig
 from monitor.config.mapping import Constants, FieldMapping
 from monitor.config.otlp import Otlp
+from monitor.config.regression import Regression
 from monitor.config.section import (
     AnyKind,
     CrossCheckError,
@@ -76,6 +77,7 @@ __all__ = [
     "ModelConfig",
     "ObjectiveConfig",
     "ReferenceConfig",
+    "Regression",
     "Rejects",
     "Reports",
     "Rule",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -266,6 +266,9 @@ class ObjectiveConfig(Section):
     accuracy: Bound | None = Field(
         default=None, description="Bound of the accuracy, usually a floor: {min: 0.90}."
     )
+    within_tolerance: Bound | None = Field(
+        default=None, description="Bound of the share within the tolerance, usually a floor: {min: 0.75}."
+    )
     ece: Bound | None = Field(
         default=None, description="Bound of the calibration error, usually a ceiling: {max: 0.05}."
     )
@@ -287,8 +290,7 @@ class ObjectiveConfig(Section):
 
     def bounds(self) -> dict[str, Bound]:
         """Return the configured bounds by metric."""
-        bounds = {metric: getattr(self, metric) for metric in get_args(Metric)}
-        return {metric: bound for metric, bound in bounds.items() if bound is not None}
+        return {metric: bound for metric, bound in self if isinstance(bound, Bound)}
 
 
 class ModelConfig(Section):
@@ -351,7 +353,8 @@ class Task(TaskSection):
     """A classification task that several models answer."""
 
     kind: Literal["classification"] = Field(
-        default="classification", description="classification, or arena for models compared in pairs."
+        default="classification",
+        description="classification, regression for numbers, or arena for models compared in pairs.",
     )
     classes: tuple[str, ...] = Field(
         default=(),
@@ -478,6 +481,11 @@ class Task(TaskSection):
         return self.model_copy(update={"models": {k: v for k, v in self.models.items() if k in own}})
 
     @property
+    def share(self) -> str:
+        """The metric that is the share of right answers."""
+        return "accuracy"
+
+    @property
     def positive_index(self) -> int:
         """The index of the positive class of a task with two classes."""
         return self.classes.index(self.positive) if self.positive else max(len(self.classes) - 1, 0)
@@ -566,7 +574,7 @@ class Task(TaskSection):
 
     def judged_estimator(self, metric: str) -> str:
         """Return the estimator whose estimates of a metric the chart and the objective judge."""
-        return self.chart.estimator if metric == "accuracy" else "average_confidence"
+        return self.chart.estimator if metric == self.share else "average_confidence"
 
     def _judged_problems(self) -> Iterable[Problem]:
         """Yield a problem for each judged estimator that is not in `estimators`."""
@@ -658,7 +666,7 @@ class Task(TaskSection):
         yield unique("metrics", self.metrics)
         yield unique("estimators", self.estimators)
         for listed_metric in self.metrics:
-            if listed_metric not in WITHOUT_CLASSES and not self.classes:
+            if listed_metric not in (self.share, *WITHOUT_CLASSES) and not self.classes:
                 instead = "ece" if listed_metric == "class_ece" else "accuracy"
                 problem = f"expected classes to be given with {listed_metric}, got none"
                 yield "metrics", f"{problem}: list classes, or use {instead}"

@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 
 from monitor.base.records import Floats, Ints
+from monitor.base.registry import SHARES
 from monitor.config.root import Task
 from monitor.engine.evaluate import Evaluation
-from monitor.reports.attribution import ACCURACY, CLASS, CONFIDENCE, GROUP, Attribution, PartChange
+from monitor.reports.attribution import CLASS, CONFIDENCE, GROUP, Attribution, PartChange
 from monitor.stats.estimate.calibration_error import CLASS_ECE_BINS, ECE_BINS, calibration_error_slope
 from monitor.stats.estimate.decomposition import (
     COUNTED_METRICS,
@@ -112,7 +113,7 @@ class PartRows:
             else (CONFIDENCE,)
         )
         causes = {name: each for name, each in split.items() if name not in uninformative}
-        if metric == ACCURACY and abs(change - split[CONFIDENCE].change) > _ROUNDING:
+        if metric in SHARES and abs(change - split[CONFIDENCE].change) > _ROUNDING:
             return None  # the chart judges an estimator that is not a mean of confidences
         named = most_concentrated(causes)
         alike = named is None and any(len(each.names) > 1 for each in causes.values())
@@ -139,7 +140,7 @@ class PartRows:
         (2, C) float64 or None
             The sums of each ratio's numerators and denominators; None if the metric is not a mean of ratios.
         """
-        if metric == ACCURACY:
+        if metric in SHARES:
             return evaluation.confidence, None
         if metric in evaluation.errors:
             return _error_terms(metric, evaluation), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from monitor.base import registry
-from monitor.base.registry import METRICS
+from monitor.base.registry import METRICS, SHARES
 from monitor.config.root import ChartConfig
 from monitor.stats.charts import CHARTS
 from monitor.stats.charts.settings import LimitChart
@@ -60,7 +60,7 @@ def chart_for(config: ChartConfig, metric: str) -> LimitChart:
     Shewhart(arl0=100.0, sigmas=None, min_change=0.0, better=-1, rules=('we1',))
     """
     chart = chart_from_config(config)
-    if metric != "accuracy" and chart.of_counts:
+    if metric not in SHARES and chart.of_counts:
         chart = chart_from_config(config.model_copy(update={"kind": "shewhart"}))
     least, better = config.least_change(metric), METRICS[metric].better
     return replace(chart, min_change=least, better=better)

@@ -121,7 +121,8 @@ class ComparisonEstimators:
         """Return a window's estimates: the accuracy by DoC-Feat and ATC, and each metric with the band."""
         estimates = []
         for tag in self._tags:
-            metrics = ("accuracy",) if isinstance(_CODE[tag], type) else CLASSIFICATION_METRICS
+            fitted = isinstance(_CODE[tag], type)
+            metrics = (self._task.share,) if fitted else (*CLASSIFICATION_METRICS, self._task.share)
             estimates += [
                 MetricEstimate(metric, tag, self._estimate(tag, metric, evaluation))
                 for metric in evaluation.estimates
@@ -135,17 +136,18 @@ class ComparisonEstimators:
         The setting `chart.estimator` names the estimator of this accuracy.
         """
         tag = self._task.chart.estimator
-        if tag not in COMPARISON_ESTIMATORS or "accuracy" not in evaluation.estimates:
+        share = self._task.share
+        if tag not in COMPARISON_ESTIMATORS or share not in evaluation.estimates:
             return evaluation
-        result = self._estimate(tag, "accuracy", evaluation)
+        result = self._estimate(tag, share, evaluation)
         row_sd = dict(evaluation.row_sd)
         counts: TrimmedPmf | None = None
         if isinstance(result, Estimate):
             [counts] = trimmed_pmf_many(np.full((1, result.n), result.value))
             if _CODE[tag].is_share:
-                row_sd["accuracy"] = math.sqrt(result.value * (1.0 - result.value))
-        estimates = {**evaluation.estimates, "accuracy": result}
-        exposures = {metric: each for metric, each in evaluation.exposures.items() if metric != "accuracy"}
+                row_sd[share] = math.sqrt(result.value * (1.0 - result.value))
+        estimates = {**evaluation.estimates, share: result}
+        exposures = {metric: each for metric, each in evaluation.exposures.items() if metric != share}
         return replace(evaluation, estimates=estimates, row_sd=row_sd, accuracy=counts, exposures=exposures)
 
     def _estimate(self, tag: str, metric: str, evaluation: Evaluation) -> Result:
@@ -182,7 +184,7 @@ def _confidence(reference: Reference, calibration: Calibration) -> Floats:
 def _row_sds(reference: Reference, task: Task) -> dict[str, float]:
     if not task.classes:
         right = float((reference.labels == reference.predicted).mean())
-        return {"accuracy": math.sqrt(right * (1.0 - right))}
+        return {task.share: math.sqrt(right * (1.0 - right))}
     positive = task.positive_index if len(task.classes) == 2 else None
     deviations = {
         metric: labelled_row_sd(

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from monitor.base.records import Floats, Ints
+from monitor.base.registry import SHARES
 from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.config.task import CALIBRATION_ERRORS
 from monitor.stats.calibration.base import Calibration, confidence_of
@@ -226,7 +227,7 @@ def _assemble(
     row_sd: dict[str, float] = {}
     errors: dict[str, CalibrationErrorEstimate] = {}
     for metric in request.metrics:
-        if metric == "accuracy":
+        if metric in SHARES:
             estimates[metric] = _accuracy(request, counts)
             row_sd[metric] = _standard_deviation(confidence)
             continue
@@ -275,7 +276,7 @@ def _row_sd(error: CalibrationErrorEstimate, rows: int) -> float:
 
 def _unknown(request: EstimationRequest, confidence: Floats, reason: Reason) -> Evaluation:
     """Return an evaluation in which each metric is unknown for this reason."""
-    each = [m for m in request.metrics if m in CLASSIFICATION_METRICS and m != "accuracy"]
+    each = [m for m in request.metrics if m in CLASSIFICATION_METRICS and m not in SHARES]
     width = request.scores.shape[1]
     by_class = range(width) if request.average == "per_class" and width > 2 else ()
     return Evaluation(
@@ -319,7 +320,7 @@ def _widened(exact: Evaluation, request: EstimationRequest) -> Evaluation:
     for (metric, exposure), error in zip(exposures.items(), errors, strict=True):
         result = exact.estimates[metric]
         assert isinstance(result, Estimate)
-        if metric == "accuracy" and exact.accuracy is not None:
+        if metric in SHARES and exact.accuracy is not None:
             estimates[metric] = widened_accuracy(exact.accuracy, result.value, error.variance, result.level)
         else:
             estimates[metric] = widened_result(result, error, exposure.lean / exposure.weight)
@@ -351,7 +352,7 @@ def _exposure(
         if column is not request.predicted:
             response = by_confidence(request.calibrated, request.predicted, column)
         return error_exposure(model, rows, evaluation.errors[metric], bins, response)
-    return accuracy_exposure(model, rows) if metric == "accuracy" else None
+    return accuracy_exposure(model, rows) if metric in SHARES else None
 
 
 def _others(requests: Sequence[EstimationRequest]) -> list[dict[str, ClassificationEstimate]]:
@@ -488,7 +489,7 @@ def _details(
 ) -> list[dict[str, ClassificationEstimate]]:
     """Return metrics such as precision for requests that differ only in their rows and seeds."""
     one = requests[0]
-    metrics = [m for m in one.metrics if m in CLASSIFICATION_METRICS and m != "accuracy"]
+    metrics = [m for m in one.metrics if m in CLASSIFICATION_METRICS and m not in SHARES]
     if not metrics:
         return [{} for _ in requests]
     return classification_details_many(

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from monitor.base.errors import ConfigError, RequestError
+from monitor.base.registry import SHARES
 from monitor.base.results import Estimate
 from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
@@ -63,8 +64,8 @@ class JudgeSettings:
         return chart_for(self.task.charting, metric)
 
     def label_alarm(self, state: LabelAlarmState | None = None) -> LabelAlarm:
-        """Return the accuracy's alarm that labels decide, new or resumed from a state."""
-        return LabelAlarm(self.task.charting.least_change("accuracy"), self.baseline_windows, state)
+        """Return the alarm of the accuracy that labels decide on."""
+        return LabelAlarm(self.task.charting.least_change(self.task.share), self.baseline_windows, state)
 
     def build(self, resume: JudgeState | None = None) -> Judge:
         """Return the judge, new or resumed from a snapshot."""
@@ -210,7 +211,7 @@ class Judge:
         )
         for each in of_metrics:
             each.pop(metric, None)
-        if metric == "accuracy":
+        if metric in SHARES:
             self._by_labels = self._settings.label_alarm()
         self._rebaselining[metric] = 0
         return self._settings.baseline_windows
@@ -259,7 +260,7 @@ class Judge:
         charts: tuple[ChartView, ...] = ()
         attributions: tuple[Attribution, ...] = ()
         if window.size >= self._settings.task.window.min_size:
-            if "accuracy" in self._settings.task.metrics:
+            if self._settings.task.share in self._settings.task.metrics:
                 self._by_labels.collect(correction, window.number)
             charted = evaluation.for_charts()
             if self.warming_up and not self._rebaselining:
@@ -334,7 +335,7 @@ class Judge:
             self.violations[metric, rule] += 1
         if not (verdict.out_of_control or verdict.improved):
             self._attributions.pop(metric, None)
-        if metric == "accuracy":
+        if metric in SHARES:
             verdict, by_labels = self._by_labels.judge(verdict, correction, window.number)
         if verdict.out_of_control:
             self._alarmed.setdefault(metric, window.end_time)
@@ -376,7 +377,7 @@ class Judge:
                 known = before[metric].features if metric in before else None
                 split = features.split(metric, evaluation, parts, change, known)
                 drift = None
-                if metric == "accuracy":
+                if metric in SHARES:
                     drift = concept_drift(correction, evaluation.confidence, self._settings.task.level)
                 attribution = msgspec.structs.replace(attribution, features=split, concept_drift=drift)
             self._attributions[metric] = attribution
@@ -434,7 +435,7 @@ class Judge:
         level = self._settings.task.level
         for metric, objective in self._objectives.items():
             item, exposure = self._poolable(metric, evaluation, window.size), evaluation.exposures.get(metric)
-            known = metric == "accuracy" and isinstance(evaluation.estimates.get(metric), Estimate)
+            known = metric in SHARES and isinstance(evaluation.estimates.get(metric), Estimate)
             by_labels = partial(correction.estimate, window.number, level) if known else None
             verdict = objective.update(item, exposure, evaluation.predictive, by_labels)
             self._standing[metric] = verdict.state
@@ -442,7 +443,7 @@ class Judge:
             self._pooled[metric] = None if lower is None or upper is None else (lower, upper)
 
     def _poolable(self, metric: str, evaluation: Evaluation, size: int) -> Poolable | None:
-        if metric == "accuracy":
+        if metric in SHARES:
             return evaluation.accuracy
         if metric in evaluation.others:
             other = evaluation.others[metric]

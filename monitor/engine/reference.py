@@ -70,6 +70,10 @@ class Reference:
     features: Floats = field(default_factory=lambda: no_features(0))
     _fits: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
+    def scored(self, batch: Batch) -> Batch:
+        """Return answers of the task with the scores that its calibrations take."""
+        return batch
+
     def calibration(self, method: str) -> Calibration:
         """Return the calibration that a method fits on the reference.
 
@@ -307,6 +311,11 @@ def split_by_model(batch: Batch) -> dict[str, Reference]:
             features=batch.features[rows],
         )
     return references
+
+
+def references_of(batch: Batch, task: Task) -> dict[str, Reference]:
+    """Return the reference of each model of a classification task; see `TaskKind.references`."""
+    return split_by_model(batch)
 
 
 def _groups(batch: Batch, rows: Ints) -> dict[str, Ints]:

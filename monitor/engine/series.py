@@ -11,6 +11,7 @@ import numpy as np
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Ints
+from monitor.base.registry import SHARES
 from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows
 from monitor.engine.calibration import ActiveCalibration, CalibrationState
@@ -267,7 +268,7 @@ class Series:
         If the charts' baseline is no longer the reference, nothing is set. This happens after a rebaseline,
         and for another version of the model.
         """
-        rebaselined = any(each.metric == "accuracy" for each in state.rebaselines)
+        rebaselined = any(each.metric in SHARES for each in state.rebaselines)
         if not rebaselined and state.judged_version == reference.version:
             size, group = self.settings.task.window.size, self.settings.group
             self._judge.set_baseline_by_labels(reference_by_labels(reference, group, size))
@@ -580,6 +581,7 @@ class Series:
         broken = () if watch is None else watch.broken
         return SeriesView(
             **self.settings.name._asdict(),
+            share=self.settings.task.share,
             version=self._versions.current,
             state=standing(self._silent, self.checks.trusted and not broken, self._judge),
             window_size=self.settings.task.window.size,

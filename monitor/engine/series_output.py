@@ -10,6 +10,7 @@ import msgspec
 
 from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.records import Ints
+from monitor.base.registry import SHARES
 from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
 from monitor.config.root import Task
 from monitor.engine.evaluate import Evaluation, confusion_shares
@@ -120,7 +121,7 @@ class SeriesOutput:
         state = resume or OutputState()
         self._task = task
         self._refits = not name.group and name.model in task.refit_models
-        self._by_labels = task.realised_estimators if "accuracy" in task.metrics else ()
+        self._by_labels = task.realised_estimators if task.share in task.metrics else ()
         self._tally = tally
         self._correction = correction
         self._fitted = estimates_from(state.fitted)
@@ -288,7 +289,7 @@ class SeriesOutput:
                 for metric, result in evaluation.estimates.items()
             ]
         corrected = self.corrected(window)
-        if corrected is not None and isinstance(evaluation.estimates["accuracy"], Estimate):
+        if corrected is not None and isinstance(evaluation.estimates[self._task.share], Estimate):
             own.insert(1, corrected)  # at the same place as in a revision
         return (*own, *comparisons, *self._realised(window), *self._refitted())
 
@@ -323,7 +324,7 @@ class SeriesOutput:
         result = self._correction.estimate(window, self._task.level)
         if result is None:
             return None
-        estimate = MetricEstimate("accuracy", CORRECTED, result, self._correction.labelled)
+        estimate = MetricEstimate(self._task.share, CORRECTED, result, self._correction.labelled)
         self._newest = window, estimate
         return estimate
 
@@ -333,7 +334,7 @@ class SeriesOutput:
             return
         newest = self._newest[1]
         own = next((e for e in self._estimates if e.estimator == CORRECTED), None)
-        accuracy = next((e.result for e in self._estimates if e.metric == "accuracy"), None)
+        accuracy = next((e.result for e in self._estimates if e.metric in SHARES), None)
         if own is None and isinstance(accuracy, Estimate):
             self._estimates = (*self._estimates[:1], newest, *self._estimates[1:])
         elif own is not None and isinstance(own.result, Estimate) and own.result != newest.result:
@@ -351,7 +352,7 @@ class SeriesOutput:
             REALISED_HORIZON: lambda: self._tally.realised_horizon(task.level),
         }
         return [
-            MetricEstimate("accuracy", name, estimate())
+            MetricEstimate(task.share, name, estimate())
             for name, estimate in realised.items()
             if name in self._by_labels
         ]

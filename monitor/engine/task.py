@@ -86,16 +86,7 @@ class TaskEngine(TaskLogic):
         self._settings = settings
         task = settings.task
         state = resume or TaskState()
-        join = LabelJoin(
-            horizon_days=task.labels.horizon_days,
-            max_answers=task.labels.max_answers,
-            max_waiting=task.labels.max_waiting,
-            max_bytes=task.labels.max_bytes,
-            series_per_answer=1 + len(task.groups),
-            scored=task.scored,
-            numbered=settings.numbered,
-        )
-        self.join: LabelJoinLogic = join.build(state.join)
+        self.join: LabelJoinLogic = self.label_join(settings).build(state.join)
         self.series: list[Series] = []
         self.fits = tuple(self._label_fits(state))
         self._old_pool = bool(state.refits) and not task.refits  # saved, but no longer used
@@ -115,6 +106,20 @@ class TaskEngine(TaskLogic):
         for model in task.models:
             self._index.series_of(model, "")  # a model that never answers must show as silent
         self._add_new_series()
+
+    @classmethod
+    def label_join(cls, settings: TaskSettings[Any]) -> LabelJoin:
+        """Return the settings of the task's label join."""
+        task = settings.task
+        return LabelJoin(
+            horizon_days=task.labels.horizon_days,
+            max_answers=task.labels.max_answers,
+            max_waiting=task.labels.max_waiting,
+            max_bytes=task.labels.max_bytes,
+            series_per_answer=1 + len(task.groups),
+            scored=task.scored,
+            numbered=settings.numbered,
+        )
 
     def _label_fits(self, state: TaskState) -> Iterator[LabelFit[Any, Any]]:
         settings, task = self._settings, self._settings.task
@@ -269,6 +274,7 @@ class TaskEngine(TaskLogic):
             request=batch.request[kept],
             alone=batch.alone[kept],
             block=np.stack(blocks, axis=1),
+            number=batch.numbers[kept, 0] if batch.numbers.shape[1] else np.zeros(0),
         )
         for fit in self.fits:
             fit.answers_came(joined)

@@ -176,7 +176,7 @@ def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Partitio
         own, of_own = _with_fewest_names(_take(batch, slice(first, last))), clock[first:last]
         yield Partition(batch.task, name, "", own, of_own, partition)
         # In a task without classes a label means right or wrong, and concerns only its model.
-        if own.scores.shape[1] > 1 and len(labels := labels_along(own, np.flatnonzero(own.label >= 0))):
+        if own.labels_are_general and len(labels := labels_along(own, np.flatnonzero(own.label >= 0))):
             known = of_own[np.searchsorted(own.order, labels.order)]
             yield Partition(batch.task, "", name, labels, known, partition)
 

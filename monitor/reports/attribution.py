@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-ACCURACY = "accuracy"
+from monitor.base.registry import SHARES
 
 GROUP, CLASS, CONFIDENCE = "group", "class", "confidence"
 """The ways to split a change: by configured group, by predicted class, by range of the confidence."""
@@ -203,7 +203,7 @@ def sentence(attribution: Attribution) -> str:
     head = f"{_signed(attribution.change)} points"
     if attribution.alike:
         head += ", in no group or class above the others"
-    if attribution.metric != ACCURACY:
+    if attribution.metric not in SHARES:
         head += ", split to first order"
         if abs(attribution.remainder) >= _LEAST_NAMED:
             parts += f"{parts and ', '}remainder {_signed(attribution.remainder)}"
@@ -287,6 +287,6 @@ def _how(each: PartChange, metric: str) -> str:
         digits = 0 if abs(now - before) >= 1 else 1
         way = "up" if now > before else "down"
         return f"answers {way} from {before:.{digits}f} to {now:.{digits}f} %"
-    what = "confidences" if metric == ACCURACY else "within it"
+    what = "confidences" if metric in SHARES else "within it"
     moved = each.mean - each.mean_before
     return f"{what} {'up' if moved > 0 else 'down'} {100 * abs(moved):.1f} points"

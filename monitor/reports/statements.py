@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
-from monitor.base.registry import METRICS
+from monitor.base.registry import METRICS, SHARES
 from monitor.base.results import Estimate
 from monitor.reports import attribution, features
 from monitor.reports.attribution import Attribution, FeaturePart, PartChange
@@ -149,7 +149,7 @@ def describe_broken_features(one: SeriesView) -> Statement:
     )
     until = "Estimates do not count until this is repaired"
     distrust = [f"{until}, and labels contradict them."] if one.contradicted else [f"{until}."]
-    details = [*distrust, *_labels(one, "accuracy")]
+    details = [*distrust, *_labels(one, one.share)]
     check = f"Check what computes {_named(names)}, and its latest releases."
     return Statement(subject(one), fact, _text(details), check)
 
@@ -159,7 +159,7 @@ def describe_drifted_features(one: SeriesView) -> Statement:
     names = [name for name, alarm in one.feature_alarms.items() if alarm]
     verb = "has" if len(names) == 1 else "have"
     fact = f"{_named(names)} {verb} other values than in the reference"
-    details = ["Estimates still count.", *_labels(one, "accuracy")]
+    details = ["Estimates still count.", *_labels(one, one.share)]
     check = "Check what computes these values; if they are right, take a newer reference."
     return Statement(subject(one), fact, _text(details), check)
 
@@ -168,7 +168,7 @@ def describe_distrust(one: SeriesView) -> Statement:
     """Describe how labels contradict the estimates of a model or group."""
     check = "Use the values by labels meanwhile, and check whether the meaning of the labels has changed."
     fact = _distrust(one.trust)
-    return Statement(subject(one), fact, _text(_labels(one, "accuracy")), check)
+    return Statement(subject(one), fact, _text(_labels(one, one.share)), check)
 
 
 def describe_silence(one: SeriesView) -> Statement:
@@ -242,7 +242,7 @@ def is_unchecked(one: SeriesView, metric: str) -> bool:
 
 
 def _accuracy_first(views: Iterable[_View]) -> list[_View]:
-    return sorted(views, key=lambda each: each.metric != "accuracy")
+    return sorted(views, key=lambda each: each.metric not in SHARES)
 
 
 def _text(sentences: Iterable[str]) -> str:
@@ -448,7 +448,7 @@ def _bias(bias: Bias | None) -> str:
 
 def _nothing(one: SeriesView) -> Statement:
     """Describe a model that needs no attention, by its accuracy or its first metric."""
-    metric = next((each.metric for each in _accuracy_first(one.charts)), "accuracy")
+    metric = next((each.metric for each in _accuracy_first(one.charts)), one.share)
     estimate = _estimate(one, metric)
     moved = any(chart.confidences_moved for chart in one.charts)
     changed = "confidences moved, but labels show no change" if moved else "nothing has changed"

@@ -223,6 +223,7 @@ class SeriesView:
     rows_unusable: Mapping[tuple[str, str], int] = field(default_factory=dict)
     attributions: tuple[Attribution, ...] = ()
     certain: int = 0
+    share: str = "accuracy"
     features: FeatureCounts | None = None
     broken_features: tuple[BrokenFeature, ...] = ()
     confusion: ConfusionView | None = None

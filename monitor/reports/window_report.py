@@ -17,6 +17,7 @@ import numpy as np
 
 from monitor.base.names import ClosedBy
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND
+from monitor.base.registry import SHARES
 from monitor.base.results import Estimate, Result, TooFew, Unknown
 from monitor.reports.attribution import Attribution
 from monitor.reports.features import BrokenFeature
@@ -123,6 +124,11 @@ class WindowReport:
     attributions: tuple[Attribution, ...] = ()
     broken_features: tuple[BrokenFeature, ...] = ()
     line: bytes = field(default=b"", init=False, repr=False, compare=False)
+
+    @property
+    def share(self) -> str:
+        """The metric that is the share of right answers; accuracy if the report has no estimate of one."""
+        return next((each.metric for each in self.estimates if each.metric in SHARES), SHARES[0])
 
     def task_view(self, before: TaskView | None) -> TaskView | None:
         """Return the view of the task after this window; None if the task's models have separate windows.
@@ -429,7 +435,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             objectives=tuple(map(ObjectiveLine.from_view, report.objectives)),
             positions=report.positions,
             rebaselined=tuple(report.rebaselined),
-            untrusted=() if report.trust is None else (TrustLine.from_trust("accuracy", report.trust),),
+            untrusted=() if report.trust is None else (TrustLine.from_trust(report.share, report.trust),),
             broken_features=report.broken_features,
             attributions=report.attributions,
         )

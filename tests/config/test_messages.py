@@ -49,6 +49,23 @@ BASE = {
             "features": {"hour": "number"},
             "models": {"m": {"answers_per_day": 9}},
         },
+        "delay": {
+            "kind": "regression",
+            "window": {"size": 500, "min_size": 50, "max_age_seconds": 900},
+            "reference": {"path": "delays.csv"},
+            "calibration": {"method": "platt"},
+            "metrics": ["within_tolerance", "ece"],
+            "estimators": ["average_confidence"],
+            "level": 0.9,
+            "chart": {"rules": ["we1"], "kind": "shewhart", "features": {"false_alarms_per_week": 0.01}},
+            "labels": {"horizon_days": 3, "max_bytes": 10_000_000},
+            "tolerance": 15,
+            "quantiles": [0.05, 0.95],
+            "groups": ["region"],
+            "features": {"hour": "number"},
+            "models": {"m": {"answers_per_day": 9}},
+            "objective": {"within_tolerance": {"min": 0.1}},
+        },
         "chat": {
             "kind": "arena",
             "window": {"size": 500, "min_size": 50, "max_age_seconds": 900},
@@ -111,9 +128,9 @@ BASE = {
     },
 }
 NAMES = {"tasks": "t", "models": "m", "options": "client_id", "labels": "job", "headers": "X-Scope-OrgID"}
-TASKS = {"classification": "t", "arena": "chat"}
+TASKS = {"classification": "t", "arena": "chat", "regression": "delay"}
 NAMES |= {"class_scores": "ok", "groups": "region", "features": "hour", "resource": "team"}
-NAMES |= {"observe": "scorer", "label_values": "1", "where": "a"}
+NAMES |= {"observe": "scorer", "label_values": "1", "where": "a", "quantiles": "0.05"}
 
 
 def resolve(node):
@@ -191,7 +208,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 54
+    assert len(SECTIONS) == 74
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 
@@ -267,7 +284,8 @@ def test_ranges_end_where_the_schema_says(path, node):
         (path, key)
         for path, node in SECTIONS
         for key in node.get("required", ())
-        if path != ("tasks", "chat")  # a task without a kind is a classification
+        if (path, key)
+        not in {(("tasks", name), "kind") for name in ("chat", "delay")}  # by default one of classes
     ],
 )
 def test_a_required_key_that_is_missing_is_named(path, key):

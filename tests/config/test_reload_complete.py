@@ -5,12 +5,13 @@ from __future__ import annotations
 from monitor.config.reload import CONSEQUENCES, Consequence
 from tests.config.test_reload_arenas import OF_ARENAS
 from tests.config.test_reload_keys import AT_ONCE, CAME_OR_WENT, NEW_BASELINE, of
+from tests.config.test_reload_numbers import OF_NUMBERS
 from tests.config.test_reload_restart import RESTART
 
 
 def at_once() -> set[str]:
-    """Return keys whose change holds at once and is tried, arenas' own among them."""
-    return {*AT_ONCE, *(f"tasks.*.{key}" for key in OF_ARENAS)}
+    """Return keys whose change holds at once and is tried, also those of other kinds of tasks."""
+    return {*AT_ONCE, *(f"tasks.*.{key}" for key in (*OF_ARENAS, *OF_NUMBERS))}
 
 
 def test_every_entry_of_the_table_of_consequences_is_tried() -> None:

@@ -10,11 +10,13 @@ import pytest
 
 from monitor.cli.check.check import check
 from monitor.config.file import schema
+from monitor.config.regression import Regression
 from monitor.config.reload import Consequence, classify, consequence
 from monitor.config.root import Config, Metric
 from monitor.engine.reference import Reference
 from monitor.engine.refit.job import RefitJob
 from monitor.reports.window_report import WindowReport
+from tests.numbers import predictions, reference_of_numbers
 from tests.streams import CLASSES, Record, Rig, answers, reference_of
 
 SCHEMA = schema()
@@ -77,6 +79,8 @@ def rig(task: Task) -> Rig:
     config = Config(tasks={"t": task})
     scored = config.scored_tasks
     known = {"t": reference()} if scored and scored["t"].reference.path else {}
+    if scored and isinstance(scored["t"], Regression):
+        known = {"t": reference_of_numbers(scored["t"], predictions(1, 500, start=1.6e9))}
     return Rig(dict(config.tasks), known)
 
 

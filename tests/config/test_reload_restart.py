@@ -12,7 +12,8 @@ import pytest
 
 from monitor.cli.daemon import Daemon
 from monitor.config.file import load_config
-from tests.daemon import configuration, write_configuration
+from tests.daemon import configuration, ndjson, write_configuration
+from tests.numbers import predictions
 
 # ── restart: a daemon in this process refuses them by name ──
 
@@ -27,6 +28,13 @@ def base(folder: Path) -> dict[str, Any]:
         store={"path": "state"},
         alertmanager={"urls": ["http://127.0.0.1:1"], "labels": {"job": "b"}},
     )
+    (folder / "delays.ndjson").write_bytes(ndjson(predictions(1, 300)))
+    settings["tasks"]["delay"] = {
+        "kind": "regression",
+        "tolerance": 1.5,
+        "window": {"size": 50},
+        "reference": {"path": "delays.ndjson"},
+    }
     settings["tasks"]["chat"] = {"kind": "arena", "models": ["x", "y"]}
     settings["export"]["otlp"] = {"url": "http://127.0.0.1:1/v1/metrics", "interval_seconds": 60}
     return settings
@@ -53,6 +61,15 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     "tasks.*.classes": ("tasks.t.classes", lambda c: c["tasks"]["t"].update(classes=["bad", "ok"])),
     "tasks.*.positive": ("tasks.t.positive", lambda c: c["tasks"]["t"].update(positive="ok")),
     "tasks.*.features.*": ("tasks.t.features.hour", lambda c: c["tasks"]["t"].update(BY_FEATURES)),
+    "tasks.*.tolerance": ("tasks.delay.tolerance", lambda c: c["tasks"]["delay"].update(tolerance=2)),
+    "tasks.*.relative_tolerance": (
+        "tasks.delay.tolerance, tasks.delay.relative_tolerance",
+        lambda c: c["tasks"]["delay"].update(tolerance=None, relative_tolerance=0.1),
+    ),
+    "tasks.*.quantiles": (
+        "tasks.delay.quantiles",
+        lambda c: c["tasks"]["delay"].update(quantiles=[0.05, 0.95]),
+    ),
     "tasks.*.groups": ("tasks.t.groups", lambda c: c["tasks"]["t"].update(groups=["region"])),
     "sources": ("sources", lambda c: c["sources"][0].update(follow=False)),
     "decoders": ("decoders", lambda c: c.update(decoders=1)),

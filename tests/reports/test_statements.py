@@ -302,6 +302,7 @@ def test_no_fact_has_the_name_of_a_rule_or_an_estimator() -> None:
 def test_metrics_have_names_in_words() -> None:
     assert {metric_words(metric) for metric in METRICS} == {
         "accuracy",
+        "share within tolerance",
         "calibration error",
         "calibration error by class",
         "precision",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from connectors.formats.decode.names import (
     encode_group,
     encode_versions,
 )
+from connectors.formats.decode.numbers import read_predictions, read_spreads, true_numbers
 from connectors.formats.decode.scores import score_matrix
 from connectors.formats.decode.structs import Faults, Scores
 from connectors.formats.decode.truth import picking_probabilities, true_classes
@@ -78,6 +79,8 @@ class _Fields:
     groups : mapping of str to (tuple of str, (n,) int64)
     features : (n, F) float64
         See `Batch`.
+    truth : (n,) float64 or None
+        The true numbers; None if the labels are classes.
     """
 
     label: Ints
@@ -87,6 +90,7 @@ class _Fields:
     version: Sequence[str] | None
     groups: Mapping[str, tuple[tuple[str, ...], Ints]]
     features: Floats
+    truth: Floats | None = None
 
 
 def read_answers(
@@ -110,28 +114,38 @@ def read_answers(
     rows = _expand(columns, chosen, layout)
     row_faults = Faults(len(rows.values))
     scores = _read_scores(layout, columns, chosen, rows, row_faults)
+    predictions = _read_predictions(layout, rows, row_faults)
     for row, fault in row_faults.by_row.items():
         if int(rows.owner[row]) not in faults.by_row:
             rejects.add(int(chosen[rows.owner[row]]), fault, 1, layout.name)
     if faults.by_row or row_faults.by_row:
         kept = np.flatnonzero(faults.good()[rows.owner] & row_faults.good())
         rows, scores = rows.take(kept), scores[kept]
+        predictions = None if predictions is None else predictions[kept]
     if fields.label_faults.by_row:
         used = frozenset(rows.owner.tolist())
         for row, fault in fields.label_faults.by_row.items():
             if row in used:
                 rejects.add(int(chosen[row]), fault, 0, layout.name, along=True)
-    return _batch(layout, fields, rows, scores, chosen, places) if len(rows.owner) else None
+    if not len(rows.owner):
+        return None
+    batch = _batch(layout, fields, rows, scores, chosen, places)
+    if predictions is None or fields.truth is None:
+        return batch
+    return replace(batch, numbers=np.column_stack((predictions, fields.truth[rows.owner])))
 
 
 def _read_fields(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Faults) -> _Fields:
     pick = picker(chosen, columns.size)
     if not absent(columns.models):
         _check_several(columns, chosen, faults)
-    label_faults = Faults(len(chosen))
-    label = true_classes(
-        pick(columns.label), pick(columns.correct), pick(columns.prediction), layout, label_faults
-    )
+    label_faults, truth = Faults(len(chosen)), None
+    if layout.numeric:
+        label, truth = true_numbers(pick(columns.label), label_faults)
+    else:
+        label = true_classes(
+            pick(columns.label), pick(columns.correct), pick(columns.prediction), layout, label_faults
+        )
     probability = _label_probabilities(pick(columns.probability), label, label_faults)
     label[list(label_faults.by_row)] = -1
     return _Fields(
@@ -142,14 +156,24 @@ def _read_fields(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Fau
         version=None if absent(columns.version) else encode_versions(pick(columns.version), layout, faults),
         groups=_groups(pick(columns.groups), layout, faults),
         features=encode_features(pick(columns.features), layout, faults),
+        truth=truth,
     )
+
+
+def _read_predictions(layout: TaskLayout, rows: _Rows, faults: Faults) -> Floats | None:
+    """Return the predictions of the answers, (m,), or None if they are classes."""
+    return read_predictions(rows.values, layout, rows.path, faults) if layout.numeric else None
 
 
 def _read_scores(layout: TaskLayout, columns: Columns, chosen: Ints, rows: _Rows, faults: Faults) -> Floats:
     """Return the scores of the answers, (m, K), undefined for those in `faults`."""
-    if not absent(columns.confidence):
-        _check_confidence(columns, chosen, layout, rows, faults)
-    scores = score_matrix(rows.values, layout, rows.path, faults)
+    if layout.numeric:
+        pick = picker(chosen[rows.owner], columns.size)
+        scores = read_spreads(pick(columns.sigma), pick(columns.quantiles), layout, faults)
+    else:
+        if not absent(columns.confidence):
+            _check_confidence(columns, chosen, layout, rows, faults)
+        scores = score_matrix(rows.values, layout, rows.path, faults)
     check_names(rows.names, _model_path(rows), layout, faults)
     if columns.reads_labels:
         _suspect_labels(columns, chosen, rows, faults)
@@ -248,6 +272,8 @@ def _check_several(columns: Columns, chosen: Ints, faults: Faults) -> None:
         "confidence": columns.confidence,
         "prediction": columns.prediction,
         "correct": columns.correct,
+        "sigma": columns.sigma,
+        "quantiles": columns.quantiles,
     }
     of_one_model = {name: column for name, column in fields.items() if not absent(column)}
     for row, record in enumerate(chosen.tolist()):
@@ -265,8 +291,9 @@ def _check_several(columns: Columns, chosen: Ints, faults: Faults) -> None:
 
 def _expand(columns: Columns, chosen: Ints, layout: TaskLayout) -> _Rows:
     pick = picker(chosen, columns.size)
-    single: Sequence[Scores | None] = pick(columns.scores) if layout.classes else pick(columns.confidence)
-    field = "$.scores" if layout.classes else "$.confidence"
+    name = "scores" if layout.classes else "prediction" if layout.numeric else "confidence"
+    single: Sequence[Scores | None] = pick(getattr(columns, name))
+    field = f"$.{name}"
     several = pick(columns.models)
     if absent(several):
         owner = np.arange(len(chosen), dtype=np.int64)

@@ -53,6 +53,14 @@ class Columns:
 
     __slots__ = (*Record.__struct_fields__, "is_label", "reads_labels", "rows", "size", "weight")
 
+    sigma: list[Any]
+    quantiles: list[Any]
+    model_a: list[Any]
+    model_b: list[Any]
+    winner: list[Any]
+    judge_winner: list[Any]
+    judge_b: list[Any]
+
     def __init__(
         self,
         records: list[Record],
@@ -81,11 +89,8 @@ class Columns:
         self.probability = none if "probability" in lacking else [r.probability for r in records]
         self.draw = none if "draw" in lacking else [r.draw for r in records]
         self.features = none if "features" in lacking else [r.features for r in records]
-        self.model_a = none if "model_a" in lacking else [r.model_a for r in records]
-        self.model_b = none if "model_b" in lacking else [r.model_b for r in records]
-        self.winner = none if "winner" in lacking else [r.winner for r in records]
-        self.judge_winner = none if "judge_winner" in lacking else [r.judge_winner for r in records]
-        self.judge_b = none if "judge_b" in lacking else [r.judge_b for r in records]
+        for name in KIND_FIELDS:
+            setattr(self, name, none if name in lacking else [getattr(r, name) for r in records])
         # The number of rows in the request of each row; None if no record is a row of a request.
         self.rows = [getattr(r, "rows", 0) for r in records] if RowRecord in kinds else None
         self.size = len(records)
@@ -104,6 +109,16 @@ class Columns:
                         kind if value is None else tag for kind, value in zip(kinds, column, strict=True)
                     ]
         return kinds
+
+    def take_predictions_as_answers(self, rows: Bools) -> None:
+        """Read these records as answers if they have a prediction, even beside a label.
+
+        They are records of tasks whose models predict numbers: the prediction is the answer. In other tasks
+        a record with a prediction and a label, but without scores, is a label.
+        """
+        own = rows & self.is_label
+        own[own] = [self.prediction[i] is not None for i in np.flatnonzero(own).tolist()]
+        self.is_label[own], self.weight[own] = False, 1
 
     def _labels(self, sent: Bools | None) -> Bools:
         """Return a (size,) mask of the records that are labels and no answers."""

@@ -98,6 +98,8 @@ class Decoder:
         kinds = [TASK_KINDS[layout.kind] for layout in self.layouts]
         self._readers = [(load(kind.answers), load(kind.labels)) for kind in kinds]
         self._ignored = frozenset(KIND_FIELDS).difference(name for kind in kinds for name in kind.fields)
+        self._names = (*names, "")  # index -1 is an unknown task
+        self._numeric = np.array([*(layout.numeric for layout in self.layouts), False])  # -1 is no task
         self._clock = clock
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
@@ -139,8 +141,8 @@ class Decoder:
         self._add_unread(readings, rejects)
 
         task = self._finder.find(columns.task, columns.model, columns.models, faults, columns.kinds)
-        names = (*(layout.name for layout in self.layouts), "")  # index -1 is an unknown task
-        rejects.add_all(faults, np.arange(columns.size), columns.weight, lambda i: names[task[i]])
+        columns.take_predictions_as_answers(self._numeric[task])
+        rejects.add_all(faults, np.arange(columns.size), columns.weight, lambda i: self._names[task[i]])
         usable = faults.good()
         batches, labels, ids = [], [], {}
         for i, (layout, (read_answers, read_labels)) in enumerate(

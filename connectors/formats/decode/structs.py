@@ -59,6 +59,9 @@ class Record(msgspec.Struct, gc=False):
     probability: Any = None
     draw: Any = None  # checked in labels, ignored in answers
     features: Any = None  # checked if the task has features, else ignored
+    # Fields of predicted numbers, checked if a task has such records, else ignored.
+    sigma: Any = None
+    quantiles: Any = None
     # Fields of comparisons, checked if a task has such records, else ignored.
     model_a: Any = None
     model_b: Any = None

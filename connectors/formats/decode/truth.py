@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import NoneType
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +20,14 @@ from connectors.formats.decode.names import (
     same_name,
     text_of,
 )
+from connectors.formats.decode.numbers import true_numbers
 from connectors.formats.decode.structs import Fault, Faults
 from connectors.formats.messages.explain import TooLarge, has_room, spelling
 from connectors.formats.messages.wording import listing, shown
 from monitor.base.records import NO_ID, Floats, Ints, Keys, LabelBatch, RejectReason, TaskLayout, id_keys
 
 _MISSING = "$.label: missing; give the true class, or `model` with `correct`: true or false"
+_MISSING_NUMBER = "$.label: missing; give the true number"
 
 
 _CORRECT = {
@@ -113,11 +116,11 @@ def read_labels(
     key = places.key[chosen]
     for row in np.flatnonzero(key == NO_ID).tolist():
         faults.add(row, RejectReason.NO_ID, "$.id: a label needs the id of its prediction, got none")
-    true = true_classes(pick(columns.label), pick(columns.correct), pick(columns.prediction), layout, faults)
-    _reject_missing(true, faults)
+    true, numbers = _read_truth(layout, columns, pick, faults)
     model = pick(columns.model)
     # A task of confidences needs a model: each model's answer is right or wrong on its own.
-    named = [i for i, name in enumerate(model) if name is not None or not layout.classes]
+    general = bool(layout.classes) or layout.numeric
+    named = [i for i, name in enumerate(model) if name is not None or not general]
     name_faults = Faults(len(named))
     check_names([model[i] for i in named], lambda _: "$.model", layout, name_faults)
     for at, fault in name_faults.by_row.items():
@@ -143,18 +146,35 @@ def read_labels(
         order=places.order[chosen][keep],
         draw=draw[keep],
         first_row=_first_rows(pick(columns.id), keep, layout),
+        numbers=numbers[keep],
     )
+
+
+def _read_truth(
+    layout: TaskLayout,
+    columns: Columns,
+    pick: Callable[[Sequence[Any]], Sequence[Any]],
+    faults: Faults,
+) -> tuple[Ints, Floats]:
+    """Return the true classes, (n,), and the true numbers, (n, 1), or (n, 0) in a task of classes."""
+    if layout.numeric:
+        true, truth = true_numbers(pick(columns.label), faults)
+        numbers = truth[:, None]
+    else:
+        verdict = pick(columns.correct), pick(columns.prediction)
+        true, numbers = (
+            true_classes(pick(columns.label), *verdict, layout, faults),
+            np.zeros((faults.size, 0)),
+        )
+    for row in np.flatnonzero(true < 0).tolist():
+        faults.add(row, RejectReason.NO_LABEL, _MISSING_NUMBER if layout.numeric else _MISSING)
+    return true, numbers
 
 
 def _first_rows(ids: Sequence[str | int | None], keep: Ints, layout: TaskLayout) -> Keys:
     if not layout.numbered:
         return np.zeros(0, dtype=np.uint64)
     return id_keys([f"{ids[i]}:0" for i in keep.tolist()])
-
-
-def _reject_missing(true: Ints, faults: Faults) -> None:
-    for row in np.flatnonzero(true < 0).tolist():
-        faults.add(row, RejectReason.NO_LABEL, _MISSING)
 
 
 def picking_probabilities(values: Sequence[object], faults: Faults) -> Floats:

@@ -13,7 +13,10 @@ from monitor.base.records import NO_ID, Batch, Ints
 _Coded = tuple[tuple[str, ...], Ints]
 
 
-COLUMNS = "scores", "predicted", "time", "key", "label", "partition", "position", "probability", "features"
+COLUMNS = (
+    *("scores", "predicted", "time", "key", "label", "partition", "position", "probability"),
+    *("features", "numbers"),
+)
 """The columns of a batch that are joined and selected, in addition to model, version and groups."""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from connectors.files import FileSource, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
@@ -19,7 +20,7 @@ from monitor.base.source import EndOfSource, Raw, RawBlock, RawTable
 
 _SHOWN_REJECTS = 3
 _WAIT_SECONDS = 0.2  # for a pipe; a file is always ready
-_KEPT = "scores", "predicted", "time", "label", "features"
+_KEPT = "scores", "predicted", "time", "label", "features", "numbers"
 _DROPPED = "key", "order", "partition", "position", "probability", "other", "request", "alone"
 
 
@@ -98,7 +99,10 @@ def reference_rows(name: str, raws: Iterable[Raw], layout: TaskLayout) -> Batch:
 def _bare(batch: Batch) -> Batch:
     """Return the rows without the columns that a reference does not need, and with their records' labels."""
     nothing: dict[str, Any] = {name: one_value(getattr(batch, name), len(batch)) for name in _DROPPED}
-    return replace(batch, label=_spread_labels(batch.label, batch.position), **nothing)
+    numbers = batch.numbers
+    if numbers.shape[1]:
+        numbers = np.column_stack((numbers[:, 0], _spread_labels(numbers[:, 1], batch.position)))
+    return replace(batch, label=_spread_labels(batch.label, batch.position), numbers=numbers, **nothing)
 
 
 def _filled(time: Floats) -> Floats:
@@ -113,7 +117,7 @@ def _filled(time: Floats) -> Floats:
     return np.where(np.isnan(time), np.nan_to_num(latest, nan=0.0), time)
 
 
-def _spread_labels(label: Ints, position: Ints) -> Ints:
+def _spread_labels(label: NDArray[Any], position: Ints) -> NDArray[Any]:
     """Return labels with that of a record on all of its rows, which share a position in the file.
 
     Examples
@@ -122,7 +126,7 @@ def _spread_labels(label: Ints, position: Ints) -> Ints:
     [1, 1, -1, 0]
     """
     starts = np.flatnonzero(np.diff(position, prepend=-1))
-    return np.repeat(np.maximum.reduceat(label, starts), np.diff(starts, append=len(label)))
+    return np.repeat(np.fmax.reduceat(label, starts), np.diff(starts, append=len(label)))
 
 
 def _read_raws(path: Path, task: str) -> Iterator[Raw]:

@@ -1,9 +1,9 @@
 """Reads the rows of tables (CSV, Parquet) as records, which are then checked like lines of JSON.
 
-The columns have the names of the fields of a record, ``groups.<name>`` and ``features.<name>``. Scores are in
-a column ``scores.<class>`` for each class, or in one column ``scores``. A draw is in columns such as
-``draw.round``, or in one column ``draw``. Other columns are ignored. All cells of a CSV file are text. Text
-in a column of numbers is parsed as a number, and an empty cell is an absent value. A value that JSON lacks (a
+Columns are named as in SPEC section 4: the fields of a record, ``groups.<name>``, ``features.<name>``,
+``quantiles.<level>``, and either ``scores.<class>`` for each class or one column ``scores``; likewise
+``draw.round`` and so on, or one column ``draw``. Other columns are ignored. All cells of a CSV file are text:
+text in a column of numbers is parsed as a number, and an empty cell is absent. A value that JSON lacks (a
 date, a decimal, bytes, a map) is converted.
 """
 
@@ -29,14 +29,22 @@ from connectors.formats.messages.wording import shown
 from monitor.base.records import Reject, RejectReason
 from monitor.base.source import RawTable
 
-_FIELDS = frozenset(Record.__struct_fields__) - {"models", "groups", "features"}
-_SCORES, _GROUPS, _FEATURES = "scores.", "groups.", "features."
+_FIELDS = frozenset(Record.__struct_fields__) - {"models", "groups", "features", "quantiles"}
+_SCORES, _GROUPS, _FEATURES, _QUANTILES = "scores.", "groups.", "features.", "quantiles."
 _DRAWS: Mapping[str, str] = {f"draw.{field}": field for field in DRAW_FIELDS}
-KNOWN_COLUMNS = (*sorted(_FIELDS), "scores.<class>", "groups.<name>", "features.<name>", *_DRAWS)
+KNOWN_COLUMNS = (
+    *sorted(_FIELDS),
+    "scores.<class>",
+    "groups.<name>",
+    "features.<name>",
+    "quantiles.<level>",
+    *_DRAWS,
+)
 """The names that the columns of a table may have."""
 
 _NUMBERS = frozenset(
-    {"confidence", "probability", "time", "scores", "judge_b", "draw", *_DRAWS} - {"draw.round"}
+    {"confidence", "probability", "time", "scores", "judge_b", "draw", "sigma", "quantiles", *_DRAWS}
+    - {"draw.round"}
 )
 _NAMES = frozenset({"id", "task", "model", "prediction", "label", "features", "draw.round"})
 _OWN_TEXT = ("id", "time", "task", "model", "prediction", "version")  # checked in each row
@@ -175,7 +183,7 @@ def is_column(name: str) -> bool:
 
 def _place_of(name: str) -> tuple[str | None, str | None]:
     """Return where the values of a column go: (None, field), ("scores", class) and so on, or (None, None)."""
-    for prefix in (_SCORES, _GROUPS, _FEATURES):
+    for prefix in (_SCORES, _GROUPS, _FEATURES, _QUANTILES):
         if name.startswith(prefix):
             return prefix[:-1], name[len(prefix) :]
     if name in _DRAWS:

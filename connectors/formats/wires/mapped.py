@@ -364,7 +364,7 @@ class MappedWire(Wire):
         by_class = [columns[f"scores.{name}"] for name in self._order]
         if by_class and not any(None in column for column in by_class):
             columns["scores"] = list(zip(*by_class, strict=True))
-        for parent in ("scores", "groups", "features"):
+        for parent in ("scores", "groups", "features", "quantiles"):
             if parent in columns:
                 continue
             inner = {name.partition(".")[2]: name for name in columns if name.startswith(f"{parent}.")}
@@ -535,7 +535,7 @@ def _objects(inner: Mapping[str, str], columns: Mapping[str, Column]) -> Column:
 def _leaf(name: str) -> Any:
     if name.startswith("scores."):
         return _NUMBER
-    return Any if name.startswith(("groups.", "features.", _WHERE)) else _TYPES[name]
+    return Any if name.startswith(("groups.", "features.", "quantiles.", _WHERE)) else _TYPES[name]
 
 
 class _UntypedError(Exception):

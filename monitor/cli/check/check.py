@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from monitor.base.errors import ConfigError
-from monitor.base.registry import COMPARISON_ESTIMATORS
+from monitor.base.registry import COMPARISON_ESTIMATORS, SHARES
 from monitor.cli.check.warnings import (
     data_warnings,
     judgement_warnings,
@@ -218,7 +218,7 @@ def _charts(
     ]
     for metric in charted_metrics(task):
         for model, traffic in models or [(None, None)]:
-            by_labels = metric != "accuracy" or task.chart.estimator in COMPARISON_ESTIMATORS
+            by_labels = metric not in SHARES or task.chart.estimator in COMPARISON_ESTIMATORS
             if by_labels and _lacks(windows, model):
                 continue
             of_models = sds.values() if model is None else [sds.get(model, {})]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from monitor.base.registry import COMPARISON_ESTIMATORS, ESTIMATORS
+from monitor.base.registry import COMPARISON_ESTIMATORS, ESTIMATORS, SHARES
 from monitor.config.root import Bound, Config, Task
 from monitor.config.task import CALIBRATION_ERRORS, charted_metrics, window_rows
 from monitor.stats.charts import CHARTS
@@ -104,7 +104,7 @@ def judgement_warnings(task: Task) -> Iterator[str]:
             f"chart.kind: {kind} expects the variation of labels; an estimate without labels varies less, "
             "so there are fewer false alarms than predicted, and the chart finds shifts late; use shewhart"
         )
-    others = [metric for metric in charted_metrics(task) if metric != "accuracy"]
+    others = [metric for metric in charted_metrics(task) if metric not in SHARES]
     if CHARTS[kind].of_counts and others:
         keep = f"{', '.join(others)} {'keeps' if len(others) == 1 else 'keep'} shewhart"
         yield f"chart.kind: {kind} is for shares of successes, so for accuracy only; {keep}"

@@ -123,6 +123,7 @@ class Verifier:
         self._tasks = tasks
         self._feed = feed
         self._ranges = Ranges(history.windows())
+        self._references = references or {}
         self._calibrations = Calibrations(history.calibrations(), references)
         self._uses = {name: FirstUses(task) for name, task in tasks.items()}
         self._held: dict[tuple[Series, int], list[Rows]] = {}
@@ -252,7 +253,7 @@ class Verifier:
 
     def _sort(self, chunk: Chunk) -> None:
         """Assign the rows of a chunk to their windows."""
-        for batch in chunk.batches:
+        for batch in map(self._scored, chunk.batches):
             for code, model in enumerate(batch.models):
                 for group in self._by_model.get((batch.task, model), ()):
                     rows = np.flatnonzero((batch.model == code) & _members(batch, group))
@@ -260,6 +261,10 @@ class Verifier:
                         own = rows[batch.partition[rows] == part]
                         if len(own):
                             self._hold((batch.task, model, group), partition, batch, own)
+
+    def _scored(self, batch: Batch) -> Batch:
+        references = self._references.get(batch.task, {}).values()
+        return next((reference.scored(batch) for reference in references), batch)
 
     def _hold(self, series: Series, partition: str, batch: Batch, rows: Ints) -> None:
         numbers = self._ranges.windows(series, partition, batch.position[rows])

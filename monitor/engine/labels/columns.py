@@ -16,6 +16,8 @@ _MODEL_SALT = np.uint64(0xD6E8FEB86659FD93)
 _STEPS_A_HORIZON = 100  # checks of the waiting labels in the time of one horizon
 _LEAST_PROBABILITY = 1e-12  # sums of squared weights still fit a double
 
+_SAME_NUMBER = 1e-9  # of the larger number
+
 NO_LABEL = -1
 
 LABEL_COLUMNS: dict[str, DTypeLike] = {
@@ -35,8 +37,15 @@ All other answers have the value 0.
 """
 
 
-def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict[str, DTypeLike]:
-    """Return the names and types of the columns that are stored for an answer.
+def label_columns(numeric: bool = False) -> dict[str, DTypeLike]:
+    """Return the names and types of the stored columns of a label; `numeric` adds the true number."""
+    return LABEL_COLUMNS | ({"number": np.float64} if numeric else {})
+
+
+def answer_columns(
+    series: int, scored: int = 0, numbered: bool = False, numeric: bool = False
+) -> dict[str, DTypeLike]:
+    """Return the names and types of the stored columns of an answer.
 
     `block` contains `Matches.block` plus 1. Stores of older versions lack this column. A missing column reads
     as 0.
@@ -49,9 +58,13 @@ def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict
         The number of scores to store. If it is not 0, two more columns are stored. `id` joins the answers of
         several models. `replaced` is true if the label replaced another class.
     numbered : bool
-        Whether the source numbers the rows of requests. If so, `rows` is stored: see `ALONE`.
+        Whether the source numbers the rows of requests. Then `rows` is stored: see `ALONE`.
+    numeric : bool
+        Whether predictions are numbers. Then `number` is stored, the prediction.
     """
     stored: dict[str, DTypeLike] = {"rows": np.int8} if numbered else {}
+    if numeric:
+        stored |= {"number": np.float64}
     if scored:
         stored |= {"id": np.uint64, "scores": np.dtype((np.float32, (scored,))), "replaced": np.bool_}
     return stored | {
@@ -220,6 +233,8 @@ class Answers(ColumnarRows):
         As in `Batch`.
     block : (n, S) int64, optional
         As in `Matches`; by default -1.
+    number : (n,) float64, optional
+        The prediction, if predictions are numbers; by default NaN.
     """
 
     key: Keys
@@ -234,8 +249,11 @@ class Answers(ColumnarRows):
     request: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     alone: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     block: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    number: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
+        if not len(self.number):
+            object.__setattr__(self, "number", np.broadcast_to(np.nan, len(self.key)))
         if not len(self.request):
             object.__setattr__(self, "request", np.full(len(self.key), NO_ID))
         if not len(self.alone):
@@ -243,8 +261,10 @@ class Answers(ColumnarRows):
         if not len(self.block):
             object.__setattr__(self, "block", np.full(self.series.shape, -1))
 
-    def to_columns(self, scored: int, numbered: bool = False) -> dict[str, NDArray[Any]]:
-        """Return the columns that `answer_columns` lists, to be stored. The answers have no labels yet."""
+    def to_columns(
+        self, scored: int, numbered: bool = False, numeric: bool = False
+    ) -> dict[str, NDArray[Any]]:
+        """Return the columns to store, as `answer_columns` lists them; the answers have no labels yet."""
         n = len(self.key)
         columns: dict[str, NDArray[Any]] = {
             "predicted": self.predicted,
@@ -257,6 +277,8 @@ class Answers(ColumnarRows):
             "window": self.window,
             "block": self.block + 1,
         }
+        if numeric:
+            columns["number"] = self.number
         if numbered:
             columns["rows"] = np.where(self.request == NO_ID, 0, np.where(self.alone, ALONE, SEVERAL))
         if not scored:
@@ -310,6 +332,7 @@ class Labels(ColumnarRows):
     """Labels to be joined with answers.
 
     `model` is the number of the label's model, or -1 if the label applies to all answers with its id.
+    `number` is the true number, if predictions are numbers, and otherwise NaN.
     """
 
     key: Keys
@@ -319,16 +342,26 @@ class Labels(ColumnarRows):
     time: Floats
     sequence: Ints
     probability: Floats
+    number: Floats
+
+    def differ_from(self, label: Ints, number: Floats) -> NDArray[np.bool_]:
+        """Return whether each label differs from another class or number, (n,).
+
+        Numbers differ if they are further apart than 1e-9 of the larger one.
+        """
+        room = _SAME_NUMBER * np.maximum(np.abs(self.number), np.abs(number))
+        differ: NDArray[np.bool_] = (self.label != label) | (np.abs(self.number - number) > room)
+        return differ
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs(ColumnarRows):
     """Pairs of an answer and a label that have the same id.
 
-    `answer` is the answer's row in its ring table. `row` is the label's row, or -1 if the outcome of the
-    label is already counted. `sequence` is the sequence number of the label. `first_sequence` and
-    `probability` belong to the first label for this id. `several` is true if the label names a request of
-    several rows. Such a label cannot be joined to one of the rows.
+    `answer` is the answer's row in its ring table. `row` is the label's row, or -1 if the label's outcome has
+    been counted. `number` is as in `Labels`. `sequence` is the sequence number of the label. `first_sequence`
+    and `probability` are those of the first label for this id. `several` is true if the label names a request
+    of several rows, so that it cannot be joined to one of them.
     """
 
     answer: Ints
@@ -339,3 +372,4 @@ class Pairs(ColumnarRows):
     first_sequence: Ints
     probability: NDArray[np.floating]
     several: NDArray[np.bool_]
+    number: Floats

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from monitor.base.records import NO_ID, Floats, Ints, Keys, LabelBatch
 from monitor.base.state_changes import RingState
 from monitor.engine.labels.columns import (
-    LABEL_COLUMNS,
     NO_LABEL,
     SEVERAL,
     Answers,
@@ -41,11 +40,13 @@ from monitor.engine.labels.columns import (
     answer_columns,
     answer_keys,
     keys_of,
+    label_columns,
     model_code,
 )
 from monitor.engine.labels.matching import Repeats, assign_labels, repeats
 from monitor.engine.labels.table import LARGEST, BoundedTable
 from monitor.reports.views import LabelOutcome
+from monitor.stats.regression.tolerance import Tolerance
 
 __all__ = ["Answers", "LabelJoin", "LabelJoinLogic", "Matches"]
 
@@ -82,6 +83,9 @@ class LabelJoin:
         The number of scores of each answer that are stored for refits; 0 without refits.
     numbered : bool
         Whether labels may name a request whose rows are numbered.
+    tolerance : Tolerance, optional
+        The error with which an answer is right, if predictions and labels are numbers. Answers and labels
+        then take 8 bytes more.
 
     Raises
     ------
@@ -96,6 +100,7 @@ class LabelJoin:
     max_bytes: int | None = None
     scored: int = 0
     numbered: bool = False
+    tolerance: Tolerance | None = None
 
     def __post_init__(self) -> None:
         if not self.horizon_days > 0:
@@ -111,7 +116,7 @@ class LabelJoin:
     def rows(self) -> tuple[int, int]:
         """The largest number of stored answers, and the largest number of stored labels."""
         within = (self.max_answers, self.max_waiting, self.series_per_answer, self.scored, self.numbered)
-        return rows_within(self.max_bytes, *within)
+        return rows_within(self.max_bytes, *within, numeric=self.tolerance is not None)
 
     def build(self, resume: JoinState | None = None) -> LabelJoinLogic:
         """Return the join, new or resumed from a snapshot."""
@@ -159,9 +164,13 @@ class LabelJoinLogic:
         self._horizon = Horizon(settings.horizon_days * _SECONDS_A_DAY)
         most_answers, self._most_labels = settings.rows
         self._scored, self._numbered = settings.scored, settings.numbered
-        columns = answer_columns(settings.series_per_answer, settings.scored, settings.numbered)
-        self._answers = BoundedTable(columns, most_answers, state.answers)
-        self._labels = BoundedTable(LABEL_COLUMNS, self._most_labels, state.labels)
+        self._tolerance = settings.tolerance
+        kinds = self._scored, self._numbered, self._tolerance is not None
+        self._answers = BoundedTable(
+            answer_columns(settings.series_per_answer, *kinds), most_answers, state.answers
+        )
+        self._label_columns = label_columns(self._tolerance is not None)
+        self._labels = BoundedTable(self._label_columns, self._most_labels, state.labels)
         self.outcomes: Counter[LabelOutcome] = Counter(
             {LabelOutcome(name): count for name, count in state.outcomes.items()}
         )
@@ -257,7 +266,8 @@ class LabelJoinLogic:
         self._named |= bool((models >= 0).any())
         keys = np.where(models < 0, labels.key, answer_keys(labels.key, models))
         ids = labels.key, labels.first_row
-        rest = Labels(*ids, models, labels.label, labels.time, sequence, labels.probability)
+        number = np.broadcast_to(np.nan, len(keys)) if self._tolerance is None else labels.numbers[:, 0]
+        rest = Labels(*ids, models, labels.label, labels.time, sequence, labels.probability, number)
         parts = []
         while len(keys):
             some = keys[: self._most_labels]
@@ -294,7 +304,8 @@ class LabelJoinLogic:
     def _keep(self, keys: Keys, answers: Answers) -> Matches:
         """Store answers with distinct keys, and match them with the stored labels."""
         self._note_forgotten(len(keys))
-        rows = self._answers.add(keys, answers.to_columns(self._scored, self._numbered))
+        kinds = self._scored, self._numbered, self._tolerance is not None
+        rows = self._answers.add(keys, answers.to_columns(*kinds))
         if not len(self._labels):
             return Matches.none()
         hits = [self._labels.find(answers.key)]
@@ -306,8 +317,10 @@ class LabelJoinLogic:
             label, answer = (np.concatenate(each) for each in zip((label, answer), by_request, strict=True))
         hit = np.flatnonzero((label >= 0) & (answer >= 0))
         row, exact = label[hit], hit < len(hits) * len(rows)
-        names = [name for name in LABEL_COLUMNS if name != "settled"]
-        columns = {name: self._labels[name][row] for name in names}
+        names = [name for name in self._label_columns if name != "settled"]
+        columns = {"number": np.broadcast_to(np.nan, len(row))} | {
+            name: self._labels[name][row] for name in names
+        }
         several = ~exact & self._have_several_rows(answer[hit])
         return self._match(Pairs(answer[hit], row=row, several=several, **columns))
 
@@ -359,8 +372,19 @@ class LabelJoinLogic:
         answer, label, exact = self._find_answers(labels, np.flatnonzero(new_or_changed), all_models)
         came, probability = labels.sequence[label], labels.probability[label]
         several = ~exact & self._have_several_rows(answer)
+        number = labels.number[label]
         matches = self._match(
-            Pairs(answer, labels.label[label], time[label], came, rows[label], came, probability, several)
+            Pairs(
+                answer,
+                labels.label[label],
+                time[label],
+                came,
+                rows[label],
+                came,
+                probability,
+                several,
+                number,
+            )
         )
         self._expire(rows[rows >= 0])
         return matches
@@ -379,34 +403,33 @@ class LabelJoinLogic:
         rows = self._find_same_use(keys, labels.time)
         known = np.flatnonzero(rows >= 0)
         before, time = np.full(len(keys), NO_LABEL), labels.time.copy()
+        number = np.full(len(keys), np.nan)
         before[known] = self._labels["label"][rows[known]]
+        if self._tolerance is not None:
+            number[known] = self._labels["number"][rows[known]]
+            number[again] = labels.number[previous]
         time[known] = self._labels["time"][rows[known]]
         before[again] = labels.label[previous]
         time[again] = time[first]
         fresh = rows < 0
         fresh[again] = False
-        changed = ~fresh & (before != labels.label)
+        changed = ~fresh & labels.differ_from(before, number)
         self.outcomes[LabelOutcome.CONFLICTING] += int(changed.sum())
         self.outcomes[LabelOutcome.DUPLICATE] += int((~fresh & ~changed).sum())
         # The last of several changes to a row stays, because numpy assigns repeated indices in order.
         old = np.flatnonzero(changed & (rows >= 0))
-        self._labels.put("label", rows[old], labels.label[old])
-        self._labels.put("sequence", rows[old], labels.sequence[old])
-        label, sequence = labels.label.copy(), labels.sequence.copy()
         moved = changed[again]
-        label[first[moved]] = labels.label[again[moved]]
-        sequence[first[moved]] = labels.sequence[again[moved]]
+        stored: dict[str, NDArray[Any]] = {}
+        for name in ("label", "sequence", "number"):
+            if name not in self._labels:
+                continue
+            column = getattr(labels, name)
+            self._labels.put(name, rows[old], column[old])
+            stored[name] = column.copy()
+            stored[name][first[moved]] = column[again[moved]]
+        stored |= {"time": time, "first_sequence": labels.sequence, "probability": labels.probability}
         rows[:] = -1
-        rows[fresh] = self._add_to_ring(
-            keys[fresh],
-            {
-                "label": label[fresh],
-                "time": time[fresh],
-                "sequence": sequence[fresh],
-                "first_sequence": labels.sequence[fresh],
-                "probability": labels.probability[fresh],
-            },
-        )
+        rows[fresh] = self._add_to_ring(keys[fresh], {name: column[fresh] for name, column in stored.items()})
         return rows, time, fresh | changed
 
     def _find_same_use(self, keys: Keys, time: Floats) -> Ints:
@@ -481,7 +504,7 @@ class LabelJoinLogic:
         else:
             self._settle(pairs.row[later], LabelOutcome.MATCHED)
         self._lags.extend(lag[joins][-_LAGS_KEPT:].tolist())
-        return assign_labels(self._answers, pairs.take(joins))
+        return assign_labels(self._answers, pairs.take(joins), self._tolerance)
 
     def _settle_by_first(self, rows: Ints, came: Ints, several: NDArray[np.bool_]) -> None:
         """Count the outcome of each label by the first answer that came after it."""
@@ -522,6 +545,7 @@ def rows_within(
     series: int,
     scored: int = 0,
     numbered: bool = False,
+    numeric: bool = False,
 ) -> tuple[int, int]:
     """Return the numbers of answers and labels that fit into `max_bytes`.
 
@@ -538,8 +562,8 @@ def rows_within(
     labels = max(max_labels, _FEWEST_LABELS)
     if max_bytes is None:
         return max_answers, labels
-    answer = BoundedTable.bytes_per_row(answer_columns(series, scored, numbered))
-    label = BoundedTable.bytes_per_row(LABEL_COLUMNS)
+    answer = BoundedTable.bytes_per_row(answer_columns(series, scored, numbered, numeric))
+    label = BoundedTable.bytes_per_row(label_columns(numeric))
     share = min(1.0, max_bytes / (max_answers * answer + labels * label))
     labels = max(int(labels * share), _FEWEST_LABELS)
     return max(1, min(max_answers, (max_bytes - labels * label) // answer)), labels

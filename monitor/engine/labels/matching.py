@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from monitor.base.records import NO_ID, Batch, Ints, Keys, LabelBatch
 from monitor.engine.labels.columns import NO_LABEL, Answers, Matches, Pairs, weights
 from monitor.engine.labels.table import BoundedTable
+from monitor.stats.regression.tolerance import Tolerance
 
 
-def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
-    """Store labels with their answers, in the order of the labels.
-
-    Return the changes of the windows' counts.
+def assign_labels(answers: BoundedTable, pairs: Pairs, tolerance: Tolerance | None = None) -> Matches:
+    """Store labels with their answers, in the labels' order, and return the changes of the windows' counts.
 
     Parameters
     ----------
@@ -28,10 +27,15 @@ def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
         change.
     pairs : Pairs
         Pairs whose times differ by at most the horizon.
+    tolerance : Tolerance, optional
+        If labels are numbers, the error with which an answer is right. Its stored label is then 0, and that
+        of other answers is 1.
     """
     _keep_probability(answers, pairs)
     pairs = pairs.take(np.argsort(pairs.sequence, kind="stable"))
     rows, new = pairs.answer, pairs.label
+    if tolerance is not None:
+        new = right_or_wrong(tolerance.holds(answers["number"][rows], pairs.number))
     old = answers["label"][rows]
     again, previous, _ = repeats(rows.astype(np.uint64))
     old[again] = new[previous]
@@ -63,6 +67,11 @@ def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
     )
 
 
+def right_or_wrong(right: NDArray[np.bool_]) -> Ints:
+    """Return the classes of a task without classes: 0 where an answer is right, and 1 elsewhere."""
+    return np.where(right, 0, 1)
+
+
 def _keep_probability(answers: BoundedTable, pairs: Pairs) -> None:
     """Store the probability of the first label, for answers without a label.
 
@@ -81,21 +90,22 @@ def _keep_probability(answers: BoundedTable, pairs: Pairs) -> None:
 def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
     """Return the labels that the records of these answers contain, for the join by id.
 
-    A label that is a class applies to the answers of every model. In a task without classes (scores of one
-    column), a label says whether the record's model was right, and applies only to this model. The labels of
-    duplicates are included, because a sender may repeat a record to add its label.
+    A label that is a class or a number applies to every model's answer. In a task of confidences, a label
+    says whether the record's model was right, and applies only to that model. The labels of duplicates are
+    included, because a record may have been sent again with its label.
     """
     rows = rows[(batch.label[rows] >= 0) & (batch.key[rows] != NO_ID)]
-    general = batch.scores.shape[1] > 1
+    general = batch.labels_are_general
     return LabelBatch(
         task=batch.task,
         key=batch.key[rows],
-        label=batch.label[rows],
+        label=np.zeros(len(rows), dtype=np.int64) if batch.numbers.shape[1] else batch.label[rows],
         model=np.full(len(rows), -1, dtype=np.int64) if general else batch.model[rows],
         models=() if general else batch.models,
         time=batch.time[rows],
         probability=batch.probability[rows],
         order=batch.order[rows],
+        numbers=batch.numbers[rows, 1:],
     )
 
 
@@ -165,6 +175,7 @@ def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
         order=order[by_arrival],
         draw=both(first.draw, second.draw),
         first_row=both(first.first_row, second.first_row),
+        numbers=both(first.numbers, second.numbers),
     )
 
 

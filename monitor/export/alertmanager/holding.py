@@ -110,7 +110,7 @@ def _of_series(one: SeriesView, model_lost_trust: bool) -> Iterator[Condition]:
     if one.broken_features:
         yield Condition(BROKEN_FEATURE, who, describe_broken_features(one), closed, patient=False)
     elif one.contradicted and not model_lost_trust:
-        labels = (*who, ("metric", "accuracy"))
+        labels = (*who, ("metric", one.share))
         yield Condition(UNTRUSTED, labels, describe_distrust(one), closed, patient=False)
     if any(one.feature_alarms.values()):
         yield Condition(DRIFTED_FEATURE, who, describe_drifted_features(one), closed, patient=False)

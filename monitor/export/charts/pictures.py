@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from monitor.base.names import AVERAGE_CONFIDENCE, REALISED
 from monitor.base.records import Floats
+from monitor.base.registry import SHARES
 from monitor.base.results import Estimate
 from monitor.export.charts.svg import ControlChartData
 from monitor.reports.window_report import WindowReport
@@ -264,7 +265,7 @@ class Histories:
             for metric in dict.fromkeys([*series, *(e.metric for e in report.estimates)]):
                 if metric not in series:
                     # Only for the accuracy may a chart judge another estimator.
-                    judged = self._judged.get(report.task) if metric == "accuracy" else None
+                    judged = self._judged.get(report.task) if metric in SHARES else None
                     series[metric] = ChartHistory(estimator=judged or AVERAGE_CONFIDENCE)
                 series[metric].add(metric, report)
 
@@ -346,7 +347,7 @@ def _chart(
     columns = history.columns()
     number, end, value, lower, upper, center, limit_lower, limit_upper = columns[:8]
     realised, (broken, alarm) = columns[8:11].copy(), columns[-3:-1]
-    if metric == "accuracy":
+    if metric in SHARES:
         _update_realised(realised, number, labelled, history.level)
     # Records without times all have the same time.
     (task, model, group), timed = series, len(end) < 2 or np.ptp(end) > 0

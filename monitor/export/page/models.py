@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from monitor.base.names import BATCH_ROWS, CORRECTED, REALISED, REALISED_COHORT, REALISED_HORIZON
-from monitor.base.registry import WHOLE_TASKS, load
+from monitor.base.registry import SHARES, WHOLE_TASKS, load
 from monitor.base.results import Estimate
 from monitor.export.charts.marks import number
 from monitor.export.page.confidences import confidences
@@ -272,8 +272,8 @@ def _sentences(one: SeriesView) -> Iterator[tuple[str, str]]:
 
 
 def _untrusted(one: SeriesView, metric: str) -> bool:
-    """Return whether a metric is not trusted. The test by labels concerns the accuracy alone."""
-    untrusted_metric = metric == "accuracy" or bool(one.broken_features)
+    """Return whether a metric is not trusted; the test by labels is about the accuracy alone."""
+    untrusted_metric = metric in SHARES or bool(one.broken_features)
     return untrusted_metric and one.state is SeriesState.UNTRUSTED
 
 

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from monitor import __version__
 from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.base.registry import SHARES
 from monitor.base.results import Estimate
 from monitor.config.root import Config
 from monitor.config.task import CALIBRATION_ERRORS
@@ -499,7 +500,7 @@ class _Stretch:
         """Return the stretch of one window, or None if its estimate is unknown."""
         by = {chart.metric: chart for chart in report.charts}
         metrics = [*by, *(each.metric for each in report.estimates)]
-        metric = "accuracy" if "accuracy" in metrics else next(iter(metrics), "")
+        metric = next((each for each in metrics if each in SHARES), next(iter(metrics), ""))
         judge = by[metric].estimator if metric in by else AVERAGE_CONFIDENCE
         first = leading_estimate(report.estimates, metric, judge)
         if first is None or not isinstance(first.result, Estimate):

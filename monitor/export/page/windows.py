@@ -342,6 +342,7 @@ def series_view(
         task=last.task,
         model=last.model,
         group=last.group,
+        share=last.share,
         version=last.version,
         state=state,
         window_size=last.size,

@@ -353,7 +353,7 @@ def _state_rows(one: SeriesView) -> Iterator[Row]:
 
 def _audit_rows(one: SeriesView) -> Iterator[Row]:
     if one.coverage is not None:
-        audited = shared(("metric", "accuracy"), ("estimator", AVERAGE_CONFIDENCE))
+        audited = shared(("metric", one.share), ("estimator", AVERAGE_CONFIDENCE))
         yield "interval_coverage_ratio", audited, one.coverage.ratio
         yield "interval_audited_rows", audited, one.coverage.rows
 
@@ -398,7 +398,7 @@ def _trust_rows(one: SeriesView) -> Iterator[Row]:
     """Yield no rows before the first label, because an untested estimate has not passed a test."""
     if one.trust is None:
         return
-    labels = shared(("metric", "accuracy"))
+    labels = shared(("metric", one.share))
     yield "estimate_trusted", labels, float(one.trust.trusted)
     yield "estimate_evidence", labels, one.trust.evidence
     if one.trust.confidences is not None:
@@ -413,7 +413,7 @@ def _model_rows(one: SeriesView) -> Iterator[Row]:
         ("window_size", str(one.window_size)),
         ("calibration", text(one.calibration.method)),
         ("calibration_foreign", str(one.calibration.foreign).lower()),
-        ("chart_estimator", text(next((c.estimator for c in one.charts if c.metric == "accuracy"), ""))),
+        ("chart_estimator", text(next((c.estimator for c in one.charts if c.metric == one.share), ""))),
     )
     yield "model", info, 1
 

@@ -89,7 +89,7 @@ def test_columns_of_a_parquet_file_that_bear_the_name_of_a_class_alone(tmp_path)
         ("id\tmodel\tscores.ok", "it has tabs between them; put commas"),
         (
             "a,b,c",
-            "none of them is known; known are confidence, correct, .*scores.<class>, groups.<name>, features.<name>, draw.round, ",  # noqa: E501
+            "none of them is known; known are confidence, correct, .*scores.<class>, groups.<name>, features.<name>, quantiles.<level>, draw.round, ",  # noqa: E501
         ),
     ],
 )

@@ -11,11 +11,13 @@ import pytest
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.structs import KIND_FIELDS, Record
 from monitor.base.records import TaskLayout
+from monitor.base.registry import TASK_KINDS
 from monitor.base.source import RawBlock
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "records.md").read_text()
 ARENA_PAGE = (DOCS / "arena.md").read_text()
+REGRESSION_PAGE = (DOCS / "regression.md").read_text()
 CLASSES = TaskLayout("toxicity", ("ok", "toxic"), models=("erm", "irm"), groups=("region", "paying"))
 CONFIDENCES = TaskLayout("extraction", (), models=("extractor",))
 EXAMPLES = [
@@ -49,4 +51,15 @@ def test_the_page_on_arenas_has_examples_that_are_taken_and_names_every_field() 
     assert [(b.task, len(b)) for b in (*chunk.batches, *chunk.labels)] == [("chat", 2), ("chat", 1)]
     rows = re.findall(r"^\| (`.+?`) \|", ARENA_PAGE, re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert named == {*KIND_FIELDS, "id", "time", "task", "probability"}
+    assert named == {*TASK_KINDS["arena"].fields, "id", "time", "task", "probability"}
+
+
+def test_the_page_on_regression_has_examples_that_are_taken_and_names_every_field() -> None:
+    block = re.search(r"```json\n(.*?)```", REGRESSION_PAGE, re.DOTALL)
+    assert block is not None
+    delay = TaskLayout("delay", (), kind="regression", numeric=True, quantiles=(0.05, 0.95))
+    chunk = Decoder([delay], "page").decode([RawBlock(block[1].encode(), "page", 0)])
+    assert chunk.rejects == ()
+    assert [len(b) for b in (*chunk.batches, *chunk.labels)] == [3, 1]
+    rows = re.findall(r"^\| `(\w+)` \|", REGRESSION_PAGE, re.MULTILINE)
+    assert {*rows} == {*TASK_KINDS["regression"].fields, "prediction", "models", "label"}

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from monitor import CHARTS, Baseline, Ewma, Shewhart, Verdict
 from monitor.base.codec import plain, restored
 from monitor.base.errors import ConfigError
-from monitor.base.registry import METRICS
+from monitor.base.registry import METRICS, SHARES
 from monitor.config.chart import MinChange
 from monitor.config.root import ChartConfig
 from monitor.config.task import CALIBRATION_ERRORS, Metric
@@ -528,13 +528,14 @@ def test_each_metric_has_its_better_side_and_its_least_change() -> None:
     for metric, entry in METRICS.items():
         chart = chart_for(config, metric)
         assert chart.better == (-1 if metric in CALIBRATION_ERRORS else 1) == entry.better
-        assert chart.min_change == (0.01 if metric == "accuracy" else 0.0)
+        assert chart.min_change == (0.01 if metric in SHARES else 0.0)
     every = ChartConfig(min_change=0.02)
     one = ChartConfig(min_change={"accuracy": 0.03})
     assert [every.least_change(metric) for metric in ("accuracy", "ece")] == [0.02, 0.02]
     assert [one.least_change(metric) for metric in ("accuracy", "ece")] == [0.03, 0.0]
     assert {metric for metric, entry in METRICS.items() if not entry.pages} == set(CALIBRATION_ERRORS)
-    assert tuple(METRICS) == get_args(Metric) == tuple(MinChange.model_fields)
+    assert tuple(METRICS) == tuple(MinChange.model_fields)
+    assert set(METRICS) == {*get_args(Metric), *SHARES}
 
 
 def test_the_latch_refuses_a_state_that_it_cannot_be_in() -> None:

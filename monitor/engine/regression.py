@@ -1,0 +1,239 @@
+"""The engine of a regression task: its answers are numbers, which are right within a tolerance.
+
+The engine gives each answer a confidence, the probability that its error is within the tolerance, and each
+label the class right or wrong. From then on, the task is a classification task without classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.errors import ConfigError
+from monitor.base.names import FeatureKind
+from monitor.base.records import Batch, Floats, Ints, LabelBatch
+from monitor.config.regression import Regression
+from monitor.engine.chunks import TimedBatch
+from monitor.engine.labels.join import LabelJoin
+from monitor.engine.labels.matching import right_or_wrong
+from monitor.engine.reference import Reference, split_by_model
+from monitor.engine.task import TaskEngine, TaskState
+from monitor.engine.task_logic import TaskOutput, TaskSettings
+from monitor.stats.regression.tolerance import (
+    FEWEST_ERRORS,
+    ErrorSpread,
+    Tolerance,
+    chance_by_deviation,
+    chance_by_quantiles,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spreads:
+    """The spread of one model's errors: by prediction and features, and by the prediction alone.
+
+    Parameters
+    ----------
+    by_prediction : ErrorSpread
+    by_features : ErrorSpread or None
+        None without features, or if too few rows of the reference have all of them.
+    stated : (1 + Q,) bool
+        Whether the reference has the standard deviation, and each quantile, that the model states. One that
+        the reference lacks is not used, because no calibration has seen it.
+    """
+
+    by_prediction: ErrorSpread
+    by_features: ErrorSpread | None
+    stated: NDArray[np.bool_]
+
+    @classmethod
+    def from_rows(
+        cls, columns: Floats, kinds: tuple[FeatureKind, ...], errors: Floats, scores: Floats
+    ) -> Spreads:
+        """Return the spreads of these errors; the first column is the prediction, see `Batch` for scores."""
+        by_prediction = ErrorSpread.from_rows(columns[:, :1], kinds[:1], errors)
+        whole = np.isfinite(columns).all(axis=1)
+        by_features = None
+        if len(kinds) > 1 and whole.sum() >= FEWEST_ERRORS:
+            by_features = ErrorSpread.from_rows(columns[whole], kinds, errors[whole])
+        return cls(by_prediction, by_features, np.isfinite(scores).any(axis=0))
+
+    def chance(self, columns: Floats, limits: Floats) -> Floats:
+        """Return the probability that the error of each row lies within its limit, (n,)."""
+        chance = self.by_prediction.chance(columns[:, :1], limits)
+        if self.by_features is not None:
+            reached = np.flatnonzero(self.by_features.reaches(columns))
+            chance[reached] = self.by_features.chance(columns[reached], limits[reached])
+        return chance
+
+    def own_chance(self, columns: Floats, limits: Floats) -> Floats:
+        """Return the probabilities for the rows of `from_rows`, each from a fit without the row."""
+        chance = self.by_prediction.chance_at(self.by_prediction.own, limits)
+        if self.by_features is not None:
+            whole = np.isfinite(columns).all(axis=1)
+            chance[whole] = self.by_features.chance_at(self.by_features.own, limits[whole])
+        return chance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberRule:
+    """The rule by which a task's numbers become confidences, and its labels right or wrong.
+
+    Parameters
+    ----------
+    tolerance : Tolerance
+    levels : tuple of float
+        The levels of the records' quantiles.
+    spreads : mapping of str to Spreads
+        The spread of each model's errors in the reference; under ``""`` that of all models together, for
+        models that the reference lacks.
+    """
+
+    tolerance: Tolerance
+    levels: tuple[float, ...]
+    spreads: Mapping[str, Spreads]
+
+    @classmethod
+    def from_reference(cls, batch: Batch, task: Regression) -> tuple[NumberRule, Batch]:
+        """Return the rule of a task, and its reference as confidences with right or wrong labels.
+
+        Parameters
+        ----------
+        batch : Batch
+            Answers with labels.
+        task : Regression
+
+        Raises
+        ------
+        ValueError
+            A model has too few rows, or the tolerance would be 0.
+        """
+        errors = batch.numbers[:, 1] - batch.numbers[:, 0]
+        tolerance = _tolerance(task, errors)
+        kinds: tuple[FeatureKind, ...] = ("number", *task.features.values())
+        columns = np.column_stack((batch.numbers[:, :1], batch.features))
+        spreads = {"": Spreads.from_rows(columns, kinds, errors, batch.scores)}
+        limits = tolerance.limits(batch.numbers[:, 0])
+        chance = np.empty(len(batch))
+        for code in np.unique(batch.model).tolist():
+            rows, model = np.flatnonzero(batch.model == code), batch.models[code]
+            try:
+                own = Spreads.from_rows(columns[rows], kinds, errors[rows], batch.scores[rows])
+            except ValueError as error:
+                raise ValueError(f"model {model}: {error}") from error
+            chance[rows] = own.own_chance(columns[rows], limits[rows])
+            spreads[model] = own
+        rule = cls(tolerance, task.quantiles, spreads)
+        return rule, rule._converted(batch, batch.scores, chance)
+
+    def converted(self, batch: Batch) -> Batch:
+        """Return answers whose scores are confidences, and whose labels are 0 for right and 1 for wrong."""
+        limits = self.tolerance.limits(batch.numbers[:, 0])
+        columns = np.column_stack((batch.numbers[:, :1], batch.features))
+        chance, scores = np.empty(len(batch)), np.empty_like(batch.scores)
+        for code in np.unique(batch.model).tolist():
+            rows = np.flatnonzero(batch.model == code)
+            spreads = self.spreads.get(batch.models[code], self.spreads[""])
+            chance[rows] = spreads.chance(columns[rows], limits[rows])
+            scores[rows] = np.where(spreads.stated, batch.scores[rows], np.nan)
+        return self._converted(batch, scores, chance)
+
+    def _converted(self, batch: Batch, scores: Floats, chance: Floats) -> Batch:
+        """Return the answers with these confidences, in rows for which the model states no spread itself."""
+        predictions, truths = batch.numbers.T
+        limits = self.tolerance.limits(predictions)
+        own = np.flatnonzero(np.isfinite(scores[:, 0]))
+        chance[own] = chance_by_deviation(scores[own, 0], limits[own])
+        if self.levels:
+            spread = np.isfinite(scores[:, 1:]).all(axis=1)
+            own = np.flatnonzero(spread & ~np.isfinite(scores[:, 0]))
+            chance[own] = chance_by_quantiles(self.levels, scores[own, 1:], predictions[own], limits[own])
+        labels = right_or_wrong(self.tolerance.holds(predictions, truths))
+        return replace(batch, scores=chance[:, None], label=np.where(batch.label < 0, -1, labels))
+
+
+def _tolerance(task: Regression, errors: Floats) -> Tolerance:
+    if task.tolerance is not None:
+        return Tolerance(task.tolerance)
+    if task.relative_tolerance is not None:
+        return Tolerance(task.relative_tolerance, relative=True)
+    try:
+        return Tolerance.from_errors(errors)
+    except ValueError as error:
+        raise ValueError(
+            "80 % of the reference's errors are 0, so no tolerance follows from them; give tolerance"
+        ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class NumberReference(Reference):
+    """The labelled reference of one model of a regression task, with the rule of the task."""
+
+    rule: NumberRule | None = field(default=None, repr=False)
+
+    def scored(self, batch: Batch) -> Batch:
+        """Return answers whose scores are confidences; see `NumberRule.converted`."""
+        return batch if self.rule is None else self.rule.converted(batch)
+
+
+def references_of_numbers(batch: Batch, task: Regression) -> dict[str, Reference]:
+    """Return the reference of each model of a regression task; see `TaskKind.references`.
+
+    Raises
+    ------
+    ValueError
+        A model has too few rows, or the tolerance would be 0.
+    """
+    rule, converted = NumberRule.from_reference(batch, task)
+    references: dict[str, Reference] = {}
+    for model, one in split_by_model(converted).items():
+        own: dict[str, Any] = {each.name: getattr(one, each.name) for each in fields(one) if each.init}
+        references[model] = NumberReference(**own, rule=rule)
+    return references
+
+
+def rule_of(name: str, references: Mapping[str, Reference]) -> NumberRule:
+    """Return the rule that the references of a regression task share.
+
+    Raises
+    ------
+    ConfigError
+        There is no reference.
+    """
+    for reference in references.values():
+        if isinstance(reference, NumberReference) and reference.rule is not None:
+            return reference.rule
+    raise ConfigError(
+        f"tasks.{name}.reference: expected labelled answers, which show how large the errors are, got none; "
+        "give reference.path"
+    )
+
+
+class RegressionEngine(TaskEngine):
+    """The running engine of one regression task."""
+
+    def __init__(self, settings: TaskSettings[Regression], resume: TaskState | None = None) -> None:
+        self._rule = rule_of(settings.name, settings.references)
+        super().__init__(settings, resume)  # type: ignore[arg-type]
+
+    @classmethod
+    def label_join(cls, settings: TaskSettings[Any]) -> LabelJoin:
+        """Return the settings of the task's label join, which compares labels with predictions."""
+        tolerance = rule_of(settings.name, settings.references).tolerance
+        return replace(super().label_join(settings), tolerance=tolerance)
+
+    def absorb(
+        self,
+        answers: TimedBatch | None,
+        labels: LabelBatch | None,
+        partitions: tuple[str, ...],
+        sequence: Ints,
+    ) -> TaskOutput:
+        """Process the task's answers and labels of a chunk, in order of arrival."""
+        if answers is not None:
+            answers = replace(answers, batch=self._rule.converted(answers.batch))
+        return super().absorb(answers, labels, partitions, sequence)

@@ -1,0 +1,159 @@
+"""Predicted numbers end to end: `replay` of a table, also on several cores, a daemon's store, `verify`."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.test_replay_processes import both
+from tests.daemon import (
+    DaemonProcess,
+    command,
+    command_here,
+    diagnosed,
+    ndjson,
+    read_lines,
+    read_windows,
+    write_configuration,
+)
+from tests.numbers import Record, predictions
+from tests.services.process import end_of
+
+MODELS = ("gbm", "net")
+
+
+def records(n: int = 800, shift: float = 0.0) -> list[Record]:
+    """Return two models in turn; each has half of its labels along, and the others later."""
+    own = [
+        predictions(seed, n, model, shift=shift, sigma=model == "net", labelled=0.5)
+        for seed, model in enumerate(MODELS)
+    ]
+    rows = [
+        row | {"groups": {"region": "eu" if i % 3 else "us"}}
+        for i, pair in enumerate(zip(*own, strict=True))
+        for row in pair
+    ]
+    late = [
+        {"id": row["id"], "label": row["prediction"] + 1.0, "time": row["time"] + 60}
+        for row in rows[:200]
+        if "label" not in row
+    ]
+    return rows + late
+
+
+def settings(folder: Path, **more: Any) -> dict[str, Any]:
+    known = [
+        row for k, model in enumerate(MODELS) for row in predictions(k + 7, 1000, model, 1.6e9, sigma=bool(k))
+    ]
+    (folder / "reference.ndjson").write_bytes(ndjson(known))
+    task = {
+        "kind": "regression",
+        "tolerance": 1.5,
+        "window": {"size": 100, "min_size": 20, "max_age_seconds": 3600},
+        "reference": {"path": "reference.ndjson"},
+        "features": {"x": "number"},
+        "groups": ["region"],
+    }
+    return {"tasks": {"t": task}, "export": {"listen": "127.0.0.1:0"}} | more
+
+
+def as_csv(rows: list[Record], path: Path) -> None:
+    names = ["id", "time", "model", "prediction", "label", "features.x", "groups.region"]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        for row in rows:
+            inner = {
+                f"{field}.{name}": value
+                for field in ("features", "groups")
+                for name, value in row.get(field, {}).items()
+            }
+            writer.writerow([(row | inner).get(name, "") for name in names])
+
+
+@pytest.mark.process
+def test_a_replay_of_a_table_prints_the_share_within_the_tolerance(tmp_path: Path) -> None:
+    path = write_configuration(tmp_path, settings(tmp_path))
+    rows = records()
+    as_csv(rows, tmp_path / "in.csv")
+    done = command("replay", path, tmp_path / "in.csv", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "last share within tolerance, %" in done.stdout
+    windows = [w for w in read_windows(tmp_path / "out" / "windows.ndjson") if w["model"] == "gbm"]
+    by = {
+        name: np.mean(
+            [
+                each["value"]
+                for window in windows
+                for each in window["estimates"]
+                if (each["metric"], each["estimator"]) == ("within_tolerance", name) and "value" in each
+            ]
+        )
+        for name in ("average_confidence", "realised")
+    }
+    own = [row for row in rows if row.get("model") == "gbm" and "label" in row]
+    known = [abs(row["label"] - row["prediction"]) <= 1.5 for row in own]
+    # The late labels are right, and there are 50 of them at most; two standard errors of 400 rows are 0.045.
+    assert by["realised"] == pytest.approx(np.mean(known), abs=0.08)
+    assert by["average_confidence"] == pytest.approx(np.mean(known), abs=0.08)
+
+
+@pytest.mark.process
+def test_several_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    path = write_configuration(tmp_path, settings(tmp_path))
+    (tmp_path / "in.ndjson").write_bytes(ndjson(records()))
+    both(path, [tmp_path / "in.ndjson"], piece=30_000)
+
+
+@pytest.mark.process
+def test_a_store_keeps_the_numbers_over_a_restart_and_verify_recomputes_them(tmp_path: Path) -> None:
+    rows = records()
+    (tmp_path / "in.ndjson").write_bytes(ndjson(rows[:900]))
+    source = {"kind": "file", "path": "in.ndjson"}
+    more = {
+        "sources": [source],
+        "reports": {"path": "windows.ndjson"},
+        "store": {"path": "state", "every_seconds": 0.05},
+    }
+    config = settings(tmp_path, **more)
+    for part in (rows[:900], rows):
+        (tmp_path / "in.ndjson").write_bytes(ndjson(part))
+        with DaemonProcess(tmp_path, config) as daemon:
+            assert end_of(daemon.process) == 0
+    path = write_configuration(tmp_path, config)
+    done = command_here("verify", path, tmp_path / "state", tmp_path / "in.ndjson", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "different              0" in done.stdout
+    # The late labels came after the restart, and met the stored predictions.
+    revised = {(w["model"], w["window"]) for w in read_lines(tmp_path / "windows.ndjson") if w["revision"]}
+    assert {("gbm", 0), ("net", 0)} <= revised
+
+
+def test_doctor_joins_labels_that_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "in.ndjson").write_bytes(ndjson(records(100)))
+    config = settings(tmp_path, sources=[{"kind": "file", "path": str(tmp_path / "in.ndjson")}])
+    text, well = diagnosed(str(write_configuration(tmp_path, config)))
+    assert well, text
+    assert "0 records that cannot be used" in text
+
+
+def test_answers_to_label_are_not_drawn(tmp_path: Path) -> None:
+    path = write_configuration(tmp_path, settings(tmp_path))
+    (tmp_path / "in.ndjson").write_bytes(ndjson(records(100)))
+    done = command_here("labels", "ask", path, tmp_path / "in.ndjson", "-n", "5", "--task", "t")
+    assert done.returncode == 2
+    assert "--task: the models of 't' predict numbers" in " ".join(done.stderr.split())
+
+
+def test_a_reference_that_is_too_short_is_an_error_at_the_start(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    (tmp_path / "reference.ndjson").write_bytes(ndjson(predictions(1, 50)))
+    done = command_here("check", write_configuration(tmp_path, config))
+    assert done.returncode == 2
+    words = " ".join(done.stderr.split())
+    assert "tasks.t.reference.path" in words
+    assert "the size of the errors needs at least 200 labelled rows, got 50; give a longer reference" in words

@@ -1,0 +1,64 @@
+"""The section of a task whose models predict numbers: its defaults, and the texts of its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from monitor.base.errors import ConfigError
+from monitor.config.file import config_from
+from monitor.config.regression import Regression
+from monitor.config.root import Config
+
+SECTION = {"kind": "regression", "reference": {"path": "reference.csv"}}
+
+
+def problem(**settings: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config_from({"tasks": {"delay": SECTION | settings}})
+    return str(caught.value)
+
+
+def test_a_section_needs_only_a_reference() -> None:
+    task = config_from({"tasks": {"delay": SECTION}}).tasks["delay"]
+    assert isinstance(task, Regression)
+    assert (task.share, task.metrics, task.layout.numeric) == (
+        "within_tolerance",
+        ("within_tolerance", "ece"),
+        True,
+    )
+
+
+def test_a_saved_section_can_be_read_again() -> None:
+    config = config_from({"tasks": {"delay": SECTION | {"quantiles": [0.05, 0.95], "tolerance": 15}}})
+    assert Config.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"reference": {"first_windows": 20}}, "tasks.delay.reference: expected path, because labelled"),
+        ({"tolerance": 0}, "tasks.delay.tolerance: expected a number above 0"),
+        ({"tolerance": 3, "relative_tolerance": 0.1}, "got both: leave one out"),
+        ({"quantiles": [0.5]}, "tasks.delay.quantiles: expected at least two levels, or none, got 0.5 only"),
+        (
+            {"quantiles": [0.05, 95]},
+            "delay.quantiles[1]: expected a number above 0 and below 1, got 95",
+        ),
+        ({"quantiles": [0.9, 0.1]}, "expected increasing levels, got 0.9, 0.1: sort them"),
+        (
+            {"classes": ["a", "b"]},
+            "tasks.delay.classes: expected none in a task whose models predict numbers",
+        ),
+        ({"metrics": ["ece"]}, "tasks.delay.metrics: expected a list with within_tolerance, got ece: add it"),
+        ({"objective": {"accuracy": {"min": 0.9}}}, "tasks.delay.objective.accuracy: expected a metric that"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(settings: dict[str, Any], text: str) -> None:
+    assert text in problem(**settings)
+
+
+def test_the_share_of_another_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match="expected one of accuracy, ece"):
+        config_from({"tasks": {"t": {"classes": ["a", "b"], "metrics": ["within_tolerance"]}}})

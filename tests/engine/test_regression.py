@@ -1,0 +1,255 @@
+"""A task of predicted numbers: the share within the tolerance without labels, and by labels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from monitor.base.errors import ConfigError
+from monitor.base.results import Estimate
+from monitor.base.source import RawMessages
+from monitor.reports.views import LabelOutcome
+from monitor.reports.window_report import WindowReport
+from tests.nearly import nearly
+from tests.numbers import Record, predictions, reference_of_numbers, regression
+from tests.streams import Rig, lines, task
+
+REFERENCE = reference_of_numbers(regression(), predictions(1, 2000, start=1.6e9))
+
+
+def rig(**settings: Any) -> Rig:
+    own = regression(**settings)
+    known = REFERENCE if not settings else reference_of_numbers(own, predictions(1, 2000, start=1.6e9))
+    return Rig({"t": own}, {"t": known})
+
+
+def values(reports: list[WindowReport], estimator: str) -> list[float]:
+    return [
+        each.result.value if isinstance(each.result, Estimate) else math.nan
+        for report in reports
+        for each in report.estimates
+        if (each.metric, each.estimator) == ("within_tolerance", estimator)
+    ]
+
+
+def without_label(record: Record) -> Record:
+    return {name: value for name, value in record.items() if name != "label"}
+
+
+@pytest.mark.parametrize("sigma", [False, True])
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_the_estimate_without_labels_is_near_the_share_by_labels(shift: float, sigma: bool) -> None:
+    records = predictions(2, 4000, shift=shift, sigma=sigma)
+    truth = np.mean([abs(r["label"] - r["prediction"]) <= 1.5 for r in records])
+    known = reference_of_numbers(regression(), predictions(1, 2000, start=1.6e9, sigma=sigma))
+    own = Rig({"t": regression()}, {"t": known})
+    estimated = values(own.feed(map(without_label, records)), "average_confidence")
+    assert len(estimated) == 40
+    # Two standard errors of 4,000 rows are 0.015; the calibration on 2,000 rows has as large an error.
+    assert abs(np.mean(estimated) - truth) < 0.04
+
+
+def test_the_reports_are_those_of_a_task_of_the_same_confidences() -> None:
+    """The witness sends the confidence of each record, and whether it is right, as another task."""
+    records = predictions(3, 1000, labelled=0.5)
+    own = rig()
+    [batch] = own.decode([_messages(records)]).batches
+    confidences = REFERENCE["gbm"].scored(batch).scores[:, 0].tolist()
+    plain = [
+        {name: r[name] for name in ("id", "time", "model", "features")}
+        | {"confidence": confidence}
+        | ({"correct": abs(r["label"] - r["prediction"]) <= 1.5} if "label" in r else {})
+        for r, confidence in zip(records, confidences, strict=True)
+    ]
+    settings = task(
+        classes=[], metrics=["accuracy", "ece"], features={"x": "number"}, reference={"path": "r"}
+    )
+    witness = Rig(settings, {"t": REFERENCE}).feed(plain)
+    for ours, theirs in zip(own.feed(records), witness, strict=True):
+        assert [each.result for each in ours.estimates] == nearly([each.result for each in theirs.estimates])
+        assert [each.verdict for each in ours.charts] == nearly([each.verdict for each in theirs.charts])
+        assert {each.metric for each in ours.estimates} == {"within_tolerance", "ece"}
+
+
+def _messages(records: list[Record]) -> RawMessages:
+    return RawMessages([msgspec.json.encode(r) for r in records], "p", list(range(len(records))))
+
+
+def test_late_labels_are_compared_with_the_stored_prediction() -> None:
+    records = predictions(4, 500)
+    along = rig()
+    along.feed(records)
+    late = rig()
+    late.feed(map(without_label, records))
+    late.feed([{"id": r["id"], "label": r["label"], "time": r["time"]} for r in records])
+    counts = [(one.labelled, one.correct) for each in (along, late) for one in each.engine.view().series]
+    right = sum(abs(r["label"] - r["prediction"]) <= 1.5 for r in records)
+    assert counts == [(500, right), (500, right)]
+
+
+def test_a_label_before_its_answer_waits_as_a_number() -> None:
+    records = predictions(5, 200)
+    early = rig()
+    early.feed([{"id": r["id"], "label": r["label"], "time": r["time"]} for r in records])
+    early.restart()
+    early.feed(map(without_label, records))
+    [one] = early.engine.view().series
+    right = sum(abs(r["label"] - r["prediction"]) <= 1.5 for r in records)
+    assert (one.labelled, one.correct) == (200, right)
+
+
+def test_labels_conflict_if_they_differ_by_more_than_a_billionth() -> None:
+    answer = {"id": "a", "time": 1.7e9, "model": "gbm", "prediction": 1000.0, "features": {"x": 0.0}}
+    label = {"id": "a", "time": 1.7e9}
+    own = rig()
+    own.feed([answer, label | {"label": 1000.0}])
+    own.feed([label | {"label": 1000.0 + 5e-7}])  # the same number, written by another program
+    own.feed([label | {"label": 1009.0}, label | {"label": 1009.0}, label | {"label": 1010.0}])
+    outcomes = own.engine.view().labels
+    assert outcomes["t", LabelOutcome.MATCHED] == 1
+    assert outcomes["t", LabelOutcome.DUPLICATE] == 2
+    assert outcomes["t", LabelOutcome.CONFLICTING] == 2
+    [one] = own.engine.view().series
+    assert (one.labelled, one.correct) == (1, 0)
+
+
+def test_one_label_reaches_every_model_and_each_by_its_own_error() -> None:
+    known = [
+        record | {"model": model} for model in ("gbm", "net") for record in predictions(1, 1000, start=1.6e9)
+    ]
+    settings = regression()
+    own = Rig({"t": settings}, {"t": reference_of_numbers(settings, known)})
+    features = {"features": {"x": 0.0}, "time": 1.7e9}
+    own.feed([features | {"id": "a", "models": {"gbm": 10.0, "net": 20.0}}])
+    own.feed([{"id": "a", "label": 10.5, "time": 1.7e9}])
+    series = {one.model: (one.labelled, one.correct) for one in own.engine.view().series}
+    assert series == {"gbm": (1, 1), "net": (1, 0)}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_cuts_and_restarts_change_no_byte(restart: bool) -> None:
+    records = predictions(6, 450, labelled=0.3)
+    records += [{"id": r["id"], "label": r["prediction"], "time": r["time"]} for r in records[:50]]
+    whole = lines(rig().feed(records))
+    assert lines(rig().feed_in_pieces(records, [7, 130, 260, 455], restart)) == whole
+
+
+def test_a_model_that_the_reference_lacks_has_the_spread_of_all_models() -> None:
+    records = predictions(7, 400, model="new")
+    estimated = values(rig().feed(map(without_label, records)), "average_confidence")
+    truth = np.mean([abs(r["label"] - r["prediction"]) <= 1.5 for r in records])
+    assert abs(np.mean(estimated) - truth) < 0.06  # two standard errors of 400 rows are 0.045
+
+
+def test_a_row_without_its_features_is_judged_by_its_prediction() -> None:
+    records = [without_label(r) for r in predictions(8, 2000)]
+    bare = [{name: value for name, value in r.items() if name != "features"} for r in records]
+    whole, by_prediction = (
+        np.mean(values(rig().feed(each), "average_confidence")) for each in (records, bare)
+    )
+    assert abs(whole - by_prediction) < 0.02  # here the prediction shows as much as the feature
+
+
+def _as_quantiles(record: Record) -> Record:
+    """Return a record with the quantiles of a normal distribution instead of its deviation."""
+    number, sigma = record["prediction"], record["sigma"]
+    quantiles = {"0.1587": number - sigma, "0.8413": number + sigma}
+    return {name: value for name, value in record.items() if name != "sigma"} | {"quantiles": quantiles}
+
+
+def test_a_spread_that_the_reference_lacks_is_not_used() -> None:
+    records = [without_label(r) for r in predictions(12, 200, sigma=True)]
+    bare = [{name: value for name, value in r.items() if name != "sigma"} for r in records]
+    assert lines(rig().feed(records)) == lines(rig().feed(bare))
+
+
+def test_quantiles_count_like_the_deviation_that_they_imply() -> None:
+    records = [without_label(r) for r in predictions(9, 300, sigma=True)]
+    by_quantiles = list(map(_as_quantiles, records))
+    settings = regression(quantiles=[0.1587, 0.8413])
+    results = []
+    reference = predictions(1, 2000, start=1.6e9, sigma=True)
+    for first, each in ((reference, records), (map(_as_quantiles, reference), by_quantiles)):
+        known = reference_of_numbers(settings, first)
+        results.append(values(Rig({"t": settings}, {"t": known}).feed(each), "average_confidence"))
+    assert results[0] == pytest.approx(results[1], abs=2e-3)  # a step of isotonic regression
+
+
+def test_the_default_tolerance_holds_four_of_five_errors_of_the_reference() -> None:
+    one = rig(tolerance=None).settings.references["t"]["gbm"]
+    assert (one.labels == 0).mean() == pytest.approx(0.8, abs=1e-3)
+
+
+def test_a_tolerance_relative_to_the_prediction() -> None:
+    own = rig(tolerance=None, relative_tolerance=0.1)
+    records = predictions(10, 1000)
+    own.feed(records)
+    [one] = own.engine.view().series
+    right = sum(abs(r["label"] - r["prediction"]) <= 0.1 * abs(r["prediction"]) for r in records)
+    assert one.correct == right
+
+
+def test_an_engine_without_a_reference_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^tasks\.t\.reference: expected labelled answers, which show how"):
+        Rig({"t": regression()})
+
+
+@pytest.mark.parametrize(
+    ("records", "settings", "text"),
+    [
+        (predictions(1, 150), {}, "the size of the errors needs at least 200 labelled rows, got 150"),
+        (
+            [*predictions(1, 300), *predictions(1, 20, model="net")],
+            {},
+            "model net: the size of the errors needs at least 200 labelled rows, got 20",
+        ),
+        (
+            [record | {"label": record["prediction"]} for record in predictions(1, 300)],
+            {"tolerance": None},
+            "80 % of the reference's errors are 0, so no tolerance follows from them; give tolerance",
+        ),
+    ],
+)
+def test_a_reference_that_cannot_show_the_errors_is_refused(
+    records: list[Record], settings: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        reference_of_numbers(regression(**settings), records)
+
+
+def test_a_reference_keeps_its_order_of_time_and_its_groups() -> None:
+    known = [r | {"groups": {"region": "eu"}} for r in predictions(1, 300, start=1.6e9)]
+    settings = regression(groups=["region"])
+    forwards, backwards = (reference_of_numbers(settings, each)["gbm"] for each in (known, known[::-1]))
+    assert list(forwards.groups) == ["region=eu"]
+    assert forwards.labels.tolist() == backwards.labels.tolist()
+
+
+@pytest.mark.simulation
+def test_intervals_hold_the_share_by_labels() -> None:
+    """Windows of 500 rows: 95 % intervals must hold the share of the window's own rows."""
+    rng = np.random.default_rng(11)
+    held = []
+    for trial in range(40):
+        settings = regression(window={"size": 500, "min_size": 20, "max_age_seconds": 1e9})
+        known = reference_of_numbers(settings, predictions(int(rng.integers(1e9)), 4000, start=1.6e9))
+        shift = (0.0, 0.5, 1.0)[trial % 3]
+        records = predictions(int(rng.integers(1e9)), 2500, shift=shift)
+        reports = Rig({"t": settings}, {"t": known}).feed(map(without_label, records))
+        for k, report in enumerate(reports):
+            [result] = [
+                each.result
+                for each in report.estimates
+                if (each.metric, each.estimator) == ("within_tolerance", "average_confidence")
+            ]
+            own = records[500 * k : 500 * (k + 1)]
+            share = np.mean([abs(r["label"] - r["prediction"]) <= 1.5 for r in own])
+            assert isinstance(result, Estimate)
+            held.append(result.lower <= share <= result.upper)
+    assert len(held) == 200
+    # 95 % of 200 windows have a binomial standard error of 1.5 points; windows of a trial share a reference.
+    assert np.mean(held) >= 0.92

@@ -1,0 +1,74 @@
+"""Streams of predicted numbers, of which the size of the errors is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from connectors.formats.decode.decoder import Decoder
+from monitor.base.source import RawMessages
+from monitor.config.layouts import layouts
+from monitor.config.regression import Regression
+from monitor.engine.reference import Reference
+from monitor.engine.regression import references_of_numbers
+
+Record = dict[str, Any]
+
+
+def predictions(
+    seed: int,
+    n: int,
+    model: str = "gbm",
+    start: float = 1.7e9,
+    shift: float = 0.0,
+    labelled: float = 1.0,
+    sigma: bool = False,
+) -> list[Record]:
+    """Return predictions a second apart, with normal errors whose deviation grows with the feature x.
+
+    A share of the records, `labelled`, bring their label.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.normal(shift, 1.0, n).round(4)
+    deviation = np.exp(0.5 * x)
+    predicted = (10 + 3 * x).round(4)
+    truth = (predicted + deviation * rng.standard_normal(n)).round(4)
+    has_label = rng.random(n) < labelled
+    records = []
+    for i in range(n):
+        record: Record = {
+            "id": f"{model}-{start:.0f}-{i}",
+            "time": start + i,
+            "model": model,
+            "prediction": float(predicted[i]),
+            "features": {"x": float(x[i])},
+        }
+        if sigma:
+            record["sigma"] = float(deviation[i])
+        if has_label[i]:
+            record["label"] = float(truth[i])
+        records.append(record)
+    return records
+
+
+def regression(**settings: Any) -> Regression:
+    """Return a task of predicted numbers with small windows that do not age, unless `settings` differ."""
+    own = {
+        "kind": "regression",
+        "tolerance": 1.5,
+        "reference": {"path": "reference.ndjson"},
+        "window": {"size": 100, "min_size": 20, "max_age_seconds": 1e9},
+        "features": {"x": "number"},
+    }
+    return Regression(**own | settings)
+
+
+def reference_of_numbers(settings: Regression, records: Iterable[Record]) -> dict[str, Reference]:
+    """Return a labelled reference as the daemon would read it."""
+    values = [msgspec.json.encode(record) for record in records]
+    messages = RawMessages(values, "reference", list(range(len(values))))
+    [batch] = Decoder(layouts({"t": settings}), "reference").decode([messages]).batches
+    return references_of_numbers(batch, settings)
