@@ -94,8 +94,9 @@ _NO_SCORES = (
     "got the fields {}"
 )
 _REGRESSION = (
-    "{}: expected classes, got numbers such as {}: Blindsight watches classifiers only. Bin the target into "
-    "classes, or send `confidence`: the probability that the number is within your tolerance"
+    "{}: expected classes, got numbers such as {}: Blindsight watches them in a task of kind: regression, "
+    "which you write by hand (docs/regression.md). Or bin the target into classes, or send `confidence`: the "
+    "probability that the number is within your tolerance"
 )
 
 
@@ -454,7 +455,7 @@ def regression(field: str, cells: Sequence[Any]) -> str | None:
     Examples
     --------
     >>> regression("delay", [3.5, 12.25])
-    'delay: expected classes, got numbers such as 3.5: Blindsight watches classifiers only. Bin the target ...
+    'delay: expected classes, got numbers such as 3.5: Blindsight watches them in a task of kind...
     >>> regression("late", [0, 1, 1])
     """
     numbers = [cell for cell in cells if isinstance(cell, int | float) and not isinstance(cell, bool)]

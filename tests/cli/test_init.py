@@ -235,11 +235,11 @@ def test_no_file_is_overwritten(tmp_path: Path, there: str) -> None:
     [
         (
             {"prediction": [0.5 + i for i in range(9)], "target": [1.25] * 9},
-            "prediction: expected classes, got numbers such as 0.5: Blindsight watches classifiers only. Bin",
+            "prediction: expected classes, got numbers such as 0.5: Blindsight watches them in a task",
         ),
         (
             {"prediction": list(range(99)), "score": [0.5] * 99},
-            "prediction: expected classes, got numbers such as 0: Blindsight watches classifiers only. Bin",
+            "prediction: expected classes, got numbers such as 0: Blindsight watches them in a task",
         ),
         (
             {"model": ["m"] * 9, "score": [10.0 * i for i in range(9)], "label": ["a", "b", "a"] * 3},

@@ -330,11 +330,11 @@ GIVEN: Mapping[str, tuple[Callable[[], object], str]] = {
     ),
     "regression": (
         lambda: fit(HOURS, label="hours"),
-        "hours: expected classes, got numbers such as .* classifiers only. Bin the target into classes, or",
+        "hours: expected classes, got numbers such as .* kind: regression, .* bin the target",
     ),
     "numbers as predictions": (
         lambda: fit(HOURS, prediction="hours"),
-        "hours: expected classes, got numbers such as .* classifiers only. Bin the target into classes, or",
+        "hours: expected classes, got numbers such as .* kind: regression, .* bin the target",
     ),
     "columns": (
         lambda: fit(scores=["p toxic"]),
