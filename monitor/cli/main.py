@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 import traceback
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -545,11 +547,17 @@ def main() -> None:
     one_thread_for_matrices()
     one_heap()
     print_any_text()
+    signal.signal(signal.SIGTERM, _exit_by_signal)
     try:
         _command()
     except SystemExit as end:
         leave_if_abandoned(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
         raise
+
+
+def _exit_by_signal(number: int, frame: FrameType | None) -> NoReturn:
+    """Exit as a shell reports a signal, so that temporary files are removed and other processes end."""
+    sys.exit(128 + number)
 
 
 def _command() -> None:

@@ -19,7 +19,7 @@ from tests.cli.test_replay import as_csv, as_parquet
 from tests.daemon import DaemonProcess, configuration, ndjson
 from tests.faults.kills import stream
 from tests.records import kserve_event
-from tests.services.process import end_of, gone, wait_until
+from tests.services.process import descendants, end_of, gone, wait_until
 from tests.streams import answers
 
 LINES = [line.encode() for line in stream(30_000, 5)]
@@ -57,19 +57,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "in.ndjson").write_bytes(b"".join(line + b"\n" for line in LINES))
     ran(folder / "alone", config(0, folder / "in.ndjson"))
     return folder / "alone"
-
-
-def descendants(pid: int) -> list[int]:
-    """Return every process that a process has started, and those that they have."""
-    pids = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if parent == pid:
-            pids += [int(status.parent.name), *descendants(int(status.parent.name))]
-    return pids
 
 
 def decoders(daemon: DaemonProcess, count: int) -> list[int]:

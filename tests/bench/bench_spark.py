@@ -34,8 +34,8 @@ from monitor.cli.replay import replay
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from tests.bench.bench_replay import write_inputs
 from tests.harness import ROOT, apart, processor_seconds, resident, run
-from tests.services.process import wait_until
-from tests.services.spark_cluster import descendants, executors, is_executor, kill_an_executor, words_of
+from tests.services.process import descendants, wait_until
+from tests.services.spark_cluster import executors, is_executor, kill_an_executor, words_of
 
 MIB = 1 << 20
 SPLIT_BYTES = 16 * MIB

@@ -36,7 +36,8 @@ from monitor.parallel.partitioning import begins
 from monitor.parallel.planning import Unit, rows_of
 from tests.bench.bench_replay import MODELS, write_inputs
 from tests.harness import apart, resident, run
-from tests.services.spark_cluster import descendants, is_executor, words_of
+from tests.services.process import descendants
+from tests.services.spark_cluster import is_executor, words_of
 
 MIB = 1 << 20
 ALIKE = MODELS

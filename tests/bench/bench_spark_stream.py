@@ -33,8 +33,8 @@ import pyarrow.parquet
 from tests.bench.bench_replay import MODELS, write_inputs
 from tests.connectors.spark.messages import by_model
 from tests.harness import processor_of_children, processor_seconds, resident, run
-from tests.services.process import stop
-from tests.services.spark_cluster import descendants, executors, kafka_jars
+from tests.services.process import descendants, stop
+from tests.services.spark_cluster import executors, kafka_jars
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     """Yield `run` in this process, which spares a second a test; `test_a_typing_error…` holds a real one
     to it.
     """
-    level = logging.getLogger("blindsight").level
+    level, by_sigterm = logging.getLogger("blindsight").level, signal.getsignal(signal.SIGTERM)
 
     def in_this_process(**config: Any) -> tuple[int, str]:
         path = write_configuration(folder, configuration(**{"sources": SOURCES, **config}))
@@ -52,6 +53,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
     yield in_this_process
     logging.getLogger("blindsight").setLevel(level)
+    signal.signal(signal.SIGTERM, by_sigterm)
 
 
 @pytest.mark.parametrize("word", ["version", "--version"])

@@ -184,6 +184,20 @@ def children() -> set[int]:
     return pids
 
 
+def descendants(ancestor: int) -> list[int]:
+    """Return the process ids of a process, of those that it has started, and of those that they have."""
+    started_by: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError, IndexError):
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                started_by.setdefault(int(parent), []).append(int(folder.name))
+    pids = [ancestor]
+    for pid in pids:  # which grows meanwhile
+        pids += started_by.get(pid, [])
+    return pids
+
+
 @contextmanager
 def shared() -> Iterator[None]:
     """Mark processes and threads that are started inside the block as shared by several tests."""

@@ -23,6 +23,7 @@ from tests.services.process import (
     PATIENCE_SECONDS,
     ServiceUnavailable,
     answers,
+    descendants,
     free_ports,
     java_words,
     locked,
@@ -210,20 +211,6 @@ class SparkCluster:
 def executors(ancestor: int) -> list[int]:
     """Return the process ids of executors among the descendants of a process."""
     return [pid for pid in descendants(ancestor) if is_executor(pid)]
-
-
-def descendants(ancestor: int) -> list[int]:
-    """Return a process and all that it has started, and they, as far as they are there."""
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with suppress(OSError, IndexError):
-                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-                children.setdefault(int(parent), []).append(int(folder.name))
-    pids = [ancestor]
-    for pid in pids:  # which grows meanwhile
-        pids += children.get(pid, [])
-    return pids
 
 
 def pythons(ancestor: int) -> list[int]:

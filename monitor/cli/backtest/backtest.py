@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
 import re
 import signal
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import active_children, get_all_start_methods, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -272,14 +274,18 @@ def _injected(jobs: Sequence[InjectionJob], processes: int) -> list[Detection]:
     else:
         method = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
         context: Any = get_context(method)
-        try:
-            with ProcessPoolExecutor(min(processes, len(jobs)), context, _begin_process) as pool:
+        with ProcessPoolExecutor(min(processes, len(jobs)), context, _begin_process) as pool:
+            try:
                 detections = [each for several in pool.map(replay_injected, jobs) for each in several]
-        except BrokenProcessPool as error:
-            raise ClusterError(
-                "a process of the backtest ended before its work was complete; perhaps it needed too much "
-                "memory: run it again with --processes 1"
-            ) from error
+            except BrokenProcessPool as error:
+                raise ClusterError(
+                    "a process of the backtest ended before its work was complete; perhaps it needed too "
+                    "much memory: run it again with --processes 1"
+                ) from error
+            except BaseException:
+                for process in active_children():  # the executor would wait for the end of their replays
+                    process.kill()
+                raise
     return sorted(
         detections,
         key=lambda each: (
@@ -295,8 +301,17 @@ def _injected(jobs: Sequence[InjectionJob], processes: int) -> list[Detection]:
 
 def _begin_process() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main one ends this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     one_heap()
     tune_collector()
+
+
+def _end_with_parent() -> None:
+    """End this process when the main one was killed. Its queue would not say so, as all workers hold it."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def replay_injected(job: InjectionJob) -> list[Detection]:

@@ -22,8 +22,8 @@ from connectors.spark.tables import WindowTable  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, SinkError  # noqa: E402
 from monitor.cli.replay_spark import OnSpark, replay_on_spark  # noqa: E402
 from tests.connectors.spark.streams import TASKS, write_input  # noqa: E402
-from tests.services.process import PATIENCE_SECONDS, wait_until  # noqa: E402
-from tests.services.spark_cluster import descendants, words_of  # noqa: E402
+from tests.services.process import PATIENCE_SECONDS, descendants, wait_until  # noqa: E402
+from tests.services.spark_cluster import words_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 

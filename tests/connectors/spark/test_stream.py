@@ -25,8 +25,8 @@ from tests.connectors.spark.streams import records
 from tests.daemon import DaemonProcess
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_topics import read_topic
-from tests.services.process import end_of, wait_until
-from tests.services.spark_cluster import SparkCluster, descendants, executors, kafka_jars
+from tests.services.process import descendants, end_of, wait_until
+from tests.services.spark_cluster import SparkCluster, executors, kafka_jars
 
 pytestmark = pytest.mark.usefixtures("spark")
 
