@@ -26,7 +26,7 @@ class UnjoinedLabels:
             self._ids[task] = ids.or_else(self._ids.get(task, SampleIds()))
 
     def check(self, view: EngineView, ended: bool = False) -> None:
-        """Log a warning, once for each task, if labels have come and none of them has matched an answer.
+        """Log a warning, once for each task, if answers and labels have come, but no label has matched.
 
         The warning requires at least 50 labels. At the end of the input (`ended`), one label is enough.
         """

@@ -157,7 +157,7 @@ class PostSpool(ABC):
         Raises
         ------
         SpoolFullError
-            The spool is full; nothing was stored.
+            The spool is full or closed; nothing was stored.
         """
         need = len(lines) + self._frame_bytes
         with self._lock:

@@ -88,9 +88,9 @@ class ActiveCalibration:
     adapted : Calibration or None
         The calibration that was fitted for the newest closed window. None if there is none yet.
     baseline : Calibration or None
-        The calibration that was in use when the charts' baseline began; None if `calibration` was. A new
-        calibration changes calibration errors (such as ECE) even if the model did not change. So charts judge
-        the errors of the baseline's calibration.
+        The calibration that was in use when the charts' baseline began; None if it is still in use as
+        `calibration`. A new calibration changes calibration errors (such as ECE) even if the model did not
+        change. So charts judge the errors of the baseline's calibration.
     """
 
     calibration: Calibration

@@ -41,9 +41,9 @@ class TimedBatch:
 
     @classmethod
     def from_arrivals(cls, batch: Batch, arrival: Floats) -> TimedBatch:
-        """Return the answers with the time of the clock at each of them.
+        """Return the answers with `arrival`, the time of the clock at each answer.
 
-        If an answer has no time of its own, or one that is more than a day ahead, it gets the time of the
+        An answer without a time, or with a time more than a day ahead of the clock, gets the time of the
         clock.
         """
         wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)

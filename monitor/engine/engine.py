@@ -272,7 +272,7 @@ class Engine:
         return [ordered.report for ordered in reports]
 
     def learn(self) -> bool:
-        """Compute the calibration error of one series in advance; return False if all errors are known.
+        """Compute the calibration error of one series in advance; return False if no series lacks its error.
 
         Without this call, the error is computed at the series' first window or first label. The results are
         the same.
@@ -364,9 +364,9 @@ class Engine:
     def changes(self) -> Changes:
         """Return the changes of the state since the last call.
 
-        Save them in one transaction with the new reports. Call `confirm` after the changes are saved, or
-        `retract` if saving failed. After `retract`, the next call returns the changes again. The engine may
-        continue meanwhile.
+        Save the changes in one transaction with the new reports. Call `confirm` after the changes are saved,
+        or `retract` if saving failed. After `retract`, the next call returns the changes again. The engine
+        may continue meanwhile.
         """
         parts: dict[str, Any] = {"engine": self._counts()}
         rings: list[RingChange] = []

@@ -43,7 +43,7 @@ class FeatureSplitter:
     """Splits the changes of one window's metrics over features.
 
     For the first metric, the splitter prepares the reference and fits the density ratio of the window to the
-    reference. It uses them for all metrics of the window, but does not keep them for later windows: with
+    reference. It uses both for all metrics of the window, but does not keep them for later windows: with
     10,000 rows and 16 features they take some megabytes, and many models may alarm at the same time.
 
     Parameters

@@ -139,7 +139,10 @@ class Judge:
 
     @property
     def alarmed_since(self) -> Mapping[str, float | None]:
-        """The start time of each metric's latched alarm, as in `SeriesView`."""
+        """The end time of the window that raised each metric's latched alarm, seconds since the epoch.
+
+        The time is None if an older version raised the alarm, because it stored no time.
+        """
         return dict(self._alarmed)
 
     @property
@@ -159,9 +162,10 @@ class Judge:
     def set_baseline(
         self, baselines: Mapping[str, Baseline], parts: Mapping[str, BaselineParts] | None = None
     ) -> None:
-        """Make charts from these baselines. If there are none, wait for windows of the stream.
+        """Replace all charts and alarms by charts of these baselines, without an alarm.
 
-        Without baselines, the baseline of the labelled accuracy is dropped too.
+        If `baselines` is empty, there are no charts until windows of the stream have made a new baseline. The
+        baseline of the labelled accuracy is then dropped too.
 
         Parameters
         ----------

@@ -65,8 +65,8 @@ class LabelChecks:
       next closed window gives a new prediction, and the test restarts.
 
     With many models, each step has only one or two labelled rows of a model. To save time, the audit and the
-    curve collect these rows. They process them when 64 steps have added rows, or when the audit or the curve
-    is read.
+    curve collect these rows. They process the collected rows when 64 steps have added rows, or when the audit
+    or the curve is read.
 
     A group has only the two tests and a correction. It has too few batches of 30 labels for an audit, and a
     curve would add three families of metrics for each group. The model's audit and curve include the rows of

@@ -38,7 +38,7 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
     task : Task
     run : callable or None
         Computes the result of a job. It is called in the thread of the records, right after the window that
-        makes the job due. So the same records give the same reports, byte for byte. If it is None, `begin`
+        makes the job due. So the same records give the same reports, byte for byte. If `run` is None, `begin`
         returns the job, another process runs it, and the records do not wait for the result.
 
     Attributes
@@ -68,7 +68,10 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables (tables of limited size) that the fit stores rows in, by kind."""
+        """The ring tables (tables of limited size) in which the fit stores rows.
+
+        The key is the ring's kind, the first part of its name in the store. Empty by default.
+        """
         return {}
 
     def may_run_in(self, chunk: Chunk) -> bool:
@@ -142,7 +145,8 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
     def end(self, result: JobResult, now: float) -> bool:
         """Use the result of the running job. If the result is a refusal, only count it.
 
-        Return False if the running job is not the one that gave the result.
+        Return False if the result is ignored: another job is running or none, or a new version of the model
+        has ended the job.
         """
         job = self._job
         if job is None or not isinstance(result, self.result_type) or result.number != job.number:

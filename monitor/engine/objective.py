@@ -96,8 +96,8 @@ def judge(bound: Bound, lower: float, value: float, upper: float) -> ObjectiveSt
 
     * met, if the whole interval lies at or above the floor;
     * breached, if the whole interval lies below the floor;
-    * at risk, if the floor lies within the interval and the estimate is at most a quarter of the interval's
-      width above the floor;
+    * at risk, if the floor lies within the interval and the estimate is below the floor, or above it by less
+      than a quarter of the interval's width;
     * not proven, if the floor lies within the interval and the estimate is higher. The interval is then too
       wide.
 

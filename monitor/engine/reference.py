@@ -89,10 +89,10 @@ class Reference:
         return self._once(method, lambda: CALIBRATORS[method]().fit(*self._rows))
 
     def cached_baselines(self, task: Task, group: str, draw: Callable[[], T]) -> T:
-        """Return the result of `draw`, which computes the baselines of a model or group. Call it only once.
+        """Return the baselines of the model or of a group, which `draw` computes at the first call.
 
         When the agent starts, it computes the baselines to check each model's charts, before it builds the
-        engine. The engine then uses the cached result, if it has the same object `task`.
+        engine. The engine then uses the cached result, if it passes the same object `task`.
         """
         key = f"drawn {group}"
         if key not in self._fits or self._fits[key][0] is not task:
@@ -118,10 +118,10 @@ class Reference:
         return self._once(AutoCalibrator.method, lambda: choose(*self._rows))
 
     def predictive(self, method: str, group: str = "") -> Predictive:
-        """Return the model of the errors that later windows will have with this calibration.
+        """Return the model of the errors that later windows will have with a calibration by this method.
 
-        The result is for a group, or for the model if `group` is empty. A group of fewer than `FEWEST_ROWS`
-        rows uses the variation between windows of its model.
+        The result is for a group, or for the whole model if `group` is empty. A group uses the result of its
+        model if it has fewer than `FEWEST_ROWS` rows, or too few to estimate the variation between windows.
 
         Raises
         ------

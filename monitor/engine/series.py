@@ -377,7 +377,7 @@ class Series:
         Raises
         ------
         RequestError
-            The metric has no baseline yet.
+            No metric has a baseline yet.
         """
         windows = self._judge.rebaseline(metric)
         self.changed = True

@@ -169,9 +169,10 @@ class TaskEngine(TaskLogic):
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables (tables of limited size) of the task's rows, by kind.
+        """The ring tables (tables of limited size) of the task's rows.
 
-        In the store, the name of a ring is its kind and the name of the task.
+        The key is the ring's kind, such as ``answers``. In the store, the name of a ring is its kind, a slash
+        and the name of the task.
         """
         return self.join.rings | {kind: ring for fit in self.fits for kind, ring in fit.rings.items()}
 

@@ -99,9 +99,10 @@ class TaskLogic(ABC):
     @property
     @abstractmethod
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables (tables of limited size) of the task's rows, by kind.
+        """The ring tables (tables of limited size) of the task's rows.
 
-        In the store, the name of a ring is its kind and the name of the task.
+        The key is the ring's kind, such as ``answers``. In the store, the name of a ring is its kind, a slash
+        and the name of the task.
         """
 
     @abstractmethod

@@ -46,7 +46,7 @@ class RecalibrationsState(msgspec.Struct, frozen=True):
 
 
 class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
-    """The recalibrations of a task's models. They run one at a time, in the order of becoming due.
+    """The recalibrations of a task's models. They run one at a time, in the order in which they became due.
 
     A fit uses only labelled answers whose windows (of the model and of its groups) have closed. So no window
     is estimated by a calibration that was fitted on rows of this window.

@@ -230,8 +230,9 @@ def listed(names: Sequence[str]) -> str:
 def is_unchecked(one: SeriesView, metric: str) -> bool:
     """Return whether no label has checked the estimate of a metric since a change.
 
-    A change is another version of the model, for which the calibration was not fitted, or what the chart of
-    the metric signals now.
+    A change is a version of the model for which the calibration was not fitted, or an alarm or improvement
+    that the chart of the metric shows now. An alarm or improvement that labels decide about is no such
+    change.
     """
     if one.calibration.foreign and one.predictions:  # a report does not know the tested labels
         return one.trust is None or not one.trust.labels
@@ -263,7 +264,8 @@ def count(number: int, noun: str) -> str:
 def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
     """Return the estimate of a metric to show first.
 
-    It is the estimate corrected by labels. If there is none, it is the estimate that the chart judges.
+    The result is the estimate corrected by labels, or the estimate that the chart judges if there is no
+    corrected one.
     """
     by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
     return leading_estimate(one.estimates, metric, by)

@@ -243,7 +243,8 @@ class SeriesView:
     def feature_alarms(self) -> Mapping[str, bool]:
         """The features whose drift is judged, each with whether its drift raises an alarm.
 
-        The drift of a broken feature raises no alarm, because a broken feature has its own alert.
+        The drift of a broken feature raises no alarm, because a broken feature has its own alert. The mapping
+        is empty if drift never raises an alarm.
         """
         if self.features is None or not self.features.alarm_level:
             return {}

@@ -66,7 +66,7 @@ def leading_estimate(
 ) -> MetricEstimate | None:
     """Return the estimate of a metric to show first.
 
-    It is the estimate corrected by labels. If there is none, it is the estimate of `judged`.
+    The result is the estimate corrected by labels, or the estimate of `judged` if there is no corrected one.
 
     Parameters
     ----------

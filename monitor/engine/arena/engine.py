@@ -72,9 +72,10 @@ class ArenaEngine(TaskLogic):
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables (tables of limited size) of the arena's rows, by kind.
+        """The ring tables (tables of limited size) of the arena's rows.
 
-        In the store, the name of a ring is its kind and the name of the arena.
+        The key is the ring's kind, such as ``comparisons``. In the store, the name of a ring is its kind, a
+        slash and the name of the arena.
         """
         return self._comparisons.rings
 

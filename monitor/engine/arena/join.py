@@ -47,7 +47,7 @@ class ComparisonJoin:
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables (tables of limited size) of the arena's rows, by kind."""
+        """The ring tables (tables of limited size) with the keys ``comparisons`` and ``verdicts``."""
         return {_RINGS[kind]: ring for kind, ring in self.logic.rings.items()}
 
     def is_new(self, batch: Batch, sequence: Ints) -> tuple[Batch, NDArray[np.bool_]]:

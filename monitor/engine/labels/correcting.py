@@ -151,8 +151,8 @@ class Correcting:
     def moved(self, block: Ints) -> Floats:
         """Return the change of each row's confidence by later calibrations, in logits, (n,).
 
-        The change is NaN (unknown) in two cases: the calibration changed within the row's block, or the row
-        is in the open window and its confidence comes from a new calibration.
+        The change is NaN (unknown) in three cases: the row's block is unknown, the calibration changed within
+        the block, or the row is in the open window and its confidence comes from a new calibration.
 
         Parameters
         ----------

@@ -183,7 +183,7 @@ class LabelJoinLogic:
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables of answers and of labels, by name."""
+        """The ring tables with the keys ``answers`` and ``labels``."""
         return {"answers": self._answers, "labels": self._labels}
 
     def snapshot(self, rings: bool = True) -> JoinState:
@@ -214,8 +214,9 @@ class LabelJoinLogic:
         return known
 
     def is_new(self, key: Keys, model: Ints, time: Floats) -> NDArray[np.bool_]:
-        """Return whether each answer is new, (n,). It is not new if it repeats an answer within the horizon.
+        """Return whether each answer is new, (n,).
 
+        An answer is not new if an answer of the same model with the same id came within the horizon before.
         The caller must pass the new answers to `add_answers` next. An answer without an id is always new. An
         answer whose model is -1 is not examined, and is always new.
         """

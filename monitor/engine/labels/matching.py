@@ -188,13 +188,14 @@ def repeats(keys: Keys) -> Repeats:
     """Return the rows that repeat the key of an earlier row.
 
     Sorting all rows would take more time than the rest of the join. So the function enters the keys into a
-    temporary hash table, and sorts only the rows that share a slot. If all keys differ, an eighth of the rows
-    share a slot.
+    temporary hash table, and sorts only the rows that share a slot. If all keys differ, about an eighth of
+    the rows or fewer share a slot.
 
     Parameters
     ----------
     keys : (n,) uint64
-        Hashes or small numbers. The low bits of different keys must differ.
+        Hashes or small numbers. The result is right for any keys, but the function is slow if many different
+        keys have the same low bits.
 
     Returns
     -------

@@ -116,7 +116,8 @@ def epsilon_of(confidence: Floats, weights: Floats | None = None) -> float:
     Returns
     -------
     float
-        The tolerance. Without rows there is no calibration, and the tolerance is 0.
+        The tolerance, at most 1, because I counts as at least 1. Without rows there is no calibration, and
+        the tolerance is 0.
 
     Examples
     --------

@@ -174,7 +174,8 @@ class RecalibrationSchedule:
         ----------
         outcome : str
             One of `OUTCOMES`. ``"taken"``: the model uses the new calibration. ``"kept"``: the labels do not
-            favour it over the present calibration. ``"refused"``: it cannot be used.
+            favour the new calibration over the present one. ``"refused"``: nothing could be fitted, or the
+            new calibration cannot be used.
         refused : str, optional
             The reason of a refused fit.
         seen : int

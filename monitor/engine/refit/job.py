@@ -51,7 +51,7 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     references : tuple of mapping or None
         The snapshot of the calibration that was fitted on each model's labelled reference; None for a model
         without a reference. Empty if no model has a reference. A new calibration must predict the labelled
-        rows better than this one.
+        rows better than the reference's calibration.
     pool_rows : int
         The number of rows from which the n rows were sampled. If the n rows are not a sample, this number is
         at most n.

@@ -30,8 +30,8 @@ class Calibration(ABC):
     def apply(self, scores: Floats) -> Floats:
         """Return calibrated class probabilities, (n, K) float64.
 
-        Each row sums to 1. For K = 1, the value is the calibrated probability that the prediction is right. A
-        call takes microseconds.
+        For K of 2 or more, each row sums to 1. For K = 1, the value is the calibrated probability that the
+        prediction is right. A call takes microseconds.
 
         Parameters
         ----------

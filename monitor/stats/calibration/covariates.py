@@ -177,8 +177,8 @@ class CovariateReference:
         names : sequence of str
             The names of the features, for messages.
         most_rows : int
-            The largest number of rows to use. It bounds the cost of a window. From a longer reference, evenly
-            spaced rows are used.
+            The largest number of rows to use, so that adapting to a window has a bounded cost. If more rows
+            have all features, evenly spaced ones among these rows are used.
 
         Raises
         ------

@@ -41,8 +41,8 @@ class PlattCalibration(Calibration):
     width : int
         Number of columns of the scores.
     curves : tuple of SigmoidCurve
-        One curve for a confidence (width 1), one for two classes (for the second class), otherwise one for
-        each class.
+        Width 1: the curve of the confidence. Width 2: the curve of the second class. Width 3 or more: a curve
+        for each class, in order.
 
     Examples
     --------
@@ -70,8 +70,11 @@ class PlattCalibrator(Calibrator):
     classes, there is a regression for each class against the rest, and each row is divided by its sum.
 
     Platt applies the sigmoid to a margin. Here the margin is the logit of the score, clipped at 10⁻⁶. With
-    this margin, the identity is one of the maps. A sigmoid of the score itself could not be the identity. If
-    the scores rank the rows slightly in reverse, the slope is 0, and every row gets the observed frequency.
+    this margin, the identity is one of the maps. A sigmoid of the score itself could not be the identity. The
+    slope is never negative. If the scores rank the rows in reverse by no more than chance would explain, the
+    slope is 0, and every row gets about the observed frequency (before the division by the sum). The same
+    holds if only one of three or more classes is clearly reversed. Otherwise `fit` raises an error for a
+    clear reversal: see `refuse_reversed_scores`.
 
     The map corrects over- and underconfidence that is symmetric around one half, and a change of the
     prevalence. It misleads for other distortions; use beta or isotonic calibration for them.

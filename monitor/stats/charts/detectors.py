@@ -104,7 +104,7 @@ class RunRules(Detector):
         object.__setattr__(self, "rules", in_order(self.rules))
 
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
-        """Return the false alarms per window, as `Detector.rate` does.
+        """Return the mean number of false alarms per window, as `Detector.rate` does.
 
         If `least` is above 0, the rates are exact for `we1` and upper bounds for other rules.
         """
@@ -143,7 +143,7 @@ class EwmaDetector(Detector):
             raise ConfigError(f"weight: got {self.weight:g}; allowed is {LIGHTEST:g} to 1")
 
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
-        """Return the false alarms per window, as `Detector.rate` does."""
+        """Return the mean number of false alarms per window, as `Detector.rate` does."""
         own = math.sqrt(self.weight / (2 - self.weight))  # the average's standard deviation
         return ewma_rate(self.weight, error, np.maximum(threshold * ratio, least / own))
 
@@ -176,7 +176,7 @@ class CusumDetector(Detector):
         check_shift(self.shift)
 
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
-        """Return the false alarms per window, as `Detector.rate` does."""
+        """Return the mean number of false alarms per window, as `Detector.rate` does."""
         return cusum_rate(np.maximum(self.shift / 2 * ratio, least), error, threshold * ratio)
 
     def memory(self, threshold: float, state: list[float] | None) -> CusumMemory:

@@ -51,7 +51,7 @@ def check_reference(reference_windows: float) -> None:
 def mean_rate(
     detector: Detector, m: float, chosen: Limits, overdispersion: float, spread: Spread, least: float = 0.0
 ) -> float:
-    """Return the mean false alarms per window, over the centres and sigmas that a reference can give.
+    """Return the false alarms per window, averaged over the centres and sigmas that a reference can give.
 
     Parameters
     ----------

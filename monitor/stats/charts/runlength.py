@@ -207,7 +207,7 @@ def _log_rate_table(rules: frozenset[str]) -> scipy.interpolate.RectBivariateSpl
 
 
 def alarm_rate(rules: tuple[str, ...], error: Floats, width: Floats) -> Floats:
-    """Return the (g,) false alarms per window, ``1/ARL``, for g pairs of centre error and limit width.
+    """Return the (g,) mean numbers of false alarms per window for g charts, which are ``1/ARL``.
 
     `we1` alone has a closed form. For other rules a spline over 680 exact solutions gives the rate to 0.1 %.
     It is built once for each set of rules, in at most a second. `nelson3` and `nelson4` use only the order of
@@ -220,7 +220,7 @@ def alarm_rate(rules: tuple[str, ...], error: Floats, width: Floats) -> Floats:
     error : (g,) float64
         Distance of the chart's centre from the process mean, in the process's standard deviations.
     width : (g,) float64
-        Half width of the limits in the same unit, clipped to 0.05 to 7.25.
+        Half width of the limits in the same unit; clipped to 0.05 to 7.25, except for `we1` alone.
 
     Examples
     --------

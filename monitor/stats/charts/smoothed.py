@@ -84,9 +84,10 @@ def _ewma_table(weight: float) -> scipy.interpolate.RectBivariateSpline:
 
 
 def ewma_rate(weight: float, error: Floats, width: Floats) -> Floats:
-    """Return the (g,) alarms per window, 1/`ewma_arls`, interpolated in a table of exact solutions.
+    """Return the (g,) mean numbers of alarms per window, from a table of exact solutions.
 
-    The parameters are those of `ewma_arls`; widths are clipped to 0.05 to 7.25.
+    The result is 1/`ewma_arls`, interpolated. The parameters are those of `ewma_arls`. Widths are clipped to
+    0.05 to 7.25, and errors to −2.7 to 2.7.
 
     Examples
     --------
@@ -151,7 +152,7 @@ def _cusum_table() -> scipy.interpolate.RectBivariateSpline:
 
 
 def cusum_rate(reference: Floats, error: Floats, interval: Floats) -> Floats:
-    """Return the (g,) alarms per window of two-sided CUSUM charts, from a table of exact solutions.
+    """Return the (g,) mean numbers of alarms per window of two-sided CUSUM charts, from a table.
 
     The two sums cannot both stay above 0 for long, so the rate is the total of their alarm rates. This is
     exact for a reference value above 0.

@@ -113,8 +113,8 @@ def average_confidence_windows(
 ) -> list[tuple[Result, TrimmedPmf | None]]:
     """Return the `average_confidence` of windows of any sizes, each with a distribution for pooling.
 
-    The distribution is for the number of right answers, or None for a window without rows. Windows of equal
-    size are computed together.
+    The distribution is that of the number of right answers. It is None for a window without rows. Windows of
+    equal size are computed together.
 
     Examples
     --------

@@ -113,9 +113,10 @@ def classification_estimates(
       binomials (`CountRatio`), given that the ratio is defined;
     * AUROC, average precision, and macro averages of three classes or more: quantiles from the first three
       cumulants (`label_cumulants`). Three cases use central quantiles over 1,000 seeded draws of labels
-      instead, with a random error of about a tenth of a standard deviation: fewer than 15 positives
-      (negatives, predicted) are expected, single labels change the metric by much, or the metric is a micro
-      average of AUROC or average precision.
+      instead, with a random error of about a tenth of a standard deviation: the expected denominator of the
+      metric for some class is below 15 rows (for AUROC: the expected number of positives or of negatives);
+      one label changes the metric by a large part of its standard deviation; or the metric is a micro average
+      of AUROC or average precision.
 
     The estimate misleads if the confidences are wrong: the intervals ignore errors from concept drift or from
     calibration on little data. With few expected positives, the value differs from the centre of the
@@ -150,8 +151,10 @@ def classification_estimates(
     Returns
     -------
     dict of str to Estimate or Unknown
-        Each estimate is from 0 to 1. It is `Unknown` if there are no rows, or if the metric is undefined with
-        a probability above 0.5: no row is positive, or no row is predicted as positive.
+        Each estimate is from 0 to 1. It is `Unknown` if there are no rows, if K = 1 and the metric is not the
+        accuracy, or if the metric is undefined with a probability above 0.5. A metric may be undefined
+        without positive rows, without negative rows (specificity, AUROC), or without predicted positives
+        (precision).
 
     Raises
     ------

@@ -122,8 +122,9 @@ def _normal_quantile(level: float) -> float:
 class Expansion:
     """The second-order expansion of one class's metric around its expected counts, in m windows of n rows.
 
-    It consists of the value of the metric, and of its first and second derivatives with respect to each row's
-    probability of the class. Arrays have the shape (m,), or (m, n) with rows in the order of arrival.
+    It consists of the value of the metric, of its first derivatives with respect to each row's probability of
+    the class, and of the second derivatives B_ij of u (see the module). Arrays have the shape (m,), or (m, n)
+    with rows in the order of arrival.
 
     Parameters
     ----------
@@ -178,8 +179,8 @@ class Expansion:
     def form(self, x: Floats, y: Floats) -> Floats:
         """Return the (m,) sums Σ_{i≠j} x_i B_ij y_j over the pairs of rows of each window.
 
-        B_ij is the second derivative of the metric with respect to the probabilities of rows i and j. It is 0
-        except for AUROC and average precision, which contain products of two labels.
+        B_ij is the second derivative of u (see the module) with respect to the probabilities of rows i and j.
+        It is 0 except for AUROC and average precision, which contain products of two labels.
 
         Parameters
         ----------
@@ -200,8 +201,7 @@ class Expansion:
 
         Half of the sum is the contribution of products of two labels to the variance.
 
-        B_ij is the second derivative of the metric with respect to the probabilities of rows i and j, as in
-        `form`.
+        B_ij is as in `form`.
 
         Parameters
         ----------
@@ -263,7 +263,8 @@ def label_cumulants(classes: Sequence[Expansion]) -> list[Cumulants | None]:
     -------
     list of Cumulants or None
         One entry for each window. None if the expansion is not accurate enough: the expected denominator of a
-        class is below `FEWEST_EXPECTED` rows, or single labels change the metric by much (`ROUGHEST`).
+        class is below `FEWEST_EXPECTED` rows, or one label changes the metric by a large part of its standard
+        deviation (`ROUGHEST`).
 
     Examples
     --------

@@ -63,7 +63,7 @@ def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
 
     A count is in the interval if its mid-p value, P(lower count) + P(this count) / 2, lies from (1 − level)/2
     to (1 + level)/2. The coverage of exact limits is at least the level. The coverage of mid-p limits is
-    about the level.
+    about the level. If no count is in the interval, both limits are the most probable count.
 
     Examples
     --------

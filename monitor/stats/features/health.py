@@ -11,7 +11,7 @@ slow trends are normal. A feature is broken if a rate
 * is significantly higher by Fisher's exact test at the `level`,
 * is higher by `LEAST_RISE`, and
 * is higher than in every part of the reference of a window's length. Real rates vary more over time than the
-rates of independent rows.
+  rates of independent rows.
 
 The feature is no longer broken if the rate is higher by less than half of `LEAST_RISE`, or is no higher than
 in some part of the reference of a window's length.
@@ -160,13 +160,13 @@ class FeatureNorm(msgspec.Struct, frozen=True):
         The rate at which values of the reference's later half lie outside of the values of its earlier half.
         None if this is not tested: see the module.
     longest_run : int
-        The largest number of equal values in a row.
+        The largest number of successive rows with equal values, not counting rows without a value.
     largest_share : float
         The share of the most frequent value.
     rows : int
         The number of rows with the feature.
     drifts : bool
-        True if the number always rises or always falls.
+        True if the number rises or falls with time: see the module.
     """
 
     kind: FeatureKind

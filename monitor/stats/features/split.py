@@ -43,8 +43,9 @@ instead of its confidence.
 The split misleads
 
 * if rows lack a feature where other features are unusual: the effect of the unusual features is then
-attributed to the missing feature; * if the shift depends on a feature that is not configured, but is
-correlated with configured features: the change is then attributed to the configured features;
+  attributed to the missing feature;
+* if the shift depends on a feature that is not configured, but is correlated with configured features: the
+  change is then attributed to the configured features;
 * if the window is unlike the reference: when the cause moved by three standard deviations, a feature with a
   correlation of 0.9 with the cause is named too in one of seven windows;
 * if the shift is within a bin, or concerns three features jointly: the ratio has no parameters for these.

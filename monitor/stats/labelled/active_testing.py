@@ -62,13 +62,15 @@ def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | 
 
 
 def expected_error(posterior: ArrayLike, predicted: ArrayLike, *, uniform: float = 0.1) -> Floats:
-    """Return the (n,) probabilities with which the next draw should select each row.
+    """Return the (n,) probabilities with which the next draw should select each row; their sum is 1.
+
+    Except for the share `uniform`, they are proportional to the probability that the prediction is wrong.
 
     Parameters
     ----------
     posterior : (n, K) array of float
-        Class probabilities by a surrogate, another model of the labels. The result is proportional to the
-        probability that the prediction is wrong according to the surrogate.
+        Class probabilities by a surrogate, another model of the labels. They give the probability that the
+        prediction is wrong.
     predicted : (n,) array of int
         The model's class.
     uniform : float

@@ -5,7 +5,7 @@ There are two kinds of estimators:
 * a subclass of `LabelEstimator` estimates each metric of some rows directly, from labels alone or with
   corrections by labels;
 * a subclass of `monitor.stats.labelled.posterior.PosteriorEstimator` estimates class probabilities of every
-row, and random draws of them. Every metric and its interval are computed from these draws.
+  row, and random draws of them. Every metric and its interval are computed from these draws.
 """
 
 from __future__ import annotations

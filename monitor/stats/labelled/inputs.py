@@ -138,7 +138,8 @@ def effective_number(weight: Floats) -> float:
 def votes(scores: Floats) -> Ints:
     """Return the (n, M) most probable class of each model for each row, from (n, M, K) scores.
 
-    If several classes are equal, the first one is returned. The class of a missing answer is −1.
+    If several classes are equally probable, the result is the first of them. The class of a missing answer is
+    −1.
 
     Examples
     --------

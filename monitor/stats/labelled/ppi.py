@@ -49,7 +49,8 @@ class PredictionPowered:
     def effective_labels(self) -> Floats:
         """The numbers of labels for which the mean of labels alone would have the same variance, (M,).
 
-        For a variance of 0, the number is infinite.
+        If the variance is 0, the number is infinite, or the number of labels if the mean of labels has the
+        variance 0 too.
         """
         variance = np.diagonal(self.covariance)
         with np.errstate(divide="ignore", invalid="ignore"):

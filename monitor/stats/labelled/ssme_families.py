@@ -151,9 +151,9 @@ def centred(logits: Floats) -> Floats:
 def claimed_shares(scores: Floats, heard: Floats) -> tuple[Floats, Floats]:
     """Return the class shares that the models' scores imply, as centred logarithms, and their errors.
 
-    The share of a class is the median over the models of the mean score. The error of a share on the logit
-    scale is √(0.15² + max(0.25, 1.85·MAD)²/M), where MAD is the median absolute deviation of the M models'
-    shares. Both results have the shape (K,).
+    The result for a class is the median over the models of the centred logarithm of the mean score. The error
+    on the logit scale is √(0.15² + max(0.25, 1.85·MAD)²/M), where MAD is the median absolute deviation of the
+    M models' values on this scale. Both results have the shape (K,).
 
     Parameters
     ----------

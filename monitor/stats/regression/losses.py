@@ -165,8 +165,8 @@ class LossReference:
         losses : mapping of str to RowLosses
             The losses by name.
         most_rows : int
-            The largest number of rows to use. A row is left out if a column, its error or a loss is NaN or
-            infinite.
+            The largest number of rows to use. Rows with a NaN or infinite column, error or loss are left out.
+            If more rows remain, evenly spaced ones among them are used.
 
         Raises
         ------
@@ -213,6 +213,9 @@ class LossReference:
 
     def estimate(self, columns: Floats) -> dict[str, MeanLoss | Unknown]:
         """Return the mean of each loss over a window's rows, or the reason why it is unknown.
+
+        The means are unknown if too many rows are unusable, if fewer than `FEWEST_IN_WINDOW` rows are usable,
+        or if the window is too different from the reference.
 
         Parameters
         ----------

@@ -1,9 +1,10 @@
 """The probability that the error of a prediction lies within a tolerance.
 
-It comes from the spread that the model itself gives: a standard deviation, or quantiles. Otherwise it comes
-from the errors e of a labelled reference. Their scale s(x) is the exponential of a fit of
-log(|e| + 0.1 · mean |e|) on the prediction and the features, as in `monitor.stats.regression.losses`. A row
-is within the limit t with the share of the reference's ratios |e| / s(x) that are at most t / s(x).
+The probability is computed from the spread that the model itself gives: a standard deviation, or quantiles.
+If the model gives no spread, the probability is computed from the errors e of a labelled reference. The scale
+s(x) of these errors is the exponential of a fit of log(|e| + 0.1 · mean |e|) on the prediction and the
+features, as in `monitor.stats.regression.losses`. The probability that the error of a row is at most t is the
+share of the reference's ratios |e| / s(x) that are at most t / s(x) of the row.
 
 These probabilities may be wrong, like those of a classifier: calibrations correct them.
 """

@@ -22,7 +22,8 @@ class MajorityVote(PosteriorEstimator):
     A model votes for its most probable class. The weight of its vote is its accuracy on the labelled rows
     that it answered. A model without labelled answers has the mean weight of the others; without any labels
     all weights are equal (flag "no labels"). The paper does not say whether it uses the weighted mean of the
-    votes or the class with the most votes; the second reproduces the errors in the paper.
+    votes or the class with the most votes. This class uses the second, which reproduces the errors that the
+    paper reports.
 
     The estimator assumes that the majority is right. Models with similar training make common errors, which
     then count as the truth, and **the accuracy of the models that agree is too high**, with any number of

@@ -202,7 +202,7 @@ class SPE(LabelEstimator):
 
         If several thresholds have the highest probability, the result is the middle one (section 4.4 of the
         paper). If the highest probability is below `probability`, the result is Unknown, and its reason
-        states the highest probability.
+        states the highest probability. The result is also Unknown if the fit was refused.
 
         Raises
         ------

@@ -307,10 +307,10 @@ def importance_sample(
 ) -> tuple[Floats, float]:
     """Return (draws, p) draws of the posterior by importance sampling, and their effective number.
 
-    There are two rounds. The proposal distribution of the first is Student's t around the mode, with the
-    curvature of the posterior; the second uses the weighted mean and covariance of the first round's draws.
-    The paper's normal proposal with a diagonal covariance has a smaller effective number, because locations
-    and scales are correlated.
+    In the first round, the proposal distribution is Student's t around the mode, with the curvature of the
+    posterior. A second round uses the weighted mean and covariance of the first round's draws, unless these
+    have few effective draws. The paper's normal proposal with a diagonal covariance has a smaller effective
+    number, because locations and scales are correlated.
     """
     centre, covariance = mode, _covariance(pair, mode, points)
     proposals, weight = _weighted(pair, centre, covariance, points, rng)

@@ -105,10 +105,15 @@ class OneModel(PosteriorEstimator):
         return self._lines[self.place].back(scaled)
 
     def rates(self, thresholds: int | None) -> Rates | Unknown:
-        """Return the rates of all draws, computed from the densities or from random labels of the rows.
+        """Return the recall, the false positive rate and the precision at each threshold, for each draw.
 
-        `thresholds` is the largest number of thresholds. Equal numbers of rows lie between them. With None,
-        each score or each point of a fine grid is a threshold.
+        With the scope "population", the rates come from the fitted densities; with "sample", from random
+        labels of the rows. `thresholds` is the largest number of thresholds, which are evenly spaced among
+        the ranked scores (with "sample": among the distinct scores). With None, the thresholds are a fine
+        grid ("population") or all distinct scores ("sample").
+
+        The result is Unknown if the fit was refused, or, with "sample", if at most half of the draws of
+        labels have both positive and other rows.
         """
         data, fitted = self._done()
         if fitted.refused is not None:
