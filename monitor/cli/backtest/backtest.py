@@ -109,9 +109,10 @@ def backtest(options: BacktestOptions) -> Backtest:
     drops = _checked_drops(options.drops)
     wanted = [_wanted(text) for text in options.starts]
     config = load_config(options.config)
-    if not config.scored_tasks:
+    if all(task.share != "accuracy" for task in config.scored_tasks.values()):
         raise ConfigError(
-            f"{options.config}: no task has scores, so a backtest can lower none; add such a task"
+            f"{options.config}: no task has an accuracy, which a backtest lowers; add a task with scores or "
+            "confidences"
         )
     if pipe := next(filter(is_pipe, options.files), None):
         raise ConfigError(f"{pipe} is a pipe, which can be read only once; give files, which are read again")
@@ -125,7 +126,7 @@ def backtest(options: BacktestOptions) -> Backtest:
         jobs = _jobs(options, config, settings, history, drops)
         detections = _injected(jobs, _processes(options))
     run = history.runs[history.labels > 0]
-    return Backtest(_document(history, detections, _rates(trial)), run)
+    return Backtest(_document(config, history, detections, _rates(trial)), run)
 
 
 def _checked_drops(drops: Sequence[float]) -> list[float]:
@@ -347,13 +348,21 @@ def _rates(trial: ReferenceTrial) -> dict[tuple[str, str | None], float]:
 
 
 def _document(
-    history: HistoryReplay, detections: Sequence[Detection], rates: Mapping[tuple[str, str | None], float]
+    config: Config,
+    history: HistoryReplay,
+    detections: Sequence[Detection],
+    rates: Mapping[tuple[str, str | None], float],
 ) -> BacktestDocument:
     labelled = history.labels > 0
     run, bare = history.runs[labelled], history.runs[False]
     notes = []
     if not labelled:
         notes.append("The files have no labels, so only drops that the model knows were injected.")
+    notes += [
+        f"tasks.{name} has no accuracy, so drops were injected into the other tasks only."
+        for name, task in config.scored_tasks.items()
+        if task.share != "accuracy"
+    ]
     unused = unused_of([history.facts])
     if rejected := unused.answers.total() + unused.labels.total():
         notes.append(

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import msgspec
 import numpy as np
 import pytest
+import yaml
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import id_keys
@@ -25,6 +26,7 @@ from tests.streams import Record, Rig, answers, task
 pytestmark = pytest.mark.slow
 
 ROWS = 4000
+NUMBERS = {"kind": "regression", "tolerance": 1, "reference": {"path": "reference.ndjson"}}
 START = 1.7e9
 
 
@@ -91,6 +93,18 @@ def test_without_labels_only_drops_that_the_model_knows_are_injected(folder: Pat
     assert "The files have no labels" in done.notes[0]
 
 
+def test_a_task_without_an_accuracy_is_named_beside_the_others(folder: Path) -> None:
+    tasks = {**yaml.safe_load((folder / "config.yaml").read_text())["tasks"], "n": NUMBERS}
+    numbers = [{"id": f"n-{i}", "prediction": 0.0, "label": i / 2000, "model": "m"} for i in range(4000)]
+    (folder / "numbers.ndjson").write_bytes(ndjson([{**each, "task": "n"} for each in numbers]))
+    tasks["n"] = {**NUMBERS, "reference": {"path": str(folder / "numbers.ndjson")}}
+    write_configuration(folder, {"tasks": tasks}, "both.yaml")
+    both = BacktestOptions(str(folder / "both.yaml"), [folder / "in.ndjson"], drops=[20], starts=["50%"])
+    done = backtest(both).document
+    assert {each.task for each in done.detections} == {"t"}
+    assert done.notes == ["tasks.n has no accuracy, so drops were injected into the other tasks only."]
+
+
 def test_the_text_the_document_and_the_files_of_the_command(folder: Path, tmp_path: Path) -> None:
     words = ["backtest", "config.yaml", "in.ndjson", "--drop", "20", "--out", str(tmp_path / "out")]
     text, with_json = (command_here(*words, *more, cwd=folder) for more in ([], ["--json"]))
@@ -113,6 +127,7 @@ def test_errors_name_the_option_the_value_and_the_remedy(folder: Path, tmp_path:
     (tmp_path / "short.ndjson").write_bytes(ndjson(stream()[:900]))
     os.mkfifo(tmp_path / "pipe")
     write_configuration(folder, {"tasks": {"c": {"kind": "arena"}}}, "compared.yaml")
+    write_configuration(folder, {"tasks": {"n": NUMBERS}}, "numbers.yaml")
     cases: list[tuple[BacktestOptions, str]] = [
         (
             options(folder, drops=[0.0]),
@@ -134,7 +149,14 @@ def test_errors_name_the_option_the_value_and_the_remedy(folder: Path, tmp_path:
         ),
         (options(tmp_path, "pipe"), "pipe is a pipe, which can be read only once"),
         (options(folder, "none.ndjson"), "There is no file"),
-        (BacktestOptions(str(folder / "compared.yaml"), []), "no task has scores"),
+        *(
+            (
+                BacktestOptions(str(folder / name), []),
+                f"{name}: no task has an accuracy, which a backtest lowers; add a task with scores or "
+                "confidences",
+            )
+            for name in ("compared.yaml", "numbers.yaml")
+        ),
     ]
     write_configuration(tmp_path, (folder / "config.yaml").read_text())
     for case, words in cases:
