@@ -1,16 +1,21 @@
 """The handling of a post: checks of the sender, validation of the rows, their storage, and the answer.
 
-====== ======================================================================================== status reason
-====== ======================================================================================== 202    the
-rows are stored durably; the answer lists faults of single rows, and counts events without answers 400    no
-row is usable, the body has none of the formats, or rows belong to the other path 401    the token is missing
-or unknown 403    the token may not write a task, a page of another site sends the post, or `Host` is not
-allowed 404    the path does not exist 405    the method is not POST 408    the body did not arrive in time
-413    the body is too large, compressed or not, or has too many rows, or too many labels for the token 415
-the content type is missing or unknown, or the character set or the encoding is not supported 429    the spool
-is full, or a quota of the task or token is used up; the rows are counted as shed 500    the program failed;
-the log has the error 503    too many posts are in memory, or the disk or the database does not store the rows
-====== ========================================================================================
+====== ======================================================================================================
+status reason
+====== ======================================================================================================
+202    the rows are stored durably; the answer lists faults of single rows, and counts events without answers
+400    no row is usable, the body has none of the formats, or rows belong to the other path
+401    the token is missing or unknown
+403    the token may not write a task, a page of another site sends the post, or `Host` is not allowed
+404    the path does not exist
+405    the method is not POST
+408    the body did not arrive in time
+413    the body is too large, compressed or not, or has too many rows, or too many labels for the token
+415    the content type is missing or unknown, or the character set or the encoding is not supported
+429    the spool is full, or a quota of the task or token is used up; the rows are counted as shed
+500    the program failed; the log has the error
+503    too many posts are in memory, or the disk or the database does not store the rows
+====== ======================================================================================================
 """
 
 from __future__ import annotations

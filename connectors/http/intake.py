@@ -53,8 +53,8 @@ class Judgement:
     rows : int
         The number of lines.
     accepted, rejected : int
-        The numbers of usable and unusable records. Only records of the path's kind count: answers, labels, or
-        both. An answer with an unusable label is accepted.
+        The numbers of usable and unusable records. `accepted` counts only records of the kind that the path
+        accepts: answers, labels, or both. An answer with an unusable label is accepted.
     answers : int
         The number of answers, usable or not; an unreadable row counts as one answer.
     tasks : mapping of str to int

@@ -2,8 +2,8 @@
 
 ::
 
-    frame    magic 4 bytes | checksum uint32 | start uint64 | rows uint32 | length uint32 | lines file
-    consecutive frames; the name of the file is the `start` of its first frame, in 20 digits
+    frame    magic 4 bytes | checksum uint32 | start uint64 | rows uint32 | length uint32 | lines
+    file     consecutive frames; the name of the file is the `start` of its first frame, in 20 digits
 
 Numbers are little-endian. The checksum (CRC-32) covers everything after it in the frame. The checksum shows
 whether a crash has cut off a frame. The highest bit of `rows` is set if the lines were posted as labels. An

@@ -61,7 +61,7 @@ def refuse_types(path: Path, mapped: Collection[str] = ()) -> None:
     Raises
     ------
     ConfigError
-        A column has a type with which no row can be used, or no column is known.
+        A column has a type with which no row can be used, or no column has a known name: see `columns_read`.
     SourceError
         The file cannot be read as Parquet.
     """

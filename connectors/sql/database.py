@@ -1,4 +1,4 @@
-"""A read-only connection to a database with a DB-API driver. The rows of a result are fetched one by one.
+"""A connection to a database with a DB-API driver, for reading. The rows of a result are fetched one by one.
 
 A driver limits a fetch only by the number of rows, but a single row may have a megabyte. Batches are
 therefore built from single rows until they reach a limit of rows or bytes. psycopg fetches single rows in
@@ -158,9 +158,10 @@ class FetchedRows:
 
 
 class SqlDatabase:
-    """A read-only connection to the database of a `sql` source.
+    """A connection to the database of a `sql` source, which commits nothing.
 
-    One thread uses the connection. Any thread may call `cut` and read `waited_seconds`.
+    With psycopg and sqlite3 the connection is read-only. One thread uses the connection. Any thread may call
+    `cut` and read `waited_seconds`.
 
     Parameters
     ----------

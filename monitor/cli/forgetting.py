@@ -3,9 +3,11 @@
 The command has four steps. Each step can be repeated, so a command that was killed can be run again:
 
 1. The running agent removes the data from the store. If no agent runs, the command locks and changes the
-file. 2. The command waits until the agent has used the records in the spools of posts. If no agent runs, it
-overwrites these records. 3. The data is removed from the store again, for records that the agent read from
-the spools during step 2. 4. The command removes the records from the rejects file and its predecessor.
+   file.
+2. The command waits until the agent has used the records in the spools of posts. If no agent runs, the
+   command overwrites these records.
+3. The data is removed from the store again, for records that the agent read from the spools during step 2.
+4. The command removes the records from the rejects file and its predecessor.
 """
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ class Outputs:
             self._topic.interrupt()
 
     def close(self) -> None:
-        """Close the topic."""
+        """Close the producer of the topic, if there is one."""
         if self._topic is not None:
             self._topic.close()
 

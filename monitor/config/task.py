@@ -72,8 +72,8 @@ def charted_windows_per_week(task: Task) -> float:
     """Return the number of windows per week that all charts of a task judge together.
 
     Each answer is in one window of its model, and in one window for each name in `groups`. Therefore each
-    name in `groups` adds as many windows as the model has. The actual number may be larger, because windows
-    of a group value with few answers close by age. The factor is at most `window.size` / `window.min_size`.
+    name in `groups` adds as many windows as the model has. The actual number may be larger, at most by the
+    factor `window.size` / `window.min_size`, because windows of a group value with few answers close by age.
     Models without `answers_per_day` do not count.
 
     Examples

@@ -186,7 +186,9 @@ def _plain(value: Any) -> Any:
 
 
 def with_nan(cells: Cells) -> Cells:
-    """Replace missing numbers by NaN, because a row without a score would be read as a label.
+    """Replace None by NaN in a column of scores.
+
+    The decoder would take a row whose scores are all None for a label.
 
     Examples
     --------

@@ -7,9 +7,9 @@ labels of its task. So the work has three steps:
 1. The stream is divided into stretches. A stretch is a run of successive chunks from one partition of a
    source, such as a file.
 2. `StreamPartitioner` divides each stretch into shares, independently of the other stretches. A share
-contains the records of one model, or of a whole task, with their indices in the stretch. 3. `begins` computes
-the first sequence number of each stretch, and the clock before the stretch. With these, `joined` joins a
-model's shares of all stretches.
+   contains the records of one model, or of a whole task, with their indices in the stretch.
+3. `begins` computes the first sequence number of each stretch, and the clock before the stretch. With these,
+   `joined` joins a model's shares of all stretches.
 
 If the models of a task are estimated together (for example by `ssme`) or compared in pairs, all records of
 the task in a stretch are one share.

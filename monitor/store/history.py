@@ -215,8 +215,9 @@ def newest_ids(
     most : int
         The largest number of windows.
     since : float, optional
-        Only windows that ended at this time or later, seconds since the epoch. If they are more than `most`,
-        the result is one of each k windows, those whose numbers are multiples of k, and the newest.
+        Only windows that ended at this time or later, seconds since the epoch. If there are more than `most`
+        such windows, the result has the newest window and those whose numbers are multiples of some k, which
+        is chosen so that at most `most` windows are left.
     read : callable
         A function from an id to the report's line, or None if it has been deleted. It is called about 15
         times if `since` is set.
@@ -280,8 +281,8 @@ def newest_lines(
     before : int, optional
         Return only windows with smaller numbers; by default, all windows.
     since : float, optional
-        Return only windows that ended at this time or later, evenly spread: see `newest_ids`. They belong to
-        the newest 20,000 reports of the series.
+        Return only windows that ended at this time or later, evenly spread: see `newest_ids`. Only the newest
+        20,000 reports of the series are searched.
 
     Raises
     ------

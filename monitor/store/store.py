@@ -2,10 +2,11 @@
 
 The transaction of a checkpoint has these steps:
 
-1. Write the changed parts of the state, which include the positions of sources. 2. Append new rows to the
-ring tables of answers and labels, and write the changes of older rows. 3. Append the reports, as lines of
-JSON. 4. Write the progress of each sink of reports. 5. Delete rows that the ring tables have overwritten, and
-old reports above `keep_reports`.
+1. Write the changed parts of the state, which include the positions of sources.
+2. Append new rows to the ring tables of answers and labels, and write the changes of older rows.
+3. Append the reports, as lines of JSON.
+4. Write the progress of each sink of reports.
+5. Delete rows that the ring tables have overwritten, and old reports above `keep_reports`.
 
 After the commit, sinks write the reports, and sources acknowledge records. If a process is killed at any
 moment, it resumes from the last complete checkpoint, with the positions of this checkpoint.

@@ -107,7 +107,7 @@ class Decoder:
         self._wire = wire.for_tasks(self.layouts)
 
     def decode(self, raws: Sequence[Raw]) -> Chunk:
-        """Decode the raw input of one read.
+        """Decode the items that one call of a source's `read` returned.
 
         Returns
         -------
@@ -118,7 +118,7 @@ class Decoder:
         return self.decode_with_places(raws)[0]
 
     def decode_with_places(self, raws: Sequence[Raw]) -> tuple[Chunk, Places]:
-        """Decode the raw input of one read, and also return the place of each record.
+        """Decode like `decode`, and also return the place of each record.
 
         Returns
         -------

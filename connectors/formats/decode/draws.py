@@ -27,7 +27,7 @@ _LARGEST = 1 << 53  # tables turn whole numbers into floats, which are exact up 
 def read_draws(values: Sequence[object], picked: Floats, faults: Faults) -> NDArray[np.void]:
     """Return the draw of each label, an (n,) array of dtype `DRAW`.
 
-    The draw's number is 0 for a label without `draw`.
+    All fields of the draw are 0 for a label without `draw`, or with a faulty one.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def read_draws(values: Sequence[object], picked: Floats, faults: Faults) -> NDAr
     picked : (n,) float64
         The field `probability` of the labels, NaN if absent.
     faults : Faults
-        Receives the faults of draws.
+        Receives a fault for each invalid `draw`, and for each `draw` of a label without `probability`.
 
     Examples
     --------

@@ -172,7 +172,7 @@ The key consists of the reason, the partition, the task, whether the reject is a
 
 
 class BoundedRejects:
-    """The rejects of one read, within a memory limit. A reject is a record that cannot be used.
+    """The rejects of one chunk, within a memory limit. A reject is a record that cannot be used.
 
     All rejects are kept until their size exceeds `room` bytes. After that, only the first reject of each kind
     is kept, and its counts include the later rejects of this kind.

@@ -47,8 +47,8 @@ def true_classes(
 ) -> Ints:
     """Return the indices of the true classes, (n,); -1 for an absent or faulty class.
 
-    In a task of confidences, class 0 means correct and class 1 means wrong. If a record has a label and a
-    prediction, the class is 0 if they are equal.
+    In a task without classes, class 0 means that the answer is correct, and class 1 means that it is wrong.
+    If a record has no `correct`, its class is 0 if `label` and `prediction` are the same name, else 1.
 
     Examples
     --------

@@ -483,11 +483,9 @@ class Following:
         return [inode for file, place in pairs if (inode := _inode_of(file, place)) is not None]
 
     def has_ended(self, is_there: bool = False) -> bool:
-        """Return whether the file was removed and all its text was read or lost.
+        """Return whether the file has been missing for `late_seconds` and no text is left to read.
 
-        Then the reader can be dropped.
-
-        A gap is counted if the end of the file was not read.
+        The reader can then be dropped. If the end of the file was never read, `gaps` is increased.
 
         Parameters
         ----------

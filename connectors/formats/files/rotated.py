@@ -339,8 +339,9 @@ def rotated_beside(path: Path) -> list[Rotated]:
     """Return the rotated files of a path, the oldest first.
 
     The order follows the names: the file with the number 1 is the newest, and a later date is newer. If both
-    kinds of names occur, the order follows the times of change. While a file is being compressed, the result
-    has the uncompressed file.
+    kinds of names occur, the order follows the times of change. Files whose names may belong to an unrelated
+    file (`Rotated.sure` is False) are last, in no order. While a file is being compressed, the result has the
+    uncompressed file.
     """
     names = _names(path)
     for _ in range(_LISTINGS):

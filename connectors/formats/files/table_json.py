@@ -13,7 +13,10 @@ from monitor.base.source import RawTable
 
 
 def json_cell(cell: object) -> Any:
-    """Return a cell as a JSON value. A text that is a JSON object or array is parsed.
+    """Return a cell of a table as a JSON value.
+
+    A text that is valid JSON and begins with [ or { is parsed, and an empty text becomes None. A list of
+    tuples of two (a map in Arrow) becomes an object. Bytes become text, and dates become ISO 8601 text.
 
     Examples
     --------

@@ -106,11 +106,11 @@ def read_csv(
 
     The first line of the file names the columns.
 
-    A row is returned as broken if it has more cells than there are columns, is too long, or has a quoted cell
-    that does not end. Blanks around column names are ignored. If the first line has blanks after its commas,
-    blanks after the commas of all rows are ignored too. Columns without a name are ignored. Bytes that are
-    not UTF-8 become lone surrogates, and the decoder rejects only the rows with such bytes. A file with the
-    extension ``.gz`` or ``.zst`` is decompressed.
+    A row is marked in `RawTable.broken` if it has more cells than there are columns, is too long, or has a
+    quoted cell that does not end. Blanks around column names are ignored. If the first line has blanks after
+    its commas, blanks after the commas of all rows are ignored too. Columns without a name are ignored. Bytes
+    that are not UTF-8 become lone surrogates, and the decoder rejects only the rows with such bytes. A file
+    with the extension ``.gz`` or ``.zst`` is decompressed.
 
     Parameters
     ----------
@@ -128,8 +128,9 @@ def read_csv(
     Raises
     ------
     SourceError
-        The first line does not name the columns, two of the columns to read have the same name, or no column
-        is known.
+        The first line is not a list of column names in UTF-8, separated by commas; two of the columns to read
+        have the same name; or none of the columns is one that the mapping reads (without a mapping: one of
+        Blindsight's fields, or of a known format).
     DamagedFileError
         The file is damaged. The function has yielded every whole row before the damage.
     """
@@ -489,15 +490,15 @@ def read_parquet(
 ) -> Iterator[RawTable]:
     """Yield the rows of a Parquet file from row number `start` on.
 
-    Row groups before this row are not read. A row whose cells together exceed `max_line_bytes` is returned as
-    broken. See `read_csv` for the parameters.
+    Row groups before this row are not read. A row whose cells together exceed `max_line_bytes` is marked in
+    `RawTable.broken`. See `read_csv` for the parameters.
 
     Raises
     ------
     MissingExtraError
         pyarrow is not installed.
     SourceError
-        Two columns to read have the same name, or no column is known.
+        Two columns to read have the same name, or there is no column to read: see `columns_read`.
     DamagedFileError
         The file is no Parquet file, or is damaged. The function has yielded the rows before the damage.
     """

@@ -30,8 +30,8 @@ def read_body(data: bytes) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        The bytes have none of the three forms. The text of the error is the end of a sentence that begins
-        with "it".
+        The bytes are not JSON, not JSON followed by the tensors that it declares, and not protobuf. The text
+        of the error is the end of a sentence that begins with "it".
 
     Examples
     --------

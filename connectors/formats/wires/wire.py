@@ -88,9 +88,10 @@ class Wire(ABC):
         return ""
 
     def read_lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Decode many lines at once, each of which is one record.
+        """Decode many lines at once, and return the record of each line.
 
-        Return None if a line is no record of this format. The caller then reads each line with `read`.
+        If the lines cannot be decoded together, for example because a line is no record of this format, the
+        result is None. The caller then reads each line with `read`. This default always returns None.
         """
         return None
 
@@ -111,7 +112,7 @@ class Wire(ABC):
         return value
 
     def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return the body of an HTTP request as one line of JSON, if the headers show another form.
+        """Return the body of an HTTP request as one line of JSON, if the headers show that this is necessary.
 
         Return None otherwise. Then the content type determines how the body is read.
 

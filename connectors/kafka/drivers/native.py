@@ -290,7 +290,7 @@ class NativeDriver(Driver):
     def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
         """Send positions to commit, and wait until the brokers have stored them.
 
-        Do not poll after this method: it drops messages that arrive while it waits.
+        The method drops messages that arrive while it waits. Do not poll afterwards.
         """
         done = threading.Event()
         self._commit_error = None

@@ -160,7 +160,8 @@ class Placement:
     def pop_after_others(self, name: str) -> bool:
         """Return whether another member has used records of a partition since this source last read it.
 
-        Call this method once for each read: the next call returns False until this happens again.
+        True is returned only once: the next call returns False, unless another member has used records of the
+        partition again.
         """
         if name in self._after_others:
             self._after_others.discard(name)

@@ -71,7 +71,8 @@ def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]
 def refuse_one_class(name: str, task: Task, model: str, reference: Reference) -> None:
     """Raise `ConfigError` if a calibration is to be fitted on a reference with labels of one class only.
 
-    The function accepts a task without classes, because its calibration refuses such labels.
+    A task without classes is not checked here, because its calibration itself refuses a reference with equal
+    labels.
 
     Parameters
     ----------

@@ -110,21 +110,22 @@ class CheckReport:
 
     @property
     def false_alarms_per_week(self) -> float | None:
-        """The expected number of false alarms in a week of the charts of all models with known traffic.
+        """The expected number of false alarms per week, summed over the charts of models with known traffic.
 
-        None if no model's traffic is known. The expected numbers of the charts can be added, even though the
-        charts of one model are not independent.
+        None if no model's traffic is known. The charts of one model are not independent, but the expectation
+        of the sum is still the sum of the expectations.
         """
         known = [chart.false_alarms_per_week for chart in self.charts]
         return sum(rate for rate in known if rate is not None) if any(r is not None for r in known) else None
 
     @property
     def false_alarms_of_groups(self) -> float | None:
-        """The expected number of false alarms in a week of all charts of groups.
+        """The expected number of false alarms per week, summed over the charts of all groups.
 
-        None if no chart's traffic is known. All values of a group together have as many windows as the model,
-        because each answer belongs to one value. See `charted_windows_per_week` for windows that close by
-        age.
+        None if no chart's traffic is known. For a field in `groups`, each answer belongs to one of the
+        field's values. So the values together have as many windows as the model, and the charts of one field
+        together have as many false alarms as the model's own chart. Windows that close by age add more: see
+        `charted_windows_per_week`.
         """
         known = [
             len(self.groups.get(chart.task, ())) * chart.false_alarms_per_week

@@ -24,15 +24,15 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class DelayRow:
-    """A row of the picture: one model, size of the drop and way.
+    """A row of the picture: repeated drops of one size and kind in the accuracy of one model.
 
     Parameters
     ----------
     name : str
     detected : sequence of int
-        The windows until each alarm, 1 or more.
+        For each detected drop, the number of windows until the alarm, 1 or more.
     missed : sequence of int
-        The windows without an alarm, for each drop that was missed.
+        For each missed drop, the number of windows without an alarm.
     """
 
     name: str

@@ -112,8 +112,8 @@ def _read_token(path: str) -> str:
 def bearer_of(authorization: str | None) -> str | None:
     """Return the value of an `Authorization` header, with a Basic login converted to a bearer token.
 
-    Browsers send Basic logins. The password is the token, and the name of the user is ignored. Other values
-    are returned unchanged.
+    Browsers send Basic logins. The password is the token, and the name of the user is ignored. The result is
+    None for a Basic login that cannot be decoded. Other values are returned unchanged.
 
     Examples
     --------

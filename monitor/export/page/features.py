@@ -23,7 +23,9 @@ _WIDTH, _HEIGHT = 240, 32
 def features_table(
     series: Iterable[SeriesView], most: int | None = None, named: Callable[[SeriesView], str] | None = None
 ) -> Markup:
-    """Return a table of the features: first the broken, then by falling distance; nothing without windows.
+    """Return an HTML table of the features of series, or an empty text if no window has closed.
+
+    Broken features are first. Within both parts, the ratio of the distance to its threshold decreases.
 
     Parameters
     ----------

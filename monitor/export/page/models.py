@@ -81,9 +81,9 @@ def tasks(engine: EngineView, form: Form | None = None) -> Markup:
 
 
 def whole_tasks(views: Sequence[TaskView]) -> dict[str, Markup]:
-    """Return the HTML of the tasks with one section for all of their models, by the id of the page's part.
+    """Return the HTML of the tasks whose models share one section, such as arenas.
 
-    There is one part for each kind of such tasks.
+    The result has the HTML by the id of a part of the page. There is one part for each kind of such tasks.
     """
     parts = {f"{kind}s": Markup() for kind in WHOLE_TASKS}
     for one in views:
@@ -185,7 +185,7 @@ def _is_charted(one: SeriesView, metric: str) -> bool:
 def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more: str | int) -> Markup:
     """Return an HTML figure with a picture of a control chart.
 
-    The script replaces it by an interactive chart.
+    The page's script replaces the picture by an interactive chart.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ class FaultStretch:
     windows : int
         The number of windows.
     last_time : float
-        The end of the last of them.
+        The end of the last of these windows.
     """
 
     worst: BrokenFeature
@@ -148,9 +148,10 @@ class Period:
             self.histories.add([report])
 
     def join(self, others: Sequence[Period], order: Iterable[Series]) -> None:
-        """Copy the windows of other periods; no two of them may have the same series.
+        """Copy the windows of other periods into this period.
 
-        `order` lists every series in the order of their first windows.
+        No two of the other periods may have the same series. `order` lists all their series in the order of
+        the series' first windows.
         """
         owners = {series: other for other in others for series in other._last}
         tasks = {name: view for other in others for name, view in other._tasks.items()}

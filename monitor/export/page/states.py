@@ -191,7 +191,8 @@ def not_meaningful(one: SeriesView) -> str:
 def worst_metric(one: SeriesView) -> str:
     """Return the name of the metric that needs attention most, or of the first metric if none does.
 
-    The order is: a breached objective, an alarm, an objective at risk.
+    A metric with a breached objective comes first, then one with an alarm, then one with an objective at
+    risk. The result is "" for a series without metrics.
     """
     alarmed = [chart.metric for chart in one.charts if chart.verdict.out_of_control]
     first = [each.metric for each in one.estimates] + [each.metric for each in one.charts]

@@ -1,4 +1,7 @@
-"""Rows of classic histograms, and of the distribution and calibration curve of a model's confidences."""
+"""Builds the metric rows of classic histograms, and of a model's confidences: histogram, calibration curve.
+
+A metric row is a key in `FAMILIES`, the labels, and the value.
+"""
 
 from __future__ import annotations
 

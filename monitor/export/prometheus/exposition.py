@@ -41,7 +41,7 @@ def text(registry: CollectorRegistry, max_bytes: int | None = None) -> bytes:
     Returns
     -------
     bytes
-        The same bytes as `prometheus_client.exposition.generate_latest`.
+        The same bytes as `prometheus_client.exposition.generate_latest`, except for omitted families.
 
     Examples
     --------
@@ -69,7 +69,8 @@ def openmetrics(registry: CollectorRegistry, max_bytes: int | None = None) -> by
     Returns
     -------
     bytes
-        The same bytes as `prometheus_client.openmetrics.exposition.generate_latest`.
+        The same bytes as `prometheus_client.openmetrics.exposition.generate_latest`, except for omitted
+        families.
 
     Examples
     --------

@@ -79,7 +79,7 @@ class Pusher(ABC):
         )
 
     def start(self) -> None:
-        """Start the thread, which waits for a server that is down.
+        """Start the thread. If the server is down, the thread tries again until the server accepts requests.
 
         Raises
         ------

@@ -19,7 +19,7 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The result of the search: the last complete report in the files, and the content after it.
+    """The result of `arrived`: the last complete report in the files, and the content after it.
 
     Parameters
     ----------

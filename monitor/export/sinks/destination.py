@@ -34,7 +34,7 @@ CLOSE_SECONDS = 1.0
 class Destination(ABC, Generic[Item]):
     """A place to which a sink delivers items in order, such as a file or a topic.
 
-    One thread calls `deliver` and `close`; the thread that starts it calls `open`.
+    The sink's thread calls `deliver` and `close`; the thread that starts the sink calls `open`.
 
     Attributes
     ----------

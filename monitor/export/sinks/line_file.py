@@ -100,7 +100,8 @@ class PipeWriter:
         Raises
         ------
         OSError
-            No program reads the pipe, or it reads too slowly. The next call must begin with the same lines.
+            No program reads the pipe, or the program reads too slowly. The next call must begin with the same
+            lines.
         """
         self._ready()
         for done, line in enumerate(lines):

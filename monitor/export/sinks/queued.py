@@ -83,7 +83,8 @@ class QueuedSink(Sink, Generic[Item]):
         wait_seconds : float
             The time to wait for room in a full queue. In the daemon, it is 0, because no thread may wait for
             a disk. In a replay, it is longer, because a missing line would be worse than a late line. If
-            there is still no room, the item is dropped.
+            there is still no room, the item is dropped. With `drop_oldest` and no wait, the oldest item is
+            dropped instead.
         """
         with self._lock:
             if wait_seconds > 0:
