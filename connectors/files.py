@@ -241,10 +241,10 @@ class FileSource(Source[Any]):
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """Return the first records of the file, or the reason why there is no sample, as a text.
+        """Return the first records of the configured files, or the reason why there is no sample, as a text.
 
         There is no sample if the file is a pipe, or if it is followed and does not exist yet. Sampling does
-        not move the position of an agent that reads the file.
+        not move the position of an agent that reads the files.
 
         Raises
         ------

@@ -139,8 +139,8 @@ def read_split(source: FileSource, split: Split, at_once: int) -> Iterator[list[
 
     The last list may be shorter.
 
-    A block has about 1 MiB of lines, and a table has 8,192 rows. A split of lines with at most twice the size
-    of a block is read as one block.
+    A block has about 1 MiB of lines, and a table has at most 8,192 rows. A split of lines with at most twice
+    the size of a block is read as one block.
 
     Parameters
     ----------

@@ -15,14 +15,15 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)")  # a scheme has two lette
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """Return the files among the paths, and the files in the folders among them, sorted by name.
+    """Return the paths, with each folder replaced by the files in it and in its subfolders, sorted by name.
 
-    Names that begin with ``_`` or ``.`` are ignored, as in Spark and Hadoop: they mark the state of a job.
+    In a folder, names that begin with ``_`` or ``.`` are ignored, as in Spark and Hadoop: they mark the state
+    of a job.
 
     Raises
     ------
     ConfigError
-        A path is no file, a folder has no file, or a file system is not mounted.
+        A path cannot be read or is a pipe, a folder has no file, or a file system is not mounted.
     """
     files: list[Path] = []
     for path in map(mounted, paths):

@@ -136,9 +136,9 @@ def _ended(lines: Any) -> list[Ended]:
 def by_unit(
     session: Any, blocks: Any, units: Sequence[Unit], rows: Mapping[tuple[str, str], int], largest: int
 ) -> Any:
-    """Return a DataFrame of the shares in the order of the stream.
+    """Return a DataFrame of the shares, each in the Spark partition of its unit.
 
-    Each share is in its unit's Spark partition.
+    Within a partition, the shares are sorted by unit, and then in the order of the stream.
 
     The labels of a task are copied to every unit of the task.
     """

@@ -239,7 +239,7 @@ class SqlDatabase:
         Raises
         ------
         SourceError
-            The driver does not accept the configured options.
+            The driver does not accept the configured options, or the file of the password cannot be read.
         Exception
             The driver's error if the connection fails.
         """

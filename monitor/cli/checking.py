@@ -39,6 +39,8 @@ def check_configuration(path: str) -> CheckReport:
     ------
     ConfigError
         The configuration or a reference cannot be used.
+    MissingExtraError
+        A source, an output or an estimator needs an extra that is not installed.
     """
     config = load_config(path)
     known = layouts(config.tasks)

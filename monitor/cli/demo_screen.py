@@ -186,7 +186,13 @@ def _opening(data: DemoData) -> str:
 
 
 def free_address(listen: str) -> str:
-    """Return the address, or the same host with port 0 if the port is in use."""
+    """Return the address, or the same host with port 0 if the port is in use.
+
+    Raises
+    ------
+    ConfigError
+        The text is not an address, or this machine cannot listen on it.
+    """
     try:
         host, port = listen_address(listen)
     except ValueError as error:

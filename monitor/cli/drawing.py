@@ -103,7 +103,8 @@ def ask_for_estimator(
     Raises
     ------
     ConfigError
-        No estimator of this name needs draws in sequence, or `ask` or `ask_in_turn` failed.
+        No estimator of this name needs draws in sequence, `earlier` has files although `estimator` is empty,
+        or `ask` or `ask_in_turn` failed.
     """
     if estimator == FOR:
         return ask_in_turn(path, files, n, task, model, seed, earlier)

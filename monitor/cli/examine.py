@@ -306,7 +306,7 @@ def repeats_predictions(batch: Batch) -> bool:
 
     The order of the classes may be unknown. Therefore labels count as repetitions if each predicted class
     corresponds to exactly one label, or if a threshold on the scores separates the two labels of many rows.
-    If only one class occurs, return False.
+    If there are fewer than ten labels, or if only one class occurs, return False.
     """
     known = np.flatnonzero(batch.label >= 0)
     if len(known) < _FEWEST_LABELS or batch.scores.shape[1] < 2:
@@ -446,7 +446,10 @@ def _odd_elsewhere(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> list
 
 
 def no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
-    """Return a sentence about scores that are not probabilities, such as logits; [] without such scores."""
+    """Return a list with a sentence about scores that are not probabilities, such as logits.
+
+    The list is empty if all scores are from 0 to 1, or if fewer than five records have scores.
+    """
     alone = [[each] if isinstance(each, int | float) else each for each in scores]
     rows = [list(each.values()) if isinstance(each, dict) else each for each in alone]
     vectors = [

@@ -372,7 +372,7 @@ def draw(
     out: Path,
     views: Sequence[EngineView],
 ) -> tuple[Path, ...]:
-    """Write a picture for each model and group, and a page with all pictures, to the folder of the reports.
+    """Write a picture for each model and group, and a page with all pictures, and return the pictures' paths.
 
     Parameters
     ----------
@@ -380,9 +380,14 @@ def draw(
         The result of `Engine.labelled`.
     period : Period
     out : Path
-        The folder.
+        The folder of the reports.
     views : sequence of EngineView
         The states of the engines at the end. The page and the terminal show the same states.
+
+    Raises
+    ------
+    SinkError
+        A file cannot be written.
     """
     paths: list[Path] = []
     for series, charts in period.histories.charts(labelled).items():

@@ -66,7 +66,7 @@ def replay_on_cores(
     Raises
     ------
     ConfigError, SourceError, SinkError
-        The same as for `replay`.
+        The same as for `replay`; also a ConfigError if `processes` is too small or too large.
     ClusterError
         A worker was killed, or died.
     """

@@ -158,6 +158,11 @@ class SplitReader:
 
         Return a description of the piece, and the records of the models `own`. The records of these models
         are not written. An empty split has one empty piece.
+
+        Raises
+        ------
+        SinkError
+            The file cannot be written.
         """
         raws = self._next or ()
         chunk = self._decoder.decode(raws)

@@ -20,7 +20,9 @@ from monitor.store.opening import locate_store
 
 
 def report(store: Path, out: Path, since: str = "", until: str = "", external_url: str = "") -> int:
-    """Write the report of a store, and return the number of stored lines in it. An agent may use the store.
+    """Write the report of a store, and return the number of report lines in the store.
+
+    The number includes lines outside of the period. An agent may use the store.
 
     Parameters
     ----------

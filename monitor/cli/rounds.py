@@ -66,7 +66,8 @@ def read_rounds(paths: Sequence[Path], tasks: Mapping[str, Task]) -> dict[str, B
     Raises
     ------
     ConfigError
-        A file cannot be read, a line is not a draw, a task has two rounds, or draws are missing.
+        A file cannot be read, no file has a line, a line is not a draw, a task has two rounds, or draws are
+        missing.
     """
     lines: dict[str, list[dict[str, Any]]] = {}
     for path in paths:

@@ -30,7 +30,8 @@ def settings_of(
 def rules_text(settings: RuleSettings, form: Format, out: Path | None) -> str:
     """Return the text of the rules.
 
-    If `out` is a folder, write the rules to a file, and return a sentence about it.
+    If `out` is not None, write the rules to a file in this folder instead, and return a sentence about the
+    file. The folder is created if necessary.
 
     Raises
     ------

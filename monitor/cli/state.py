@@ -291,7 +291,7 @@ def back_up(config_path: str, target: Path) -> str:
     Raises
     ------
     ConfigError
-        No store is configured, or the copy exists already.
+        No store is configured, the store is in PostgreSQL, or the copy exists already.
     StoreError
         There is no store yet, or the copy cannot be written.
     """

@@ -262,6 +262,8 @@ def feature_alarm_problems(
 ) -> Iterable[Problem]:
     """Yield a problem if the budget of false alarms cannot be divided among the tests of features.
 
+    A budget without any features is a problem too.
+
     Parameters
     ----------
     chart : ChartConfig

@@ -67,7 +67,7 @@ OTHER_NAMES: Mapping[str, str] = {
 
 
 def findings(error: ValidationError, schema: Schema) -> list[Finding]:
-    """Return all problems in a pydantic error, in the order of the sections in the configuration.
+    """Return all problems in a pydantic error, in the order in which pydantic reports them.
 
     Parameters
     ----------

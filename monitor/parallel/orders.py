@@ -83,7 +83,7 @@ class Piece:
     times : Slice
         The range of the records' times in the file.
     size : int
-        The number of bytes that were read from the input, if it has lines.
+        The size of the lines that were read from the input, in bytes; 0 for a table.
     rejects : tuple of Reject
         The rejected records; empty if the configuration has no `rejects`.
     source : str

@@ -227,8 +227,8 @@ def rows_of(facts: Sequence[Facts]) -> dict[tuple[str, str], int]:
 def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str]:
     """Return the tasks whose models must be computed by one engine, each with the reason as a sentence.
 
-    Separate engines for the models give the same reports, except in two cases: the models are estimated
-    together, or the memory that they share is full.
+    Separate engines for the models give the same reports, except in three cases: the models are estimated
+    together, there are more models or groups than `max_series`, or the memory that they share is full.
     """
     rows: Counter[str] = Counter()
     models: dict[str, set[str]] = {}
@@ -353,7 +353,7 @@ def notes_of(units: Sequence[Unit], whole: Mapping[str, str], cores: int) -> lis
 
 
 def notes_of_order(facts: Sequence[Facts]) -> list[str]:
-    """Return a sentence of advice if a file of labels follows a file of answers, otherwise an empty list.
+    """Return a list with advice if a file of labels follows a file of answers, otherwise an empty list.
 
     Files are read one after another. So the labels of a later file come after all answers of the earlier
     file.

@@ -167,6 +167,13 @@ class PostgresDatabase(Database):
             The time limit for connecting.
         **session : object
             Settings of PostgreSQL for the session, such as ``lock_timeout``.
+
+        Raises
+        ------
+        StoreError
+            The file of the password cannot be read.
+        psycopg.Error
+            The connection fails: see `to_store_error`.
         """
         import psycopg
 

@@ -53,7 +53,7 @@ def records_of(exchange: Exchange) -> Iterable[Mapping[str, Any]]:
     The body is one such object, a list of them, or an object with the list under `predictions`.
 
     If the body is a single answer without an `id`, the id is the value of the header ``x-request-id`` or
-    ``x-bentoml-request-id``.
+    ``x-bentoml-request-id``. Answers without an id are left out.
 
     Examples
     --------

@@ -87,6 +87,8 @@ class Poster:
     def post(self, path: str, body: bytes, seconds: float | None = None) -> Reply:
         """Post lines, and return the reply. The reply has the status 0 if the agent did not answer.
 
+        If the agent has closed the connection since the last post, the lines are posted once more.
+
         Parameters
         ----------
         path : str

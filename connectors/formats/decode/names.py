@@ -70,9 +70,9 @@ _MISSING_KEYS, _LONGEST_MISSING = id_keys(_MISSING), max(map(len, _MISSING))
 def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
     """Return the keys of ids, which are their hashes by `monitor.base.records.id_keys`.
 
-    An integer has the same key as its decimal text.
-
-    A text that means a missing value, such as NULL, is not an id, because many rows would have the same id.
+    An integer has the same key as its decimal text. The key of a missing id is `NO_ID`. A text that means a
+    missing value, such as NULL, counts as missing, because many rows would have the same id. An id that is
+    empty or too long gets a fault.
 
     Examples
     --------
@@ -106,9 +106,18 @@ def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
 
 
 def request_keys(values: Sequence[str | int | None], rows: Sequence[int]) -> tuple[Keys, NDArray[np.bool_]]:
-    """Return the key of each request's own id, and a mask of the requests with one row.
+    """Return the key of each record's request, and a mask of the records whose request has one row.
 
-    Only the first row of a request (number 0) gets the key. The other rows get `NO_ID`.
+    The id of a record is the request's id, a colon and the row number. The key is that of the request's id.
+    Only the first row of a request (number 0) gets the key. The other rows, and records that are no rows of
+    requests, get `NO_ID`.
+
+    Parameters
+    ----------
+    values : sequence of str, int or None
+        The id of each record.
+    rows : sequence of int
+        The number of rows of the request of each record; 0 if the record is no row of a request.
 
     Examples
     --------

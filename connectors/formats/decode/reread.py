@@ -118,6 +118,8 @@ def record_of(value: Mapping[str, object], kind: type[_Kind] = Record) -> _Kind 
     ----------
     value : mapping
         The values by the names of the fields of `Record`. Other keys are ignored.
+    kind : type of Record
+        The class of the record: `Record` or a subclass.
 
     Examples
     --------

@@ -71,6 +71,11 @@ def reference_rows(name: str, raws: Iterable[Raw], layout: TaskLayout) -> Batch:
         The name of the input in messages.
     raws : iterable of Raw
     layout : TaskLayout
+
+    Raises
+    ------
+    ConfigError
+        A row cannot be used, has a label and no scores, or no row has a label.
     """
     reading = _Reading(name)
     decoder = Decoder([layout], name)

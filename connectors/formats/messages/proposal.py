@@ -115,7 +115,10 @@ class Sample:
 def propose(
     records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, str], label: str = ""
 ) -> FieldMapping | None:
-    """Return a guess of the mapping that these records need, or None if they seem to have no scores.
+    """Return a guess of the mapping that these records need, or None if no mapping is likely.
+
+    Without recognised scores, the result is a mapping for labels, if the records have labels and no field
+    that looks like scores.
 
     Names identify the fields. Scores must also look like probabilities: numbers from 0 to 1, which sum to 1
     if they are in an array or object. A field `label` counts as the prediction if it is in a model's

@@ -31,7 +31,7 @@ def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     body : dict
         A dict with `model_name`, `model_version`, `id` and `outputs`. Each output has `name`, `datatype` and
         `shape`. An output also has `data`, unless its tensor is raw or has a type other than FP32, FP64 and
-        BYTES.
+        BYTES. An empty name, version or id is left out.
     raw : list of bytes
         The raw tensor of each output; empty if the message has no raw tensors.
 

@@ -115,7 +115,7 @@ def constants_of(mapping: FieldMapping) -> dict[str, str]:
 
 
 def row_records(scores: Sequence[Any], id_: object, shared: Mapping[str, Any]) -> list[Record | Fault]:
-    """Return an answer for each row of a request.
+    """Return an answer for each row of a request, or a fault in its place.
 
     The id of an answer is the id of the request, a colon, and the row number, which starts at 0.
 

@@ -100,7 +100,8 @@ def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
     ------
     ConfigError
         kafka-python does not know an option (the message names the most similar one), a configuration must
-        not set the option, a value has the wrong type, or the name of a broker or topic is not valid.
+        not set the option, a value has the wrong type, a password is set both as a text and as a file, or the
+        name of a broker or topic is not valid.
 
     Examples
     --------

@@ -45,8 +45,9 @@ def skip_damaged_batch(consumer: KafkaConsumer, error: CorruptRecordError) -> Po
     Returns
     -------
     Polled or None
-        One `PLACEHOLDER` for each lost offset. None if the partition is no longer assigned, or if the brokers
-        did not answer in time; in the second case, the next poll raises the same error.
+        One `PLACEHOLDER` for each lost offset. None if the partition is no longer assigned. None also if the
+        end of its log is unknown, or if the brokers did not answer in time; then the next poll raises the
+        same error.
 
     Raises
     ------

@@ -74,7 +74,8 @@ def producer_options(settings: KafkaSink, setting: str) -> dict[str, Any]:
     ------
     ConfigError
         kafka-python does not know an option (the message names the most similar one), Blindsight sets the
-        option itself, a value has the wrong type, or the address of a broker is not valid.
+        option itself, a value has the wrong type, a password is set both as a text and as a file, or the
+        address of a broker is not valid.
 
     Examples
     --------

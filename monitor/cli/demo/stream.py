@@ -173,7 +173,16 @@ def prepare(
 
 
 def claim(folder: Path) -> dict[str, Path]:
-    """Create the folder, or reuse the folder of an earlier demo. Other files are never changed."""
+    """Create the folder, or reuse the folder of an earlier demo, and return the paths of the demo's files.
+
+    Other files are never changed. The keys of the result are `config`, `reference`, `stream`, `reports` and
+    `truth`.
+
+    Raises
+    ------
+    SinkError
+        The folder cannot be written, or has files that no demo wrote.
+    """
     names = {
         "config": "config.yaml",
         "reference": "reference.ndjson",

@@ -82,8 +82,9 @@ class Ranges:
     def windows(self, series: Series, partition: str, position: Ints) -> Ints:
         """Return the number of the window that holds each position, (n,).
 
-        The result is `BEFORE` for a position before the first window, and `NOWHERE` for any other position
-        without a window. A position that two windows share belongs to the first of them.
+        The result is `BEFORE` for a position before the first recorded window, unless this window has the
+        number 0. The result is `NOWHERE` for any other position without a window. A position that two windows
+        share belongs to the first of them.
         """
         track = self._arrays.get((series, partition))
         if track is None:

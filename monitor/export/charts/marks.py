@@ -63,7 +63,7 @@ def line(x: Floats, edges: Floats, y: Floats, most: int) -> str:
 def steps(edges: Floats, y: Floats, most: int) -> str:
     """Return the SVG path data of a line that is horizontal within each window, with gaps.
 
-    The arguments are those of `line`, and the line is thinned in the same way.
+    The arguments are those of `line`. If there are more than `most` windows, the result is that of `line`.
 
     Examples
     --------

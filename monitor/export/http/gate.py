@@ -62,7 +62,10 @@ class Gate:
         ]
 
     def admits(self, authorization: str | None) -> Holder | None:
-        """Return the holder of the token in an `Authorization` header; None if it has no known token."""
+        """Return the holder of the token in an `Authorization` header; None if it has no known token.
+
+        If the gate has no tokens, the result is a holder without a name, who may write to every task.
+        """
         if not self._entries:
             return Holder("", None)
         scheme, _, token = (authorization or "").partition(" ")

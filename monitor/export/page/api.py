@@ -454,7 +454,7 @@ class Data:
         Raises
         ------
         RefusedError
-            There is no such chart, or the comparison is impossible.
+            There is no such chart, the comparison is impossible, or the store cannot be read.
         """
         one = self.series(query.task, query.model, query.group)
         if query.former is not UNSET:

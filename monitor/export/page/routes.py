@@ -26,6 +26,8 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 def page_routes(view: Callable[[], AgentView], windows: Windows) -> Mapping[str, Handler]:
     """Return the routes `/models/{task}/{model}`, `/api/v1/…`, `/assets/…`, `/runbooks/…` and `/chart.svg`.
 
+    The route `/models` has the task and the model in its query.
+
     Parameters
     ----------
     view : callable
