@@ -1,4 +1,4 @@
-"""The command `blindsight demo --full`, which runs the agent on a year of flights and compares the truth."""
+"""The command `blindsight demo --full`, which compares the agent's estimates for a year with the truth."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def followed(
 ) -> Iterator[tuple[Agent, Pour, str]]:
     """Run an agent that follows the growing stream.
 
-    Yield the agent, the growth, and the address of the page.
+    Yield the agent, the thread that makes the stream grow, and the address of the page.
     """
     settings = following(load_config(config), stream, listen)
     with poured(stream, seconds) as pour:

@@ -130,7 +130,8 @@ def web_address(text: str) -> str:
     Raises
     ------
     ValueError
-        The text is not a web address, or has a query or a fragment, so that no path can be appended.
+        The text is not a web address, contains a user, or has a query or a fragment, so that no path can be
+        appended.
 
     Examples
     --------

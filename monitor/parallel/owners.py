@@ -84,7 +84,7 @@ class Owners:
         }
 
     def own(self, process: int, known: int) -> tuple[tuple[str, str], ...]:
-        """Return the models of a process, without the first `known` models of all processes.
+        """Return the models of a process that were assigned after the first `known` models of all processes.
 
         A model never moves to another process.
         """

@@ -130,6 +130,8 @@ class StoreHistory:
     def judged_estimators(self) -> dict[str, str]:
         """Return the name of the estimator that charts judge, for each task of the saved configuration.
 
+        The result is empty if an older version saved a configuration without such names.
+
         Raises
         ------
         StoreError

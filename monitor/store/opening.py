@@ -89,6 +89,8 @@ def locate_store(store: Path) -> Path | Database:
         The configuration cannot be used.
     StoreError
         The configuration has no store.
+    MissingExtraError
+        The database's driver is not installed.
     """
     if store.suffix not in (".yaml", ".yml"):
         return store

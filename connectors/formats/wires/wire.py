@@ -165,7 +165,7 @@ class PlainWire(Wire):
         self._decoder = msgspec.json.Decoder(Record)
 
     def read_lines(self, data: bytes) -> list[Record] | None:
-        """Return the record of each line, or None if a line is not a record with these fields."""
+        """Return the record of each line, or None if a line is not a record in Blindsight's own format."""
         if len(data) > _MANY_BYTES:
             # Most streams omit the same fields in every record; a type without them saves their columns.
             try:

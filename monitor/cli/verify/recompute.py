@@ -135,7 +135,8 @@ def compared(
 ) -> list[tuple[str, str, str]]:
     """Recompute a window. Return the name, reported value and recomputed value of each field that differs.
 
-    Ends of intervals are not compared if labels moved the interval; see `informed`.
+    Only the estimates of the average confidence are recomputed. Ends of intervals are not compared if labels
+    moved the interval; see `informed`.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def packed(request: HttpRequest, body: bytes, content_type: str, **headers: str)
 
 
 def prefers_openmetrics(accept: str) -> bool:
-    """Return whether an `Accept` header prefers OpenMetrics 1.0 to the text format.
+    """Return whether an `Accept` header gives OpenMetrics 1.0 at least the quality of the text format.
 
     A client that names neither format (a browser, `curl`) gets the text format, which is older.
 

@@ -323,7 +323,10 @@ class FeatureLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """The features of a model in its newest window: first the broken features, then by falling distance."""
+    """The features of a model in its newest window, broken features first.
+
+    Within both parts, the ratio of the distance to its threshold decreases.
+    """
 
     window: int | None
     window_end_time: str | None

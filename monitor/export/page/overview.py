@@ -166,6 +166,8 @@ def _query(**parameters: str) -> str:
 def glance(models: Sequence[SeriesView], link: Link, root: str | None = "") -> Markup:
     """Return the headline of one or more models as HTML, with a sentence about each model in a red state.
 
+    Only the worst of these models have a sentence; the other ones are counted.
+
     Parameters
     ----------
     models : sequence of SeriesView
