@@ -81,7 +81,7 @@ def tasks(engine: EngineView, form: Form | None = None) -> Markup:
 
 
 def whole_tasks(views: Sequence[TaskView]) -> dict[str, Markup]:
-    """Return the HTML of the tasks whose models share one section, such as arenas.
+    """Return the HTML of the tasks whose models share one section, such as a ranking.
 
     The result has the HTML by the id of a part of the page. There is one part for each kind of such tasks.
     """
