@@ -481,8 +481,10 @@ def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:
 
     The states, from the highest rank:
 
-    1. The model has stopped answering. 2. A baseline is missing, so that no alarm is sent. 3. Labels
-    contradict the estimates or a feature is broken, so that charts mean little. 4. The state of the charts.
+    1. The model has stopped answering.
+    2. A baseline is missing, so that no alarm is sent.
+    3. Labels contradict the estimates or a feature is broken, so that charts mean little.
+    4. The state of the charts.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ import re
 import signal
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -353,22 +353,7 @@ def _document(
     detections: Sequence[Detection],
     rates: Mapping[tuple[str, str | None], float],
 ) -> BacktestDocument:
-    labelled = history.labels > 0
-    run, bare = history.runs[labelled], history.runs[False]
-    notes = []
-    if not labelled:
-        notes.append("The files have no labels, so only drops that the model knows were injected.")
-    notes += [
-        f"tasks.{name} has no accuracy, so drops were injected into the other tasks only."
-        for name, task in config.scored_tasks.items()
-        if task.share != "accuracy"
-    ]
-    unused = unused_of([history.facts])
-    if rejected := unused.answers.total() + unused.labels.total():
-        notes.append(
-            f"{rejected:,} of {unused.received:,} answers and labels could not be used: `blindsight replay` "
-            "lists the first."
-        )
+    run, bare = history.runs[history.labels > 0], history.runs[False]
     return BacktestDocument(
         starts=[
             DropStart(
@@ -387,8 +372,23 @@ def _document(
         detections=list(detections),
         picture=None,
         page=None,
-        notes=notes,
+        notes=list(_notes(config, history)),
     )
+
+
+def _notes(config: Config, history: HistoryReplay) -> Iterator[str]:
+    """Yield a sentence for each part of the backtest that is missing, with the reason."""
+    if not history.labels:
+        yield "The files have no labels, so only drops that the model knows were injected."
+    for name, task in config.scored_tasks.items():
+        if task.share != "accuracy":
+            yield f"tasks.{name} has no accuracy, so drops were injected into the other tasks only."
+    unused = unused_of([history.facts])
+    if rejected := unused.answers.total() + unused.labels.total():
+        yield (
+            f"{rejected:,} of {unused.received:,} answers and labels could not be used: `blindsight replay` "
+            "lists the first."
+        )
 
 
 def _history_outcome(
