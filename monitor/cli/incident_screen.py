@@ -206,7 +206,7 @@ class IncidentStory:
             self.ended = report.end_time
             self._line(
                 report.end_time,
-                f"The alarm ends, after {RELEASE_WINDOWS} times {WINDOW_SIZE} flights as before: "
+                f"The alarm ends after {RELEASE_WINDOWS * WINDOW_SIZE:,} flights without a fall: "
                 f"estimated {_of_100(value)} of 100.",
             )
         if report.broken_features and not self._untrusted:

@@ -228,14 +228,15 @@ def listed(names: Sequence[str]) -> str:
 
 
 def is_unchecked(one: SeriesView, metric: str) -> bool:
-    """Return whether no label has checked the estimate of a metric since a change.
+    """Return whether no label, or too few labels, checked the estimate of a metric since a change.
 
     A change is a version of the model for which the calibration was not fitted, or an alarm or improvement
     that the chart of the metric shows now. An alarm or improvement that labels decide about is no such
     change.
     """
-    if one.calibration.foreign and one.predictions:  # a report does not know the tested labels
-        return one.trust is None or not one.trust.labels
+    unlabelled = one.trust is None or not one.trust.labels
+    if one.calibration.foreign and one.predictions and unlabelled:  # a report does not know the tested labels
+        return True
     chart = next((each for each in one.charts if each.metric == metric), None)
     if chart is None or chart.by_labels is not None:
         return False

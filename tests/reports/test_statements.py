@@ -329,6 +329,7 @@ def test_an_estimate_is_unchecked_from_a_change_until_labels_come() -> None:
         (other, True),
         (dataclasses.replace(other, trust=Trust(True, 0.1, 0)), True),
         (dataclasses.replace(other, trust=Trust(True, 0.1, 40)), False),
+        (dataclasses.replace(other, trust=Trust(True, 0.1, 40), charts=(FALLEN,)), True),
         (dataclasses.replace(other, predictions=0), False),
     ]
     for place, (one, expected) in enumerate(cases):

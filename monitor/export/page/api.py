@@ -406,8 +406,11 @@ class Data:
         limit: int,
         before: int | UnsetType = UNSET,
         span: Range | UnsetType = UNSET,
+        end: float | None = None,
     ) -> list[WindowReport]:
         """Return the newest windows of a series, or windows of a range of time, oldest first.
+
+        The range ends at `end`, by default with the newest window of the series.
 
         Raises
         ------
@@ -415,8 +418,8 @@ class Data:
             Status 503: the store cannot be read.
         """
         try:
-            key, end = (one.task, one.model, one.group), one.window_end_time or 0.0
-            since = None if span is UNSET else end - RANGES[span]
+            key, last = (one.task, one.model, one.group), one.window_end_time if end is None else end
+            since = None if span is UNSET else (last or 0.0) - RANGES[span]
             lines = self._windows.newest(key, limit, None if before is UNSET else before, since)
         except StoreError as error:
             raise RefusedError(503, str(error)) from error
@@ -469,7 +472,7 @@ class Data:
         if query.compare:
             other = self.series(query.task, query.compare, query.group)
             estimator = self.estimator(other, query.metric)
-            beside = self.reports(other, MOST_WINDOWS, span=query.range)
+            beside = self.reports(other, MOST_WINDOWS, span=query.range, end=one.window_end_time)
             columns = chart_columns(beside, query.metric, estimator)
             return with_other(own, columns, query.compare, by_time=True)
         if query.former is not UNSET:

@@ -242,8 +242,10 @@ def test_of_a_long_range_some_windows_are_shown_and_the_page_says_which(reports:
         text = page(client, "/models/t/erm?range=all").text
         chart = client.get("/api/v1/chart?task=t&model=erm&metric=accuracy&range=all").json()
     assert chart["window"] == [*range(0, 1203, 3), 1203]
-    assert "One of each 3 windows, 402 in all, since " in text
-    assert "Only one of each 3 windows is looked at, so short alarms may be missing." in text
+    assert "Only windows whose number is a multiple of 3, 402 in all, since " in text
+    assert (
+        "These are only the windows whose number is a multiple of 3, so short alarms may be missing." in text
+    )
 
 
 def test_a_window_is_shown_as_its_report_says(client: httpx.Client, reports: list[WindowReport]) -> None:
@@ -347,6 +349,32 @@ def test_windows_of_another_model_stand_beside_those_that_had_ended_by_then() ->
     assert chart["other"][:2] == [None, None]
     assert chart["other"][2:] == pytest.approx(other, abs=1e-6)
     assert chart["other_name"] == "irm"
+
+
+def test_a_range_of_two_models_is_that_of_the_first() -> None:
+    """The other model has gone on for three days."""
+    rng = np.random.default_rng(5)
+    rig = Rig(task())
+    reports = rig.feed(answers(rng, 500)) + rig.feed(answers(rng, 300, "irm"))
+    reports += rig.feed(answers(rng, 100, "irm", start=1.7e9 + 3 * 86_400))
+    windows = RecentWindows()
+    windows.add(reports)
+    with serving(rig, windows) as client:
+        query = "task=t&model=erm&metric=accuracy&range=24h&compare=irm"
+        chart = client.get(f"/api/v1/chart?{query}").json()
+    assert len(chart["other"]) == 5
+    assert None not in chart["other"]
+
+
+@pytest.mark.parametrize(("place", "seconds"), [(500, -80_000), (700, 80_000)])
+def test_a_wrong_time_of_one_window_moves_no_range(
+    reports: list[WindowReport], place: int, seconds: int
+) -> None:
+    windows = RecentWindows()
+    ends = [1.7e9 + 60 * n + (seconds if n == place else 0) for n in range(1001)]
+    windows.add([replace(of(reports)[12], window=n, end_time=end) for n, end in enumerate(ends)])
+    lines = windows.newest(("t", "erm", ""), 2000, None, 1.7e9 + 60 * 940)
+    assert [json.loads(line)["window"] for line in lines] == [*range(940, 1001)]
 
 
 def test_a_group_has_a_page_and_leads_back(client: httpx.Client) -> None:

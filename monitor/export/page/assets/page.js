@@ -241,7 +241,8 @@
     const columns = [data.time.map((_, i) => i), data.lower, data.upper, data.limit_lower, data.limit_upper,
       data.center, flat, data.value, data.other.length ? data.other : data.time.map(() => null)];
     const u = new uPlot(options(data, figure, plot.clientWidth, said, whole), columns, plot);
-    const [low, high] = zoomed.map((window) => data.window.indexOf(window));
+    const low = data.window.findIndex((window) => window >= zoomed[0]);
+    const high = data.window.findLastIndex((window) => window <= zoomed[1]);
     if (low >= 0 && high > low) u.setScale("x", { min: low, max: high });
     whole.addEventListener("click", () => {
       plot.focus();
