@@ -87,7 +87,11 @@ class Answered:
     without_id: int = 0
 
     def add(self, batch: Batch, file: int, by_model: bool) -> None:
-        """Add the answers of a batch from one file, and the keys of the answers that have a label."""
+        """Add the answers of a batch from one file, and the keys of the answers that have a label.
+
+        With `by_model`, the label of an answer applies only to the model of the answer. Otherwise it applies
+        to every model that answered with the same id.
+        """
         self.without_id += int((batch.key == NO_ID).sum())
         for code, model in enumerate(batch.models):
             here = (batch.model == code) & (batch.key != NO_ID)
@@ -107,16 +111,13 @@ class Answered:
             self.labelled[labels.task, model].append(labels.key[labels.model == code])
 
     def answers_of(self, task: str, model: str) -> dict[str, np.ndarray]:
-        """Return the answers of one model. For each id, the result has the first answer."""
+        """Return the columns of one model's answers, with only the first answer of each id."""
         columns = {name: np.concatenate(parts) for name, parts in self.answers[task, model].items()}
         first = np.sort(np.unique(columns["key"], return_index=True)[1])
         return {name: column[first] for name, column in columns.items()}
 
     def open_answers(self, task: str, model: str) -> dict[str, np.ndarray]:
-        """Return the answers of one model that have no label.
-
-        For each id, the result has the first answer.
-        """
+        """Return the columns of one model's unlabelled answers, with only the first answer of each id."""
         columns = self.answers_of(task, model)
         known = [*self.labelled[task, _ANY], *self.labelled[task, model]]
         open_ = ~np.isin(columns["key"], np.concatenate([_NONE, *known]))

@@ -86,7 +86,7 @@ def run_demo(folder: Path, listen: str, seconds: float, explain: bool, page: boo
 def watch(
     console: Console, data: DemoData, listen: str, seconds: float, explain: bool = False, stay: bool = False
 ) -> int:
-    """Run the agent on the prepared data, compare it with the truth, and return the exit code.
+    """Run the agent on the prepared data, compare its estimates with the truth, and return the exit code.
 
     With `stay`, serve the page until Ctrl-C.
     """

@@ -39,7 +39,10 @@ RECORDS = 100
 
 
 class Join(NamedTuple):
-    """The counts of one task: joined labels, all labels, all answers, and labels without a row number."""
+    """The numbers of joined labels, of all labels, and of all answers of one task.
+
+    `ambiguous` is the number of labels that name a request of several rows, but not the row.
+    """
 
     joined: int
     labels: int

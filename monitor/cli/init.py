@@ -730,7 +730,10 @@ def answers_a_day(times: Floats) -> int | None:
 
 
 def fitting_size(rows: int) -> int:
-    """Return the window size, from 50 to 500, with which `rows` rows of a reference make 20 windows.
+    """Return the window size with which `rows` rows of a reference make 20 windows.
+
+    The size is a multiple of 50, at least 50 (then there may be fewer windows) and at most 500 (then there
+    may be more).
 
     Examples
     --------
@@ -742,9 +745,10 @@ def fitting_size(rows: int) -> int:
 
 
 def fitting_age(size: int, a_day: float | None) -> int:
-    """Return the maximum age of a window, in seconds, in which `a_day` answers a day fill `size` rows.
+    """Return the maximum age, in seconds, of windows of `size` rows with a traffic of `a_day` answers a day.
 
-    The age is the default age, or twice the time that the window needs to fill, if this is longer.
+    The age is the default age if the traffic fills a window within this time, or if `a_day` is None.
+    Otherwise the age is twice the time that the traffic needs to fill a window, rounded up to whole hours.
 
     Examples
     --------

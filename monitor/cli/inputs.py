@@ -63,15 +63,22 @@ class Reader:
 
 
 class Inputs:
-    """All files, as the input of a `Verifier`."""
+    """The input files of a `Verifier`, which yields records of a partition from whichever files hold them.
+
+    Parameters
+    ----------
+    readers : sequence of Reader
+        A reader for each file.
+    """
 
     def __init__(self, readers: Sequence[Reader]) -> None:
         self._readers = readers
 
     def until(self, partition: str, position: int) -> Iterator[Chunk]:
-        """Yield the unread chunks of a partition up to and including a position.
+        """Read files until a partition has been read up to and including a position, and yield the chunks.
 
-        If there are several dumps of a topic, dumps that are known to contain the partition are read first.
+        Chunks that were yielded before are not yielded again, and a chunk may hold other partitions too. If
+        there are several dumps of a topic, dumps that are known to contain the partition are read first.
         """
         while not self._passed(partition, position):
             waiting = [r for r in self._readers if not r.ended and r.may_hold(partition)]

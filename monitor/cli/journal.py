@@ -1,6 +1,7 @@
-"""The log of `run` about windows and records: each change of state, and the counts of rejects.
+"""The log of `run`: each change of an alarm, objective, trust or feature, and the counts of rejects.
 
-A reject is a record that could not be used.
+An improvement, or a change of the confidences, is logged like an alarm. A reject is a record that could not
+be used.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ class _Unused:
 
 
 class Journal:
-    """A log of alarms, changed objectives, changed trust, and records that could not be used.
+    """A log of alarms, improvements, objectives, trust, broken features, and records that could not be used.
 
-    The log remembers only the alarms and objectives of each series, so the limit on series bounds its memory.
-    The log computes no values, because all values are in the reports.
+    A line is logged when a state changes, and at most once a minute for the unusable records of a source. The
+    log remembers only the present states of each series, so the limit on series bounds its memory. The log
+    computes no values, because all values are in the reports.
 
     Parameters
     ----------

@@ -105,7 +105,7 @@ def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPu
 
 
 def otlp_pushers(config: Config, metrics: CollectorRegistry) -> list[Pusher]:
-    """Return a list of the pusher that posts metrics to the configured collector; [] without a collector.
+    """Return a list with the pusher for the configured OpenTelemetry collector; [] without a collector.
 
     Raises
     ------

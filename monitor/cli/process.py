@@ -139,9 +139,10 @@ def processes_for(files: Sequence[Path], requested: int | None = None) -> int:
 
 
 def start_fork_server() -> None:
-    """Start a process that imports the modules of a replay. Worker processes are later forked from it.
+    """Start a process that imports the modules of a replay, and from which worker processes are forked later.
 
-    Call this function before the imports of the calling process, so that both processes import at once.
+    The function does nothing on a system without the start method `forkserver`, such as Windows. Call this
+    function before the imports of the calling process, so that both processes import at once.
     """
     from multiprocessing import forkserver, get_all_start_methods, get_context
 

@@ -66,8 +66,8 @@ class Unused:
     received : int
         The number of all answers and labels, including unusable records.
     rows_left : Counter of str
-        The numbers of rows that a mapping did not read, by the path of the one row that it reads from a
-        message.
+        The numbers of rows that were not read, because the mapping reads only one row of each record. The
+        key is the path of the row that the mapping reads.
     """
 
     answers: Counter[str] = field(default_factory=Counter)
@@ -216,7 +216,7 @@ class Written:
         self.period.add(reports)
 
     def lines(self, lines: Iterable[bytes], windows: int) -> None:
-        """Write lines with `windows` closed windows, without adding them to `period`."""
+        """Write reports as lines, `windows` of them without revisions; do not add the reports to `period`."""
         for line in lines:
             self._reports.write(line, wait_seconds=_WRITE_SECONDS)
         self.windows += windows

@@ -59,7 +59,7 @@ class WorkerJob:
     splits : tuple of Split
         The input files, large ones divided, in the order of the stream.
     folder : Path
-        Folder for records that are read but not yet computed.
+        The folder for records that workers have read, and for which no worker has computed windows yet.
     """
 
     config: Config

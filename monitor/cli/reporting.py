@@ -22,7 +22,7 @@ from monitor.store.opening import locate_store
 def report(store: Path, out: Path, since: str = "", until: str = "", external_url: str = "") -> int:
     """Write the report of a store, and return the number of report lines in the store.
 
-    The number includes lines outside of the period. An agent may use the store.
+    The number includes lines outside of the period. An agent may use the store at the same time.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def _features(history: StoreHistory, period: Period) -> dict[Series, FeatureCoun
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write the file.
+    """Write the text of a report to a file, which is replaced if it exists.
 
     Raises
     ------

@@ -245,7 +245,7 @@ def budget_problems(
 def feature_alarm_level(alarms: FeatureAlarms, tests_per_week: float) -> float:
     """Return the level for each test of a feature, with which all tests together keep their budget.
 
-    By the union bound, a level of the budget divided by the number of tests is enough, however the features
+    By the union bound, the budget divided by the number of tests is a sufficient level, however the features
     depend on each other. The result is a quarter of this level, because the distribution of the test is exact
     only for large counts (`monitor.stats.features.drift`).
 

@@ -123,7 +123,7 @@ def classify(old: Config, new: Config) -> ReloadPlan:
 def consequence(path: tuple[str, ...]) -> Consequence:
     """Return the effect of a change of the key at `path`.
 
-    Raise KeyError if `CONSEQUENCES` has no entry for it.
+    Raise KeyError if `CONSEQUENCES` has no entry for this key.
 
     Examples
     --------

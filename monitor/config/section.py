@@ -227,7 +227,7 @@ class AnyKind:
     Parameters
     ----------
     table : mapping of str to Entry
-        For each kind, an entry with the import path of the section's class, `section`.
+        An entry for each kind. Its attribute `section` is the import path of the section's class.
     default : str or None
         The kind of a section without the key `kind`; None if the key is required.
     """

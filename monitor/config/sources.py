@@ -39,7 +39,7 @@ class SourceSection(Section):
 
     @property
     def reads_events(self) -> bool:
-        """True if records may be events of serving stacks: with `format`, or without a mapping."""
+        """True if records may be events of serving stacks: without a mapping, or with `mapping.format`."""
         return self.mapping is None or self.mapping.format is not None
 
     @property

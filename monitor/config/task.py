@@ -261,7 +261,7 @@ class Bound(Section):
 
 
 class ObjectiveConfig(Section):
-    """The objectives of the models. They are compared with the interval of the last windows, pooled."""
+    """The objectives: bounds, each compared with its metric's interval over the last windows together."""
 
     accuracy: Bound | None = Field(
         default=None, description="Bound of the accuracy, usually a floor: {min: 0.90}."
@@ -345,7 +345,7 @@ class TaskSection(Section):
         return 0
 
     def with_models(self, own: Collection[str]) -> Self:
-        """Return the task with only these of its configured models, for a process that computes them."""
+        """Return the task with only the configured models in `own`, for a process that computes them."""
         return self
 
 
@@ -477,7 +477,7 @@ class Task(TaskSection):
         return self.max_series
 
     def with_models(self, own: Collection[str]) -> Self:
-        """Return the task with only these of its configured models."""
+        """Return the task with only the configured models in `own`."""
         return self.model_copy(update={"models": {k: v for k, v in self.models.items() if k in own}})
 
     @property

@@ -46,10 +46,10 @@ class ReadPiece:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The range of bytes of a share (the records of one model) in a file.
+    """The range of bytes of a share (the records of one model or task in a piece) in a file.
 
-    The names are those of `Partition`. The range is empty if the worker that read the share keeps it in
-    memory.
+    The names `task`, `model` and `besides` are those of the share's `Partition`. The range is empty if the
+    worker that read the share keeps it in memory.
     """
 
     task: str
@@ -103,7 +103,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlacedShares:
-    """The shares (records of single models) in one piece of the input that one worker processes.
+    """The shares in one piece of the input that are sent to one worker.
+
+    A share is the records of one model, or of a whole task.
 
     Parameters
     ----------

@@ -84,15 +84,19 @@ class Owners:
         }
 
     def own(self, process: int, known: int) -> tuple[tuple[str, str], ...]:
-        """Return the models of a process that were assigned after the first `known` models of all processes.
+        """Return the models that were assigned to a process after the first `known` assignments.
 
-        A model never moves to another process.
+        The assignments to all processes count. A model never moves to another process.
         """
         later = itertools.islice(self.order.items(), known, None)
         return tuple(name for name, owner in later if owner == process)
 
     def routed(self, piece: Piece) -> dict[int, tuple[Slice, ...]]:
-        """Return the shares (records of single models) by process. New models are assigned to processes."""
+        """Return the shares of a piece by the process that computes them, and assign new models to processes.
+
+        A share of a whole task goes to every process that has a model of the task, unless the process already
+        has these labels in another share.
+        """
         for (task, model), (_, rows) in sorted(piece.facts.models.items(), key=lambda item: item[1][0]):
             if (task, model) not in self.order:
                 self.order[task, model] = self._place(task, rows)

@@ -104,9 +104,9 @@ class Scheduler:
     Parameters
     ----------
     paths : sequence of Path
-        The file of each split of the input, in the order of the stream.
+        The input file of each split (a part of the input), in the order of the stream.
     folder : Path
-        The folder for data that workers have read but not yet computed.
+        The folder for records that workers have read, and for which no worker has computed windows yet.
     workers : list of _Worker
     owners : Owners
         The assignment of models to workers.
@@ -120,7 +120,7 @@ class Scheduler:
     Attributes
     ----------
     facts : Facts
-        Facts about the input up to the last piece whose place in the stream is known.
+        Facts about the input from the start of the stream to the first piece that has not been read yet.
     series : dict of (task, model, group)
         The series that have a closed window, in the order of their first closed windows.
     """

@@ -339,7 +339,7 @@ def replay_injected(job: InjectionJob) -> list[Detection]:
 
 
 def _rates(trial: ReferenceTrial) -> dict[tuple[str, str | None], float]:
-    """Return the false alarms a window that `check` predicts for all charts of each model."""
+    """Return the false alarms per window that `check` predicts for all charts of each model together."""
     rates: dict[tuple[str, str | None], float] = {}
     for chart in trial.report.charts:
         place = chart.task, chart.model

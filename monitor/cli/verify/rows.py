@@ -89,7 +89,7 @@ def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, R
     Parameters
     ----------
     rows : Rows
-        The rows up to and including the last message.
+        The rows of the window, up to and including all rows of its last message.
     partition : str
         The partition of the message in which the window became full.
     position : int

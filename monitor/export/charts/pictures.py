@@ -1,4 +1,4 @@
-"""The history of closed windows, thinned to a bounded size, and the data of control charts from it."""
+"""The history of closed windows, thinned to a bounded size, and the data of its control charts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Alarm(NamedTuple):
     window, time : int, float
         The number of the window that raised the alarm, and its end in seconds since the epoch.
     ended_window, ended_time : int or None, float or None
-        The number and the end of the first window after the alarm; None while the alarm is on.
+        The number and the end of the first window in which the alarm was no longer on; None while it is on.
     """
 
     window: int
@@ -168,11 +168,11 @@ class ChartHistory:
         return tuple((place, names[code[place]]) for place in (np.flatnonzero(np.diff(code)) + 1).tolist())
 
     def rebaselined(self) -> tuple[tuple[int, str], ...]:
-        """Return the windows with which a baseline begins on request, as index, with the reason."""
+        """Return the index of each window with which a requested baseline begins, with the reason."""
         return self._places(self._rebaselined)
 
     def refitted(self) -> tuple[tuple[int, str], ...]:
-        """Return the windows at which another calibration begins, as index, with its method and number."""
+        """Return the index of each window at which another calibration begins, with its method and number."""
         return self._places(self._refitted)
 
     def _places(self, events: Mapping[int, str]) -> tuple[tuple[int, str], ...]:
@@ -292,7 +292,14 @@ class Histories:
     ) -> ControlChartData:
         """Return the chart data of one metric of one series, with the realised values from its reports.
 
-        `labelled` has the counts of labelled rows by window, like a value in the argument of `charts`.
+        Parameters
+        ----------
+        series : (str, str, str)
+            Task, model and group.
+        metric : str
+        labelled : mapping of int to WeightedCounts, optional
+            For each window, the numbers of labelled rows and of right answers among them. For the accuracy,
+            these numbers replace the realised values in the reports.
 
         Raises
         ------

@@ -53,8 +53,8 @@ class ControlChartData:
     center, limit_lower, limit_upper : (n,) float64
         The chart's centre line and control limits, which may differ from window to window.
     violated, out_of_control : (n,) bool
-        True for windows that broke a rule, but not for the better, and for windows at whose end the alarm was
-        on.
+        `violated` is True for windows that broke a rule, but not for the better; `out_of_control` is True for
+        windows at whose end the alarm was on.
     improved : (n,) bool
         True for windows at whose end the chart signalled an improvement; no window by default.
     realised, realised_lower, realised_upper : (n,) float64
@@ -74,8 +74,8 @@ class ControlChartData:
         The indices of `x` at which a new version of the model begins, in ascending order, with the name of
         the version. At such an index, the old limits end and new limits begin.
     rebaselined, refitted : tuple of (int, str)
-        The indices of `x` at which a baseline begins on request, with the reason, and at which another
-        calibration begins, with its name.
+        `rebaselined` has the indices of `x` at which a baseline begins on request, with the reason;
+        `refitted` has the indices at which another calibration begins, with its name.
 
     Raises
     ------

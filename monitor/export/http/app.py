@@ -131,7 +131,7 @@ def build_app(
     routes : mapping of str to Handler, optional
         Further routes of the page.
     max_bytes : int, optional
-        Uncompressed size of `/metrics`: see `exposition.text`.
+        The largest uncompressed size of `/metrics`: see `exposition.text`.
     gate : Gate, optional
         The tokens of readers. If absent, everyone may read.
 

@@ -67,7 +67,10 @@ class Connection:
         self._held.waits(self)
 
     def start(self, accepted: socket.socket, context: ssl.SSLContext | None) -> asyncio.Task[None]:
-        """Start a task that serves the connection, and return the task. It raises no errors of the client."""
+        """Start and return a task that serves the connection.
+
+        The task ends without an exception if the client causes an error or leaves.
+        """
         self._task = asyncio.create_task(self._run(accepted, context))
         # Needed if the task is cancelled before its first step.
         self._task.add_done_callback(lambda _: accepted.close())

@@ -23,8 +23,8 @@ Tasks = frozenset[str] | None
 class Holder(NamedTuple):
     """The owner of a token.
 
-    The fields are the name of the owner, and the tasks to which the owner may write. If no token is required,
-    the name is "".
+    The fields are the name of the owner, and the tasks to which the owner may write (None for all tasks). If
+    no token is required, the name is "".
     """
 
     name: str
@@ -32,7 +32,7 @@ class Holder(NamedTuple):
 
 
 class Gate:
-    """The check of tokens. Only digests of the accepted tokens are in memory.
+    """The check of tokens. The gate keeps only digests of the accepted tokens in memory.
 
     Parameters
     ----------

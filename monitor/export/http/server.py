@@ -124,7 +124,7 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop within two seconds. Idle connections are closed at once, and current responses may end."""
+        """Stop within two seconds. Idle connections are closed at once; responses in progress may finish."""
         if self._thread is None or self._loop is None:
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended already

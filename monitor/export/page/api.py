@@ -161,7 +161,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
     group : str
         ``""`` for the whole model.
     state : str
-        The worst state by trust, objectives, charts and missing answers: a state of `Shown`.
+        The worst state by trust, objectives, charts and missing answers: a value of `Shown.state`.
     worst_metric : str
         The metric of a breached objective or of an alarm, otherwise the first metric. It is ``""`` before the
         first window.
@@ -239,7 +239,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
 class Models(msgspec.Struct, frozen=True, kw_only=True):
     """The models that match the filters, the worst first.
 
-    `total` counts the matching models that are not listed too.
+    `total` is the number of all models that match, whether they are listed or not.
     """
 
     total: int

@@ -45,7 +45,7 @@ class Form:
     figures : callable
         A function that returns the control charts of a series as HTML.
     rest : str
-        HTML that says where omitted models and groups can be found.
+        HTML that says where omitted models and groups are shown, or why they are omitted.
     page : callable
         A function that returns the address of a model's page; ``""`` if the model has no page.
     """

@@ -200,7 +200,7 @@ class Row(NamedTuple):
     name, address : str
     metric : str
     result : Result or None
-        The estimate that is shown first; None without one.
+        The estimate that is shown first; None if there is no estimate.
     trusted : bool
         True if labels do not contradict this estimate.
     objective : ObjectiveView or None
@@ -237,7 +237,10 @@ class Row(NamedTuple):
 
     @property
     def gap(self) -> float | None:
-        """The distance of a trusted estimate from its objective, in percentage points, or None."""
+        """The estimate minus the bound of its objective, in percentage points.
+
+        None if there is no objective, or if the estimate is unknown or not trusted.
+        """
         if self.objective is None or not self.trusted or not isinstance(self.result, Estimate):
             return None
         return round(100 * (self.result.value - self.objective.bound), 1)

@@ -237,8 +237,8 @@ class Period:
             The engines at the end of the stream. The states of their series count, because labels may have
             come after the last windows closed.
         features : mapping of (task, model, group) to FeatureCounts, optional
-            The counts of the features in the last windows, by default those of `views`; no table of features
-            without any.
+            The counts of the features in the last windows, by default those of `views`. If there are no
+            counts, the report has no table of features.
         more : str
             The HTML of further sections, before those of the period.
         """

@@ -181,7 +181,7 @@ def _fine(models: Sequence[SeriesView]) -> tuple[str, str] | None:
 
 
 def not_meaningful(one: SeriesView) -> str:
-    """Return a warning for the chart of a model whose estimate is not trusted, and until when it applies."""
+    """Return the warning on the chart of an untrusted model: until when the chart is not meaningful."""
     if not one.broken_features:
         return "not meaningful until labels agree again"
     more = " or labels contradict the estimate" if one.contradicted else ""

@@ -38,12 +38,15 @@ Series = tuple[str, str, str]
 
 
 class Windows(Protocol):
-    """The interface of readers of a series' newest windows, as JSON lines, oldest first. Thread-safe."""
+    """The interface of readers of windows, which several threads may call at the same time."""
 
     def newest(
         self, series: Series, most: int, before: int | None = None, since: float | None = None
     ) -> list[bytes]:
-        """Return the newest windows; see `monitor.store.history.newest_lines`."""
+        """Return the newest windows of a series as lines of JSON, oldest first.
+
+        For the parameters, see `monitor.store.history.newest_lines`.
+        """
 
 
 class StoredWindows:

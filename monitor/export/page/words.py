@@ -95,7 +95,7 @@ def duration(seconds: float) -> str:
 
 
 def per_cent(estimate: Estimate, between: str = " ") -> Markup:
-    """Format an estimate with its interval in per cent. `between` is the HTML that separates the two."""
+    """Format an estimate and its interval in per cent, with the HTML `between` between both."""
     value, lower, upper = percent(estimate.value), percent(estimate.lower), percent(estimate.upper)
     return Markup(f'<b>{value} %</b>{between}<span class="nowrap">({lower} to {upper})</span>')
 

@@ -112,7 +112,7 @@ class BlindsightCollector(Collector):
         ]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families that have samples: models, groups, then the agent."""
+        """Yield the families that have samples: of models, then of groups, then of the agent."""
         view = self._view()
         agent = [*_agent_rows(view), *_own_rows(view, {}, _rows_by_table(""))]
         for each, views in (("sources", view.sources), ("sinks", view.sinks)):
@@ -278,7 +278,7 @@ class Exported:
 
 
 class Part:
-    """All models, or all groups, in one scrape. `more` has the rows of the agent itself."""
+    """All models, or all groups, in one scrape. `more` has the rows that belong to no model or group."""
 
     def __init__(self, prefix: str, series: Sequence[Exported], more: Sequence[Row]) -> None:
         self.prefix, self.series = prefix, series
@@ -311,7 +311,10 @@ class Part:
 
 
 class SeriesFamily(Metric):
-    """A metric family of models or groups. Its samples are made on request, because scrapes use the text."""
+    """A metric family of models or groups.
+
+    The samples are made only on request, because a scrape uses the text lines of the family instead.
+    """
 
     def __init__(self, part: Part, key: str) -> None:
         family = FAMILIES[key]

@@ -1,4 +1,4 @@
-"""Builds the metric rows of classic histograms, and of a model's confidences: histogram, calibration curve.
+"""Builds metric rows: of classic histograms, of a model's confidences, and of its calibration curve.
 
 A metric row is a key in `FAMILIES`, the labels, and the value.
 """

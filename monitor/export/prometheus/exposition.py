@@ -1,4 +1,4 @@
-"""The two text formats of a scrape. The bytes are the same as from prometheus_client, and take less time.
+"""The two text formats of a scrape. The bytes are those of prometheus_client, but are written faster.
 
 The client library escapes every label of every sample. This module escapes each pair of a label and a value
 once, and writes labels that samples share once. The collector provides the lines of models and groups as

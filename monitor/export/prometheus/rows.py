@@ -113,13 +113,16 @@ def feature_drift_alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], 
 
 
 def alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the change of the metric that led to each active alarm or improvement, by metric."""
+    """Yield the change of each metric with an active alarm or improvement, or a breached objective.
+
+    It is the change in the newest window that broke a rule or whose objective is breached.
+    """
     for each in one.attributions:
         yield {"metric": each.metric}, each.change
 
 
 def alarm_part_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the parts that contribute most to the change behind each alarm, by metric.
+    """Yield the parts that contribute most to each change in `alarm_rows`, by metric.
 
     The parts are two groups, classes or ranges of confidence, and two features. If a large part of the change
     is not explained by features, the unexplained part is included too.

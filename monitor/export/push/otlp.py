@@ -61,10 +61,11 @@ Points = dict[Labels, dict[str, Any]]
 
 
 class OtlpPusher(Pusher):
-    """A thread that sends all metrics to an OpenTelemetry collector. Its counters count data points.
+    """A thread that sends all metrics to an OpenTelemetry collector.
 
-    When a series has ended since the last push, one data point without a value (`NO_RECORDED_VALUE`) marks
-    the end, so that no reader extends the last value.
+    The numbers of delivered and lost items in `view` are numbers of data points. When a series has ended
+    since the last push, one data point without a value (`NO_RECORDED_VALUE`) marks the end, so that no reader
+    extends the last value.
 
     Parameters
     ----------

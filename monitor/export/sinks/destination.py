@@ -1,4 +1,6 @@
-"""The interfaces of sinks and of their destinations. Files implement them here, and topics in `connectors`.
+"""The interfaces of sinks and of their destinations.
+
+The destinations that are files are in this package, and those that are topics are in `connectors`.
 
 A sink is a thread that moves items from a bounded queue, or from the store, to a destination. The thread may
 wait for its destination, and tries failed deliveries again. The rest of the agent does not wait for the

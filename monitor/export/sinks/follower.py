@@ -50,7 +50,7 @@ class ReportFollower(Sink):
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """The position in the destination after the last delivered report, for the next checkpoint."""
+        """The `marks` of the destination, to save with the next checkpoint."""
         return self._destination.marks
 
     def start(self) -> None:

@@ -25,7 +25,7 @@ def rotate(path: str, keep: int) -> None:
     Parameters
     ----------
     path : str
-        The full file.
+        The file to rename, usually because it has reached its size limit.
     keep : int
         Number of predecessors to keep, at least 1.
 
