@@ -306,7 +306,8 @@ def repeats_predictions(batch: Batch) -> bool:
 
     The order of the classes may be unknown. Therefore labels count as repetitions if each predicted class
     corresponds to exactly one label, or if a threshold on the scores separates the two labels of many rows.
-    If there are fewer than ten labels, or if only one class occurs, return False.
+    If there are fewer than ten labels, if only one class occurs, or if an answer has a single score, return
+    False.
     """
     known = np.flatnonzero(batch.label >= 0)
     if len(known) < _FEWEST_LABELS or batch.scores.shape[1] < 2:

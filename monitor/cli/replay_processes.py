@@ -51,7 +51,8 @@ def replay_on_cores(
 ) -> Replayed:
     """Compute the windows of files with several processes.
 
-    The files in `out` have the same bytes as the files of `monitor.cli.replay.replay`.
+    The files in `out` have the same bytes as the files of `monitor.cli.replay.replay`, which does the work if
+    a single process is enough, or if a file is a pipe.
 
     Parameters
     ----------

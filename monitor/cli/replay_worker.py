@@ -154,10 +154,10 @@ class SplitReader:
     def next_piece(
         self, path: Path, own: Set[tuple[str, str]]
     ) -> tuple[Piece, dict[tuple[str, str], Partition]]:
-        """Decode the next piece, and write the records of each model to the file `path`.
+        """Decode the next piece, and write its records to the file `path`, except those of the models `own`.
 
-        Return a description of the piece, and the records of the models `own`. The records of these models
-        are not written. An empty split has one empty piece.
+        Return a description of the piece, and the records of the models `own`. An empty split has one empty
+        piece.
 
         Raises
         ------

@@ -189,8 +189,8 @@ def open_state(config: Config, settings: EngineSettings, wait: Wait | None = Non
     config : Config
     settings : EngineSettings
     wait : callable, optional
-        A function that is called while another agent uses the database, or while the database cannot be
-        reached. By default, the function does not wait.
+        A function that is called with the reason while another agent uses the database, or while the database
+        cannot be reached. It waits, and returns whether to try again. By default, the first failure is final.
 
     Raises
     ------

@@ -57,7 +57,7 @@ class Tried:
         self._good: set[str] = set()
 
     def knows(self, task: str) -> bool:
-        """Return whether a task has passed the trial."""
+        """Return whether a task passed the trial at an earlier start and has not changed since."""
         known = task in self._digests and self._known.get(task) == self._digests[task]
         if known:
             self._good.add(task)

@@ -208,7 +208,8 @@ class ChartConfig(Section):
     def windows(self) -> float | None:
         """The average number of windows between two false alarms of a chart (ARL0).
 
-        None if a budget of false alarms is configured. `Task.charting` converts a budget to an ARL0.
+        None if `arl0` is not set or is a budget of false alarms. `Task.charting` converts a budget to an
+        ARL0.
         """
         return None if isinstance(self.arl0, FalseAlarmBudget) else self.arl0
 

@@ -81,7 +81,7 @@ class MonitorResult:
 
     @property
     def windows(self) -> tuple[WindowReport, ...]:
-        """The newest report of each window, in the order in which they closed."""
+        """The newest report of each window, in the order in which the windows closed."""
         newest = {(report.model, report.group, report.window): report for report in self.reports}
         return tuple(newest.values())
 

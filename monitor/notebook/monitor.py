@@ -156,8 +156,8 @@ class Monitor:
         features : sequence of str, or "auto"
             The columns of features, by which windows are compared with the reference. A feature is a number
             if all its values are numbers, else a text. With "auto", all columns are features that neither
-            another argument nor `groups` names, except texts that differ in each row. By default, the columns
-            of the setting `features` are used.
+            another argument nor `groups` names, except texts that differ in each row; if there are more than
+            64, the first 64. By default, the columns of the setting `features` are used.
 
         Raises
         ------

@@ -228,7 +228,8 @@ def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str
     """Return the tasks whose models must be computed by one engine, each with the reason as a sentence.
 
     Separate engines for the models give the same reports, except in three cases: the models are estimated
-    together, there are more models or groups than `max_series`, or the memory that they share is full.
+    together, there are more models or groups than `max_series`, or labels are joined and there are more
+    answers or windows than the models' common memory keeps for late labels.
     """
     rows: Counter[str] = Counter()
     models: dict[str, set[str]] = {}
@@ -275,7 +276,7 @@ def remembered(settings: EngineSettings, name: str) -> int:
 
 
 def too_many(settings: EngineSettings, name: str, rows: int) -> str:
-    """Return the reason why one engine computes a task that has more windows than are kept."""
+    """Return the reason why one engine computes a task with more answers or windows than are kept."""
     most = settings.tasks[name].labels.max_answers
     return (
         f"its labels are awaited by more windows than labels.max_answers, {most:,}, keeps, oldest out first "

@@ -98,7 +98,10 @@ def refuse_one_class(name: str, task: Task, model: str, reference: Reference) ->
 
 
 def refuse_absent_features(name: str, task: Task, model: str, reference: Reference) -> None:
-    """Raise `ConfigError` if no row of a reference has one of the task's features."""
+    """Raise `ConfigError` if a feature of the task is absent from all rows of a reference.
+
+    A task with the calibration method `covariates` is not checked here.
+    """
     lacking = (reference.features != reference.features).all(axis=0).tolist()  # NaN
     absent = [feature for feature, none in zip(task.features, lacking, strict=True) if none]
     if absent and not task.adapts:

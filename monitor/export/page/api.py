@@ -408,9 +408,11 @@ class Data:
         span: Range | UnsetType = UNSET,
         end: float | None = None,
     ) -> list[WindowReport]:
-        """Return the newest windows of a series, or windows of a range of time, oldest first.
+        """Return at most `limit` windows of a series, oldest first.
 
-        The range ends at `end`, by default with the newest window of the series.
+        They are the newest windows, or with `before` the newest with a lower number. With `span`, they are
+        the windows of this range of time, evenly spread if there are more than `limit`. The range ends at
+        `end`, by default with the newest window of the series.
 
         Raises
         ------
@@ -441,7 +443,7 @@ class Data:
         raise RefusedError(404, f"Window {number:,} is not stored; {known}.")
 
     def estimator(self, one: SeriesView, metric: str) -> str:
-        """Return the estimator that the chart of a metric judges.
+        """Return the estimator that the chart of a metric judges; for no chart, the average confidence.
 
         Raises
         ------

@@ -91,7 +91,7 @@ def recalibrations(engine: EngineView) -> Markup:
 
 
 def sinks(view: AgentView) -> Markup:
-    """Return the HTML table of outputs, with the numbers of items that wait or were lost."""
+    """Return the HTML table of outputs: state, and numbers of waiting, delivered and lost items."""
     rows = []
     for sink in view.sinks:
         since = "" if sink.failing_since is None else f" since {moment(sink.failing_since)}"

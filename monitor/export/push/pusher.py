@@ -90,7 +90,7 @@ class Pusher(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """Send the newest state for the last time, and stop the thread within two seconds."""
+        """Stop the thread within two seconds. Before, send the newest state, unless the last push failed."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(_STOP_SECONDS)

@@ -120,9 +120,11 @@ class Pace:
 def paces(config: Config) -> tuple[Pace, ...]:
     """Return the pace of each task of a configuration, or a single pace if all tasks have the same.
 
-    The expected duration of a window follows from its rows and the model's `answers_per_day`. The duration is
-    `max_age_seconds` if this age is shorter or the traffic is unknown. If a day's traffic arrives within a
-    few hours, the rest of the day is slower, which `slowest_seconds` allows for.
+    The expected duration of a window is the time in which the model with the least `answers_per_day` fills
+    it. If the window reaches `max_age_seconds` before it is full, the duration is this age, or the time for
+    `min_size` answers if that is longer. If a model's traffic is unknown, the duration is `max_age_seconds`.
+    `slowest_seconds` is the duration of a window that does not fill, because a day's traffic may arrive
+    within a few hours.
 
     Examples
     --------

@@ -140,7 +140,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def previous(path: Path) -> Path:
-    """Return the path to which a full file is renamed."""
+    """Return the path to which the full rejects file `path` is renamed."""
     return path.with_name(f"{path.name}.1")
 
 
