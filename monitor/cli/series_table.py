@@ -90,7 +90,7 @@ def expendable(series: Sequence[SeriesView], *more: str) -> list[str]:
 def state(series: SeriesView) -> Text:
     """Return the state of a model and the metrics concerned, such as ``in control, improved: f1``.
 
-    If labels raise the alarm, the text also says whether the model's confidences changed.
+    If labels decide on alarms, the text also says if the confidences alone show a change.
     """
     words = series.state.value.replace("_", " ")
     latched = [chart.metric for chart in series.charts if chart.verdict.out_of_control]
