@@ -117,7 +117,7 @@ curl 'http://127.0.0.1:9109/api/v1/windows?task=toxicity&model=erm&limit=500&for
 
 * Every request is a GET. All names stand in the query, so that a name may hold any character: write it in
   percent-encoding (`curl -G --data-urlencode 'model=org/erm 2'`).
-* A parameter that cannot be used is answered with 400, a name that there is not with 404, and a store that
+* A parameter that cannot be used is answered with 400, an unknown name with 404, and a store that
   cannot be read with 503: `{"error": "limit: expected a whole number from 1 to 500, got '501'."}`.
 * Values and limits are ratios. A time is RFC 3339 in UTC, in `chart` seconds since the epoch. An unknown
   value is `null` in `chart`, and left out elsewhere.
