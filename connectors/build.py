@@ -135,7 +135,7 @@ def names_in(state: EngineView) -> Iterator[str]:
 
 
 def long_names(names: Iterable[str]) -> frozenset[str]:
-    """Return the names in the state that are longer than `MAX_NAME`."""
+    """Return the names that are longer than `MAX_NAME`, the limit for new names."""
     from connectors.formats.decode.structs import MAX_NAME
 
     return frozenset(name for name in names if len(name) > MAX_NAME)

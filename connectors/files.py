@@ -188,8 +188,8 @@ class FileSource(Source[Any]):
     max_line_bytes : int, default 1 MiB
         The largest length of a line. A longer line is skipped in bounded memory and counted as rejected.
     settle_seconds : float, default 1.0
-        The source starts to read the new file when nothing has been added to the renamed file for this time.
-        A writer may hold the renamed file open for a moment.
+        After a rotation, the source starts to read the new file when nothing has been added to the renamed
+        file for this time. A writer may hold the renamed file open for a moment.
     missing_seconds : float, default 3.0
         `read` raises an error when no file has had this name for this time, until there is one again. Text
         that is added to the renamed file in this time is still read.
@@ -441,10 +441,10 @@ class FileSource(Source[Any]):
         return Plain(self.path.open("rb", buffering=0), self._cutter, start, self.block_bytes)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return about 1 MiB of whole lines, or one table.
+        """Return about 1 MiB of whole lines, or some thousand rows of tables.
 
-        The call waits only if the file is followed or is a pipe. If the file is damaged, the result has one
-        `RawDamaged` for the unreadable rest, and the next call raises an error.
+        The call waits only if the file is followed, is a pipe or has an address of fsspec. If the file is
+        damaged, the result has one `RawDamaged` for the unreadable rest, and the next call raises an error.
 
         Raises
         ------
@@ -498,19 +498,23 @@ class FileSource(Source[Any]):
 
     @property
     def up(self) -> bool:
-        """True while a file is open."""
+        """True while a file is open. For a pattern, see `FollowingPattern.up` and `Folder.up`."""
         reader = self._reader
         return reader is not None and reader.up
 
     @property
     def trouble(self) -> str | None:
-        """The reason why a file in the folder cannot be read, without a full stop; None without a problem."""
+        """The reason why a table of a pattern cannot be read, without a full stop; otherwise None."""
         reader = self._reader
         return reader.trouble if isinstance(reader, Folder) else None
 
     @property
     def counts(self) -> SourceCounts | None:
-        """The number of gaps (places of lost text) in followed files; None if the file is not followed."""
+        """The number of gaps; None without `follow`.
+
+        A gap is a place of lost text in a followed file, or a table of a pattern that was removed or replaced
+        before its last row was read.
+        """
         reader = self._reader
         if isinstance(reader, Following | FollowingPattern | Folder):
             self._gaps = self._former_gaps + reader.gaps
@@ -520,8 +524,8 @@ class FileSource(Source[Any]):
     def lag(self) -> int | None:
         """The approximate number of waiting records of plain NDJSON.
 
-        The number of remaining bytes, divided by the mean length of a line. The lag is None for tables and
-        compressed files, before the first line was read, and while the file is changed or closed.
+        The lag is the number of remaining bytes, divided by the mean length of a line. The lag is None for
+        tables, compressed files and pipes, before the first line was read, and while no file is open.
         """
         reader = self._reader
         try:

@@ -119,7 +119,7 @@ class Quota:
         return wait
 
     def waiting_seconds(self, tasks: Iterable[str]) -> float:
-        """Return the seconds until `take` accepts rows of all these tasks or tokens; 0.0 for now."""
+        """Return the seconds until `take` accepts rows of all these tasks or tokens; 0.0 if it does now."""
         # The rows of one period may arrive together, but unused time does not add up beyond that.
         latest = max((self._free_at.get(task, -math.inf) for task in tasks), default=-math.inf)
         return max(latest - self._clock() - self._seconds, 0.0)

@@ -4,7 +4,7 @@
 status reason
 ====== ======================================================================================================
 202    the rows are stored durably; the answer lists faults of single rows, and counts events without answers
-400    no row is usable, the body has none of the formats, or rows belong to the other path
+400    no row is usable, the body has none of the formats, or labels were posted as predictions or vice versa
 401    the token is missing or unknown
 403    the token may not write a task, a page of another site sends the post, or `Host` is not allowed
 404    the path does not exist

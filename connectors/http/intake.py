@@ -64,7 +64,7 @@ class Judgement:
     labels_accepted : int
         The number of usable labels, including labels in the rows of answers.
     misplaced : int
-        The number of rows that belong to the other path.
+        The number of labels in a post of predictions, or of answers in a post of labels.
     errors : tuple of mapping
         The first faults, at most `MOST_ERRORS`: `row` (its index in the post), `reason` and `message`.
     errors_omitted : int

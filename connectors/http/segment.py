@@ -100,7 +100,7 @@ def name_of(start: int) -> str:
 
 
 def pack(start: int, rows: int, lines: bytes, labels: bool = False) -> bytes:
-    """Return the bytes of a frame with these lines. `labels` is True if the lines were posted as labels.
+    """Return the bytes of a frame with these lines. `start`, `rows` and `labels` are as in `Frame`.
 
     Examples
     --------
@@ -166,7 +166,7 @@ def measure(segment: SpoolSegment, until: int | None) -> None:
     Raises
     ------
     SourceError
-        The file is damaged otherwise, so acknowledged records would be lost.
+        The file has any other damage, so that acknowledged records would be lost.
     """
     with segment.path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -201,7 +201,7 @@ class HttpSource(Source[int]):
 
     @property
     def refusals(self) -> Refusals:
-        """The counts of refused requests by status, shed records, ignored events, and labels by token."""
+        """The counts of shed answers and labels, refused requests, ignored events and accepted labels."""
         posts = self._posts
         if posts is None:
             return Refusals(requests={str(status): 0 for status in STATUSES})

@@ -155,7 +155,10 @@ class Spool(PostSpool):
         return self._reader.read(segment, size)
 
     def absorbed(self, position: int) -> None:
-        """Record that all lines before this offset are used, and delete the files that end before it."""
+        """Record that all lines before this offset are used, and delete the files without unused lines.
+
+        The last file is kept.
+        """
         with self._lock:
             self._absorbed = max(self._absorbed, position)
             done = [segment for segment in self._segments[:-1] if segment.end <= self._absorbed]

@@ -67,8 +67,8 @@ class MessagePart:
     share : Partition
     offset : (n,) int64
     stamp : (n,) float64
-        Seconds since the epoch. The time of a record is the largest time in Kafka of the partition's messages
-        in this batch up to the message of the record.
+        For each record, the largest timestamp in Kafka among the partition's messages of this batch up to the
+        message of the record, in seconds since the epoch.
     """
 
     share: Partition

@@ -141,6 +141,17 @@ def by_unit(
     Within a partition, the shares are sorted by unit, and then in the order of the stream.
 
     The labels of a task are copied to every unit of the task.
+
+    Parameters
+    ----------
+    session : pyspark.sql.SparkSession
+    blocks : pyspark.sql.DataFrame
+        The blocks of the first stage, with the columns of `Block`.
+    units : sequence of Unit
+    rows : mapping of (str, str) to int
+        The tasks and models of the answers; the numbers are not used.
+    largest : int
+        The size of the largest share in bytes.
     """
     from pyspark.sql import functions as f
 

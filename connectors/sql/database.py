@@ -187,7 +187,7 @@ class SqlDatabase:
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Cut the connection if the requests of the block take longer than `timeout_seconds`.
+        """Cut the connection if the requests in the `with` block take longer than `timeout_seconds`.
 
         Raises
         ------

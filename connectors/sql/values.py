@@ -194,7 +194,7 @@ _SUPPORTED_YEAR = 2000  # the first year of a cycle that Python's datetime suppo
 
 
 def in_utc(text: str) -> str | datetime:
-    """Convert the text of a PostgreSQL time that Python's `datetime` does not support to UTC.
+    """Return a PostgreSQL time in UTC, from a text that Python's `datetime` cannot read.
 
     PostgreSQL writes a `timestamptz` in the zone of the session, so the same value may have several texts. In
     UTC, it has one text. The result is a `datetime` if `datetime` supports the time in UTC, else a text. Any

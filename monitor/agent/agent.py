@@ -170,7 +170,8 @@ class Agent:
         Parameters
         ----------
         swap : callable
-            Takes an engine of the agent and returns the new engine. It is called for each engine.
+            Takes an engine of the agent. Returns the new engine, and the reports of the windows that were
+            closed by the change. The function is called for each engine.
         config : str, optional
             The configuration as JSON. It is saved with the state from then on.
 
@@ -178,8 +179,9 @@ class Agent:
         -------
         Future
             A future that is done when the engine has been replaced. If `swap` raises an error, the future
-            raises this error, and the old engine continues. If the agent has ended, the future raises a
-            `BlindsightError`. To prevent a replacement that has not begun, cancel the future.
+            raises this error, and the old engine continues. If the state cannot be saved before the
+            replacement, or the agent has ended, the future raises a `BlindsightError`. To prevent a
+            replacement that has not begun, cancel the future.
         """
         outcome: Future[None] = Future()
         self._swaps.put((swap, config, outcome))

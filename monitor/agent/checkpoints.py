@@ -135,7 +135,10 @@ class CheckpointWriter:
         return outcome
 
     def close(self, timeout_seconds: float) -> None:
-        """Finish the current checkpoint, end the thread, and close the store."""
+        """Finish the current checkpoint, end the thread, and close the store.
+
+        If the thread does not end within `timeout_seconds`, the store stays open.
+        """
         if self._thread.ident is not None:
             self._pending.put(None)
             self._thread.join(timeout_seconds)
@@ -252,7 +255,7 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
-        """Acknowledge positions of a source. The engine has processed all records before them."""
+        """Acknowledge positions of a source. The engine has processed all records before these positions."""
 
     @abstractmethod
     def after_save(self, then: Then) -> None:
@@ -381,7 +384,7 @@ class CheckpointedOutput(OutputPolicy):
         return self._keeper.failures
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Add reports to the next checkpoint. If an alarm began or ended, make it due immediately."""
+        """Add reports to the next checkpoint, which is due immediately if an alarm has begun or ended."""
         for report in reports:
             if report.revision:  # a revision has the charts from the time when its window closed
                 continue

@@ -32,12 +32,13 @@ class SteadyClock:
 
     The clock advances with the monotonic clock. At each reading, it is compared with the wall clock:
 
-    * If the wall clock is at most a minute ahead, this clock adopts its time.
-    * If the wall clock is further ahead for a minute, this clock adopts its time after this minute. So one
-      wrong reading does not make all windows old. After a sleep of the machine, this clock is wrong for a
-      minute.
+    * If the wall clock is at most a minute ahead, this clock adopts the wall clock's time.
+    * If the wall clock stays further ahead for a minute, this clock adopts the wall clock's time after this
+      minute. So one wrong reading does not make all windows old. After a sleep of the machine, this clock is
+      wrong for a minute.
     * If the wall clock was set back and is behind, this clock advances at nine tenths of the normal rate
-      until both agree. Until then, windows age a tenth more slowly. A difference of a day takes ten days.
+      until both agree. Until then, windows age a tenth more slowly. After a difference of a day, this takes
+      ten days.
 
     Several threads may read the clock.
 

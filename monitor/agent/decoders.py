@@ -169,7 +169,10 @@ class Decoders:
                     log.warning("A process that decodes could not be started: %s.", error)
 
     def give(self, source: str, raws: Sequence[Raw]) -> DecoderProcess | None:
-        """Send a read of a source to a free process, and return the process, or None if none is free."""
+        """Send a read of a source to a free process, and return the process.
+
+        Return None if no process is free, or if the process did not receive the read.
+        """
         with self._lock:
             if self._closed:
                 return None

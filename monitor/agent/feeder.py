@@ -215,7 +215,7 @@ class Feeder:
         return f"Source {self.name} is not connected{f': {self.failure}' if self.failure else '.'}"
 
     def how_ended(self, engine: EngineView) -> str:
-        """Return a sentence on how far the source was read, when, and how many records came from it."""
+        """Return a sentence that says when and how far the source was read, and its number of records."""
         counts = ((engine.received, "answer"), (engine.labels_received, "label"))
         numbers = [(number, noun) for each, noun in counts if (number := each.get(self.name, 0))]
         records = " and ".join(f"{n:,} {noun}{'' if n == 1 else 's'}" for n, noun in numbers) or "no record"

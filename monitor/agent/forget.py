@@ -1,4 +1,4 @@
-"""Deletes records by id: the agent's handler of such requests, and a search for ids in bytes."""
+"""The agent's handler of requests to delete records by id, and a search for ids in the bytes of records."""
 
 from __future__ import annotations
 

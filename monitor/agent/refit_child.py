@@ -101,7 +101,7 @@ def out_of_memory(memory_bytes: float) -> str:
 
 @contextmanager
 def limit_memory(memory_bytes: float) -> Iterator[None]:
-    """Let the process use at most `memory_bytes` of additional memory while a block runs.
+    """Let the process use at most `memory_bytes` of additional memory in the `with` block.
 
     On a system without such a limit, the function has no effect.
     """

@@ -60,7 +60,7 @@ class Refitter:
         self._thread.start()
 
     def step(self, engine: Engine, now: float, owner: Hashable = None) -> None:
-        """Pass the results of finished jobs to their engine, and queue the engine's jobs that are due.
+        """Pass the results of an engine's finished jobs to the engine, and queue its jobs that are due.
 
         Parameters
         ----------

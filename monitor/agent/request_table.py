@@ -65,7 +65,7 @@ class RequestTable:
         return number
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for the answer to a request, delete it from the table, and return it.
+        """Wait for the answer to a request, delete the request's row, and return the answer.
 
         The result is None if there is no answer within the time limit.
         """
@@ -135,7 +135,7 @@ class PolledRequests:
         return read_request(number, content)
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Pass an answer to the separate thread. The thread writes it to the table."""
+        """Pass an answer to the separate thread, which writes the answer to the table."""
         with self._lock:
             self._answers[number] = answer
 

@@ -242,7 +242,7 @@ class RequestFolder:
         self._bound("*.refused")
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for the answer to a request, delete its file, and return it.
+        """Wait for the answer to a request, delete the answer's file, and return the answer.
 
         The result is None if there is no answer within the time limit.
         """

@@ -86,8 +86,9 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
 def restore_marks(saved: Saved) -> list[RestoreMark]:
     """Return a mark for each series (model or group) of a store that was restored from a backup.
 
-    After the backup was made, the agent may have reported further windows. After the restore, it reports them
-    again. The mark contains the number of the first such window of the series.
+    A task whose models share their windows has one mark. After the backup was made, the agent may have
+    reported further windows. After the restore, it reports them again. A mark contains the number of the
+    first such window.
 
     Raises
     ------
@@ -129,7 +130,7 @@ def _whole_tasks(saved: Saved) -> dict[str, str]:
 
 
 def tasks_of(saved: Saved) -> dict[str, Task]:
-    """Return the saved configuration of each task whose models give scores, by name.
+    """Return the saved configuration of each task whose models give scores, by name; {} in a new store.
 
     Raises
     ------

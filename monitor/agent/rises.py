@@ -1,4 +1,4 @@
-"""Logs warnings: duplicate answers or unmatched labels become frequent, or scores are only 0 or 1."""
+"""Logs a warning when duplicate answers or unmatched labels become frequent, or scores are only 0 or 1."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Share:
 
 
 class RisingShares:
-    """Detects that the share of duplicate answers or of unmatched labels has risen.
+    """Detects rising shares of duplicate answers or unmatched labels, and models with only certain answers.
 
     A share is measured each time when at least 200 further answers or labels have come. A rise begins when
     the share is above 5 % and more than twice the previous share. It ends when the share is at most 5 %.
@@ -82,9 +82,9 @@ class RisingShares:
             )
 
     def marked(self, view: EngineView) -> EngineView:
-        """Return the view with the number of answers of each model whose answers have all been certain.
+        """Return a view that marks each model whose answers have all been certain, once it has 200 answers.
 
-        `check_scores` defines when an answer is certain.
+        The mark, `certain`, is the number of these answers. `check_scores` defines when an answer is certain.
         """
         certain = {name: rows for name, rows in self._certain.items() if rows >= _FEWEST}
         if not certain:

@@ -76,7 +76,7 @@ class Kept:
     desk: RequestHandler | None = None
 
     def output(self, sinks: Sinks, tell: Tell) -> CheckpointedOutput:
-        """Return an output that saves the engine's results before they are written and acknowledged.
+        """Return an output that writes reports and acknowledges positions after a checkpoint has saved them.
 
         Parameters
         ----------

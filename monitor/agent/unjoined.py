@@ -21,7 +21,7 @@ class UnjoinedLabels:
         self._done: set[str] = set()
 
     def note(self, chunk: Chunk) -> None:
-        """Store the ids of a chunk's first answer and first label as examples, instead of earlier ids."""
+        """Store the ids of an answer and of a label of each task in a chunk, in place of earlier examples."""
         for task, ids in chunk.ids.items():
             self._ids[task] = ids.or_else(self._ids.get(task, SampleIds()))
 

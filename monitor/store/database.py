@@ -105,7 +105,7 @@ class Database(ABC):
         """
 
     def damage_message(self, verdict: str) -> str:
-        """Return the message for a store with damaged content."""
+        """Return the message for a store with damaged content; `verdict` describes the damage."""
         return (
             f"{self.name} is damaged ({verdict}); {self.remedy}: the sources are then read from the group's "
             "positions or from their start"

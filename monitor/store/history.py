@@ -130,7 +130,7 @@ class StoreHistory:
     def judged_estimators(self) -> dict[str, str]:
         """Return the name of the estimator that charts judge, for each task of the saved configuration.
 
-        The result is empty if an older version saved a configuration without such names.
+        The result is empty if no configuration was saved, or if an older version saved it without such names.
 
         Raises
         ------
@@ -158,7 +158,9 @@ class StoreHistory:
         return self._of_series(lambda state: state["calibration"])
 
     def features(self) -> dict[tuple[str, str, str], tuple[int, dict[str, Any]]]:
-        """Return the number of closed windows and the state of the features of each model with features.
+        """Return, for each model with features, the number of closed windows and the state of the features.
+
+        The keys are the task, the model and the group.
 
         Raises
         ------

@@ -650,7 +650,7 @@ _PLACE = "place"
 
 
 def hold_lease(run: PostgresConnection, number: int) -> bool:
-    """Lock the lease with this number until the end of the transaction. Return False if it is lost."""
+    """Lock the lease with this number until the end of the transaction. Return False if the lease is lost."""
     return run.execute(_HOLD, (_WHOLE, number)).fetchone() is not None
 
 

@@ -89,7 +89,7 @@ def from_version_1(connection: SqlConnection) -> None:
     """Migrate from version 1 to 2: add the probabilities of labels and the confidences of answers.
 
     Old rows get the value NaN (unknown). The ends of old windows are unknown too. So these windows do not
-    count in the accuracy over the horizon.
+    count in the realised accuracy of the last `horizon_days`.
     """
     for table in ("ring_rows", "ring_changes"):
         _rewrite(connection, table, "ring", "rows", _with_columns)

@@ -118,7 +118,7 @@ class SpoolTable(PostSpool):
         self._watched = threading.Event()  # set when the watcher's thread must end
 
     def open(self, position: int | None) -> None:
-        """Open the spool, to read from the offset `position`. If it is None, read from the first row.
+        """Open the spool, to read from the offset `position`; if `position` is None, from the first row.
 
         Raises
         ------
@@ -241,7 +241,7 @@ class SpoolTable(PostSpool):
             return self._unread
 
     def erase(self, is_gone: Callable[[bytes], bool]) -> int:
-        """Overwrite some lines with spaces, and return their number. This deletes personal data.
+        """Overwrite some lines with spaces, to delete personal data, and return the number of these lines.
 
         Offsets do not change, and readers skip blank lines. Call this method on a spool that is not open,
         while the agent holds the lease.

@@ -84,8 +84,8 @@ class StateStore(ABC):
     ----------
     database : Database
     keep_reports : int
-        The number of reports to keep. The oldest reports are deleted first. If a sink has not read a report,
-        it is kept longer: up to 20,000 reports, or `keep_reports` if this is more. After a restart, labels
+        The number of reports to keep. The oldest reports are deleted first. Reports that a sink has not read
+        are kept longer: up to 20,000 of them, or `keep_reports` if this is more. After a restart, labels
         revise only windows whose last report is kept.
 
     Attributes
@@ -244,7 +244,7 @@ class StateStore(ABC):
     def identity(self) -> str:
         """A random name of the store, which distinguishes its reports from other stores' reports in a topic.
 
-        `mark_restore` changes the part after the dot.
+        `mark_restore` adds a dot and a random part, or replaces this part.
         """
         with self._convert_errors("be written"), self._transaction():
             made = "INSERT INTO meta VALUES ('identity', ?) ON CONFLICT (key) DO NOTHING"

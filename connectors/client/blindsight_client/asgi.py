@@ -86,8 +86,9 @@ class Middleware:
     app : ASGI application
     client : Client
     records : callable
-        A function from an `Exchange` to the arguments of `Client.log`, one set for each answer. If the
-        function raises, the middleware logs the first exception.
+        A function that takes an `Exchange` and returns a mapping for each answer, with the keyword arguments
+        of `Client.log`; by default `records_of`. If the function raises, the middleware logs the first
+        exception.
     paths : iterable of str, optional
         The paths to log, by default all.
     max_bytes : int

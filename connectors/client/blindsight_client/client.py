@@ -243,7 +243,7 @@ class Client:
             with the same id is a duplicate.
         scores : sequence of float, mapping of class to float, or float
             A list of class probabilities in the order of the configuration, a mapping from class to
-            probability, or the probability of the positive class alone.
+            probability, or, in a task with two classes, the probability of the second class alone.
         model, task : str, optional
             The model and its task; by default the model and the task of the client.
         version : str, optional

@@ -22,8 +22,9 @@ def observed(client: Client, records: Callable[..., Iterable[Mapping[str, Any]]]
     ----------
     client : Client
     records : callable
-        A function that receives the result and the arguments of the call, and returns the arguments of
-        `Client.log` for each record. If the function raises, the client logs the first exception.
+        A function that receives the result and the arguments of the call, and returns a mapping for each
+        answer, with the keyword arguments of `Client.log`. If the function raises, its first exception is
+        logged.
 
     Examples
     --------

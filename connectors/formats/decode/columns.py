@@ -111,10 +111,15 @@ class Columns:
         return kinds
 
     def take_predictions_as_answers(self, rows: Bools) -> None:
-        """Read these records as answers if they have a prediction, even beside a label.
+        """Treat the records in a mask that have a prediction as answers, even if they also have a label.
 
-        They are records of tasks whose models predict numbers: the prediction is the answer. In other tasks
-        a record with a prediction and a label, but without scores, is a label.
+        Call this method for the records of tasks whose models predict numbers: there, the prediction is the
+        answer. In other tasks a record with a prediction and a label, but without scores, is a label.
+
+        Parameters
+        ----------
+        rows : (n,) bool
+            The mask: True for the records of such tasks.
         """
         own = rows & self.is_label
         own[own] = [self.prediction[i] is not None for i in np.flatnonzero(own).tolist()]
@@ -306,8 +311,8 @@ class RejectList:
     def in_order(self) -> tuple[Reject, ...]:
         """Return the rejects in the order of the records.
 
-        If the rejects exceed the memory limit, the result has only the first later reject of each kind, and
-        its counts include the others of the kind.
+        After the rejects have exceeded the memory limit, only the first further reject of each kind is kept.
+        Its counts include the others of this kind.
         """
         return tuple(reject for _, reject in sorted(self._rejects.items(), key=lambda item: item[0]))
 

@@ -66,7 +66,7 @@ def read_comparisons(
 def read_verdicts(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
 ) -> LabelBatch | None:
-    """Return the verdicts of one arena as labels: 0 for a, 1 for a tie, 2 for b.
+    """Return the verdicts of one arena as labels: 0 if `model_a` won, 1 for a tie, 2 if `model_b` won.
 
     Return None if no verdict is usable.
 

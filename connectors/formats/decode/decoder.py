@@ -125,7 +125,8 @@ class Decoder:
         Chunk
         Places
             The place of each record in the order of reading. `Places.order` is the index of the record's
-            first row in the chunk. Batches of labels have no such column.
+            first row in the chunk, as in the column `order` of the batches. In the chunk itself, labels have
+            no partition and no position.
         """
         with self._wording():
             return self._decode(raws)

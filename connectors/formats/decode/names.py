@@ -131,9 +131,17 @@ def request_keys(values: Sequence[str | int | None], rows: Sequence[int]) -> tup
 
 
 def first_id(values: Sequence[str | int | None], rows: Ints) -> str | None:
-    """Return the id of the first of these rows as a text for messages, or None if there are no rows.
+    """Return the id of the first row as a text for messages; "" if the row has no id.
 
-    If messages may not quote values, letters are replaced by `a` and digits by `9`.
+    Return None if there are no rows. If messages may not quote values, letters are replaced by `a` and digits
+    by `9`.
+
+    Parameters
+    ----------
+    values : sequence of str, int or None
+        The id of each record.
+    rows : (m,) int64
+        The indices of the rows.
 
     Examples
     --------
@@ -341,7 +349,10 @@ def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
 def encode_group(
     values: Sequence[Mapping[str, object] | None], name: str, layout: TaskLayout, faults: Faults
 ) -> tuple[tuple[str, ...], Ints]:
-    """Return the distinct values of one group, and the index of each row's value, -1 without a value."""
+    """Return the distinct values of one group, and the index of each row's value.
+
+    The index is -1 if the row has no value, or a faulty one.
+    """
     index: dict[str, int] = {}
     codes = np.full(len(values), -1, dtype=np.int64)
     for row, groups in enumerate(values):
@@ -377,7 +388,7 @@ def _group_fault(value: object, text: str | None, name: str, layout: TaskLayout)
 
 
 def encode_features(values: Sequence[object], layout: TaskLayout, faults: Faults) -> Floats:
-    """Return the features of a task, encoded as in `Batch`, (n, F); NaN for a missing feature.
+    """Return the features of a task, encoded as in `Batch`, (n, F); NaN for a missing or faulty feature.
 
     A text such as "3.5" counts as a number, because all cells of a CSV file are texts.
     """

@@ -81,7 +81,7 @@ _ALLOWED = f"a number from -{LARGEST:.0e} to {LARGEST:.0e}".replace("+", "")
 def read_predictions(
     values: Sequence[object], layout: TaskLayout, path: Callable[[int], str], faults: Faults
 ) -> Floats:
-    """Return the predictions of answers, (n,); a missing one is a fault, too."""
+    """Return the predictions of answers, (n,), like `read_numbers`; here a missing number is a fault, too."""
     for row, value in enumerate(values):
         if value is None:
             message = f"{path(row)}: missing; task {layout.name} needs prediction, the predicted number"
@@ -92,9 +92,9 @@ def read_predictions(
 def read_spreads(
     sigma: Sequence[object], quantiles: Sequence[Any], layout: TaskLayout, faults: Faults
 ) -> Floats:
-    """Return the spread that the model gives for each record, (n, 1 + Q), NaN where it gives none.
+    """Return the spread that the model states for each record, (n, 1 + Q); NaN for an absent or faulty one.
 
-    The columns are the standard deviation and the quantiles of the layout.
+    The first column is the standard deviation `sigma`, and the others are the Q quantiles of the layout.
 
     Examples
     --------

@@ -257,8 +257,8 @@ class Folder:
         Raises
         ------
         SourceError
-            There are no rows to return. The cause is that files cannot be listed or read, or that there has
-            been no file for `missing_seconds`.
+            No row can be returned, and files cannot be listed or read, or there has been no file for
+            `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         raws: list[Raw] = []

@@ -127,7 +127,8 @@ class Following:
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Return about 1 MiB of whole lines, or an empty list if there was none within the time limit.
 
-        After a change to another file, the result may be a position without lines.
+        When the reader goes over from a rotated file to the next file, the result may have a position without
+        lines (`RawPosition`).
 
         Parameters
         ----------
@@ -136,7 +137,8 @@ class Following:
         Raises
         ------
         SourceError
-            There is no line to return, and no file has had this name for `missing_seconds`.
+            A file cannot be read. Or no line can be returned, and no file has had this name for
+            `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -428,7 +430,7 @@ class Following:
         Parameters
         ----------
         at : int, optional
-            A byte of the open file; by default the end of the text that was read.
+            A byte of the open file; by default the end of the last whole line that was read.
         """
         place = self._place if self._main is None else self._main.place(at)
         late = self._late_place if self._late is None else self._late.place()
@@ -456,9 +458,9 @@ class Following:
         return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
     def rest(self) -> None:
-        """Close the open files.
+        """Close the open files until the file changes.
 
-        They are opened again when the file changes. So few files of a pattern are open.
+        `FollowingPattern` calls this method to limit the number of open files.
         """
         main, seen = self._main, self._look()  # read first: later additions change it
         if main is None:
@@ -595,13 +597,13 @@ class FollowingPattern:
     Parameters
     ----------
     pattern : Path
-        A shell pattern, in names and folders.
+        A shell pattern for the names of files and folders.
     make : callable
         A function from a path and a position to a `Following`.
     positions : mapping of str to object
         The positions by path, including the positions of removed files.
     missing_seconds : float
-        The time without any file after which an error is raised.
+        `read` raises an error when no file has matched the pattern for this time.
     ends : collection of str
         Files with these extensions are ignored.
     """
@@ -627,7 +629,7 @@ class FollowingPattern:
 
     @property
     def up(self) -> bool:
-        """True if at least one file matches the pattern."""
+        """True if at least one file matches the pattern, or did so recently (`Following.has_ended`)."""
         return bool(self._files)
 
     @property
@@ -638,7 +640,8 @@ class FollowingPattern:
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Return about 1 MiB of whole lines of some files, or an empty list if no line arrived in time.
 
-        After changes to other files, the result may also have positions without lines.
+        If a file was removed, renamed or rotated, the result may also have positions without lines
+        (`RawPosition`), or nothing else.
 
         Parameters
         ----------
@@ -647,8 +650,8 @@ class FollowingPattern:
         Raises
         ------
         SourceError
-            There is no line to return. The cause is that a file cannot be read, or that there has been no
-            file for `missing_seconds`.
+            No line can be returned, and a file cannot be read, or no file has matched the pattern for
+            `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:

@@ -13,7 +13,7 @@ _ANY_FOLDERS = "**"
 
 
 def listed(pattern: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Return the plain files of a pattern, each with its `os.stat` result.
+    """Yield the plain files that match a pattern, each with its `os.stat` result.
 
     The names are the same as from `glob.glob`; ``**`` matches any number of folders. Below ``**`` each folder
     is visited once, under its own name rather than the name of a link, so that circular links do no harm.

@@ -160,7 +160,7 @@ class OpenFile:
         at : int
             The byte offset in the uncompressed text.
         modified : int, optional
-            The time of change that the file's place gets.
+            The value of `Place.modified` for this file; by default it stays as it is.
         """
         head = self._first(HEAD_BYTES) if at else b""
         self._stream.seek(at)
@@ -246,7 +246,8 @@ class OpenFile:
         """Return the approximate number of remaining records; None before the first line.
 
         The number is the sum of the remaining bytes and `behind`, divided by the mean length of a line.
-        `behind` is the size of the later files in bytes.
+        `behind` is the size of the later files in bytes. The remaining bytes of a compressed file are not
+        known, and count as 0.
         """
         lines, fed = self._lines, self.cutter.fed - self._first_byte
         if not lines or fed <= 0:
@@ -321,7 +322,9 @@ def rotation_of(name: str, base: str) -> tuple[str, bool] | None:
 
 
 def rotation_bases(name: str) -> set[str]:
-    """Return the possible original names of a rotated file, for names that certainly belong to rotated files.
+    """Return the possible original names of a rotated file.
+
+    The result is empty if a file that was never rotated may have this name (`Rotated.sure` is False).
 
     Examples
     --------

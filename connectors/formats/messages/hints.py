@@ -33,7 +33,7 @@ are rejected."""
 
 
 def keys_of(raw: bytes) -> tuple[str, ...]:
-    """Return the names of the fields of a JSON record, or () if it is no object.
+    """Return the names of the first fields of a JSON record, at most `MOST_NAMES`; () if it is no object.
 
     Examples
     --------
@@ -48,7 +48,10 @@ def keys_of(raw: bytes) -> tuple[str, ...]:
 
 
 def names_of(raw: Raw) -> tuple[str, ...]:
-    """Return the names of the columns of a table, or of the fields in the first line of a block."""
+    """Return the names of the columns of a table, or of the fields in the first line of a block.
+
+    Return () for other raw input.
+    """
     if isinstance(raw, RawTable):
         return tuple(raw.columns)
     return keys_of(raw.data.partition(b"\n")[0]) if isinstance(raw, RawBlock) else ()

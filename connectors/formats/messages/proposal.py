@@ -374,7 +374,7 @@ def label_by_values(
     classes : sequence of str
         The names of the classes, not placeholders.
     scores : mapping
-        The keys `scores` or `class_scores` of a mapping.
+        The proposed part of a mapping that gives the paths of the scores, under `scores` or `class_scores`.
     known : set of str
         The paths that are known to hold other fields.
 
@@ -562,7 +562,7 @@ def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
     """Return the path of the class that a score belongs to, as in ``{"label": …, "score": …}``, or None.
 
     The function tells the score of the most likely class from the score of a fixed class. With K classes,
-    only the score of a fixed class can be below 1/K.
+    only the score of a fixed class can be below 1/K. See `label_by_values` for the parameters.
 
     Examples
     --------

@@ -29,9 +29,9 @@ def beside(headers: Headers, key: bytes | None, milliseconds: int) -> Headers:
 
 
 def with_fields(value: bytes, headers: Headers, wanted: Collection[FieldPath]) -> bytes:
-    """Return a message with fields added to its records.
+    """Return the value of a message, with parts of its key, time and headers added to each record in it.
 
-    A message without records stays unchanged.
+    A value without records stays unchanged.
 
     Parameters
     ----------

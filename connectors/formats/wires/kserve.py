@@ -155,8 +155,8 @@ class KserveWire(ResponseWire):
     def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
         """Return the body of an HTTP request as one line of JSON, or None if the body needs no conversion.
 
-        An event in binary mode, with its attributes in the headers, is converted. So is a response of the
-        Open Inference Protocol with binary tensors.
+        Two kinds of body are converted: an event in binary mode, with its attributes in the headers, and a
+        response of the Open Inference Protocol with binary tensors.
 
         Parameters
         ----------

@@ -341,7 +341,7 @@ class MappedWire(Wire):
         return frozenset(rows - raw.broken.keys())
 
     def rows_left(self, raw: RawTable) -> int:
-        """Return the number of rows in the arrays of a table's cells that the mapping does not read."""
+        """Return the number of rows that the mapping does not read in the arrays of a table's cells."""
         return sum(
             rows.left(_inside(_unpacked(cell), rows.array[1:]))
             for rows in self._rows

@@ -150,11 +150,14 @@ class Wire(ABC):
         return raw
 
     def excluded_rows(self, raw: RawTable) -> frozenset[int]:
-        """Return the indices of the valid rows that hold no record. The table is read by column."""
+        """Return the indices of the valid rows that hold no record, in a table that is read by column."""
         return frozenset()
 
     def rows_left(self, raw: RawTable) -> int:
-        """Return the number of rows in arrays within a table's cells that `one_row` does not read."""
+        """Return the number of rows that the mapping does not read in the arrays of a table's cells.
+
+        The mapping reads one row of an array if it has a path such as `one_row`.
+        """
         return 0
 
 

@@ -88,8 +88,8 @@ class Polled:
     offsets : sequence of int
         The offset of each message, in increasing order.
     unreadable : str
-        Empty, except for a damaged batch. Then it is the reason why the messages cannot be read, and `values`
-        are placeholders.
+        The reason why the messages of a damaged batch cannot be read; `values` are placeholders then. Empty
+        for readable messages.
     headers : sequence of Headers or None
         The headers of each message, from `connectors.formats.wires.beside`; None if the driver does not
         return headers.
@@ -164,7 +164,8 @@ class RebalanceListener(Protocol):
     def on_revoke(self, names: set[str]) -> Iterator[None]:
         """Yield as long as the consumer must keep these partitions, which the group revokes.
 
-        The driver sleeps for a moment after each value. When the iterator ends, it gives the partitions up.
+        The driver sleeps for a moment after each value. When the iterator has ended, the driver gives the
+        partitions up.
         """
 
     def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:

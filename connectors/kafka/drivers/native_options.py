@@ -81,8 +81,9 @@ def native_options(settings: KafkaSettings, options: Mapping[str, Any]) -> dict[
     Raises
     ------
     ConfigError
-        An option has no property in librdkafka. Or a property is unknown to librdkafka, has a value that
-        librdkafka refuses, must not be configured, or must be configured under kafka-python's name for it.
+        librdkafka has no property for an option of kafka-python. Or a configured property is unknown to
+        librdkafka, has a value that librdkafka refuses, must not be configured, or must be configured under
+        kafka-python's name for it.
     MissingExtraError
         confluent-kafka is not installed.
 

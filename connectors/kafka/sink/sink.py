@@ -53,7 +53,15 @@ class TopicDestination(Destination[Item]):
         self._topic.check()
 
     def deliver(self, items: Sequence[Item]) -> int:
-        """Send items, wait until the brokers have acknowledged all of them, and return their number."""
+        """Send items, wait until the brokers have acknowledged them, and return the number of items.
+
+        The number includes items that were dropped because they were too large for the topic.
+
+        Raises
+        ------
+        SinkError
+            Some items are not acknowledged yet; the next call continues.
+        """
         if not self._topic.is_busy:
             self._count = len(items)
             self._topic.send([self._encode(item) for item in items])
@@ -152,7 +160,8 @@ class ReportsTopic(FollowedDestination):
     def deliver(self, items: Sequence[Row]) -> int:
         """Send the reports that the topic does not contain yet, and wait for their acknowledgement.
 
-        Return the number of delivered reports, including those that the topic already contained.
+        Return the number of reports, including those that the topic already contained, and those that were
+        dropped because they were too large for the topic.
 
         Raises
         ------

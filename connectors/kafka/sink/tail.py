@@ -40,8 +40,9 @@ class Tail:
     ends : mapping of int to int
         The offset after the last record of each partition, by the number of the partition.
     reports : dict of int to set of bytes
-        By the id of a report, the digests of its lines in the topic. A report has several lines if the store
-        was restored from a backup.
+        By the id of a report, the digests of its lines in the topic. Usually there is one line. A store that
+        was restored from a backup uses the ids since the backup again, perhaps for other reports, so an id
+        may have several lines.
     """
 
     ends: Mapping[int, int]
@@ -49,7 +50,7 @@ class Tail:
 
 
 def digest(line: bytes) -> bytes:
-    """Return a hash of a report's line (16 bytes). It shows whether topic and store have the same line."""
+    """Return a hash of a report's line (16 bytes), to check whether topic and store have the same line."""
     return hashlib.blake2b(line, digest_size=16).digest()
 
 

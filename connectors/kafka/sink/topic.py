@@ -45,8 +45,9 @@ class Topic:
 
     Messages with the same key arrive in order. The producer is idempotent: it numbers the messages, so that
     brokers drop repetitions, and all replicas must acknowledge each message. The sender repeats messages
-    until they arrive, and accepts further messages only when they have arrived. One thread uses the sender.
-    Another thread may set `interrupted` to end a wait.
+    until they arrive, and accepts further messages only when they have arrived. A message that is too large
+    for the topic is dropped and counted. One thread uses the sender. Another thread may set `interrupted` to
+    end a wait.
 
     Parameters
     ----------
@@ -54,6 +55,11 @@ class Topic:
         The configuration of the sink.
     setting : str
         The path of the section in the configuration, for messages.
+
+    Attributes
+    ----------
+    refused : int
+        The number of messages that were too large for the topic.
 
     Raises
     ------
@@ -97,7 +103,7 @@ class Topic:
         self._sent = [_Sent(message) for message in messages]
 
     def settle(self) -> dict[int, int]:
-        """Send the messages, and wait until the brokers have acknowledged them.
+        """Send the messages that `send` has set, and wait until the brokers have acknowledged them.
 
         Returns
         -------

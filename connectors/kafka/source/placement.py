@@ -346,9 +346,9 @@ class Placement:
         Yields
         ------
         str
-            Each partition that has a position now. Call the method again for the other partitions. Such a
-            partition was never read and the brokers did not report the end of its log in time, or another
-            agent still has its state.
+            Each partition that has a position now. Call the method again for each other partition: either it
+            was never read and the brokers did not report the end of its log in time, or another agent still
+            has its state.
 
         Raises
         ------

@@ -149,7 +149,7 @@ class KafkaSource(Source[Stored]):
         return self._placement.counts(self._rebuilds)
 
     def share(self, shards: ShardOwner) -> None:
-        """Use the states and positions of partitions that `shards` has. Call this method before `open`.
+        """Take the states and positions of partitions from `shards`. Call this method before `open`.
 
         Parameters
         ----------

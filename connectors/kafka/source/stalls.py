@@ -68,8 +68,8 @@ class StallWatch:
         Parameters
         ----------
         now : float
-            The time spent reading so far, in seconds. Time in which the source did not read on purpose does
-            not count.
+            The time spent reading so far, in seconds, without the time in which the source paused reading on
+            purpose.
         places : mapping of str to (int, int)
             The position and the end of the log of each partition that is read. The watch forgets all other
             partitions.
