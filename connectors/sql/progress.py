@@ -174,7 +174,8 @@ class Progress:
         Returns
         -------
         bool
-            Whether `start` has risen above the look-back, so that the next polls start at `start`.
+            Whether this call has raised `start` to the look-back or above, so that the next polls start at
+            `start`.
         """
         if self.high is None:
             return False

@@ -2,8 +2,8 @@
 
 A checkpoint appends the new rows of a ring table as a piece, and saves the changes of older rows separately.
 Small pieces are merged. Otherwise a slow stream would leave a piece for each row. If the changes need more
-space than the rows, they are applied to the rows. Otherwise labels that change repeatedly would fill the
-disk.
+than twice the space of the rows, they are applied to the rows. Otherwise labels that change repeatedly would
+fill the disk.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SavedRings:
         return RingState(whole.keys, whole.columns, first)
 
     def write(self, ring: RingChange) -> None:
-        """Save the new and changed rows of a ring table, and delete rows that have been overwritten."""
+        """Save the new, changed and wiped rows of a ring table, and delete the overwritten rows."""
         run, name = self._run, ring.name
         if ring.wiped is not None:  # before the insertion, because an added row may have one of these keys
             wipe_keys(run, name, ring.wiped)
@@ -148,7 +148,9 @@ def _joined(pieces: list[RingRows]) -> RingRows:
 
 
 def wipe_keys(connection: SqlConnection, ring: str, keys: Keys) -> None:
-    """Delete the rows with these keys, and their saved changes, from a saved ring table.
+    """Erase the content of the rows with these keys in a saved ring table, and delete their saved changes.
+
+    The rows stay in place, without keys and values.
 
     All rows of the table are read, because there is no index of keys. For a gigabyte this takes some seconds,
     in the thread that saves checkpoints.

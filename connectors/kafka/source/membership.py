@@ -151,6 +151,8 @@ class Membership:
             The brokers did not report the group's positions in time; the next call tries again.
         NoOffsetForPartitionError
             Nobody has read a partition, and `auto_offset_reset` is none.
+        SourceError
+            State moves with partitions, and the topics have different numbers of partitions.
         """
         self._reconcile_shards()
         if not self._unplaced or time.monotonic() < self._next_try:
