@@ -224,12 +224,15 @@ class Client:
     def log(
         self,
         id: str,
-        scores: Sequence[float] | Mapping[str, float] | float,
+        scores: Sequence[float] | Mapping[str, float] | float | None = None,
         *,
         model: str | None = None,
         task: str | None = None,
         version: str | None = None,
-        prediction: str | None = None,
+        prediction: str | float | None = None,
+        confidence: float | None = None,
+        sigma: float | None = None,
+        quantiles: Mapping[str, float] | None = None,
         groups: Mapping[str, Any] | None = None,
         features: Mapping[str, Any] | None = None,
         time: float | None = None,
@@ -241,29 +244,38 @@ class Client:
         id : str
             The id of the request. A label with the same id joins this answer. A second answer of the model
             with the same id is a duplicate.
-        scores : sequence of float, mapping of class to float, or float
+        scores : sequence of float, mapping of class to float, or float, optional
             A list of class probabilities in the order of the configuration, a mapping from class to
             probability, or, in a task with two classes, the probability of the second class alone.
         model, task : str, optional
             The model and its task; by default the model and the task of the client.
         version : str, optional
             The version of the model.
-        prediction : str, optional
-            The predicted class, if it is not the class with the largest score.
+        prediction : str or float, optional
+            The predicted class, if it is not the class with the largest score. In a task whose models predict
+            numbers, the predicted number.
+        confidence : float, optional
+            The probability that the answer is right, instead of `scores`.
+        sigma : float, optional
+            The standard deviation of the error of a predicted number, as the model states it.
+        quantiles : mapping of str to float, optional
+            The quantiles of the true number by level, such as ``{"0.05": -4, "0.95": 11}``.
         groups : mapping of str to str, optional
         features : mapping of str to float or str, optional
             The inputs of the model that the configuration of the task names.
         time : float, optional
             Seconds since the epoch, by default now.
         """
-        extra = {"model": model, "task": task, "version": version, "prediction": prediction, "groups": groups}
+        extra: dict[str, Any] = {"model": model, "task": task, "version": version, "groups": groups}
+        extra["prediction"] = prediction
+        extra |= {"scores": scores, "confidence": confidence, "sigma": sigma, "quantiles": quantiles}
         extra["features"] = features
-        self._add(self._predictions, {"id": id, "scores": scores, "time": time}, extra)
+        self._add(self._predictions, {"id": id, "time": time}, extra)
 
     def label(
         self,
         id: str,
-        label: str | None = None,
+        label: str | float | None = None,
         *,
         correct: bool | None = None,
         model: str | None = None,
@@ -277,8 +289,8 @@ class Client:
         ----------
         id : str
             The id of the request.
-        label : str, optional
-            The true class.
+        label : str or float, optional
+            The true class, or the true number.
         correct : bool, optional
             True if the answer of the model was right. Use it for a task without classes. Then `model` must be
             set here or in the client.

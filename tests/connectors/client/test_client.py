@@ -128,6 +128,24 @@ def test_a_label_of_right_or_wrong_names_the_clients_model() -> None:
     ]
 
 
+def test_answers_of_tasks_without_classes_are_logged_without_scores() -> None:
+    with answering(TAKEN) as agent, Client(agent.url, model="m") as client:
+        client.log("r-1", confidence=0.9, prediction="yes")
+        client.log("r-2", prediction=12.5, quantiles={"0.05": -4, "0.95": 31})
+        client.log("r-3", prediction=np.float64(3.0), sigma=2.5)
+        client.label("r-2", 14.0)
+        assert client.flush(PATIENCE_SECONDS)
+    rows = {row["id"]: row for path, _, rows in agent.posts for row in rows if path == "/v1/predictions"}
+    expected: list[dict[str, Any]] = [
+        {"id": "r-1", "prediction": "yes", "confidence": 0.9},
+        {"id": "r-2", "prediction": 12.5, "quantiles": {"0.05": -4, "0.95": 31}},
+        {"id": "r-3", "prediction": 3.0, "sigma": 2.5},
+    ]
+    for row in expected:
+        assert {k: v for k, v in rows[row["id"]].items() if k not in ("time", "model")} == row
+    assert [row["label"] for path, _, rows in agent.posts for row in rows if path == "/v1/labels"] == [14.0]
+
+
 def test_what_the_agent_rejects_is_counted_and_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
