@@ -267,7 +267,7 @@ class SourceCounts:
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Numbers of refused answers, labels and requests, and of labels by token, since the source was opened.
+    """Numbers of refused and ignored records, and of accepted labels, since the source was opened.
 
     Only sources to which records are sent have such numbers.
 

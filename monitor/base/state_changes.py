@@ -39,7 +39,7 @@ class RingRows(msgspec.Struct, frozen=True):
 class ChangedRows(RingRows, frozen=True):
     """Rows of a ring table that changed after they were saved.
 
-    `rows` contains the absolute number of each row. It counts all rows that the table ever had.
+    `rows` contains the absolute number of each row: its number among all rows that the table ever had.
     """
 
     rows: Ints

@@ -89,7 +89,10 @@ class PartRows:
     def attribution(
         self, metric: str, evaluation: Evaluation, baseline: BaselineParts, change: float
     ) -> Attribution | None:
-        """Return the parts that changed most since the baseline; None if the metric is not a mean over rows.
+        """Return the parts that changed most since the baseline.
+
+        The result is None if the metric is not a mean over rows, or if the chart of the accuracy judges an
+        estimate that is not the mean confidence.
 
         Parameters
         ----------

@@ -305,8 +305,8 @@ class Engine:
         Returns
         -------
         bool
-            False if no job waits for the result, because the engine was replaced meanwhile. The result is
-            then dropped.
+            False if no job waits for the result: the engine was replaced meanwhile, or a new version of the
+            model has ended the job. The result is then dropped.
         """
         task = self._tasks.get(result.task)
         return task is not None and any(fit.end(result, now) for fit in task.fits)
@@ -436,7 +436,10 @@ class Engine:
         return settings.build(state)
 
     def labelled(self) -> dict[tuple[str, str, str], dict[int, WeightedCounts]]:
-        """Return each window's numbers of labelled rows and of correct rows, by task, model and group."""
+        """Return the numbers of labelled and of correct rows, by task, model and group, then by window.
+
+        Windows without labelled rows, and windows whose counts are no longer kept, are left out.
+        """
         return {
             (name, series.settings.model, series.settings.group): series.tally.windows()
             for name, task in self._tasks.items()

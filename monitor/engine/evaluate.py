@@ -416,12 +416,13 @@ def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | Non
     model : Predictive
         The evaluation's model of the calibration error.
     shown : ShownErrors or None
-        The biases that labels show, by stratum of `model`. None if labels show no bias.
+        The errors of labelled rows by stratum of `model`, from which biases are estimated; None without
+        labels.
 
     Returns
     -------
     Evaluation
-        The evaluation with the wider intervals; `evaluation` itself if nothing changes.
+        The evaluation with the wider intervals; `evaluation` itself if `shown` is None.
     """
     if shown is None:
         return evaluation
@@ -569,7 +570,9 @@ def metric_exposures(
 def error_exposure(
     model: Predictive, rows: Placed, estimate: CalibrationErrorEstimate, bins: int, response: Floats | None
 ) -> Exposure | None:
-    """Return the dependence of a calibration error on errors that rows share; None if it is unknown.
+    """Return the dependence of a calibration error on errors that rows share.
+
+    The result is None if the calibration error is unknown.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class FirstRows(msgspec.Struct, frozen=True):
     worst : tuple of float
         For each feature, the largest share of a window's rows that lack the feature.
     sample : (m, F) float64 or None
-        Rows at equal distances in each window.
+        The evenly spaced rows of each window.
     """
 
     windows: int = 0
@@ -253,7 +253,7 @@ class FeatureWatch:
         return self._bins
 
     def snapshot(self) -> FeaturesState:
-        """Return the state. The tables of a reference are included only as far as reports show them."""
+        """Return the state. A table of a reference includes only the values that reports may show."""
         bins, own = self._bins, self._from_reference is None
         tables = () if bins is None else bins.tables
         return FeaturesState(

@@ -64,7 +64,7 @@ class JudgeSettings:
         return chart_for(self.task.charting, metric)
 
     def label_alarm(self, state: LabelAlarmState | None = None) -> LabelAlarm:
-        """Return the alarm of the accuracy that labels decide on."""
+        """Return the alarm of the accuracy by labels, new or resumed from a snapshot."""
         return LabelAlarm(self.task.charting.least_change(self.task.share), self.baseline_windows, state)
 
     def build(self, resume: JudgeState | None = None) -> Judge:
@@ -147,7 +147,7 @@ class Judge:
 
     @property
     def attributions(self) -> Mapping[str, Attribution]:
-        """The attribution of each metric's alarm to parts of windows, as in `SeriesView`."""
+        """The newest split of each metric's change into parts; `SeriesView` describes when there is one."""
         return dict(self._attributions)
 
     def window_sds(self) -> dict[str, float]:
@@ -222,7 +222,10 @@ class Judge:
 
     @property
     def rebaselining(self) -> Mapping[str, tuple[int, int]]:
-        """The windows that each requested new baseline has, and the number that it needs, by metric."""
+        """The progress of each new baseline that an operator requested, by metric.
+
+        An entry contains the number of windows collected so far, and the number that is needed.
+        """
         needed = self._settings.baseline_windows
         return {metric: (windows % needed, needed) for metric, windows in self._rebaselining.items()}
 
@@ -242,8 +245,8 @@ class Judge:
     ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...], tuple[Attribution, ...]]:
         """Judge a closed window by its charts and objectives, and return both results with attributions.
 
-        A window of fewer than `min_size` rows is not judged: its distribution is too far from the normal one
-        that the limits assume.
+        A window of fewer than `min_size` rows is not judged, and does not change the objectives. Its
+        distribution is too far from the normal one that the limits assume.
 
         Parameters
         ----------
@@ -252,13 +255,18 @@ class Judge:
         rows : PartRows
             The window's rows, divided into parts (groups, classes, ranges of confidence).
         correction : Correcting
-            The correction by labels. If the corrected accuracy is known, the alarm and the objective use it.
+            The correction by labels. If the corrected accuracy is known, the objective of the accuracy judges
+            it. If there are enough labels, it also decides about the alarm.
         features : FeatureSplitter, optional
             Splits changes also over the features of the window's rows.
 
         Returns
         -------
-        tuple of ChartView tuple of ObjectiveView tuple of Attribution
+        tuple of ChartView
+            The result of each chart; empty if the window is not judged, or if there are no charts yet.
+        tuple of ObjectiveView
+            The result of each objective.
+        tuple of Attribution
             The changes of metrics whose chart broke a rule in this window, or whose objective is breached.
         """
         charts: tuple[ChartView, ...] = ()

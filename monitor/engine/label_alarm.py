@@ -112,7 +112,7 @@ class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LabelAlarm:
-    """The alarm for the accuracy of one series that labels decide.
+    """The alarm about the accuracy of one series, if labels decide about it.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class LabelAlarm:
     def judge(
         self, by_confidences: Verdict, correction: Correcting, window: int
     ) -> tuple[Verdict, AlarmByLabels | None]:
-        """Judge a closed window by its labels, if there are enough of them.
+        """Judge a closed window by labels, if there are enough labels and a baseline by labels.
 
         Parameters
         ----------

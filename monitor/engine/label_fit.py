@@ -145,8 +145,8 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
     def end(self, result: JobResult, now: float) -> bool:
         """Use the result of the running job. If the result is a refusal, only count it.
 
-        Return False if the result is ignored: another job is running or none, or a new version of the model
-        has ended the job.
+        Return False if the result is ignored, because it belongs to no running job, or because a new version
+        of the model has ended the job.
         """
         job = self._job
         if job is None or not isinstance(result, self.result_type) or result.number != job.number:

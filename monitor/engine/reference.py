@@ -71,7 +71,7 @@ class Reference:
     _fits: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def scored(self, batch: Batch) -> Batch:
-        """Return answers of the task with the scores that its calibrations take."""
+        """Return answers with the scores on which calibrations are fitted: here, the answers unchanged."""
         return batch
 
     def calibration(self, method: str) -> Calibration:

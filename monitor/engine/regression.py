@@ -54,7 +54,19 @@ class Spreads:
     def from_rows(
         cls, columns: Floats, kinds: tuple[FeatureKind, ...], errors: Floats, scores: Floats
     ) -> Spreads:
-        """Return the spreads of these errors; the first column is the prediction, see `Batch` for scores."""
+        """Return the spreads of the errors of labelled rows.
+
+        Parameters
+        ----------
+        columns : (n, 1 + F) float64
+            The prediction, then the features; NaN for a missing feature.
+        kinds : tuple of {"number", "text"}
+            The kind of each column.
+        errors : (n,) float64
+            The label minus the prediction of each row.
+        scores : (n, 1 + Q) float64
+            The spread that the model states: see `Batch`.
+        """
         by_prediction = ErrorSpread.from_rows(columns[:, :1], kinds[:1], errors)
         whole = np.isfinite(columns).all(axis=1)
         by_features = None
@@ -63,7 +75,7 @@ class Spreads:
         return cls(by_prediction, by_features, np.isfinite(scores).any(axis=0))
 
     def chance(self, columns: Floats, limits: Floats) -> Floats:
-        """Return the probability that the error of each row lies within its limit, (n,)."""
+        """Return the probability that the error of each row is at most the row's limit, (n,)."""
         chance = self.by_prediction.chance(columns[:, :1], limits)
         if self.by_features is not None:
             reached = np.flatnonzero(self.by_features.reaches(columns))
@@ -71,7 +83,7 @@ class Spreads:
         return chance
 
     def own_chance(self, columns: Floats, limits: Floats) -> Floats:
-        """Return the probabilities for the rows of `from_rows`, each from a fit without the row."""
+        """Return the result of `chance` for the rows of `from_rows`, each from a fit on other rows."""
         chance = self.by_prediction.chance_at(self.by_prediction.own, limits)
         if self.by_features is not None:
             whole = np.isfinite(columns).all(axis=1)
@@ -87,10 +99,10 @@ class NumberRule:
     ----------
     tolerance : Tolerance
     levels : tuple of float
-        The levels of the records' quantiles.
+        The levels of the quantiles that the records state.
     spreads : mapping of str to Spreads
-        The spread of each model's errors in the reference; under ``""`` that of all models together, for
-        models that the reference lacks.
+        The spread of each model's errors in the reference. The key ``""`` has the spread of all models'
+        errors together, for models that the reference lacks.
     """
 
     tolerance: Tolerance

@@ -1,4 +1,4 @@
-"""The position of a report in a stream, which merges the reports of several engines in the right order."""
+"""The position of a report in a stream, by which the reports of several engines are merged in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from monitor.reports.window_report import WindowReport
 
 
 class Phase(IntEnum):
-    """The kind of event that causes a report. Reports that one record causes are sorted by it."""
+    """The kind of event that causes a report. If one record causes several reports, their kinds sort them."""
 
     REACHED = 0
     """Labels matched answers of a closed window, so its report is revised."""

@@ -59,7 +59,7 @@ def reports_of(outputs: Sequence[tuple[Any, TaskOutput]], now: float) -> list[Or
 
 
 class LabelReplay:
-    """Adds the matched labels of a step to the counts of windows, in the order of the stream.
+    """Passes the matched labels of a step to counts, corrections and tests, in the order of the stream.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class LabelReplay:
         self._stops = [0] * len(self._tasks)
 
     def count_until(self, sequence: int) -> list[OrderedReport]:
-        """Count the labels up to and including this sequence number; return the revised reports now due."""
+        """Use the labels up to and including this sequence number, and return the revised reports now due."""
         waiting = self._take_until(sequence)
         if waiting is None:  # the usual case before a window
             return []

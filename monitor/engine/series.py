@@ -332,7 +332,7 @@ class Series:
         return closed
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of the partition's positions. Another agent has read the records in between."""
+        """End the range of the partition's positions, because another agent has read the records after it."""
         if self._windows.interrupt(partition):
             self.changed = True
 

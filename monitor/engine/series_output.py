@@ -105,9 +105,10 @@ class SeriesOutput:
     classes : tuple of ClassEstimate
         The estimates of each class in the last closed window.
     confusion : ConfusionView or None
-        Its confusion matrix; None for groups, and for tasks with one class or more than `MOST_CONFUSED`.
+        The expected confusion matrix of that window. None for groups, for tasks with one class or more than
+        `MOST_CONFUSED`, and if the scores could not be calibrated.
     confidences : ConfidenceHistogram
-        Its confidences; empty for groups.
+        The confidences in that window; empty for groups.
     """
 
     def __init__(

@@ -158,7 +158,7 @@ class TaskEngine(TaskLogic):
         return self._settings.task.adapts or any(fit.may_run_in(chunk) for fit in self.fits)
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of the partition's positions. Another agent has read the records in between."""
+        """End the range of the partition's positions, because another agent has read the records after it."""
         for series in self.series:
             series.interrupt(partition)
 

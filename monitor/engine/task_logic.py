@@ -147,7 +147,7 @@ class TaskLogic(ABC):
 
     @abstractmethod
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of the partition's positions. Another agent has read the records in between."""
+        """End the range of the partition's positions, because another agent has read the records after it."""
 
     @abstractmethod
     def tick(self, now: float, live: bool = True) -> TaskOutput:

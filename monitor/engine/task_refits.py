@@ -113,18 +113,21 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """The ring tables (tables of limited size) that refits store rows in, by kind."""
+        """The ring tables (tables of limited size) in which refits store rows.
+
+        The key is the ring's kind, the first part of its name in the store.
+        """
         return {POOL: self.pool.labelled, DRAWS: self.draws.ring}
 
     def add_series(self, code: int) -> None:
-        """Add a series. If refits include its model, add its rows to the pool."""
+        """Add a series. If it is a model that refits include, the pool will take its labelled answers."""
         settings = self._series[code].settings
         models = () if settings.group else self._task.refit_models
         place = models.index(settings.model) if settings.model in models else -1
         self._pooled = np.append(self._pooled, place)
 
     def answers_came(self, answers: Answers) -> None:
-        """Count answers without an id, which refits cannot use."""
+        """Count answers of the pool's models without an id, which refits cannot use."""
         lost = int(((answers.key == NO_ID) & (self._pooled[answers.series[:, 0]] >= 0)).sum())
         if lost:
             self._view = replace(self._view, without_id=self._view.without_id + lost)
@@ -134,7 +137,7 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         self.draws.add(labels)
 
     def labels_came(self, matches: Matches, lost: Collection[int]) -> None:
-        """Add labelled answers to the pool, in the order of their labels."""
+        """Add labelled answers to the pool, in the order of their labels, and count the new ones."""
         self.schedule.labels_came(self.pool.add(matches, self._pooled[matches.series]))
 
     def wipe(self, ids: Keys) -> None:

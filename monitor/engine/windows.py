@@ -415,7 +415,7 @@ class WindowLogic:
         return min(size - self._count - 1, aged, len(arrival))
 
     def interrupt(self, partition: str) -> bool:
-        """Begin a new range of the partition's positions. Another agent has read the records in between.
+        """End the range of the partition's positions, because another agent has read the records after it.
 
         If the open window has no rows of the partition, do nothing and return False.
         """

@@ -55,7 +55,8 @@ class FeatureRates:
         Whether the distance exceeds its threshold, and the difference is significant after the correction for
         several features (`monitor.stats.features.drift.discoveries`).
     alarm : bool
-        Whether the drift raises an alarm. This requires the key `chart.features`.
+        Whether the drift raises an alarm, unless the feature is broken. This requires the key
+        `chart.features`.
     """
 
     missing: float

@@ -49,7 +49,8 @@ class Trust:
         None if a new test has not used a row yet.
     on_probation : bool
         Whether a new test is running, which decides if a rejected estimate is trusted again. It begins after
-        a recalibration, a new prediction, or a change of the model's version.
+        a recalibration, after a new forecast of the correction by labels (when a window closes), or after a
+        change of the model's version.
     confidences : Bias or None
         Bias of the confidences, if it is significantly larger than the calibration's error; otherwise None.
         The accuracy that is corrected by labels may still be right.

@@ -164,8 +164,7 @@ class SeriesView:
         Measured coverage of the accuracy's intervals on the newest labelled rows. None if there are fewer
         than 30 rows, and for groups.
     trust : Trust or None
-        The result of the test of trust (whether labels contradict the accuracy). None before the first label,
-        and for groups.
+        The result of the test of trust (whether labels contradict the accuracy). None before the first label.
     alarmed_since : mapping of str to float or None
         For each metric whose alarm is on: the end of the window that raised the alarm, seconds since the
         epoch. None if an older version raised the alarm, because it stored no time.
@@ -176,8 +175,9 @@ class SeriesView:
     distributions : Distributions or None
         Distributions of the confidences; None for groups.
     rows_unusable : mapping of (feature, {"missing", "unseen"}) to int
-        Number of unusable answers in closed windows since the start. `missing`: they lack the feature.
-        `unseen`: the reference lacks their text. Every feature has an entry.
+        Number of answers in closed windows since the start that a calibration for a window cannot use.
+        `missing`: they lack the feature. `unseen`: the reference lacks their text, or their number is beyond
+        its range. Every feature that the calibration uses has an entry.
     features : FeatureCounts or None
         The counts of the features in the last closed window. None for groups, and for tasks without features.
     broken_features : tuple of BrokenFeature
@@ -188,8 +188,9 @@ class SeriesView:
     rebaselining : tuple of BaselineProgress
         The new baselines that were requested and are not complete.
     attributions : tuple of Attribution
-        The split of the change into parts, for each metric whose chart shows an alarm or an improvement. It
-        comes from the newest window that broke a rule.
+        The split of a metric's change into parts, from the newest window in which its chart broke a rule or
+        its objective was breached. A split is dropped when the chart of the estimates shows neither an alarm
+        nor an improvement, and the objective is not breached.
     certain : int
         Number of answers since the start of the agent, if each of them has a score of exactly 1, or a
         confidence of exactly 0 or 1. Such a model probably sends classes instead of probabilities. Otherwise

@@ -92,7 +92,8 @@ class WindowReport:
     classes : tuple of ClassEstimate
         The estimates by class, for metrics that are estimated by class.
     attributions : tuple of Attribution
-        The split of the change into parts, for each metric whose chart broke a rule in this window.
+        The split of the change into parts, for each metric whose chart broke a rule in this window, or whose
+        objective is breached.
     broken_features : tuple of BrokenFeature
         The faults of features in this window.
 
@@ -127,7 +128,7 @@ class WindowReport:
 
     @property
     def share(self) -> str:
-        """The metric that is the share of right answers; accuracy if the report has no estimate of one."""
+        """The first estimated metric that is a share of right answers; accuracy if there is none."""
         return next((each.metric for each in self.estimates if each.metric in SHARES), SHARES[0])
 
     def task_view(self, before: TaskView | None) -> TaskView | None:

@@ -232,8 +232,8 @@ class CovariatesView:
         Number of equally weighted rows of the reference that would give as much information as the weighted
         rows of the fit; 0 if nothing was fitted.
     missing, unseen : mapping of str to int
-        By feature: the number of rows of the window that lack the feature, and the number of rows whose text
-        does not occur in the reference.
+        By feature: the number of rows of the window that lack the feature, and the number of rows whose value
+        is beyond the reference (another text, or a number outside its range).
     """
 
     effective_rows: float

@@ -1,12 +1,12 @@
 """Drops of accuracy of a known size, made in the scores and labels of answers that a model gave.
 
-A share of the labels is replaced by classes that are drawn with equal probabilities. If the probability of
-the predicted class was right before, at a, then it is right afterwards at (1 − share)·a + share / K with K
-classes. A model that *knows* of the change gives these lower confidences. A model that does *not know* keeps
-its confidences, and only labels can show the drop.
+A share of the labels is replaced by classes that are drawn with equal probabilities. With K classes, an
+answer that was right with probability a is then right with probability (1 − share)·a + share / K. A model
+that *knows* of the change gives these lower confidences. A model that does *not know* keeps its confidences,
+and only labels can show the drop.
 
 In a task without classes, a label says whether the answer is right, and a replaced label says that it is
-wrong. The probability is then (1 − share)·a.
+wrong. The new probability is then (1 − share)·a.
 
 Draws depend on the records' keys and a seed, and not on how the records are divided into chunks. The labels
 that a smaller share replaces are among those that a larger share replaces.
@@ -95,10 +95,11 @@ def _uniform(keys: Keys, stream: int) -> Floats:
 
 
 class Lowering:
-    """Lowers scores as far as the accuracy falls when a share of the labels is replaced.
+    """Lowers scores, so that the confidences fall as the accuracy does when a share of labels is replaced.
 
     The score of the predicted class falls, and the other classes get the rest in equal parts. The predicted
-    class does not change, also if its score is no longer the largest. Confidences below `chance` stay.
+    class does not change, even if its score is no longer the largest. Scores whose confidence is below
+    `chance` do not change.
 
     Parameters
     ----------
@@ -107,7 +108,8 @@ class Lowering:
     share : float
         The share of the labels that are replaced.
     confidence : callable
-        The calibrated confidence, which increases with the score of the predicted class.
+        Takes scores and predicted classes, and returns the calibrated confidences. They must increase with
+        the score of the predicted class.
 
     Examples
     --------

@@ -128,7 +128,7 @@ class ArenaEngine(TaskLogic):
         return int(batch.order[place]) + 1 if place < len(batch) else len(arrival)
 
     def interrupt(self, partition: str) -> None:
-        """Begin a new range of the partition's positions. Another agent has read the records in between."""
+        """End the range of the partition's positions, because another agent has read the records after it."""
         self._window.interrupt(partition)
 
     def tick(self, now: float, live: bool = True) -> TaskOutput:

@@ -1,7 +1,7 @@
 """The audit of a model's confidences: how often intervals computed from them contain the true accuracy.
 
 The reported interval of a window also includes the calibration's error and the correction by labels. The
-audit leaves both out. So if the share is below the level, the confidences are wrong. There is no other cause.
+audit leaves both out. So if the share is clearly below the level, the confidences themselves are wrong.
 
 Windows are never labelled completely, so their intervals cannot be compared with their true accuracy. But the
 confidences of *any* rows give such an interval. The audit divides the labelled rows of a model into batches

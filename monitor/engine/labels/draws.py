@@ -118,7 +118,8 @@ class Draws:
     def newest(self, ids: Keys, time: Floats) -> Round:
         """Return the newest round that picked at least 30 of these rows.
 
-        If there is none, return the newest round. The newest round is the one whose first label came last.
+        If there is none, return the newest round that picked any of them, or a round without draws. The
+        newest round is the one whose first label came last.
 
         Parameters
         ----------

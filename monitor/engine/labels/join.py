@@ -84,8 +84,8 @@ class LabelJoin:
     numbered : bool
         Whether labels may name a request whose rows are numbered.
     tolerance : Tolerance, optional
-        The error with which an answer is right, if predictions and labels are numbers. Answers and labels
-        then take 8 bytes more.
+        The largest error of a right answer, if predictions and labels are numbers. Each answer and each label
+        then needs 8 bytes more.
 
     Raises
     ------

@@ -28,8 +28,8 @@ def assign_labels(answers: BoundedTable, pairs: Pairs, tolerance: Tolerance | No
     pairs : Pairs
         Pairs whose times differ by at most the horizon.
     tolerance : Tolerance, optional
-        If labels are numbers, the error with which an answer is right. Its stored label is then 0, and that
-        of other answers is 1.
+        The largest error of a right answer, if labels are numbers. A right answer then gets the stored label
+        0, and a wrong answer gets 1.
     """
     _keep_probability(answers, pairs)
     pairs = pairs.take(np.argsort(pairs.sequence, kind="stable"))

@@ -95,7 +95,7 @@ class ScorePool:
     classes : int
         The number of scores of an answer.
     max_rows : int
-        A fit samples its unlabelled rows from the newest ones; this is the largest number of these rows.
+        The largest number of newest unlabelled rows from which a fit may sample.
     fit_rows : int
         The largest number of unlabelled rows in a fit.
     max_labelled : int

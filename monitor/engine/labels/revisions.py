@@ -148,7 +148,8 @@ class Revisions:
     def closed(self, series: int, report: WindowReport, closed_at: int) -> list[WindowReport]:
         """Add a window that has closed; return the last reports of the windows that it displaces.
 
-        `closed_at` is the sequence number of the record that closed the window.
+        `closed_at` is the sequence number of the record that closed the window. A window whose report has no
+        realised accuracy is not added.
         """
         if not any(estimate.estimator == REALISED for estimate in report.estimates):
             return []
@@ -207,7 +208,7 @@ class Revisions:
         return places
 
     def revise(self, series: int, window: int) -> WindowReport | None:
-        """Return the next report of a window; None if it would equal the last one."""
+        """Return the next report of a window; None without labels, or if it would equal the last report."""
         cell = series, window
         kept, labelled = self._kept[cell], self._labelled(series, window)
         if not labelled:

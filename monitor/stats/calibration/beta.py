@@ -42,8 +42,8 @@ class BetaCalibration(Calibration):
     width : int
         Number of columns of the scores.
     curves : tuple of BetaCurve
-        One curve for a confidence (width 1), one for two classes (for the second class), otherwise one for
-        each class.
+        Width 1: the curve of the confidence. Width 2: the curve of the second class. Width 3 or more: a curve
+        for each class, in order.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class BetaCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> BetaCalibration:
-        """Return one curve for a confidence or two classes, otherwise one for each class."""
+        """Return the map with one fitted curve (a confidence, two classes), or one for each class."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [_fit_beta(score, success, rows.weights) for score, success in column_problems(rows)]
         return BetaCalibration(rows.scores.shape[1], tuple(curves))

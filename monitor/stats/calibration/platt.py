@@ -102,7 +102,7 @@ class PlattCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> PlattCalibration:
-        """Return one curve for a confidence or two classes, otherwise one for each class."""
+        """Return the map with one fitted curve (a confidence, two classes), or one for each class."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [_fit_sigmoid(score, success, rows.weights) for score, success in column_problems(rows)]
         return PlattCalibration(rows.scores.shape[1], tuple(curves))

@@ -48,7 +48,8 @@ class TemperatureCalibrator(Calibrator):
     """The settings of temperature scaling, which divides the log-scores by one temperature.
 
     The result is the softmax of the divided log-scores. The temperature T maximises the likelihood of the
-    labels.
+    labels, with a weak normal prior on 1/T around 1 (`newton.PRIOR`). The prior hardly changes T if the
+    likelihood alone has a finite maximum.
 
     The map has one parameter for any number of classes, and needs fewer rows than the other methods. It keeps
     the order of the classes within a row, so the most probable class stays the same. For two classes and for
@@ -56,8 +57,8 @@ class TemperatureCalibrator(Calibrator):
     without the shift and without the smoothed targets. The logarithms of the scores (clipped at 10⁻⁶) may
     replace the model's logits, because a constant that is added to a row does not change the softmax.
 
-    The map cannot correct a model that predicts a class too often or too rarely, because it maps one half to
-    one half. Negative temperatures, which would reverse the order, are excluded.
+    The map cannot correct a model that predicts a class too often or too rarely: it has no intercept for each
+    class, so equal scores stay equal. Negative temperatures, which would reverse the order, are excluded.
 
     References
     ----------
@@ -80,7 +81,7 @@ class TemperatureCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> TemperatureCalibration:
-        """Return the map with the temperature that maximises the likelihood of the labels."""
+        """Return the map with the temperature that fits the labels best."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         return TemperatureCalibration(rows.scores.shape[1], _fit_sharpness(rows))
 

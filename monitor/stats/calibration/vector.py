@@ -80,7 +80,7 @@ class VectorCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> VectorCalibration:
-        """Return the map with slopes and intercepts that maximise the likelihood of the labels."""
+        """Return the map with the slopes and intercepts that fit the labels best."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         scaling = _fit_scaling(rows)
         half = len(scaling) // 2

@@ -1,7 +1,8 @@
 """The accuracy of a window, corrected by labels: a state-space model of the bias of the confidences.
 
 **The model.** An answer with the calibrated confidence c is right with probability expit(k·logit c + x). The
-bias x, in logits, is constant within a block of rows. A block has a tenth of a window's rows, or a fifth if
+factor k ≥ 1 is a constant of the model (see **Stretch**). The bias x, in logits, is constant within a block
+of rows. A block has a tenth of a window's rows, or a fifth if
 the window has less than 1,000 rows, and at least 25 rows. No block belongs to two windows. The bias is x = s
 + g₁·f₁ + g₂·f₂. s is a random walk with the variance q in 10,000 rows. f₁ and f₂ are Ornstein–Uhlenbeck
 processes with the variance v and the correlation length ℓ in rows. g² is the share of a process's variance
@@ -49,8 +50,8 @@ former version still revise its windows.
 
 **A group** of a model's answers has a separate correction of its rows (`from_group`). The initial bias is the
 difference between the group's reference and the model's calibration, shrunk with a variance of 0.04 between
-groups. A group's window may last for weeks, so a new calibration applies from its first row on, even within a
-window.
+groups. A model's new calibration applies to whole windows. A group's window may last for weeks, so for a
+group a new calibration applies to the rows after it came, even within a window.
 
 **Assumptions.** Among rows of one block with the same confidence, labelling does not depend on whether the
 answer was right. The bias is the same shift in logits for all confidences of a block.

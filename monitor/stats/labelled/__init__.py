@@ -1,4 +1,8 @@
-"""Estimators of model quality that use labels; `monitor.base.registry` lists those of the product."""
+"""Estimators of model quality that use labels, and are fitted by refits.
+
+`ESTIMATORS` has the class of each by its name in the configuration. Some of the classes are in
+`monitor.stats.rivals`.
+"""
 
 from __future__ import annotations
 

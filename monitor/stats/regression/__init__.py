@@ -1,1 +1,1 @@
-"""Losses of regressors: their means over windows without labels."""
+"""Errors of regressors without labels: mean losses of windows, and errors within a tolerance."""

@@ -47,7 +47,7 @@ class ColumnBasis:
         return self.bins.size if self.bins.kind == "text" else len(self.knots)
 
     def design(self, values: Floats) -> Floats:
-        """Return the (n, size) functions at these values."""
+        """Return the values of the functions, (n, size), at these values of the column."""
         rows, design = np.arange(len(values)), np.zeros((len(values), self.size))
         if self.bins.kind == "text":
             design[rows, self.bins.parameters(values)] = 1.0
@@ -77,7 +77,7 @@ class AdditiveFit:
     ----------
     bases : tuple of ColumnBasis
     rows : (N, 1 + P) float64
-        The intercept and the functions at the rows.
+        For each row of the fit: 1 for the intercept, and the values of the functions.
     penalty : (1 + P, 1 + P) float64
     """
 
@@ -87,16 +87,16 @@ class AdditiveFit:
 
     @classmethod
     def from_rows(cls, bases: tuple[ColumnBasis, ...], columns: Floats) -> AdditiveFit:
-        """Return the fit of rows with these columns (N, C)."""
+        """Return the object that fits outcomes of rows with these columns (N, C)."""
         penalty = scipy.linalg.block_diag(np.zeros((1, 1)), *[basis.penalty() for basis in bases])
         return cls(bases, _functions(bases, columns), penalty)
 
     def design(self, columns: Floats) -> Floats:
-        """Return the (n, 1 + P) intercept and functions at other rows."""
+        """Return `rows` for other rows with these columns (n, C): (n, 1 + P)."""
         return _functions(self.bases, columns)
 
     def fit(self, outcomes: Floats) -> tuple[Floats, Floats]:
-        """Return the parameters (L, 1 + P) of outcomes (L, N), and the cross-fitted values (L, N)."""
+        """Return the parameters (L, 1 + P) for L outcomes (L, N), and the cross-fitted values (L, N)."""
         folds = [self.rows[k::_FOLDS] for k in range(_FOLDS)]
         matrices = [fold.T @ fold for fold in folds]
         sides = [fold.T @ outcomes[:, k::_FOLDS].T for k, fold in enumerate(folds)]
@@ -107,7 +107,10 @@ class AdditiveFit:
         return scipy.linalg.solve(matrix, side, assume_a="pos").T, values
 
     def leverage(self, functions: Floats) -> Floats:
-        """Return the (L,) variances of fits at functions f (L, 1 + P), in residual variances: fᵀ A⁻¹ f."""
+        """Return the variances of fitted values as multiples of the residual variance: fᵀ A⁻¹ f, (L,).
+
+        `functions` has L rows f like those of `rows`. A is the matrix of the normal equations.
+        """
         inverse = scipy.linalg.solve(self.rows.T @ self.rows + self.penalty, functions.T, assume_a="pos")
         leverage: Floats = np.einsum("lp,pl->l", functions, inverse)
         return leverage

@@ -84,7 +84,7 @@ class Tolerance:
         return cls(float(np.quantile(np.abs(errors), DEFAULT_SHARE, method="inverted_cdf")))
 
     def limits(self, predictions: Floats) -> Floats:
-        """Return the largest right error of each prediction, (n,)."""
+        """Return the largest error with which each prediction is right, (n,)."""
         return self.value * np.abs(predictions) if self.relative else np.full(len(predictions), self.value)
 
     def holds(self, predictions: Floats, truths: Floats) -> NDArray[np.bool_]:
@@ -95,13 +95,14 @@ class Tolerance:
 
 
 def chance_by_deviation(deviations: Floats, limits: Floats) -> Floats:
-    """Return the probability that a normal error lies within the limit, (n,).
+    """Return the probability that a normal error with mean 0 is at most the limit in size, (n,).
 
     Parameters
     ----------
     deviations : (n,) float64
-        Standard deviations, above 0.
+        Standard deviations of the errors, above 0.
     limits : (n,) float64
+        The largest absolute error of each row.
 
     Examples
     --------
@@ -155,14 +156,14 @@ def _score_at(scores: Floats, quantiles: Floats, at: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ErrorSpread:
-    """The size of a model's errors by the columns of a row, from labelled rows.
+    """The usual size of a model's errors as a function of a row's columns, fitted on labelled rows.
 
     Parameters
     ----------
     ratios : (N,) float64
-        The errors of the reference as multiples of their scale, in increasing order.
+        The absolute errors of the reference as multiples of their scale, in increasing order.
     own : (M,) float64
-        The cross-fitted scale of each row given to `from_rows`.
+        The scale of each row passed to `from_rows`, from a fit on other rows.
     """
 
     ratios: Floats
@@ -223,12 +224,22 @@ class ErrorSpread:
         return reached
 
     def scales(self, columns: Floats) -> Floats:
-        """Return the scale of the errors in other rows, (n,)."""
+        """Return the expected size of the error of each row, (n,).
+
+        Sizes beyond the range of the reference's are replaced by the end of this range.
+
+        Parameters
+        ----------
+        columns : (n, C) float64
+            Rows for which `reaches` is true.
+        """
         scales: Floats = np.exp(np.clip(self._fit.design(columns) @ self._line, *self._range))
         return scales
 
     def chance(self, columns: Floats, limits: Floats) -> Floats:
-        """Return the probability that the error of each row lies within its limit, (n,), above 0 and below 1.
+        """Return the probability that the error of each row is at most its limit in size, (n,).
+
+        The probability is above 0 and below 1.
 
         Parameters
         ----------
@@ -239,6 +250,6 @@ class ErrorSpread:
         return self.chance_at(self.scales(columns), limits)
 
     def chance_at(self, scales: Floats, limits: Floats) -> Floats:
-        """Return the probability for rows with these scales, such as `own`."""
+        """Return the result of `chance` for rows with these scales, such as `own`."""
         within = np.searchsorted(self.ratios, limits / scales, side="right").astype(np.float64)
         return (within + 0.5) / (len(self.ratios) + 1.0)
