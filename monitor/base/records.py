@@ -130,7 +130,7 @@ class TaskLayout:
         Whether a source adds row numbers to the ids of requests. A label may then contain only the id of the
         request.
     features : tuple of (str, {"number", "text"})
-        The keys of the record's `features` that a calibration uses, each with its type.
+        The keys of the record's `features` that the task uses, each with its type.
     numeric : bool
         Whether predictions and labels are numbers. The scores are then the spread that the model gives: a
         standard deviation, and a quantile for each of `quantiles`.

@@ -2,7 +2,7 @@
 
 They are fitted on the model's labelled reference. DoC-Feat and ATC are registered as classes, and estimate
 the accuracy from confidences. The band is registered as a function, which replaces the interval of an
-estimate of any metric.
+estimate of the accuracy, or of another metric such as precision.
 """
 
 from __future__ import annotations
@@ -118,7 +118,10 @@ class ComparisonEstimators:
             self.fits = ComparisonFits.fit(self._reference, calibration, self._task)
 
     def estimates(self, evaluation: Evaluation) -> list[MetricEstimate]:
-        """Return a window's estimates: the accuracy by DoC-Feat and ATC, and each metric with the band."""
+        """Return a window's estimates by the comparison estimators that are configured.
+
+        DoC-Feat and ATC estimate the accuracy. The band applies to all metrics but calibration errors.
+        """
         estimates = []
         for tag in self._tags:
             fitted = isinstance(_CODE[tag], type)

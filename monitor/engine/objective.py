@@ -71,7 +71,7 @@ class ObjectiveVerdict:
     Parameters
     ----------
     state : ObjectiveState or None
-        None if no window has an estimate.
+        None if no window has an estimate, or if the metric is probably undefined in the pooled windows.
     lower, upper : float or None
         The pooled interval that was judged, in the metric's unit; None if `state` is None.
     windows, rows : int
@@ -229,8 +229,8 @@ class ObjectiveLogic:
             of the pooled windows, as if they were one long window. Without this model, the interval includes
             only the random error of single rows.
         corrected : Pooled, optional
-            Returns the accuracy corrected by labels. If this accuracy is known, it is judged instead of the
-            estimate.
+            Takes a number of windows, and returns the accuracy of the newest ones, corrected by labels. If
+            this accuracy is known, it is judged instead of the estimate.
         """
         self._items.append(item)
         self._exposures.append(exposure)

@@ -295,7 +295,7 @@ for _name in ("predicted", "labels"):
 
 
 def split_by_model(batch: Batch) -> dict[str, Reference]:
-    """Return the reference of each model from the rows of a reference file, in order of time."""
+    """Return the reference of each model from the labelled rows of a reference file, in order of time."""
     labelled = np.flatnonzero(batch.label >= 0)
     order, pieces = sorted_by_code(batch.model, labelled[np.argsort(batch.time[labelled], kind="stable")])
     references = {}

@@ -318,7 +318,8 @@ class SeriesOutput:
     def corrected(self, window: int) -> MetricEstimate | None:
         """Return the accuracy of a window, corrected by all labels so far.
 
-        The result is None if there are no labels, or if the window is no longer stored.
+        The result is None if the estimator `corrected` is not configured, if there are no labels, or if the
+        window is no longer stored.
         """
         if CORRECTED not in self._by_labels:
             return None

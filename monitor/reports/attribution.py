@@ -83,7 +83,8 @@ class FeatureChanges(msgspec.Struct, frozen=True, omit_defaults=True):
         Change of the metric in the window that was split, -1 to 1: the sum of `parts`, `others`, `step` and
         `remainder`.
     parts : tuple of FeaturePart
-        The features whose contribution is larger than its noise, the largest first.
+        The features whose contribution is large, and larger than its noise. The largest contribution in the
+        direction of the change is first.
     others : float
         Contribution of all other features together.
     step : float
@@ -94,7 +95,7 @@ class FeatureChanges(msgspec.Struct, frozen=True, omit_defaults=True):
     remainder_error : float
         The standard error of the remainder.
     remainder_named : bool
-        Whether the remainder is larger than its noise.
+        Whether all rows are split, and the remainder is large, and larger than its noise.
     reason : str
         The reason why the change cannot be split, at all or for the rows that have all features; ``""`` if
         all rows are split.
@@ -122,7 +123,7 @@ class ConceptDrift(msgspec.Struct, frozen=True):
     lower, upper : float
         The ends of the interval of `change`, at the task's level.
     labels : int
-        The number of labels.
+        The number of labelled rows of the model's present version.
     """
 
     change: float
@@ -144,7 +145,7 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     by : {"group", "class", "confidence"}
         The kind of the parts.
     parts : tuple of PartChange
-        At most five parts, the largest changes first.
+        At most five parts. The largest contribution in the direction of the change is first.
     alike : bool
         True if the task has several groups or classes, and none of them explains the change better than
         chance. The change is then split by range of the confidence.
@@ -174,7 +175,8 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
 def sentence(attribution: Attribution) -> str:
     """Return a sentence with the change of the metric, in percentage points, and its two largest parts.
 
-    If the change is also split over features, the features with the largest contributions follow.
+    If the change is also split over features, the features with the largest contributions follow. A further
+    change that only labels show is last.
 
     Examples
     --------

@@ -71,7 +71,7 @@ def describe(one: SeriesView) -> Statement:
     The page, the report and the notebook show the result. An alert shows the same fact, because both use the
     function of this module that describes the alert's condition. The problems, from the most urgent: a broken
     feature, labels that contradict the estimates, a breached objective, an alarm, no answers, an objective at
-    risk, features that drifted, labels that contradict each other, and an improvement.
+    risk, features that drifted, labels that contradict each other, a missing baseline, and an improvement.
 
     Examples
     --------

@@ -29,8 +29,9 @@ One = TypeVar("One")
 def union(views: Sequence[EngineView]) -> EngineView:
     """Return one view of several engines: all their series, and the sums of their counts.
 
-    If several engines have the same series (see `twice`), the view contains the one with the most closed
-    windows. For each task, it contains the newest refit and the longest median lag of labels.
+    If several engines have the same series (see `twice`), the view contains the series with the most closed
+    windows. If they have the same task whose models share windows, it contains the view of the task with the
+    most answers. For each task, it contains the newest refit and the longest median lag of labels.
 
     Examples
     --------

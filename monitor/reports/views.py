@@ -154,7 +154,9 @@ class SeriesView:
         Time of the last record of the last closed window, seconds since the epoch.
     calibration : CalibrationView
     estimates, charts, objectives : tuple
-        The results of the last closed window; empty before the first window has closed.
+        The estimates of the last closed window, with the newest results of labels and refits; the results of
+        the charts for that window; and the newest result of each objective. Estimates and charts are empty
+        before the first window has closed. Charts are also empty while there is no baseline.
     violations : mapping of (metric, rule) to int
         Number of windows since the start that broke the rule. Every metric and rule has an entry, which may
         be 0.
@@ -265,7 +267,8 @@ class SeriesView:
 class RefitView:
     """The state of a task's refits, which fit its estimators that use labels.
 
-    The fields from `rows` to `iterations` describe the last published fit.
+    The fields from `rows` to `iterations`, `labelled_draws` and `missing_draws` describe the last published
+    fit.
 
     Parameters
     ----------
@@ -340,7 +343,8 @@ class EngineView:
     label_lag_seconds : mapping of task to float
         Median time from an answer to its label, over the newest matched labels.
     received, shed : mapping of source to int
-        Number of answers received, and number of answers refused because the source was full.
+        Number of answers received, and number of answers not used, because the source was full or their model
+        is beyond the limit.
     labels_received : mapping of source to int
         Number of labels received, in separate records and in records of usable answers. It includes labels
         that were not used.
@@ -423,8 +427,9 @@ class SinkView:
     Parameters
     ----------
     name : str
-        `reports_file`, `reports_topic`, `rejects_file`, `rejects_topic` or `metrics`. The items of `metrics`
-        are answers to requests.
+        `reports_file`, `reports_topic`, `rejects_file`, `rejects_topic`, `otlp`, `alertmanager` or
+        `metrics`. If there are several Alertmanagers, their names have numbers: `alertmanager_0`, and so on.
+        The items of `metrics` are answers to requests.
     waiting : int
         Number of windows or records that have not been delivered yet. For `metrics`, number of open requests.
     delivered, lost : int
@@ -454,7 +459,7 @@ class AgentView:
     engine : EngineView
     sources : tuple of SourceView
     ready : bool
-        Whether every source is connected and the engine runs.
+        Whether every source is connected, the state can be saved, and the engine runs.
     healthy : bool
         Whether the engine has made progress lately.
     reasons : tuple of str

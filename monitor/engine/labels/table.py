@@ -220,7 +220,10 @@ class BoundedTable:
         return self._oldest, self._base + self._added
 
     def numbered(self, first: int, stop: int) -> Ints:
-        """Return the indices of the existing rows with numbers from `first` to below `stop`, oldest first."""
+        """Return the indices of the rows with numbers from `first` to below `stop`, oldest first.
+
+        Overwritten rows are left out, and hidden rows are included.
+        """
         start = max(first - self._base, self._added - len(self))
         return np.arange(start, max(start, min(stop - self._base, self._added))) % self._limit
 
@@ -253,7 +256,7 @@ class BoundedTable:
         return (self._added - len(self) + np.arange(out)) % self._limit
 
     def live(self, wanted: NDArray[np.bool_] | None = None) -> Ints:
-        """Return the indices of all rows, oldest first.
+        """Return the indices of all rows, including hidden ones, oldest first.
 
         `wanted` is a mask of ``len(self)`` values. If it is passed, only the rows for which it is true are
         returned.

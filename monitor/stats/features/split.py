@@ -262,12 +262,12 @@ class WindowSplit:
     rows : (M,) int64
         The indices of the reference's rows that are used.
     before : (M, F) bool
-        Whether each of these rows lacks the feature.
+        Whether each of these rows lacks the feature, or has a value that is far more frequent in the window.
     now : (n, F) bool
         Whether each row of the window lacks the feature, or has a value that is beyond the reference or far
         too frequent.
     ratio : Ratio or None
-        None if no ratio could be fitted.
+        None if there is a `reason`.
     missing, unseen, reason
         See `FeatureSplit`.
     """

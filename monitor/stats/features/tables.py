@@ -105,7 +105,8 @@ class FeatureTable:
         texts are more frequent in the reference than in later windows, so the counts would differ without
         drift. Therefore the bin of all rare texts counts as beyond the reference. So does the bin of a text
         that is hardly more frequent than the least frequent text with a bin. If all known texts have bins,
-        the bins of texts that hardly occur in the reference count as beyond it.
+        the bins of texts that hardly occur in the reference count as beyond it. The counts of a number are
+        returned unchanged.
         """
         if self.kind == "number":
             return counts

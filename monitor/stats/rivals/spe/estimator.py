@@ -160,7 +160,8 @@ class SPE(LabelEstimator):
         Returns
         -------
         PerformanceCurve or Unknown
-            The curve for the positive class, of the population or the sample according to `scope`.
+            The curve for the positive class, of the population or the sample according to `scope`. Unknown if
+            the fit was refused, or if too many random labels of a sample have only one class.
 
         Raises
         ------
@@ -202,12 +203,15 @@ class SPE(LabelEstimator):
 
         If several thresholds have the highest probability, the result is the middle one (section 4.4 of the
         paper). If the highest probability is below `probability`, the result is Unknown, and its reason
-        states the highest probability. The result is also Unknown if the fit was refused.
+        states the highest probability. The result is also Unknown in the cases of `curve`.
 
         Raises
         ------
         ValueError
-            The precision, the recall or `probability` is not above 0 and at most 1.
+            The precision, the recall or `probability` is not above 0 and at most 1, or there is no such
+            model.
+        RuntimeError
+            `fit` was not called yet.
         """
         for name, value in (("precision", precision), ("recall", recall), ("probability", probability)):
             checked_share(name, value)
