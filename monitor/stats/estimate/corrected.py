@@ -837,6 +837,11 @@ class CorrectionLogic:
         -------
         (n,) int64
             The block of each row, which `push` takes. Later rows never have a smaller block number.
+
+        Raises
+        ------
+        ValueError
+            A confidence is out of range, or `window` is not above the number of the newest window.
         """
         checked = checked_probabilities(np.asarray(confidence, dtype=np.float64), 1, "confidence")
         if self._windows and window <= self._windows[-1].number:
@@ -865,6 +870,11 @@ class CorrectionLogic:
         confidence : (m,) float64
             The confidence as in `close`; rows with NaN are ignored.
         right : (m,) bool
+
+        Raises
+        ------
+        ValueError
+            A block is negative.
         """
         confidences, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.bool_)
         known = ~np.isnan(confidences)
@@ -973,7 +983,7 @@ class CorrectionLogic:
     def labels_in(self, window: int, pooled: int = 1) -> int:
         """Return the number of labelled rows of a kept window, or of several windows that end with it.
 
-        Windows before the last restart do not count.
+        Windows before the last restart do not count. If the window is not kept, a ValueError is raised.
         """
         last, start = self.windows.index(window) + 1, self._restart
         several = self._windows[max(last - pooled, 0) : last]

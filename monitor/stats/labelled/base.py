@@ -205,7 +205,7 @@ class LabelEstimator(ABC):
 
         If the metric of a model is unknown, the row and column of the model are NaN. Only `autoeval`,
         `rectified` and `labelled` can compute the covariance, and only for accuracy, because their errors
-        come from the labels alone. In all other cases, the result is None.
+        come from the labels alone. In all other cases, and if the fit is unusable, the result is None.
 
         Raises
         ------
