@@ -84,6 +84,17 @@ def _inspect(path: Path) -> tuple[str | None, bool]:
     return None if is_file else f"{path} is no file; name a file or a pipe", False
 
 
+def is_table_name(name: str) -> bool:
+    """Return whether a file of this name is a table, which may be compressed.
+
+    Examples
+    --------
+    >>> is_table_name("labels.CSV.gz"), is_table_name("labels.ndjson.gz")
+    (True, False)
+    """
+    return Path(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix in _TABLES
+
+
 def is_pipe(path: Path) -> bool:
     """Return whether a path can be read only once: a named pipe, ``/dev/stdin`` or a terminal."""
     return path.is_fifo() or path.is_char_device()
@@ -272,7 +283,7 @@ class FileSource(Source[Any]):
     @classmethod
     def sample_every_column(cls, settings: Any, records: int) -> list[Raw]:
         """Return the first rows of a table with all its columns; an empty list if the file is no table."""
-        is_table = Path(settings.path.lower().removesuffix(".gz").removesuffix(".zst")).suffix in _TABLES
+        is_table = is_table_name(settings.path)
         if not is_table or is_folder(settings.path) or is_address(settings.path):
             return []
         return cls(settings.path, mapped=EVERY_COLUMN)._first_records(records)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from connectors.files import FileSource
+from connectors.files import FileSource, is_table_name
 from connectors.formats.wires.choice import wire_for
 from connectors.splits import is_plain
 from monitor.base.errors import SinkError
 from monitor.base.records import Chunk
-from monitor.base.source import EndOfSource, Raw, RawBlock, records_in
+from monitor.base.source import EndOfSource, Raw, RawBlock, bytes_in, records_in
 from monitor.cli.backtest.injecting import DropPoint, Model, without_labels
 from monitor.cli.backtest.signals import SignalLog
 from monitor.cli.replay import chunks_of
@@ -139,7 +139,9 @@ class HistoryReplay:
         self._tasks = frozenset(settings.scored_tasks)
         self._config, self._files, self._folder = config, files, folder
         self._waiting = list(enumerate(wanted))
-        self._sizes = [size_of(config, path) for path in files]
+        # Files have one unit in common, so that shares of several files are right.
+        self._amount_of = records_in if any(is_table_name(path.name) for path in files) else bytes_in
+        self._sizes = [size_of(config, path, self._amount_of) for path in files]
         self._base: float | None = None  # the share of the files up to the first judged window
         self._record = 0
 
@@ -156,7 +158,7 @@ class HistoryReplay:
         path, read = self._files[file], 0
         for chunk, raws in chunks_of(self._config, path):
             self.facts.note(chunk, "byte" if any(isinstance(raw, RawBlock) for raw in raws) else "row")
-            amount = min(_amount(raws), size - read)
+            amount = min(sum(map(self._amount_of, raws)), size - read)
             positions = dict(self.runs[True].engine.positions(chunk.source))
             parts = max(1, math.ceil(_PIECES * amount / whole))
             records = 0
@@ -232,24 +234,28 @@ class HistoryReplay:
         return [wanted for _, wanted in self._waiting]
 
 
-def size_of(config: Config, path: Path) -> int:
-    """Return the size of a file: uncompressed bytes of lines, or rows of a table."""
-    if is_plain(path):
+def size_of(config: Config, path: Path, amount_of: Callable[[Raw], int]) -> int:
+    """Return the size of a file: its number of rows and lines, or its uncompressed bytes.
+
+    Parameters
+    ----------
+    config : Config
+    path : Path
+    amount_of : callable
+        `records_in` or `bytes_in`, which define the unit.
+    """
+    if amount_of is bytes_in and is_plain(path):
         return path.stat().st_size
     source = FileSource(path, mapped=wire_for(config, str(path)).columns)
     source.open({})
     total = 0
     try:
         while True:
-            total += _amount(source.read(_READ_SECONDS))
+            total += sum(map(amount_of, source.read(_READ_SECONDS)))
     except EndOfSource:
         return total
     finally:
         source.close()
-
-
-def _amount(raws: Sequence[Raw]) -> int:
-    return sum(len(raw.data) if isinstance(raw, RawBlock) else records_in(raw) for raw in raws)
 
 
 def _pieces(chunk: Chunk, parts: int) -> Iterator[Chunk]:

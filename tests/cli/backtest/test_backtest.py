@@ -93,6 +93,17 @@ def test_without_labels_only_drops_that_the_model_knows_are_injected(folder: Pat
     assert "The files have no labels" in done.notes[0]
 
 
+def test_shares_of_a_table_and_of_lines_count_rows(folder: Path) -> None:
+    rows = stream(labelled=False)
+    cells = [f"{each['id']},{each['time']},erm,{each['scores'][0]},{each['scores'][1]}" for each in rows]
+    (folder / "a.csv").write_text("\n".join(["id,time,model,scores.ok,scores.bad", *cells]))
+    labels = [{"id": each["id"], "label": each["label"], "time": START + ROWS} for each in stream()]
+    (folder / "labels.ndjson").write_bytes(ndjson(labels))
+    done = backtest(options(folder, "a.csv", "labels.ndjson", drops=[20], starts=["20%", "40%"])).document
+    assert [start.record for start in done.starts] == pytest.approx([0.2 * 2 * ROWS, 0.4 * 2 * ROWS], abs=150)
+    assert {each.starts for each in done.delays} == {2}
+
+
 def test_a_task_without_an_accuracy_is_named_beside_the_others(folder: Path) -> None:
     tasks = {**yaml.safe_load((folder / "config.yaml").read_text())["tasks"], "n": NUMBERS}
     numbers = [{"id": f"n-{i}", "prediction": 0.0, "label": i / 2000, "model": "m"} for i in range(4000)]
