@@ -213,7 +213,7 @@ def backtest(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for a report and a picture.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed draws other wrong answers.")] = 0,
+    seed: Annotated[int, typer.Option(help="Another seed draws other wrong answers.")] = 0,
     processes: Annotated[
         int | None, typer.Option(help="Number of processes; default the cores, 1 for small files.")
     ] = None,

@@ -52,6 +52,7 @@ FEWEST_WINDOWS = 20
 DEFAULT_DROPS = (1.0, 3.0, 5.0)
 DEFAULT_STARTS = ("25%", "50%", "75%")
 _BYTES_WORTH_PROCESSES = 4 << 20
+_MOST_SEED = (1 << 32) - 1
 _PER_CENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
@@ -69,6 +70,7 @@ class BacktestOptions:
     starts : sequence of str
         Starting points: shares of the files after the reference (``25%``), or times.
     seed : int
+        0 to 4,294,967,295.
     processes : int or None
         The number of processes; by default the number of cores, or one for small files.
     """
@@ -107,7 +109,9 @@ def backtest(options: BacktestOptions) -> Backtest:
         A file is damaged.
     """
     drops = _checked_drops(options.drops)
-    wanted = [_wanted(text) for text in options.starts]
+    wanted = _checked_starts(options.starts)
+    if not 0 <= options.seed <= _MOST_SEED:
+        raise ConfigError(f"--seed: expected 0 to {_MOST_SEED}, got {options.seed}; give another number")
     config = load_config(options.config)
     if all(task.share != "accuracy" for task in config.scored_tasks.values()):
         raise ConfigError(
@@ -136,6 +140,13 @@ def _checked_drops(drops: Sequence[float]) -> list[float]:
                 f"--drop: expected 0.1 to 50 percentage points, got {points:g}; give another size"
             )
     return sorted({points / 100 for points in drops})
+
+
+def _checked_starts(texts: Sequence[str]) -> list[WantedStart]:
+    """Return the starting points that the options state, each once."""
+    starts = map(_wanted, texts)
+    by_place = {each.name if each.time is None else each.time: each for each in starts}
+    return list(by_place.values())
 
 
 def _wanted(text: str) -> WantedStart:

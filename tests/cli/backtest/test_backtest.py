@@ -116,6 +116,12 @@ def test_a_task_without_an_accuracy_is_named_beside_the_others(folder: Path) -> 
     assert done.notes == ["tasks.n has no accuracy, so drops were injected into the other tasks only."]
 
 
+def test_a_start_that_is_stated_twice_counts_once(folder: Path) -> None:
+    done = backtest(options(folder, "bare.ndjson", drops=[20], starts=["25%", "25.0 %"])).document
+    assert [start.name for start in done.starts] == ["25 %"]
+    assert [each.starts for each in done.delays] == [1]
+
+
 def test_the_text_the_document_and_the_files_of_the_command(folder: Path, tmp_path: Path) -> None:
     words = ["backtest", "config.yaml", "in.ndjson", "--drop", "20", "--out", str(tmp_path / "out")]
     text, with_json = (command_here(*words, *more, cwd=folder) for more in ([], ["--json"]))
@@ -160,6 +166,10 @@ def test_errors_name_the_option_the_value_and_the_remedy(folder: Path, tmp_path:
         ),
         (options(tmp_path, "pipe"), "pipe is a pipe, which can be read only once"),
         (options(folder, "none.ndjson"), "There is no file"),
+        *(
+            (options(folder, seed=seed), f"--seed: expected 0 to 4294967295, got {seed}; give another number")
+            for seed in (-1, 1 << 63)
+        ),
         *(
             (
                 BacktestOptions(str(folder / name), []),
