@@ -39,20 +39,23 @@ from monitor.cli.process import cores, one_heap
 from monitor.cli.replay import check_files, chunks_of, unused_of
 from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
-from monitor.config.root import Config
+from monitor.config.root import Config, Task
 from monitor.engine.chunks import split
 from monitor.engine.engine import EngineSettings
 from monitor.export.page.period import parse_time
+from monitor.parallel.planning import notes_of_order
 from monitor.reports.window_report import rfc3339
 from monitor.stats.drops import chance, replaced_share
 
 FEWEST_WINDOWS = 20
 """The least number of windows after the reference: five for each quarter, at whose ends drops begin."""
 
+_ACCURACY = "accuracy"
 DEFAULT_DROPS = (1.0, 3.0, 5.0)
 DEFAULT_STARTS = ("25%", "50%", "75%")
 _BYTES_WORTH_PROCESSES = 4 << 20
 _MOST_SEED = (1 << 32) - 1
+_MODELS_NAMED = 4  # in a note
 _PER_CENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
 
@@ -113,20 +116,21 @@ def backtest(options: BacktestOptions) -> Backtest:
     if not 0 <= options.seed <= _MOST_SEED:
         raise ConfigError(f"--seed: expected 0 to {_MOST_SEED}, got {options.seed}; give another number")
     config = load_config(options.config)
-    if all(task.share != "accuracy" for task in config.scored_tasks.values()):
-        raise ConfigError(
-            f"{options.config}: no task has an accuracy, which a backtest lowers; add a task with scores or "
-            "confidences"
-        )
+    tasks = _tasks_with_accuracy(config)
+    if not tasks:
+        without = [name for name, task in config.scored_tasks.items() if task.share == _ACCURACY]
+        add = f"accuracy to tasks.{without[0]}.metrics" if without else "a task with scores or confidences"
+        raise ConfigError(f"{options.config}: no task has an accuracy, which a backtest lowers; add {add}")
     if pipe := next(filter(is_pipe, options.files), None):
         raise ConfigError(f"{pipe} is a pipe, which can be read only once; give files, which are read again")
     check_files(options.files, Path())
     trial = ReferenceTrial(config)
     settings = trial.engine_settings(event_time=True)
     with tempfile.TemporaryDirectory(prefix="blindsight-backtest-") as folder:
-        history = HistoryReplay(config, settings, options.files, wanted, Path(folder))
+        history = HistoryReplay(config, settings, options.files, wanted, tasks, Path(folder))
         history.run()
-        _refuse_short(config, history)
+        _refuse_short(tasks, history)
+        _refuse_early(tasks, history, wanted)
         jobs = _jobs(options, config, settings, history, drops)
         detections = _injected(jobs, _processes(options))
     run = history.runs[history.labels > 0]
@@ -140,6 +144,12 @@ def _checked_drops(drops: Sequence[float]) -> list[float]:
                 f"--drop: expected 0.1 to 50 percentage points, got {points:g}; give another size"
             )
     return sorted({points / 100 for points in drops})
+
+
+def _tasks_with_accuracy(config: Config) -> dict[str, Task]:
+    """Return the tasks whose accuracy is estimated."""
+    tasks = config.scored_tasks
+    return {n: task for n, task in tasks.items() if task.share == _ACCURACY and _ACCURACY in task.metrics}
 
 
 def _checked_starts(texts: Sequence[str]) -> list[WantedStart]:
@@ -164,18 +174,16 @@ def _wanted(text: str) -> WantedStart:
         ) from error
 
 
-def _refuse_short(config: Config, history: HistoryReplay) -> None:
+def _refuse_short(tasks: Mapping[str, Task], history: HistoryReplay) -> None:
     """Raise ConfigError if the files have too few windows after the reference, or lack a starting point."""
     logs = history.runs[history.labels > 0].signals
     model, windows = max(
-        ((m, log.windows) for m, log in logs.items()), key=lambda each: each[1], default=(None, 0)
+        ((m, log.windows) for m, log in logs.items() if m.task in tasks),
+        key=lambda each: each[1],
+        default=(None, 0),
     )
     if model is None or windows < FEWEST_WINDOWS:
-        name, task = (
-            next(iter(config.scored_tasks.items()))
-            if model is None
-            else (model.task, config.scored_tasks[model.task])
-        )
+        name, task = next(iter(tasks.items())) if model is None else (model.task, tasks[model.task])
         about = f"tasks.{name}" if model is None else f"{model.task}/{model.model}"
         first = task.reference.first_windows
         reference = f", after the {first} of reference.first_windows" if first else ""
@@ -191,6 +199,25 @@ def _refuse_short(config: Config, history: HistoryReplay) -> None:
         raise ConfigError(
             f"--at: {missing.name} is outside of the files, whose answers have times from {first_time} to "
             f"{last_time}; give a time between them, or a share such as 50%"
+        )
+
+
+def _refuse_early(tasks: Mapping[str, Task], history: HistoryReplay, wanted: Sequence[WantedStart]) -> None:
+    """Raise ConfigError if no model has a baseline at a requested time, so that the drop would be in it."""
+    times = {each.name for each in wanted if each.time is not None}
+    for start in history.starts:
+        based = {model for models in start.models.values() for model in models if model.task in tasks}
+        if start.point.name not in times or based:
+            continue
+        logs = history.runs[history.labels > 0].signals
+        first = min(log.first_time for model, log in logs.items() if model.task in tasks and log.windows)
+        later = f"give a time after {rfc3339(first)[:19]}"
+        name = next((name for name, task in tasks.items() if task.reference.first_windows), None)
+        if name is None:
+            raise ConfigError(f"--at: no model has a baseline at {start.point.name}; {later}")
+        raise ConfigError(
+            f"--at: {start.point.name} lies in reference.first_windows of tasks.{name}, so the drop would be "
+            f"part of the baseline; {later}"
         )
 
 
@@ -249,7 +276,7 @@ def _jobs(
 def _shares(config: Config, logs: Mapping[Model, SignalLog], drop: float) -> dict[str, float]:
     """Return the share of the labels to replace in each task, so that its models lose `drop` on average."""
     shares = {}
-    for name, task in config.scored_tasks.items():
+    for name, task in _tasks_with_accuracy(config).items():
         known = [
             log.accuracy for model, log in logs.items() if model.task == name and log.accuracy is not None
         ]
@@ -365,6 +392,7 @@ def _document(
     rates: Mapping[tuple[str, str | None], float],
 ) -> BacktestDocument:
     run, bare = history.runs[history.labels > 0], history.runs[False]
+    counted = {each.start for each in detections}
     return BacktestDocument(
         starts=[
             DropStart(
@@ -373,6 +401,7 @@ def _document(
                 record=start.point.record,
             )
             for start in sorted(history.starts, key=lambda each: each.point.record)
+            if start.point.name in counted
         ],
         history=[
             _history_outcome(model, log, run, bare, rates)
@@ -383,23 +412,66 @@ def _document(
         detections=list(detections),
         picture=None,
         page=None,
-        notes=list(_notes(config, history)),
+        notes=list(_notes(config, history, detections)),
     )
 
 
-def _notes(config: Config, history: HistoryReplay) -> Iterator[str]:
+def _notes(config: Config, history: HistoryReplay, detections: Sequence[Detection]) -> Iterator[str]:
     """Yield a sentence for each part of the backtest that is missing, with the reason."""
     if not history.labels:
         yield "The files have no labels, so only drops that the model knows were injected."
+    logs, tasks = history.runs[history.labels > 0].signals, _tasks_with_accuracy(config)
+    known = {model.task for model, log in logs.items() if log.accuracy is not None}
     for name, task in config.scored_tasks.items():
-        if task.share != "accuracy":
-            yield f"tasks.{name} has no accuracy, so drops were injected into the other tasks only."
+        others = "so drops were injected into the other tasks only"
+        if name in tasks and name not in known:
+            yield f"tasks.{name} has no window whose accuracy a chart judges, {others}."
+        elif name not in tasks and task.share == _ACCURACY:
+            yield f"tasks.{name} has no accuracy in its metrics, {others}."
+        elif name not in tasks:
+            yield f"tasks.{name} has no accuracy, {others}."
+    yield from _notes_of_starts([model for model in logs if model.task in known], history, detections)
+    if history.labels and (order := notes_of_order([history.facts])):
+        yield from order
+        yield (
+            "A drop that only labels show cannot be detected before they come, and counts as missed if no "
+            "window closes after them."
+        )
     unused = unused_of([history.facts])
     if rejected := unused.answers.total() + unused.labels.total():
         yield (
             f"{rejected:,} of {unused.received:,} answers and labels could not be used: `blindsight replay` "
             "lists the first."
         )
+
+
+def _notes_of_starts(
+    models: Sequence[Model], history: HistoryReplay, detections: Sequence[Detection]
+) -> Iterator[str]:
+    """Yield a sentence for the starting points of each model at which no drop counts, with the reason."""
+    counted = {(Model(each.task, each.model), each.start) for each in detections}
+    before: dict[tuple[str, ...], list[Model]] = {}
+    after: dict[tuple[str, ...], list[Model]] = {}
+    for model in sorted(models):
+        unbased, unanswered = list[str](), list[str]()
+        for start in history.starts:
+            if (model, start.point.name) not in counted:
+                based = any(model in each for each in start.models.values())
+                (unanswered if based else unbased).append(start.point.name)
+        before.setdefault(tuple(unbased), []).append(model)
+        after.setdefault(tuple(unanswered), []).append(model)
+    for starts, several in before.items():
+        if starts:
+            yield f"{_named(several)}: no baseline yet at {', '.join(starts)}, so no drop was injected there."
+    for starts, several in after.items():
+        if starts:
+            yield f"{_named(several)}: no answers after {', '.join(starts)}, so drops there do not count."
+
+
+def _named(models: Sequence[Model]) -> str:
+    """Return the names of the first models, and the number of the others."""
+    names = ", ".join(f"{task}/{model}" for task, model in models[:_MODELS_NAMED])
+    return f"{names} and {more:,} more" if (more := len(models) - _MODELS_NAMED) > 0 else names
 
 
 def _history_outcome(

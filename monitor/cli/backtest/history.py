@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from connectors.splits import is_plain
 from monitor.base.errors import SinkError
 from monitor.base.records import Chunk
 from monitor.base.source import EndOfSource, Raw, RawBlock, bytes_in, records_in
-from monitor.cli.backtest.injecting import DropPoint, Model, without_labels
+from monitor.cli.backtest.injecting import DropPoint, Model, models_with_baseline, without_labels
 from monitor.cli.backtest.signals import SignalLog
 from monitor.cli.replay import chunks_of
 from monitor.config.root import Config
@@ -65,6 +65,8 @@ class SavedStart:
         The number of the chunk's answers and labels before the point.
     states : mapping of bool to Path
         The pickled states of the engine with labels (True) and of the engine without labels (False).
+    models : mapping of bool to frozenset of Model
+        The models that have a baseline there, by engine.
     """
 
     point: DropPoint
@@ -72,6 +74,7 @@ class SavedStart:
     positions: Mapping[str, Any]
     records: int
     states: Mapping[bool, Path]
+    models: Mapping[bool, frozenset[Model]]
 
 
 @dataclass(slots=True)
@@ -105,6 +108,9 @@ class HistoryReplay:
     settings : EngineSettings
     files : sequence of Path
     wanted : sequence of WantedStart
+    tasks : collection of str
+        The tasks with an accuracy. Shares count the part of the files that follows the first window of these
+        tasks that a chart judges.
     folder : Path
         The folder for the states at the starting points.
 
@@ -127,6 +133,7 @@ class HistoryReplay:
         settings: EngineSettings,
         files: Sequence[Path],
         wanted: Sequence[WantedStart],
+        tasks: Collection[str],
         folder: Path,
     ) -> None:
         self.runs = {
@@ -136,7 +143,7 @@ class HistoryReplay:
         self.facts = Facts()
         self.labels = 0
         self.times = math.nan, math.nan
-        self._tasks = frozenset(settings.scored_tasks)
+        self._tasks = tasks
         self._config, self._files, self._folder = config, files, folder
         self._waiting = list(enumerate(wanted))
         # Files have one unit in common, so that shares of several files are right.
@@ -207,17 +214,18 @@ class HistoryReplay:
         self.runs[True].note(self.runs[True].engine.absorb(chunk, 0.0))
         self.runs[False].note(self.runs[False].engine.absorb(without_labels(chunk), 0.0))
         self._record += chunk.answers + chunk.labels_received
-        if self._base is None and any(log.windows for log in self.runs[True].signals.values()):
+        logs = self.runs[True].signals.items()
+        if self._base is None and any(log.windows for model, log in logs if model.task in self._tasks):
             self._base = at
 
     def _save(
         self, number: int, wanted: WantedStart, chunk: Chunk, place: tuple[int, Mapping[str, Any], int]
     ) -> None:
         states = {labelled: self._folder / f"{number}-{labelled}.pickle" for labelled in self.runs}
-        time = math.nan
+        time, models = math.nan, dict[bool, frozenset[Model]]()
         for labelled, path in states.items():
             state = self.runs[labelled].engine.snapshot()
-            time = state.clock.now
+            time, models[labelled] = state.clock.now, models_with_baseline(state)
             try:
                 path.write_bytes(pickle.dumps(state, protocol=5))
             except OSError as error:
@@ -227,7 +235,7 @@ class HistoryReplay:
                 ) from error
         timed = self.times[0] < self.times[1]
         point = DropPoint(wanted.name, number, self._record, time, timed)
-        self.starts.append(SavedStart(point, *place, states))
+        self.starts.append(SavedStart(point, *place, states, models))
 
     def missing_starts(self) -> list[WantedStart]:
         """Return the requested starting points that the files do not reach."""

@@ -39,6 +39,16 @@ def without_labels(chunk: Chunk) -> Chunk:
     return replace(chunk, batches=tuple(batches), labels=())
 
 
+def models_with_baseline(state: EngineState) -> frozenset[Model]:
+    """Return the models whose windows charts judge. Windows of the other models become their baseline."""
+    return frozenset(
+        Model(task, model)
+        for task, of_task in state.tasks.items()
+        for model, group, series in of_task.series
+        if not group and series.judge is not None and series.judge.charts
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class DropPoint:
     """A starting point of drops.
@@ -190,7 +200,8 @@ class InjectedReplay:
     Attributes
     ----------
     detections : list of Detection
-        The outcomes so far; after `finish`, one for each model that had a window after the point.
+        The outcomes so far; after `finish`, one for each model that had a baseline at the point, and answers
+        after it.
     """
 
     def __init__(
@@ -208,7 +219,9 @@ class InjectedReplay:
         tasks = settings.scored_tasks
         self._injector = Injector(tasks, self._engine, state, injection, shares, seed + point.number)
         self._record = state.sequence
-        self._open = {model for model in history if model.task in shares}
+        based = models_with_baseline(state)
+        self._open = {model for model in history if model.task in shares and model in based}
+        self._answered: set[Model] = set()  # after the point
         self._windows: Counter[Model] = Counter()
         self._quiet: set[Model] = set()
         self._labels: Counter[Model] = Counter()
@@ -221,6 +234,9 @@ class InjectedReplay:
 
     def absorb(self, chunk: Chunk) -> None:
         """Process the next records after the starting point."""
+        for batch in chunk.batches:
+            codes = np.unique(batch.model).tolist()
+            self._answered.update(Model(batch.task, batch.models[code]) for code in codes)
         injected = self._injector.inject(chunk, self._record)
         came = self._labels_of(injected) if self._injection.labelled else {}
         for ordered in self._engine.take(injected, 0.0):
@@ -234,7 +250,7 @@ class InjectedReplay:
         for ordered in self._engine.end():
             self._note(ordered, {})
         for model in sorted(self._open):
-            if self._windows[model]:
+            if self._windows[model] and model in self._answered:
                 outcome: Outcome = "missed" if model in self._quiet else "alarm_before"
                 self.detections.append(self._outcome(model, outcome, None, self._labels[model]))
 

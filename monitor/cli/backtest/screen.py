@@ -137,10 +137,11 @@ def _signals(delays: Iterable[Delay]) -> str:
 
 def _lines(document: BacktestDocument) -> Iterator[str]:
     times = [start.time[:16].replace("T", " ") if start.time else start.name for start in document.starts]
-    yield (
-        f"Median (90 %) over drops from {len(times)} points: {', '.join(times)}. The first window may hold "
-        "rows from before the drop."
-    )
+    if times:
+        yield (
+            f"Median (90 %) over drops from {_count(len(times), 'point')}: {', '.join(times)}. The first "
+            "window may hold rows from before the drop."
+        )
     for each in document.history[:_MODELS_SHOWN]:
         yield _history_line(each)
     more = len(document.history) - _MODELS_SHOWN

@@ -99,9 +99,17 @@ def test_shares_of_a_table_and_of_lines_count_rows(folder: Path) -> None:
     (folder / "a.csv").write_text("\n".join(["id,time,model,scores.ok,scores.bad", *cells]))
     labels = [{"id": each["id"], "label": each["label"], "time": START + ROWS} for each in stream()]
     (folder / "labels.ndjson").write_bytes(ndjson(labels))
-    done = backtest(options(folder, "a.csv", "labels.ndjson", drops=[20], starts=["20%", "40%"])).document
+    starts = ["20%", "40%", "75%"]
+    done = backtest(options(folder, "a.csv", "labels.ndjson", drops=[20], starts=starts)).document
     assert [start.record for start in done.starts] == pytest.approx([0.2 * 2 * ROWS, 0.4 * 2 * ROWS], abs=150)
     assert {each.starts for each in done.delays} == {2}
+    after, order, missed = done.notes
+    assert after == "t/erm: no answers after 75 %, so drops there do not count."
+    assert "labels.ndjson came after all answers of" in order
+    assert missed == (
+        "A drop that only labels show cannot be detected before they come, and counts as missed if no window "
+        "closes after them."
+    )
 
 
 def test_a_task_without_an_accuracy_is_named_beside_the_others(folder: Path) -> None:
@@ -114,6 +122,60 @@ def test_a_task_without_an_accuracy_is_named_beside_the_others(folder: Path) -> 
     done = backtest(both).document
     assert {each.task for each in done.detections} == {"t"}
     assert done.notes == ["tasks.n has no accuracy, so drops were injected into the other tasks only."]
+
+
+def test_a_task_that_does_not_estimate_its_accuracy_is_named(folder: Path) -> None:
+    (folder / "named.ndjson").write_bytes(ndjson([{**each, "task": "t"} for each in stream()]))
+    reference = [{**each, "task": name} for name in "te" for each in stream()[:3000]]
+    (folder / "both.ndjson").write_bytes(ndjson(reference))
+    t = yaml.safe_load((folder / "config.yaml").read_text())["tasks"]["t"]
+    t["reference"] = {"path": str(folder / "both.ndjson")}
+    write_configuration(folder, {"tasks": {"t": t, "e": {**t, "metrics": ["ece"]}}}, "ece.yaml")
+    both = BacktestOptions(str(folder / "ece.yaml"), [folder / "named.ndjson"], drops=[20], starts=["50%"])
+    assert backtest(both).document.notes == [
+        "tasks.e has no accuracy in its metrics, so drops were injected into the other tasks only."
+    ]
+
+
+def test_a_model_without_a_baseline_at_the_start_is_named_and_does_not_count(folder: Path) -> None:
+    rng = np.random.default_rng(6)
+    reference = [
+        each for model in ("erm", "late") for each in answers(rng, 2000, model, start=1.6e9, labelled=True)
+    ]
+    (folder / "pair.ndjson").write_bytes(ndjson(reference))
+    task = {"reference": {"path": str(folder / "pair.ndjson")}}
+    write_configuration(folder, configuration(task=task), "pair.yaml")
+    late, unknown = (
+        answers(rng, n, model, start=START + 2500.5) for n, model in ((1500, "late"), (900, "new"))
+    )
+    rows = sorted([*stream(labelled=False), *late, *unknown], key=lambda each: each["time"])
+    (folder / "late.ndjson").write_bytes(ndjson(rows))
+    config, files = str(folder / "pair.yaml"), [folder / "late.ndjson"]
+    done = backtest(BacktestOptions(config, files, [20], ["25%", "80%"])).document
+    assert [(each.model, each.start) for each in done.detections] == [
+        ("erm", "25 %"),
+        ("erm", "80 %"),
+        ("late", "80 %"),
+    ]
+    assert done.notes[1:] == [
+        "t/late: no baseline yet at 25 %, so no drop was injected there.",
+        "t/new: no baseline yet at 25 %, 80 %, so no drop was injected there.",
+    ]
+
+
+def test_a_start_within_the_first_windows_is_refused(folder: Path) -> None:
+    first = {"reference": {"first_windows": 10}}
+    write_configuration(folder, configuration(task=first), "first.yaml")
+    early, later = "2023-11-14T22:20:00Z", "2023-11-14T22:31:40Z"  # the answers 400 and 1,100
+    files = [folder / "in.ndjson"]
+    with pytest.raises(ConfigError) as error:
+        backtest(BacktestOptions(str(folder / "first.yaml"), files, [20], [early]))
+    assert str(error.value) == (
+        f"--at: {early} lies in reference.first_windows of tasks.t, so the drop would be part of the "
+        "baseline; give a time after 2023-11-14T22:31:39"
+    )
+    done = backtest(BacktestOptions(str(folder / "first.yaml"), files, [20], [later])).document
+    assert {each.outcome for each in done.detections if not each.labelled} == {"detected"}
 
 
 def test_a_start_that_is_stated_twice_counts_once(folder: Path) -> None:
@@ -145,6 +207,7 @@ def test_errors_name_the_option_the_value_and_the_remedy(folder: Path, tmp_path:
     os.mkfifo(tmp_path / "pipe")
     write_configuration(folder, {"tasks": {"c": {"kind": "arena"}}}, "compared.yaml")
     write_configuration(folder, {"tasks": {"n": NUMBERS}}, "numbers.yaml")
+    write_configuration(folder, configuration(task={"metrics": ["f1"]}), "f1.yaml")
     cases: list[tuple[BacktestOptions, str]] = [
         (
             options(folder, drops=[0.0]),
@@ -169,6 +232,10 @@ def test_errors_name_the_option_the_value_and_the_remedy(folder: Path, tmp_path:
         *(
             (options(folder, seed=seed), f"--seed: expected 0 to 4294967295, got {seed}; give another number")
             for seed in (-1, 1 << 63)
+        ),
+        (
+            BacktestOptions(str(folder / "f1.yaml"), []),
+            "f1.yaml: no task has an accuracy, which a backtest lowers; add accuracy to tasks.t.metrics",
         ),
         *(
             (
