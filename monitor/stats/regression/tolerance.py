@@ -109,7 +109,8 @@ def chance_by_deviation(deviations: Floats, limits: Floats) -> Floats:
     >>> chance_by_deviation(np.array([1.0, 2.0]), np.array([1.96, 1.96])).round(3).tolist()
     [0.95, 0.673]
     """
-    chance: Floats = scipy.special.erf(limits / (deviations * np.sqrt(2.0)))
+    with np.errstate(over="ignore"):  # a tiny deviation: the ratio is infinite, and the probability 1
+        chance: Floats = scipy.special.erf(limits / (deviations * np.sqrt(2.0)))
     return chance
 
 
@@ -119,7 +120,8 @@ def chance_by_quantiles(
     """Return the probability that the true number lies within the limit of the prediction, (n,).
 
     Between two quantiles, and beyond the outer ones, the quantile of the normal distribution at the level is
-    linear in the number. With two quantiles, the distribution is normal.
+    linear in the number. With two quantiles, the distribution is normal. A number that several levels share
+    has the probability between the first and the last of them, and lies within the limit if it is the end.
 
     Parameters
     ----------
@@ -136,21 +138,33 @@ def chance_by_quantiles(
     [0.95, 0.673]
     """
     scores = scipy.special.ndtri(np.asarray(levels, dtype=np.float64))
-    ends = [_score_at(scores, quantiles, predictions + side * limits) for side in (-1.0, 1.0)]
-    low, high = map(scipy.special.ndtr, ends)
-    chance: Floats = high - low
+    below = _score_at(scores, quantiles, _snapped(predictions - limits, quantiles), np.less)
+    up_to = _score_at(scores, quantiles, _snapped(predictions + limits, quantiles), np.less_equal)
+    chance: Floats = scipy.special.ndtr(up_to) - scipy.special.ndtr(below)
     return chance
 
 
-def _score_at(scores: Floats, quantiles: Floats, at: Floats) -> Floats:
-    """Return the quantile of the normal distribution at the level of each number, (n,)."""
+def _snapped(at: Floats, quantiles: Floats) -> Floats:
+    """Return each number, or the quantile of its row that differs from it by rounding only, (n,)."""
+    nearest = np.abs(quantiles - at[:, None]).argmin(axis=1)
+    quantile = quantiles[np.arange(len(at)), nearest]
+    is_rounded = np.abs(quantile - at) <= _ROUNDING * np.maximum(np.abs(quantile), np.abs(at))
+    return np.where(is_rounded, quantile, at)
+
+
+def _score_at(scores: Floats, quantiles: Floats, at: Floats, reached_by: np.ufunc) -> Floats:
+    """Return the quantile of the normal distribution at the level of each number, (n,).
+
+    The level is the probability of the numbers below `at` if `reached_by` is `np.less`, and of those up to
+    `at` if it is `np.less_equal`. They differ at a number that several quantiles share.
+    """
     last = quantiles.shape[1] - 1
-    right = np.clip((quantiles <= at[:, None]).sum(axis=1), 1, last)
+    right = np.clip(reached_by(quantiles, at[:, None]).sum(axis=1), 1, last)
     rows = np.arange(len(at))
     low, high = quantiles[rows, right - 1], quantiles[rows, right]
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         share = (at - low) / (high - low)
-    share = np.where(high > low, share, np.where(at < low, -np.inf, np.inf))
+    share = np.where(high > low, share, np.where(reached_by(low, at), np.inf, -np.inf))
     return scores[right - 1] + share * (scores[right] - scores[right - 1])
 
 

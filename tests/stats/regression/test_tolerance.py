@@ -62,6 +62,54 @@ def test_a_chance_by_quantiles_is_that_of_interpolated_scores() -> None:
     assert chance_by_quantiles(levels, quantiles, predictions, limits) == nearly(np.array(witness))
 
 
+def probability_below(quantiles: np.ndarray, scores: np.ndarray, at: float, included: bool) -> float:
+    """Return the probability of numbers below `at`, or up to it, by bisection of the quantile function."""
+    low, high = -40.0, 40.0
+    for _ in range(70):
+        middle = (low + high) / 2
+        k = sum(middle >= score for score in scores[1:-1])
+        share = (middle - scores[k]) / (scores[k + 1] - scores[k])
+        number = quantiles[k] + share * (quantiles[k + 1] - quantiles[k])
+        reached = number <= at if included else number < at
+        low, high = (middle, high) if reached else (low, middle)
+    return float(scipy.stats.norm.cdf(low))
+
+
+def test_a_chance_by_quantiles_with_ties_is_that_of_the_quantile_function() -> None:
+    rng = np.random.default_rng(9)
+    levels = [0.05, 0.3, 0.5, 0.95]
+    quantiles = np.sort(rng.integers(0, 5, (120, 4)), axis=1).astype(np.float64)
+    predictions = rng.integers(-1, 7, 120).astype(np.float64)
+    limits = rng.integers(1, 4, 120).astype(np.float64)
+    ends = np.stack((predictions - limits, predictions + limits))
+    assert ((quantiles[None] == ends[..., None]).sum(axis=2) > 1).any(axis=1).all()  # ties at both ends
+    scores = scipy.stats.norm.ppf(levels)
+    witness = [
+        probability_below(quantiles[row], scores, ends[1, row], included=True)
+        - probability_below(quantiles[row], scores, ends[0, row], included=False)
+        for row in range(120)
+    ]
+    by_quantiles = chance_by_quantiles(levels, quantiles, predictions, limits)
+    assert by_quantiles == pytest.approx(np.array(witness), abs=1e-9)
+
+
+def test_a_number_at_the_limit_counts_at_either_end() -> None:
+    def chance(quantiles: list[float], prediction: float, limit: float) -> float:
+        rows = np.array([quantiles], dtype=np.float64)
+        levels = [0.05, 0.5, 0.95][3 - len(quantiles) :]
+        return float(chance_by_quantiles(levels, rows, np.array([prediction]), np.array([limit]))[0])
+
+    for limit in (1.0, 1.0000001):
+        assert chance([0, 0, 10], 1.0, limit) == pytest.approx(0.629, abs=5e-4), limit
+    assert (chance([5, 5], 6.0, 1.0), chance([5, 5], 4.0, 1.0)) == (1.0, 1.0)
+    assert (chance([5, 5], 7.0, 1.0), chance([5, 5], 3.0, 1.0)) == (0.0, 0.0)
+    assert chance([2.3, 2.3], 2.6, 0.3) == 1.0 == chance([0.3, 0.3], 0.2, 0.1)  # in binary, beyond the limit
+
+
+def test_a_tiny_deviation_is_a_certain_number() -> None:
+    assert chance_by_deviation(np.array([5e-324, 1e-310]), np.ones(2)).tolist() == [1.0, 1.0]
+
+
 def test_equal_quantiles_are_a_certain_number() -> None:
     quantiles = np.full((2, 2), 5.0)
     chances = chance_by_quantiles([0.1, 0.9], quantiles, np.array([5.0, 9.0]), np.ones(2))
