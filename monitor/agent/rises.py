@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.base.records import Chunk, certain_rows
+from monitor.base.records import Chunk
 from monitor.reports.views import EngineView, LabelOutcome
 
 log = logging.getLogger("blindsight")
@@ -55,13 +55,14 @@ class RisingShares:
     def check_scores(self, chunk: Chunk) -> None:
         """Log a warning if all of the first 200 answers of a model are certain, once for each model.
 
-        An answer is certain if one of its scores is exactly 1, or if its confidence is exactly 0 or 1.
+        An answer is certain if one of its scores is exactly 1, or if its confidence is exactly 0 or 1. A
+        predicted number is never certain.
         """
         for batch in chunk.batches:
             names = [(batch.task, model) for model in batch.models]
             if self._uncertain.issuperset(names):
                 continue
-            certain = certain_rows(batch.scores)
+            certain = batch.certain
             for code, name in enumerate(names):
                 if name not in self._uncertain:
                     self._note(name, certain[batch.model == code])

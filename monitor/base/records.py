@@ -259,6 +259,12 @@ class Batch:
         """True if a label is about the request, false if it says whether one model was right."""
         return bool(self.scores.shape[1] > 1 or self.numbers.shape[1] > 0)
 
+    @property
+    def certain(self) -> NDArray[np.bool_]:
+        """A mask, (n,), of certain answers by `certain_rows`; no predicted number is certain."""
+        numeric = self.numbers.shape[1] > 0  # the scores are the spreads that the model states
+        return np.zeros(len(self), dtype=np.bool_) if numeric else certain_rows(self.scores)
+
 
 @dataclass(frozen=True, slots=True)
 class LabelBatch:

@@ -37,7 +37,7 @@ from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.marks import ONE_IS_OURS, formats_of
 from connectors.formats.wires.payloads import odd_payloads
 from connectors.formats.wires.wire import Wire
-from monitor.base.records import NO_ID, Batch, Chunk, TaskLayout, certain_rows
+from monitor.base.records import NO_ID, Batch, Chunk, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawMessages, RawTable, records_in
 from monitor.config.mapping import FieldMapping, lookup, parse_field_path
 from monitor.engine.reference import Reference, refuse_reversed_classes
@@ -284,7 +284,7 @@ def _suspicious(chunk: Chunk) -> Iterable[str]:
                 f"task {batch.task}: the label of each of {known} answers follows from the predicted class "
                 "or the scores: is it what the model answered? Then it is no truth, and belongs in prediction"
             )
-        if certain_rows(batch.scores).all():
+        if batch.certain.all():
             yield (
                 f"task {batch.task}: each score is exactly 0 or 1, so that every answer gets the same "
                 "confidence; send probabilities before rounding"

@@ -277,8 +277,8 @@ def first_concerned(
         The index; the number of records if no record must wait.
     """
     first = len(arrival)
-    # With scores of one column a label means right or wrong, and concerns its record's model only.
-    along = np.flatnonzero((batch.label >= 0) & (batch.key != NO_ID) & (batch.scores.shape[1] > 1))
+    # A label that means right or wrong concerns its record's model only.
+    along = np.flatnonzero((batch.label >= 0) & (batch.key != NO_ID) & batch.labels_are_general)
     for closing in _closings(batch, arrival, now, known, settings):
         later = closing.rows[np.searchsorted(batch.order[closing.rows], closing.end) :]
         stop = _start_of_record(batch, int(later[0])) if len(later) else len(arrival)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from monitor.base.records import Batch, Chunk, certain_rows
+from monitor.base.records import Batch, Chunk
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.join import rows_within
 from monitor.engine.task import revisions_of
@@ -148,7 +148,7 @@ class Facts:
                 self.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
 
     def _note_certain(self, batch: Batch) -> None:
-        certain = certain_rows(batch.scores)
+        certain = batch.certain
         if certain.any():
             often = np.bincount(batch.model[certain], minlength=len(batch.models)).tolist()
             pairs = zip(batch.models, often, strict=True)
@@ -205,7 +205,7 @@ def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
         return
     if not share.model:  # a whole task's: labels that come with its answers are no share of their own
         facts.labels[share.task] += int((share.records.label >= 0).sum())
-    elif share.records.scores.shape[1] == 1:
+    elif not share.records.labels_are_general:
         facts.verdicts += int((share.records.label >= 0).sum())
     known = facts.models.setdefault((share.task, share.model), [int(share.records.order[0]), 0])
     known[1] += len(share)

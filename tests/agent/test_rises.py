@@ -8,6 +8,7 @@ import pytest
 
 from monitor.agent.rises import RisingShares
 from monitor.base.records import Chunk, TaskLayout
+from monitor.config.layouts import layouts
 from monitor.config.task import Task
 from monitor.engine.engine import EngineSettings
 from monitor.export.page.api import Data
@@ -15,6 +16,7 @@ from monitor.export.page.document import render_page
 from monitor.export.page.model import NamedModelQuery, render_model
 from monitor.export.page.windows import RecentWindows
 from monitor.reports.views import AgentView, EngineView, LabelOutcome
+from tests.numbers import predictions, regression
 from tests.records import answer, decode
 
 
@@ -72,6 +74,12 @@ def test_scores_that_are_all_0_or_1_are_told_of_once(caplog: pytest.LogCaptureFi
         "Task toxicity, model erm: each score of 200 answers is exactly 0 or 1, so every answer gets the "
         "same confidence; send probabilities before rounding."
     ]
+
+
+def test_a_standard_deviation_of_1_is_no_certain_score(caplog: pytest.LogCaptureFixture) -> None:
+    records = [record | {"sigma": 1.0} for record in predictions(1, 300)]
+    RisingShares().check_scores(decode(*records, layouts=tuple(layouts({"t": regression()}))))
+    assert not caplog.messages
 
 
 def test_the_page_says_that_scores_are_all_0_or_1_until_one_is_not() -> None:

@@ -117,9 +117,13 @@ def check_chunk(chunk: Chunk) -> None:
     )
     assert len(np.unique(orders)) == len(orders)
     for batch in chunk.batches:
-        assert ((batch.scores >= 0) & (batch.scores <= 1)).all()
         classes = batch.scores.shape[1]
-        if classes > 1:
+        if batch.numbers.shape[1]:
+            assert not np.isinf(batch.scores).any()
+            assert not (batch.scores[:, 0] <= 0).any(), "the first column is the standard deviation"
+        else:
+            assert ((batch.scores >= 0) & (batch.scores <= 1)).all()
+        if classes > 1 and not batch.numbers.shape[1]:
             assert np.abs(batch.scores.sum(axis=1) - 1).max() <= SUM_TOLERANCE + 1e-5
         assert ((batch.predicted >= 0) & (batch.predicted < classes)).all()
         check_times(batch.time)

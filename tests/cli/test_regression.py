@@ -141,6 +141,14 @@ def test_doctor_joins_labels_that_are_numbers(tmp_path: Path) -> None:
     assert "0 records that cannot be used" in text
 
 
+def test_doctor_takes_no_standard_deviation_for_a_score(tmp_path: Path) -> None:
+    rows = [row | {"sigma": 1.0} for row in records(100)]
+    (tmp_path / "in.ndjson").write_bytes(ndjson(rows))
+    config = settings(tmp_path, sources=[{"kind": "file", "path": str(tmp_path / "in.ndjson")}])
+    text, _ = diagnosed(str(write_configuration(tmp_path, config)))
+    assert "exactly 0 or 1" not in text
+
+
 def test_answers_to_label_are_not_drawn(tmp_path: Path) -> None:
     path = write_configuration(tmp_path, settings(tmp_path))
     (tmp_path / "in.ndjson").write_bytes(ndjson(records(100)))

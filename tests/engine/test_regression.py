@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from monitor.base.errors import ConfigError
+from monitor.base.records import Batch, Keys, no_features
 from monitor.base.results import Estimate
 from monitor.base.source import RawMessages
+from monitor.config.task import Window
+from monitor.engine.chunks import first_concerned
 from monitor.reports.views import LabelOutcome
 from monitor.reports.window_report import WindowReport
 from tests.nearly import nearly
@@ -77,6 +82,25 @@ def test_the_reports_are_those_of_a_task_of_the_same_confidences() -> None:
 
 def _messages(records: list[Record]) -> RawMessages:
     return RawMessages([msgspec.json.encode(r) for r in records], "p", list(range(len(records))))
+
+
+def test_a_label_along_a_prediction_waits_until_the_window_of_another_model_has_closed() -> None:
+    """The label of the last record also reaches the first answer of gbm, whose window closes before it."""
+    answer = {"time": 1.7e9, "prediction": 1.0}
+    records = [answer | {"id": str(i), "model": "gbm"} for i in range(10)]
+    records.append(answer | {"id": "0", "model": "net", "label": 2.0})
+    [batch] = rig().decode([_messages(records)]).batches
+
+    def waiting(answers: Batch) -> int:
+        def is_stored(keys: Keys, model: str) -> NDArray[np.bool_]:
+            return np.zeros(len(keys), dtype=np.bool_)
+
+        settings = Window(size=10, min_size=10)
+        return first_concerned(answers, None, answers.time, 1.7e9, {}, settings, is_stored)
+
+    assert waiting(batch) == 10
+    # A label of a confidence says whether net was right.
+    assert waiting(replace(batch, numbers=no_features(11))) == 11
 
 
 def test_late_labels_are_compared_with_the_stored_prediction() -> None:
