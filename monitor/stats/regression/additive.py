@@ -14,6 +14,9 @@ from monitor.stats.features.ratio import FeatureBins
 _KNOTS = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98, 1.0)  # quantiles
 _HEIGHT = 1e-3  # penalties, in residual variances
 _BEND = 0.05  # the slope changes by one residual sd within this share of the range
+_REACH = 1000.0  # gaps between knots: a range that is longer, because of outliers, counts as this long
+_LARGEST = 1e100  # values beyond it count as it
+_FARTHEST = 1e6  # outer gaps: the last slope goes on no farther
 _FOLDS = 5
 
 
@@ -22,7 +25,8 @@ class ColumnBasis:
     """The functions of one column: one for each category of a text, or piecewise linear ones of a number.
 
     A number has knots at its least and largest value in the reference, and at quantiles. A parameter is the
-    height at a knot. Beyond the ends, the function goes on with its last slope.
+    height at a knot. Beyond the ends, the function goes on with its last slope. A few values that are far
+    from all others, such as 1e16, make the function among the others a little smoother.
 
     Parameters
     ----------
@@ -39,7 +43,8 @@ class ColumnBasis:
         """Return the basis of a column with these values in the reference."""
         if bins.kind == "text":
             return cls(bins, np.empty(0))
-        return cls(bins, np.unique(np.quantile(values, _KNOTS, method="inverted_cdf")))
+        knots = np.quantile(values, _KNOTS, method="inverted_cdf")
+        return cls(bins, np.unique(np.clip(knots, -_LARGEST, _LARGEST)))
 
     @property
     def size(self) -> int:
@@ -52,8 +57,11 @@ class ColumnBasis:
         if self.bins.kind == "text":
             design[rows, self.bins.parameters(values)] = 1.0
         elif self.size > 1:
+            values = np.clip(values, -_LARGEST, _LARGEST)
             left = np.clip(self.knots.searchsorted(values, side="right") - 1, 0, self.size - 2)
-            share = (values - self.knots[left]) / (self.knots[left + 1] - self.knots[left])
+            with np.errstate(over="ignore"):
+                share = (values - self.knots[left]) / (self.knots[left + 1] - self.knots[left])
+            share = np.clip(share, -_FARTHEST, _FARTHEST)
             design[rows, left], design[rows, left + 1] = 1.0 - share, share
         return design
 
@@ -63,8 +71,10 @@ class ColumnBasis:
             return self.bins.prior()
         penalty = _HEIGHT * np.eye(self.size)
         if self.size > 2:
-            slopes = np.diff(np.eye(self.size), axis=0) / np.diff(self.knots)[:, None]
-            bends = _BEND * float(self.knots[-1] - self.knots[0]) * np.diff(slopes, axis=0)
+            steps, gaps = np.diff(np.eye(self.size), axis=0), np.diff(self.knots)
+            reach = np.minimum(self.knots[-1] - self.knots[0], _REACH * np.minimum(gaps[:-1], gaps[1:]))
+            after, before = (reach / gaps[1:])[:, None] * steps[1:], (reach / gaps[:-1])[:, None] * steps[:-1]
+            bends = _BEND * (after - before)
             penalty += bends.T @ bends
         return penalty
 

@@ -224,6 +224,7 @@ class ErrorSpread:
         bases = [ColumnBasis.from_values(each, columns[kept, k]) for k, each in enumerate(bins)]
         fit = AdditiveFit.from_rows(tuple(bases), columns[kept])
         line, fitted = fit.fit(logs[None, kept])
+        fitted = np.clip(fitted, logs.min(), logs.max())  # an outlier is far from the fit of the other folds
         ends = float(fitted.min()), float(fitted.max())
         own = np.exp(np.clip(fit.design(columns) @ line[0], *ends))
         own[kept] = np.exp(fitted[0])

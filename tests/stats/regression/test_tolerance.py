@@ -134,6 +134,29 @@ def test_chances_are_right_in_other_rows() -> None:
         assert abs((np.abs(errors) <= 1.0).mean() - chances.mean()) < 0.04
 
 
+def test_values_far_from_all_others_leave_most_of_the_effect_of_a_column() -> None:
+    spread, x, errors = spread_of()
+    at = np.array([[-1.5], [-1.0], [0.0], [1.0], [1.5]])
+    without = spread.chance(at, np.ones(5))
+    for outliers in (
+        (1e3,),
+        (1e10,),
+        (1e16,),
+        (1e100,),
+        (-1e16, 1e10, 1e100),
+        (5e-324, 1e-310),
+        (1e308, -1e308),
+    ):
+        columns = x.copy()
+        columns[7 : 7 + len(outliers), 0] = outliers
+        own = ErrorSpread.from_rows(columns, ["number"], errors)
+        # Without the column, the chances at -1.5 and 1.5 differ from these by 0.24 and 0.26.
+        assert np.abs(own.chance(at, np.ones(5)) - without).max() < 0.1, outliers
+        anywhere = np.array([[1e300], [-1e308], [1e9], [0.0]])
+        assert (np.abs(np.log(own.scales(anywhere))) < 5.0).all(), outliers
+        assert (np.abs(np.log(own.own)) < 5.0).all(), outliers
+
+
 def test_the_unit_of_the_errors_does_not_matter() -> None:
     (one, x, _), (other, *_) = spread_of(), spread_of(unit=60.0)
     assert other.chance(x, np.full(4000, 60.0)) == nearly(one.chance(x, np.ones(4000)))
