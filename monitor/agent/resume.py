@@ -11,10 +11,13 @@ from pydantic import ValidationError
 from monitor.base.errors import StoreError
 from monitor.base.registry import WHOLE_TASKS
 from monitor.base.state_changes import assemble, piece_names
+from monitor.config.regression import Regression
 from monitor.config.reload import classify
 from monitor.config.root import Config, Task, TaskSection
 from monitor.engine.engine import Engine, EngineSettings
+from monitor.engine.regression import rule_of
 from monitor.reports.window_report import RestoreMark, WindowReport
+from monitor.stats.regression.tolerance import Tolerance
 from monitor.store import Saved
 
 log = logging.getLogger("blindsight")
@@ -43,10 +46,11 @@ class Resumed:
 def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     """Return an engine that continues from the saved state.
 
-    If the classes, positive class, groups or features of a task have changed, its state has a different
-    layout, so the task starts without it. If the window, reference, calibration or chart of a task has
-    changed, the task begins a new baseline, as after a reload. If a task is no longer configured, its state
-    is dropped.
+    If the kind, classes, positive class, groups, features or quantiles of a task have changed, its state has
+    a different layout, so the task starts without it. The task also starts without its state if the tolerance
+    has changed, because labels were compared with the old one. A tolerance that is not configured follows
+    from the reference. If the window, reference, calibration or chart of a task has changed, the task begins
+    a new baseline, as after a reload. If a task is no longer configured, its state is dropped.
 
     Raises
     ------
@@ -54,11 +58,10 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
         The state was written in a format that this version does not read.
     """
     before, now = tasks_of(saved), settings.scored_tasks
-    lost = [name for name, task in before.items() if not _fits(task, now.get(name))]
+    reasons = {name: _why_without_state(name, task, settings, saved) for name, task in before.items()}
+    lost = [name for name, why in reasons.items() if why]
     for name in lost:
-        changed = "its classes, groups or features changed"
-        why = changed if name in now else "it is not configured any more"
-        log.warning("Task %s does not continue from the store: %s.", name, why)
+        log.warning("Task %s does not continue from the store: %s.", name, reasons[name])
     kinds = {name: task.kind for name, task in settings.tasks.items()}
     gone = [name for name, kind in _whole_tasks(saved).items() if kinds.get(name) != kind]
     for name in gone:
@@ -148,11 +151,22 @@ def tasks_of(saved: Saved) -> dict[str, Task]:
         ) from error
 
 
-def _fits(before: Task, now: Task | None) -> bool:
-    """Return whether the saved state of a task has the layout of the present configuration."""
-    return now is not None and (before.classes, before.positive, before.groups, before.features) == (
-        now.classes,
-        now.positive,
-        now.groups,
-        now.features,
-    )
+def _why_without_state(name: str, before: Task, settings: EngineSettings, saved: Saved) -> str:
+    """Return the reason why a task cannot continue from its saved state; "" if it can."""
+    now = settings.scored_tasks.get(name)
+    if now is None:
+        return "it is not configured any more"
+    if _layout(before) != _layout(now):
+        return "its kind, classes, groups, features or quantiles changed"
+    if not isinstance(now, Regression):
+        return ""
+    known = saved.parts.get(f"task/{name}", {}).get("join", {}).get("tolerance")
+    tolerance = rule_of(name, settings.references.get(name, {})).tolerance
+    if known is None or Tolerance(*known) == tolerance:
+        return ""
+    return f"its {Tolerance(*known)} changed to {tolerance}"
+
+
+def _layout(task: Task) -> tuple[object, ...]:
+    quantiles = task.quantiles if isinstance(task, Regression) else ()
+    return task.kind, task.classes, task.positive, task.groups, task.features, quantiles

@@ -226,10 +226,23 @@ def rule_of(name: str, references: Mapping[str, Reference]) -> NumberRule:
 
 
 class RegressionEngine(TaskEngine):
-    """The running engine of one regression task."""
+    """The running engine of one regression task.
+
+    Raises
+    ------
+    ConfigError
+        There is no reference, or the labels in `resume` were compared with another tolerance.
+    """
 
     def __init__(self, settings: TaskSettings[Regression], resume: TaskState | None = None) -> None:
         self._rule = rule_of(settings.name, settings.references)
+        saved = resume and resume.join.tolerance
+        if saved and (before := Tolerance(*saved)) != self._rule.tolerance:
+            raise ConfigError(
+                f"tasks.{settings.name}.reference: expected {before}, with which labels were compared, got "
+                f"{self._rule.tolerance} from its errors; restart the agent with `{before}` to keep the "
+                "task's state, or without to begin without it"
+            )
         super().__init__(settings, resume)  # type: ignore[arg-type]
 
     @classmethod

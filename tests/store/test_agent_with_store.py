@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,12 +24,13 @@ from monitor.agent.agent import Agent
 from monitor.agent.checkpoints import Checkpoint, CheckpointWriter
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.agent.shards import Kept
-from monitor.base.errors import StoreAwayError, StoreError
+from monitor.base.errors import ConfigError, StoreAwayError, StoreError
 from monitor.base.source import Input
 from monitor.base.state_changes import Changes
 from monitor.cli.daemon import Daemon
 from monitor.config.file import config_from
 from monitor.config.layouts import layouts
+from monitor.engine.engine import EngineSettings
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import ReportsFile
 from monitor.store import StateStore, Store, StoreReader
@@ -36,6 +38,7 @@ from monitor.store.postgres import PostgresDatabase, PostgresStore
 from monitor.testing import ListSinks, ListSource, Marker
 from tests.accounting import assert_adds_up
 from tests.daemon import configuration
+from tests.numbers import predictions, reference_of_numbers, regression
 from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import Rig, answers, lines, task
 
@@ -332,10 +335,82 @@ def test_a_task_whose_classes_changed_starts_afresh_and_says_so(tmp_path, caplog
     store.forget(resumed.forgotten)
     assert [(r.task, r.size, r.closed_by) for r in resumed.reports] == [("b", 30, "end")]
     assert [(s.task, s.windows_closed) for s in resumed.engine.view().series] == [("b", 2)]
-    assert "Task a does not continue from the store: its classes, groups or features changed." in caplog.text
+    why = "its kind, classes, groups, features or quantiles changed"
+    assert f"Task a does not continue from the store: {why}." in caplog.text
     assert "A new baseline begins, because the configuration changed: tasks.b.window.size." in caplog.text
     assert not [name for name in store.load().parts if name.endswith("/a")]
     store.close()
+
+
+LABELLED = predictions(1, 600, start=1.6e9)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "factor", "why"),
+    [
+        ({}, {"tolerance": 2.0}, 1, "its tolerance: 1.5 changed to tolerance: 2.0"),
+        (
+            {},
+            {"tolerance": None, "relative_tolerance": 0.1},
+            1,
+            "its tolerance: 1.5 changed to relative_tolerance: 0.1",
+        ),
+        ({}, {"quantiles": (0.05, 0.95)}, 1, "its kind, classes, groups, features or quantiles changed"),
+        (
+            {"tolerance": None},
+            {"tolerance": None},
+            2,
+            r"its tolerance: \d\.\d+ changed to tolerance: \d\.\d+",
+        ),
+        ({"tolerance": None}, {"tolerance": None}, 1, ""),
+        ({}, {}, 2, ""),
+    ],
+)
+def test_a_task_whose_tolerance_or_quantiles_changed_starts_afresh(
+    tmp_path, caplog, before, now, factor, why
+):
+    rig = Rig({"t": regression(**before)}, {"t": reference_of_numbers(regression(**before), LABELLED)})
+    rig.feed(predictions(2, 250))
+    larger = [r | {"label": r["prediction"] + factor * (r["label"] - r["prediction"])} for r in LABELLED]
+    changed = Rig({"t": regression(**now)}, {"t": reference_of_numbers(regression(**now), larger)})
+    with closing(Store(tmp_path)) as store:
+        store.commit(rig.engine.changes(), config=tasks_as_json(dict(rig.settings.tasks)))
+        resumed = resume(changed.settings, store.load())
+    closed = [one.windows_closed for one in resumed.engine.view().series]
+    assert closed == ([] if why else [2])
+    messages = [line for line in caplog.messages if "does not continue" in line]
+    assert len(messages) == bool(why)
+    assert all(re.search(f"Task t does not continue from the store: {why}[.]", line) for line in messages)
+
+
+def test_a_task_of_another_kind_starts_afresh(tmp_path, caplog):
+    rig = Rig({"t": task(classes=[], features={"x": "number"})})
+    store = Store(tmp_path)
+    store.commit(rig.engine.changes(), config=tasks_as_json(dict(rig.settings.tasks)))
+    changed = Rig({"t": regression()}, {"t": reference_of_numbers(regression(), LABELLED)})
+    assert resume(changed.settings, store.load()).forgotten
+    assert "Task t does not continue from the store: its kind, classes," in caplog.text
+    store.close()
+
+
+def test_a_written_tolerance_continues_the_one_of_an_older_reference(tmp_path, caplog):
+    by_errors = regression(tolerance=None)
+    rig = Rig({"t": by_errors}, {"t": reference_of_numbers(by_errors, LABELLED)})
+    rig.feed(predictions(2, 250))
+    newer = reference_of_numbers(by_errors, predictions(8, 600, start=1.6e9))
+    message = (
+        r"tasks.t.reference: expected (tolerance: [\d.]+), with which .*, got tolerance: [\d.]+ from its"
+    )
+    with pytest.raises(ConfigError, match=message) as refused:  # by a reload
+        rig.engine.reconfigured(EngineSettings({"t": by_errors}, {"t": newer}), {"t"})
+    key, value = re.search(message, str(refused.value))[1].split(": ")
+    written = regression(**{key: float(value)})
+    changed = EngineSettings({"t": written}, {"t": reference_of_numbers(written, LABELLED)})
+    with closing(Store(tmp_path)) as store:
+        store.commit(rig.engine.changes(), config=tasks_as_json(dict(rig.settings.tasks)))
+        resumed = resume(changed, store.load())
+    assert [one.windows_closed for one in resumed.engine.view().series] == [2]
+    assert "does not continue" not in caplog.text
 
 
 def test_a_state_of_another_format_is_refused_with_what_to_do(tmp_path):

@@ -126,7 +126,8 @@ class LabelJoin:
 class JoinState(msgspec.Struct, frozen=True):
     """The stored state of a join.
 
-    If the store saves the rows of answers and labels separately, `answers` and `labels` are None.
+    If the store saves the rows of answers and labels separately, `answers` and `labels` are None. `tolerance`
+    has the fields of the `Tolerance` by which labels were compared with predictions; None without numbers.
     """
 
     outcomes: dict[str, int] = {}
@@ -137,6 +138,7 @@ class JoinState(msgspec.Struct, frozen=True):
     lags: list[float] = []
     answers: RingState | None = None
     labels: RingState | None = None
+    tolerance: tuple[float, bool] | None = None
 
 
 class LabelJoinLogic:
@@ -190,7 +192,9 @@ class LabelJoinLogic:
         """Return the state between two steps, with or without the rows of the ring tables."""
         outcomes = {outcome.value: count for outcome, count in self.outcomes.items()}
         counts = outcomes, self.waiting, self.forgotten, self._named, self._newest, list(self._lags)
-        return JoinState(*counts, *(ring.snapshot() for ring in (self._answers, self._labels) if rings))
+        tables = (ring.snapshot() for ring in (self._answers, self._labels) if rings)
+        tolerance = self._tolerance and (self._tolerance.value, self._tolerance.relative)
+        return JoinState(*counts, *tables, tolerance=tolerance)
 
     @property
     def lag_seconds(self) -> float | None:

@@ -83,6 +83,10 @@ class Tolerance:
             raise ValueError("a tolerance needs at least one error, got none")
         return cls(float(np.quantile(np.abs(errors), DEFAULT_SHARE, method="inverted_cdf")))
 
+    def __str__(self) -> str:
+        """Return the key and the value that configure this tolerance."""
+        return f"{'relative_tolerance' if self.relative else 'tolerance'}: {self.value!r}"
+
     def limits(self, predictions: Floats) -> Floats:
         """Return the largest error with which each prediction is right, (n,)."""
         return self.value * np.abs(predictions) if self.relative else np.full(len(predictions), self.value)
@@ -165,7 +169,8 @@ def _score_at(scores: Floats, quantiles: Floats, at: Floats, reached_by: np.ufun
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         share = (at - low) / (high - low)
     share = np.where(high > low, share, np.where(reached_by(low, at), np.inf, -np.inf))
-    return scores[right - 1] + share * (scores[right] - scores[right - 1])
+    score: Floats = scores[right - 1] + share * (scores[right] - scores[right - 1])
+    return score
 
 
 @dataclass(frozen=True, slots=True, eq=False)
