@@ -228,6 +228,8 @@ def rule_of(name: str, references: Mapping[str, Reference]) -> NumberRule:
 class RegressionEngine(TaskEngine):
     """The running engine of one regression task.
 
+    Without references it can be resumed, but not absorb answers: `blindsight forget` needs none.
+
     Raises
     ------
     ConfigError
@@ -235,9 +237,12 @@ class RegressionEngine(TaskEngine):
     """
 
     def __init__(self, settings: TaskSettings[Regression], resume: TaskState | None = None) -> None:
-        self._rule = rule_of(settings.name, settings.references)
-        saved = resume and resume.join.tolerance
-        if saved and (before := Tolerance(*saved)) != self._rule.tolerance:
+        before = Tolerance(*resume.join.tolerance) if resume and resume.join.tolerance else None
+        if before is not None and not settings.references:
+            self._rule = NumberRule(before, settings.task.quantiles, {})
+        else:
+            self._rule = rule_of(settings.name, settings.references)
+        if before is not None and before != self._rule.tolerance:
             raise ConfigError(
                 f"tasks.{settings.name}.reference: expected {before}, with which labels were compared, got "
                 f"{self._rule.tolerance} from its errors; restart the agent with `{before}` to keep the "
@@ -245,11 +250,9 @@ class RegressionEngine(TaskEngine):
             )
         super().__init__(settings, resume)  # type: ignore[arg-type]
 
-    @classmethod
-    def label_join(cls, settings: TaskSettings[Any]) -> LabelJoin:
+    def label_join(self, settings: TaskSettings[Any]) -> LabelJoin:
         """Return the settings of the task's label join, which compares labels with predictions."""
-        tolerance = rule_of(settings.name, settings.references).tolerance
-        return replace(super().label_join(settings), tolerance=tolerance)
+        return replace(super().label_join(settings), tolerance=self._rule.tolerance)
 
     def absorb(
         self,

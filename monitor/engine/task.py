@@ -107,8 +107,7 @@ class TaskEngine(TaskLogic):
             self._index.series_of(model, "")  # a model that never answers must show as silent
         self._add_new_series()
 
-    @classmethod
-    def label_join(cls, settings: TaskSettings[Any]) -> LabelJoin:
+    def label_join(self, settings: TaskSettings[Any]) -> LabelJoin:
         """Return the settings of the task's label join."""
         task = settings.task
         return LabelJoin(

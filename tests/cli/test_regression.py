@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from monitor.agent.resume import tasks_as_json
+from monitor.store import Store
 from tests.cli.test_replay_processes import both
 from tests.daemon import (
     DaemonProcess,
@@ -20,8 +23,9 @@ from tests.daemon import (
     read_windows,
     write_configuration,
 )
-from tests.numbers import Record, predictions
+from tests.numbers import Record, predictions, reference_of_numbers, regression
 from tests.services.process import end_of
+from tests.streams import Rig
 
 MODELS = ("gbm", "net")
 
@@ -107,6 +111,19 @@ def test_several_processes_write_the_same_bytes(tmp_path: Path) -> None:
     path = write_configuration(tmp_path, settings(tmp_path))
     (tmp_path / "in.ndjson").write_bytes(ndjson(records()))
     both(path, [tmp_path / "in.ndjson"], piece=30_000)
+
+
+def test_ids_are_forgotten_in_a_store_that_no_agent_uses(tmp_path: Path) -> None:
+    own = regression()
+    rig = Rig({"t": own}, {"t": reference_of_numbers(own, predictions(1, 300, start=1.6e9))})
+    rows = predictions(2, 150, labelled=0.0)
+    rig.feed(rows)
+    with closing(Store(tmp_path / "state")) as store:
+        store.commit(rig.engine.changes(), config=tasks_as_json(dict(rig.settings.tasks)))
+    config = settings(tmp_path, store={"path": str(tmp_path / "state")})
+    done = command_here("forget", write_configuration(tmp_path, config), rows[0]["id"])
+    assert done.returncode == 0, done.stderr
+    assert "1 answer" in done.stdout
 
 
 @pytest.mark.process
