@@ -155,6 +155,11 @@ class TaskLayout:
         """The number of columns of the scores: one for each class, one for a confidence, or the spread's."""
         return max(len(self.classes), 1 + len(self.quantiles))
 
+    @property
+    def answer_field(self) -> str:
+        """The field that makes a record an answer, as messages name it."""
+        return "prediction" if self.numeric else "scores"
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

@@ -60,7 +60,7 @@ def read_references(config: Config, only: Callable[[Task], bool] = lambda task: 
         if not references[layout.name]:
             raise ConfigError(
                 f"tasks.{layout.name}.reference.path: {path} has no labelled answer; each line needs "
-                "`label` in addition to `model` and `scores`"
+                f"`label` in addition to `model` and `{layout.answer_field}`"
             )
     return references
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import NoneType
@@ -10,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from connectors.formats.decode.columns import absent
+from connectors.formats.decode.columns import absent, cleaned
+from connectors.formats.decode.names import NO_VALUE
 from connectors.formats.decode.structs import Faults
 from connectors.formats.messages.explain import TooLarge, float_of, has_room
-from connectors.formats.messages.wording import shown
+from connectors.formats.messages.wording import shown, values_are_shown
 from monitor.base.records import Floats, Ints, RejectReason, TaskLayout
 
 LARGEST = 1e100
@@ -63,7 +65,8 @@ def _number(row: int, value: object, path: Callable[[int], str], faults: Faults)
     if isinstance(got, TooLarge) or not has_room(got):
         faults.add(row, RejectReason.OUT_OF_RANGE, f"{path(row)}: expected {_ALLOWED}, got {shown(value)}")
     elif isinstance(got, bool) or not isinstance(got, int | float):
-        faults.add(row, RejectReason.WRONG_TYPE, f"{path(row)}: expected a number, got {shown(value)}")
+        message = f"{path(row)}: expected a number, got {shown(value)}{_with_point(value)}"
+        faults.add(row, RejectReason.WRONG_TYPE, message)
     elif not math.isfinite(got):
         faults.add(
             row, RejectReason.NOT_A_NUMBER, f"{path(row)}: expected a finite number, got {shown(value)}"
@@ -73,6 +76,14 @@ def _number(row: int, value: object, path: Callable[[int], str], faults: Faults)
     else:
         return float(got)
     return np.nan
+
+
+def _with_point(value: object) -> str:
+    """Return a hint if a text is a number with a decimal comma, otherwise ""."""
+    if not isinstance(value, str) or not re.fullmatch(r"\s*[-+]?[0-9]{1,30},[0-9]{1,30}\s*", value):
+        return ""
+    meant = value.strip().replace(",", ".") if values_are_shown() else "a point"
+    return f"; this is a decimal comma: write {meant}"
 
 
 _ALLOWED = f"a number from -{LARGEST:.0e} to {LARGEST:.0e}".replace("+", "")
@@ -94,7 +105,8 @@ def read_spreads(
 ) -> Floats:
     """Return the spread that the model states for each record, (n, 1 + Q); NaN for an absent or faulty one.
 
-    The first column is the standard deviation `sigma`, and the others are the Q quantiles of the layout.
+    The first column is the standard deviation `sigma`, and the others are the Q quantiles of the layout. NaN,
+    and a text that means a missing value, such as NA, count as absent. So do quantiles that are all absent.
 
     Examples
     --------
@@ -103,6 +115,7 @@ def read_spreads(
     [[2.0, nan, nan], [nan, -3.0, 4.0]]
     """
     spreads = np.full((len(sigma), layout.width), np.nan)
+    sigma = cleaned(list(sigma), NO_VALUE)
     if not absent(sigma):
         spreads[:, 0] = read_numbers(sigma, lambda _: "$.sigma", faults)
         for row in np.flatnonzero(spreads[:, 0] <= 0).tolist():
@@ -136,7 +149,10 @@ def _by_level(row: int, value: object, layout: TaskLayout, faults: Faults) -> di
     for key, quantile in value.items():
         with suppress(ValueError):
             known[float(key)] = quantile
+    known = dict(zip(known, cleaned(list(known.values()), NO_VALUE), strict=True))
     lost = [level for level in layout.quantiles if known.get(level) is None]
+    if lost == list(layout.quantiles) and known.keys() >= set(lost):
+        return None
     if lost:
         message = f"$.quantiles: expected the levels {levels}, got none for {lost[0]}"
         faults.add(row, RejectReason.WRONG_LENGTH, message)

@@ -75,7 +75,7 @@ def reference_rows(name: str, raws: Iterable[Raw], layout: TaskLayout) -> Batch:
     Raises
     ------
     ConfigError
-        A row cannot be used, has a label and no scores, or no row has a label.
+        A row cannot be used, has a label and no answer, or no row has a label.
     """
     reading = _Reading(name)
     decoder = Decoder([layout], name)
@@ -85,7 +85,7 @@ def reference_rows(name: str, raws: Iterable[Raw], layout: TaskLayout) -> Batch:
         raise ConfigError(reading.complaint())
     if reading.bare_labels:
         raise ConfigError(
-            f"{name}: {reading.bare_labels} lines have a label and no scores; "
+            f"{name}: {reading.bare_labels} lines have a label and no {layout.answer_field}; "
             "a reference file needs both on every line"
         )
     if not any((batch.label >= 0).any() for batch in reading.batches):

@@ -1,10 +1,10 @@
 """Reads the rows of tables (CSV, Parquet) as records, which are then checked like lines of JSON.
 
 Columns are named as in SPEC section 4: the fields of a record, ``groups.<name>``, ``features.<name>``,
-``quantiles.<level>``, and either ``scores.<class>`` for each class or one column ``scores``; likewise
-``draw.round`` and so on, or one column ``draw``. Other columns are ignored. All cells of a CSV file are text:
-text in a column of numbers is parsed as a number, and an empty cell is absent. A value that JSON lacks (a
-date, a decimal, bytes, a map) is converted.
+either ``scores.<class>`` for each class or one column ``scores``, and likewise ``quantiles.<level>`` or
+``quantiles``, and ``draw.round`` and so on or ``draw``. Other columns are ignored. All cells of a CSV file
+are text: text in a column of numbers is parsed as a number, and an empty cell is absent. A value that JSON
+lacks (a date, a decimal, bytes, a map) is converted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from connectors.formats.messages.wording import shown
 from monitor.base.records import Reject, RejectReason
 from monitor.base.source import RawTable
 
-_FIELDS = frozenset(Record.__struct_fields__) - {"models", "groups", "features", "quantiles"}
+_FIELDS = frozenset(Record.__struct_fields__) - {"models", "groups", "features"}
 _SCORES, _GROUPS, _FEATURES, _QUANTILES = "scores.", "groups.", "features.", "quantiles."
 _DRAWS: Mapping[str, str] = {f"draw.{field}": field for field in DRAW_FIELDS}
 KNOWN_COLUMNS = (

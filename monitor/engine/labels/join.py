@@ -192,9 +192,13 @@ class LabelJoinLogic:
         """Return the state between two steps, with or without the rows of the ring tables."""
         outcomes = {outcome.value: count for outcome, count in self.outcomes.items()}
         counts = outcomes, self.waiting, self.forgotten, self._named, self._newest, list(self._lags)
-        tables = (ring.snapshot() for ring in (self._answers, self._labels) if rings)
-        tolerance = self._tolerance and (self._tolerance.value, self._tolerance.relative)
-        return JoinState(*counts, *tables, tolerance=tolerance)
+        known = self._tolerance
+        return JoinState(
+            *counts,
+            answers=self._answers.snapshot() if rings else None,
+            labels=self._labels.snapshot() if rings else None,
+            tolerance=None if known is None else (known.value, known.relative),
+        )
 
     @property
     def lag_seconds(self) -> float | None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.files.reference import read_reference
+from connectors.formats.messages.wording import without_values
 from connectors.formats.wires.choice import compiled
+from monitor.base.errors import ConfigError
 from monitor.base.records import Chunk, RejectReason, TaskLayout
 from monitor.base.source import RawMessages, RawTable
 from monitor.config.mapping import FieldMapping
@@ -50,6 +55,11 @@ def test_a_record_of_several_models_has_a_number_for_each() -> None:
     [
         ({}, "no_scores", "$.prediction: missing; task delay needs prediction, the predicted number"),
         ({"prediction": True}, "wrong_type", "$.prediction: expected a number, got true"),
+        (
+            {"prediction": "12,5"},
+            "wrong_type",
+            '$.prediction: expected a number, got "12,5"; this is a decimal comma: write 12.5',
+        ),
         ({"prediction": "late"}, "wrong_type", '$.prediction: expected a number, got "late"'),
         (
             {"prediction": 1e200},
@@ -123,6 +133,48 @@ def test_a_table_has_a_column_for_each_field() -> None:
     [batch] = Decoder([DELAY], "s").decode([RawTable(columns, "p.csv", 0)]).batches
     np.testing.assert_array_equal(batch.numbers, [[12.5, 13], [3, np.nan]])
     np.testing.assert_array_equal(batch.scores, [[2, -3.5, 4], [np.nan] * 3])
+
+
+def test_a_message_without_values_names_the_decimal_comma_alone() -> None:
+    with without_values():
+        [reject] = decoded(MODEL | {"prediction": "12,5"}).rejects
+    assert reject.message == (
+        "$.prediction: expected a number, got text of 4 characters; this is a decimal comma: write a point"
+    )
+
+
+@pytest.mark.parametrize("missing", [b"NaN", b'"NA"', b'""', b'"NaN"', b"null"])
+def test_a_missing_value_is_no_spread(missing: bytes) -> None:
+    records = (
+        b'{"model": "gbm", "prediction": 1, "sigma": ' + missing + b"}",
+        b'{"model": "gbm", "prediction": 1, "quantiles": {"0.05": %b, "0.95": %b}}' % (missing, missing),
+    )
+    chunk = decoded(*records)
+    assert not chunk.rejects
+    assert all(np.isnan(batch.scores).all() for batch in chunk.batches)
+    [reject] = decoded(records[1].replace(missing, b"1", 1)).rejects  # one quantile alone
+    assert reject.message == "$.quantiles: expected the levels 0.05, 0.95, got none for 0.95"
+
+
+def test_a_column_of_quantiles_in_a_table_holds_objects(tmp_path: Path) -> None:
+    quantiles = [{"0.05": -3.5, "0.95": 4.0}, {"0.05": None, "0.95": None}, None]
+    table = {"model": ["gbm"] * 3, "prediction": [1.0] * 3, "quantiles": quantiles, "label": [2.0] * 3}
+    path = tmp_path / "in.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(table), path)
+    batch = read_reference(path, DELAY)
+    np.testing.assert_array_equal(batch.scores, [[np.nan, -3.5, 4], [np.nan] * 3, [np.nan] * 3])
+    texts: dict[str, list[object]] = {"model": ["gbm"], "prediction": ["1"], "quantiles": ['{"0.05": 1}']}
+    [reject] = Decoder([DELAY], "s").decode([RawTable(texts, "p.csv", 0)]).rejects
+    assert reject.message == "$.quantiles: expected the levels 0.05, 0.95, got none for 0.95"
+
+
+def test_a_reference_with_labels_alone_is_refused_by_the_field_that_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "reference.ndjson"
+    path.write_bytes(b'{"id": "a", "label": 3}\n')
+    with pytest.raises(
+        ConfigError, match="1 lines have a label and no prediction; a reference file needs both"
+    ):
+        read_reference(path, DELAY)
 
 
 @pytest.mark.parametrize("as_table", [False, True])
