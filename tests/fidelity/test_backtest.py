@@ -1,0 +1,23 @@
+"""The kept table of backtests: drops of the flights' accuracy are detected as `measured.md` says."""
+
+from __future__ import annotations
+
+import re
+
+from tests.fidelity.backtest import flights
+from tests.harness import kept
+
+
+def test_the_kept_drops_that_the_model_knows_are_detected_soon_and_the_others_with_few_labels() -> None:
+    text = kept(flights, "flights")
+    soon = {
+        (known, labels): int(detected) / int(of)
+        for known, labels, detected, of in re.findall(
+            r"^model (knows|does not know), (.*?): (\d+) of (\d+) within 2 windows", text, re.MULTILINE
+        )
+    }
+    assert soon.keys() == {("knows", "no labels"), ("knows", "5 % labels"), ("does not know", "5 % labels")}
+    assert soon["knows", "no labels"] >= 0.8
+    assert soon["knows", "5 % labels"] >= 0.5
+    (ratio,) = re.findall(r"^model does not know.*: (\d+\.\d+)$", text, re.MULTILINE)
+    assert 1 <= float(ratio) <= 1.75
