@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -40,6 +41,12 @@ def serving(
     return app
 
 
+def run_in_thread(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in a thread, because the loop of a browser that other tests use runs in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
 def send_request(
     app: Any, body: bytes = b"{}", path: str = "/predict", **headers: str
 ) -> list[dict[str, Any]]:
@@ -55,7 +62,7 @@ def send_request(
         sent.append(dict(message))
 
     named = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
-    asyncio.run(app({"type": "http", "path": path, "headers": named}, receive, send))
+    run_in_thread(app({"type": "http", "path": path, "headers": named}, receive, send))
     return sent
 
 
@@ -140,7 +147,7 @@ def test_other_protocols_are_let_through(client: Client) -> None:
         seen.append(scope["type"])
 
     for kind in ("lifespan", "websocket"):
-        asyncio.run(Middleware(app, client)({"type": kind}, None, None))  # type: ignore[arg-type]
+        run_in_thread(Middleware(app, client)({"type": kind}, None, None))  # type: ignore[arg-type]
     assert seen == ["lifespan", "websocket"]
 
 
@@ -166,7 +173,7 @@ def test_methods_and_coroutines_are_observed_with_their_arguments(
 
     model = Model()
     assert (model.plain({"id": "a"}), model.plain.__doc__) == ([0.1, 0.9], "Answer no.")
-    assert asyncio.run(model.waiting({"id": "b"})) == [0.2, 0.8]
+    assert run_in_thread(model.waiting({"id": "b"})) == [0.2, 0.8]
     with pytest.raises(RuntimeError, match="the model has failed"):
         model.fails({"id": "c"})
     for _ in range(2):
