@@ -71,6 +71,7 @@ from monitor.config.mapping import (
     parse_field_path,
 )
 from monitor.config.task import MOST_FEATURES, Window
+from monitor.reports.statements import count
 from monitor.reports.window_report import rfc3339
 
 LOOKED_AT = 1000
@@ -600,11 +601,11 @@ def _best_mapping(
 def _decoded(source: _Source, layout: TaskLayout) -> Iterator[Chunk]:
     wire: Wire = RECOGNISED if source.mapping is None else compiled(source.mapping)
     decoder = Decoder([layout], source.path.name, wire=wire)
-    count = 0
+    read = 0
     for raws in _read(source.path, wire.columns):
         yield decoder.decode(raws)
-        count += sum(map(records_in, raws))
-        if count >= MOST_ROWS:
+        read += sum(map(records_in, raws))
+        if read >= MOST_ROWS:
             return
 
 
@@ -630,21 +631,21 @@ def _answers(source: _Source, layout: TaskLayout) -> tuple[Batch, tuple[str, ...
             often = Counter(reject.reason.value.replace("_", " ") for reject in rejected)
             counts = ", ".join(f"{count:,} {reason}" for reason, count in often.most_common())
             first = f"{rejected[0].partition}, {rejected[0].position}: {rejected[0].message}"
-            dropped.append(f"Not used: {_count(len(rejected), what)} ({counts}). The first: {first}")
+            dropped.append(f"Not used: {count(len(rejected), what)} ({counts}). The first: {first}")
     dropped += [
-        f"The mapping reads {path} alone, and leaves {_count(rows, 'row')} that stand beside it: write one "
+        f"The mapping reads {path} alone, and leaves {count(rows, 'row')} that stand beside it: write one "
         "row a record."
         for path, rows in left.items()
     ]
     if len(distinct) < len(answers):
         duplicates = len(answers) - len(distinct)
         dropped.append(
-            f"{duplicates:,} of {_count(len(answers), 'answer')} have the id of an earlier one of their "
+            f"{duplicates:,} of {count(len(answers), 'answer')} have the id of an earlier one of their "
             "model, and do not count (duplicates): give each answer an id of its own, not that of its user."
         )
         answers = take(answers, distinct)
     if labels and labels * 20 > len(answers):
-        dropped.append(f"{_count(labels, 'row')} of the file are labels without scores.")
+        dropped.append(f"{count(labels, 'row')} of the file are labels without scores.")
     return answers, tuple(dropped)
 
 
@@ -655,10 +656,6 @@ def _first_of_each_id(answers: Batch) -> Ints:
     first = np.unique(pairs, axis=1, return_index=True)[1]
     rows: Ints = np.sort(np.concatenate([np.flatnonzero(~known), np.flatnonzero(known)[first]]))
     return rows
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _with_labels_of(answers: Batch, source: _Source, layout: TaskLayout) -> Batch:

@@ -20,6 +20,7 @@ from monitor.cli.replay_processes import replay_on_cores
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from monitor.export.page.states import headline
 from monitor.reports.features import sentence
+from monitor.reports.statements import count
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import rfc3339
 
@@ -157,7 +158,7 @@ def _of_alarms(done: Replayed) -> Iterator[str]:
     for series, faults in done.faults.items():
         for each in faults:
             yield (
-                f"  {_name(*series)}: {sentence([each.worst])}; {_count(each.windows, 'window')}, "
+                f"  {_name(*series)}: {sentence([each.worst])}; {count(each.windows, 'window')}, "
                 f"the first {each.window} (to {_time(each.time)})"
             )
 
@@ -180,7 +181,7 @@ def _of_accounts(done: Replayed) -> Iterator[str]:
 def _of_rejects(done: Replayed) -> Iterator[str]:
     unused = done.unused
     for path, rows in unused.rows_left.items():
-        yield f"The mapping reads {path} alone, and leaves {_count(rows, 'row')} that stand beside it."
+        yield f"The mapping reads {path} alone, and leaves {count(rows, 'row')} that stand beside it."
     if not unused.first:
         return
     yield "The first rejected (places count from 0, in a compressed file after unpacking):"
@@ -189,7 +190,3 @@ def _of_rejects(done: Replayed) -> Iterator[str]:
         yield f"All of them, as far as rejects.max_bytes allows: {done.rejects}"
     else:
         yield "For all of them, name a file under `rejects:` in the configuration."
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -21,7 +21,7 @@ from connectors.files import is_pipe
 from monitor.base.collector import tune_collector
 from monitor.base.errors import ClusterError, ConfigError
 from monitor.cli.backtest.history import HistoryReplay, HistoryRun, SavedStart, WantedStart
-from monitor.cli.backtest.injecting import InjectedReplay, Model
+from monitor.cli.backtest.injecting import InjectedReplay, Model, classes_of
 from monitor.cli.backtest.results import (
     MONTH_SECONDS,
     WAYS,
@@ -282,7 +282,7 @@ def _shares(config: Config, logs: Mapping[Model, SignalLog], drop: float) -> dic
         ]
         if not known:
             continue
-        accuracy, classes = sum(known) / len(known), max(len(task.classes), 1)
+        accuracy, classes = sum(known) / len(known), classes_of(task)
         most = accuracy - chance(classes)
         if drop >= most:
             raise ConfigError(

@@ -105,7 +105,7 @@ class Injector:
         self._before = {name: _answers_before(state, name) for name in self._tasks}
         self._lowering = {
             Model(name, series.settings.model): Lowering(
-                _classes(task), shares[name], series.active.confidence
+                classes_of(task), shares[name], series.active.confidence
             )
             for name, task in self._tasks.items()
             for series in engine.series[name]
@@ -134,14 +134,14 @@ class Injector:
         if self._injection.labelled:
             positions = mix((record + batch.order).astype(np.uint64) ^ _POSITIONS)
             keys = np.where(batch.key == NO_ID, positions, batch.key)
-            label = replaced_labels(batch.label, keys, self._shares[batch.task], _classes(task), self._seed)
+            label = replaced_labels(batch.label, keys, self._shares[batch.task], classes_of(task), self._seed)
         return replace(batch, scores=scores, label=label)
 
     def _labels(self, labels: LabelBatch) -> LabelBatch:
         task = self._tasks.get(labels.task)
         if task is None:
             return labels
-        share, classes = self._shares[labels.task], _classes(task)
+        share, classes = self._shares[labels.task], classes_of(task)
         after = replaced_labels(labels.label, labels.key, share, classes, self._seed)
         return replace(labels, label=np.where(self.follows(labels), after, labels.label))
 
@@ -151,7 +151,8 @@ class Injector:
         return np.ones(len(labels), dtype=bool) if before is None else ~before.holds(labels)
 
 
-def _classes(task: Task) -> int:
+def classes_of(task: Task) -> int:
+    """Return the number of classes of a task, which is 1 for a task without classes."""
     return max(len(task.classes), 1)
 
 

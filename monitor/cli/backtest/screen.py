@@ -25,6 +25,7 @@ from monitor.cli.reporting import write_report
 from monitor.export.charts.delays import DelayRow, delays_svg
 from monitor.export.page.templates import section
 from monitor.export.sinks.line_file import cannot_write
+from monitor.reports.statements import count
 
 PICTURE, PAGE = "backtest.svg", "backtest.html"
 
@@ -139,35 +140,31 @@ def _lines(document: BacktestDocument) -> Iterator[str]:
     times = [start.time[:16].replace("T", " ") if start.time else start.name for start in document.starts]
     if times:
         yield (
-            f"Median (90 %) over drops from {_count(len(times), 'point')}: {', '.join(times)}. The first "
+            f"Median (90 %) over drops from {count(len(times), 'point')}: {', '.join(times)}. The first "
             "window may hold rows from before the drop."
         )
     for each in document.history[:_MODELS_SHOWN]:
         yield _history_line(each)
     more = len(document.history) - _MODELS_SHOWN
     if more > 0:
-        yield f"{more:,} more model{'' if more == 1 else 's'}: see --json, or the report of --out."
+        yield f"{count(more, 'more model')}: see --json, or the report of --out."
     yield from document.notes
     if document.page is not None:
         yield f"Report: {document.page}. Picture: {document.picture}."
 
 
 def _history_line(each: HistoryOutcome) -> str:
-    rate = f"{_count(len(each.alarms), 'alarm')} in {each.windows:,} windows"
+    rate = f"{count(len(each.alarms), 'alarm')} in {each.windows:,} windows"
     if each.per_month is not None:
         rate += f", {each.per_month:.1f} a month"
     if each.predicted is not None:
-        better = _count(each.improvements, "change")
+        better = count(each.improvements, "change")
         rate += f"; {better} for the better; check predicts {each.predicted:.1f} of both by chance"
     dates = list(dict.fromkeys(alarm.time[:10] for alarm in each.alarms))
     if dates and each.months is not None:
         more = f" and {len(dates) - _DATES_SHOWN} more days" if len(dates) > _DATES_SHOWN else ""
         rate += f": {', '.join(dates[:_DATES_SHOWN])}{more}"
     return f"{each.task}/{each.model}, as it was: {rate}."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _picture_rows(document: BacktestDocument) -> list[DelayRow]:

@@ -100,16 +100,17 @@ def _sides(distributions: Distributions) -> list[_Side]:
         return []
     pairs = [(now / sum(newest), old / sum(before)) for now, old in zip(newest, before, strict=True)]
     highest = max(map(max, pairs))
+    lower_ends = [f"{100 * float(name.split('-')[0]):g}" for name in BIN_NAMES]
     return [
         _Side(
             number(_LEFT + k * _STEP + 2),
             number(_LEFT + k * _STEP + _STEP / 2),
-            f"{100 * float(name.split('-')[0]):g}",
+            lowest,
             number(_HEIGHT * now / highest),
             number(_HEIGHT * old / highest),
-            f"from {100 * float(name.split('-')[0]):g} %: {percent(now)} %, reference {percent(old)} %",
+            f"from {lowest} %: {percent(now)} %, reference {percent(old)} %",
         )
-        for k, (name, (now, old)) in enumerate(zip(BIN_NAMES, pairs, strict=True))
+        for k, (lowest, (now, old)) in enumerate(zip(lower_ends, pairs, strict=True))
     ]
 
 
