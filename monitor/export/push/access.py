@@ -95,10 +95,7 @@ class Access:
             with urllib.request.build_opener(*handlers).open(request, timeout=timeout_seconds) as answer:
                 return bytes(answer.read(_MOST_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
-            with error:
-                answer_text = error.read(_SHOWN_CHARACTERS).decode("utf-8", "replace")
-            reason = " ".join("".join(c if c.isprintable() else " " for c in answer_text).split())
-            raise SinkError(self._refused(url, error.code, reason)) from error
+            raise SinkError(self._refused(url, error.code, _reason_of(error))) from error
         except (OSError, HTTPException) as error:
             raise SinkError(self._unanswered(url, error)) from error
 
@@ -176,6 +173,21 @@ class Access:
                 f"{setting} and we do not agree on TLS ({why.reason or why}); see tls.cert, and http or https"
             )
         return f"{setting} does not answer ({why}); start it, or correct the address"
+
+
+def _reason_of(error: urllib.error.HTTPError) -> str:
+    """Return the beginning of an error's body in one line, or the reason phrase if there is no body.
+
+    A server that closes the connection before it has read the whole request may reset it, so the body may
+    not arrive.
+    """
+    with error:
+        try:
+            body = error.read(_SHOWN_CHARACTERS).decode("utf-8", "replace")
+        except (OSError, HTTPException):
+            body = ""
+    text = "".join(c if c.isprintable() else " " for c in body or error.reason)
+    return " ".join(text.split())
 
 
 class _NoRedirection(urllib.request.HTTPRedirectHandler):
