@@ -467,7 +467,7 @@ def _nothing(one: SeriesView) -> Statement:
     elif ObjectiveState.MET in states:
         objective = ", objective met"
         if any(is_unchecked(one, each.metric) for each in one.objectives):
-            objective += " by the estimate, which no label has checked since the version changed"
+            objective += " by the estimate, with too few labels to check it since the change"
     fact = f"{metric_words(metric)} about {value} % ({lower} to {upper}), {changed}{objective}"
     return Statement(subject(one), fact, _text(_labels(one, metric)))
 

@@ -336,5 +336,5 @@ def test_an_estimate_is_unchecked_from_a_change_until_labels_come() -> None:
         assert is_unchecked(one, "accuracy") is expected, place
     met = dataclasses.replace(FLOOR, state=ObjectiveState.MET)
     fact = describe(dataclasses.replace(other, objectives=(met,))).fact
-    unchecked = "which no label has checked since the version changed"
+    unchecked = "with too few labels to check it since the change"
     assert fact.endswith(f"nothing has changed, objective met by the estimate, {unchecked}")

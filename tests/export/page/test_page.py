@@ -80,7 +80,7 @@ def test_a_model_is_told_in_full() -> None:
 def test_an_objective_that_is_met_by_an_unchecked_estimate_is_not_green() -> None:
     met = dataclasses.replace(MODEL.objectives[0], state=ObjectiveState.MET)
     page = render_page(of(dataclasses.replace(MODEL, objectives=(met,))))
-    words = "met by the estimate; too few labels to check it since the change"
+    words = "met by the estimate, with too few labels to check it since the change"
     assert f'<span class="soft">{words}</span>' in page
     assert '<span class="good">met</span>' not in page
     checked = dataclasses.replace(MODEL, objectives=(met,), trust=Trust(True, 0.0, 200), charts=())
