@@ -67,40 +67,30 @@ _METRICS = """# Every metric
 
 `python -m tests.pages` makes this page from the table of families; do not edit it here. The labels `task`
 and `model` identify the series, `metric` is `accuracy`, `ece`, …, `estimator` is the estimator of the
-value. A family with *groups* also exists as `blindsight_group_…`, with a label `group` such as `region=eu`.
+value. A family with *(group)* also exists as `blindsight_group_…`, with a label `group` such as `region=eu`.
+Counters end in `_total`, infos in `_info`; {histograms} are histograms, all others gauges.
 An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0 or NaN.
 
-* **At all times**, in every scrape and over restarts and kills, two identities hold:
+* **Two identities** hold in every scrape, also over restarts and kills:
   * answers: `answers_received` = `predictions` (used) + `answers_pending` + `duplicates` + `rejected` +
     `shed` + `comparisons` + `comparisons_pending` + `comparison_duplicates` (those of arenas). A record of
     three models is three answers; text that is no record is one rejected answer.
   * labels: `labels_received` = `labels` of all outcomes (matched, duplicate, conflicting, expired, rejected,
     ambiguous, shed) + `labels_waiting`. A label in the record of its prediction counts too, once for each
     answer.
-  * `rows_left` stands apart: the rows beside the one that a mapping reads by a path such as `predictions[0]`
-    are no answers. `BlindsightRowsLeft` fires on them.
-  * `events_ignored` stands apart: an event without answers is neither an answer nor a label. Of posts that
-    are refused as a whole (`posts_refused`) nothing is counted, but for the rows of a 429, and of a 413 for
-    too many labels of a token, which are `shed`.
+  * Neither counts `rows_left` and `events_ignored`, nor posts that are refused as a whole (`posts_refused`);
+    but the rows of a 429, and of a 413 for too many labels of a token, are `shed`.
   * The group families count the same answers again. Series beyond `export.max_series` are missing in sums.
   * With `store.by_partition` the identities hold for the states in the database, taken together
     ([many agents](several-agents.md#what-prometheus-sees)).
 * **`realised`** belongs to the newest window with labels, which is older than the window of the other
-  estimates; `realised_cohort` and `realised_horizon` belong to many windows
-  ([assumptions.md](assumptions.md)).
+  estimates; `realised_cohort` and `realised_horizon` belong to [many windows](assumptions.md).
 * **With `average: per_class`** each class adds three series for each metric, model and group.
-* **An objective** is judged on the interval pooled over the last `objective.windows` windows (five).
-* **A recalibration** is `taken`, `kept` (labels do not favour the new one) or `refused`
-  ([assumptions.md](assumptions.md#recalibration-on-labels)). [ssme](estimators.md#ssme) explains refits.
-* **`source_gap`** counts records that were deleted before the agent read them; for followed files it counts
-  gaps, for databases rows that came too late ([files and databases](files.md), [Kafka and Redis](kafka.md)).
-  `source_taken_over` counts messages that another member of Kafka's group read, `source_overlap` records that
-  two agents may both have used, `source_rebuilds` replacements of a client whose partition delivered nothing.
-* **Sinks** are the files, topics and scrapers that receive the output: [what happens if a sink
-  fails](sinks.md).
+* **Of a database**, `source_gap` counts [rows that came too late](files.md#databases). For the `sink`
+  families see [sinks](sinks.md).
 
-| metric | type | labels | groups | meaning |
-|---|---|---|---|---|
+| metric | labels | meaning |
+|---|---|---|
 """
 
 
@@ -193,11 +183,12 @@ def metrics_page() -> str:
         )
         metric = f"`{full}{_ENDS.get(family.kind, '')}`"
         first, more = _first(family.help)
-        per_group = "yes" if family.per_series else ""
-        rows.append(f"| {metric} | {family.kind} | {', '.join(held)} | {per_group} | {_cell(first)} |")
+        held += ["(group)"] if family.per_series else []
+        rows.append(f"| {metric} | {', '.join(held)} | {_cell(first)} |")
         if more:
             notes.append(f"* {metric}: {_cell(' '.join(more))}")
-    return _METRICS + "\n".join([*rows, "", *notes]) + "\n"
+    histograms = [f"`blindsight_{name}`" for name, each in FAMILIES.items() if each.kind == "histogram"]
+    return _METRICS.format(histograms=" and ".join(histograms)) + "\n".join([*rows, "", *notes]) + "\n"
 
 
 class Part(NamedTuple):

@@ -171,8 +171,8 @@ def test_a_wrong_example_would_be_found() -> None:
 def test_every_family_has_a_row_with_the_labels_that_it_is_exported_with() -> None:
     page = metrics_page()
     assert page.count("\n| `blindsight_") == len(FAMILIES)
-    assert "| `blindsight_estimate_ratio` | gauge | task, model, estimator, metric | yes |" in page
-    assert "| `blindsight_rejected_total` | counter | reason, source |  |" in page
+    assert "| `blindsight_estimate_ratio` | task, model, estimator, metric, (group) |" in page
+    assert "| `blindsight_rejected_total` | reason, source |" in page
 
 
 def test_pages_name_metrics_that_exist() -> None:
