@@ -21,16 +21,22 @@ SERVING = Path(__file__).parents[3] / "docs" / "serving"
 PAGES = "\n".join(path.read_text(encoding="utf-8") for path in sorted(SERVING.glob("*.md")))
 SAMPLES = dict(re.findall(r"^```json (\w+)\n(.*?)\n```", PAGES, flags=re.DOTALL | re.MULTILINE))
 MAPPINGS = dict(re.findall(r"^```yaml (\w+)\n(.*?)```", PAGES, flags=re.DOTALL | re.MULTILINE))
+BY_PATHS = {
+    "kserve_v1": ('{"predictions": [[0.12, 0.88]]}', "{scores: 'predictions[0]', constants: {model: erm}}"),
+    "open_inference": (
+        '{"model_name": "erm", "model_version": "3", "id": "8231", '
+        '"outputs": [{"name": "probabilities", "shape": [1, 2], "datatype": "FP32", "data": [0.12, 0.88]}]}',
+        "{id: id, model: model_name, version: model_version, scores: 'outputs[0].data'}",
+    ),
+}
+"""Responses of one row, which paths read as `format: kserve` does, and their mappings."""
 
 
 def test_each_sample_has_a_mapping() -> None:
     assert (
         sorted(SAMPLES)
         == sorted(MAPPINGS)
-        == [
-            *("bentoml", "cloudevents", "kserve_events", "kserve_v1"),
-            *("open_inference", "open_inference_rows", "seldon_events"),
-        ]
+        == ["bentoml", "cloudevents", "kserve_events", "open_inference_rows", "seldon_events"]
     )
 
 
@@ -47,12 +53,13 @@ def test_the_lines_of_a_python_service_post_an_answer(tmp_path: Path) -> None:
     assert (row["id"], row["model"], row["scores"]) == ("8231", "erm", [0.12, 0.88])
 
 
-@pytest.mark.parametrize("stack", MAPPINGS)
+@pytest.mark.parametrize("stack", [*MAPPINGS, *BY_PATHS])
 def test_a_sample_is_read_by_the_mapping_beside_it(stack: str) -> None:
-    source = StdinSourceConfig(kind="stdin", mapping=yaml.safe_load(MAPPINGS[stack]))
+    sample, mapping = BY_PATHS[stack] if stack in BY_PATHS else (SAMPLES[stack], MAPPINGS[stack])
+    source = StdinSourceConfig(kind="stdin", mapping=yaml.safe_load(mapping))
     wire = wire_of(source)
     layout = TaskLayout("toxicity", ("ok", "toxic"))
-    chunk = Decoder([layout], stack, wire=wire).decode([RawBlock(SAMPLES[stack].encode(), "p", 0)])
+    chunk = Decoder([layout], stack, wire=wire).decode([RawBlock(sample.encode(), "p", 0)])
     assert chunk.rejects == ()
     (batch,) = chunk.batches
     assert (batch.scores.tolist(), batch.predicted.tolist()) == ([[0.12, 0.88]], [1])
