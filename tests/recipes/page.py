@@ -38,11 +38,15 @@ def _blocks_of(text: str) -> list[Block]:
 
 
 def _named(stack: str) -> list[Block]:
-    """Return the blocks with a name of a stack's section, after those at the top of the page."""
+    """Return the named blocks of a stack: of the top of the page, of its section, and of its own file here,
+    which has what no reader needs.
+    """
     top, *sections = re.split(r"^## (.+)\n", STACKS_PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     by_title = dict(zip(sections[::2], sections[1::2], strict=True))
     [section] = [text for title, text in by_title.items() if title.lower().replace(" ", "-") == stack]
-    return [block for block in _blocks_of(top) + _blocks_of(section) if block.name]
+    own = Path(__file__).with_name(f"{stack}.md")
+    further = own.read_text(encoding="utf-8") if own.exists() else ""
+    return [block for text in (top, section, further) for block in _blocks_of(text) if block.name]
 
 
 @dataclass(frozen=True)
