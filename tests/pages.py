@@ -69,6 +69,7 @@ _METRICS = """# Every metric
 and `model` identify the series, `metric` is `accuracy`, `ece`, …, `estimator` is the estimator of the
 value. A family with *(group)* also exists as `blindsight_group_…`, with a label `group` such as `region=eu`.
 Counters end in `_total`, infos in `_info`; {histograms} are histograms, all others gauges.
+The families `…_lower…` and `…_upper…` in the row of a value are the ends of its interval.
 An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0 or NaN.
 
 * **Two identities** hold in every scrape, also over restarts and kills:
@@ -177,6 +178,8 @@ def metrics_page() -> str:
             labels.setdefault(family.name, set()).update(sample.labels)
     rows, notes = [], []
     for name, family in FAMILIES.items():
+        if any(name in _ends_of_interval(other) for other in FAMILIES):
+            continue
         full = f"blindsight_{name}"
         held = sorted(
             labels.get(full, set()) - {"le"}, key=lambda x: (x not in ("task", "model"), x != "task", x)
@@ -184,11 +187,18 @@ def metrics_page() -> str:
         metric = f"`{full}{_ENDS.get(family.kind, '')}`"
         first, more = _first(family.help)
         held += ["(group)"] if family.per_series else []
-        rows.append(f"| {metric} | {', '.join(held)} | {_cell(first)} |")
+        names = ", ".join([metric, *(f"`blindsight_{end}`" for end in _ends_of_interval(name))])
+        rows.append(f"| {names} | {', '.join(held)} | {_cell(first)} |")
         if more:
             notes.append(f"* {metric}: {_cell(' '.join(more))}")
     histograms = [f"`blindsight_{name}`" for name, each in FAMILIES.items() if each.kind == "histogram"]
     return _METRICS.format(histograms=" and ".join(histograms)) + "\n".join([*rows, "", *notes]) + "\n"
+
+
+def _ends_of_interval(name: str) -> list[str]:
+    """Return the families that have the ends of the interval of a family's value."""
+    stem, ratio, _ = name.partition("_ratio")
+    return [end for side in ("lower", "upper") if (end := f"{stem}_{side}{ratio}") in FAMILIES]
 
 
 class Part(NamedTuple):
