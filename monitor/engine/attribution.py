@@ -38,7 +38,7 @@ _RANGES = [f"{CONFIDENCE}={each}" for each in BIN_NAMES]
 
 
 class BaselineParts(msgspec.Struct, frozen=True):
-    """The sums of a metric over each part (such as a group) of a baseline, to be compared with windows.
+    """The sums of a metric over each part (such as a group) of a baseline, for comparison with windows.
 
     Parameters
     ----------
@@ -54,14 +54,14 @@ class BaselineParts(msgspec.Struct, frozen=True):
     counts: Floats | None = None
 
     def plus(self, more: BaselineParts) -> BaselineParts:
-        """Return the sums of this baseline plus the sums of another window."""
+        """Return the sums over the windows of this baseline and of `more`, which are other windows."""
         counts = self.counts if self.counts is None or more.counts is None else self.counts + more.counts
         return BaselineParts({name: self.by[name].plus(more.by[name]) for name in self.by}, counts)
 
 
 @dataclass(frozen=True, eq=False)
 class PartRows:
-    """The n rows of a window with the parts that they belong to.
+    """The n rows of a window, with the parts (group, class, range of confidence) that each row belongs to.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LazyPredictive:
-    """A model of a calibration's error, which is computed from the reference at the first use.
+    """The model of a calibration's error, which is computed from the reference when it is first needed.
 
     The computation takes about twenty milliseconds. For ten thousand models, this would add minutes to the
     start. A model needs the result only when its first window closes or its first label comes.
@@ -59,7 +59,7 @@ class LazyPredictive:
 
     @property
     def known(self) -> bool:
-        """True if the error has been computed."""
+        """True if the model of the error has been computed."""
         return self._predictive is not None
 
     def __call__(self) -> Predictive:
@@ -160,7 +160,7 @@ class ActiveCalibration:
     def from_snapshot(
         cls, state: CalibrationState, task: Task, reference: Reference | None, group: str = ""
     ) -> ActiveCalibration:
-        """Return the calibration of a snapshot.
+        """Return the calibration that a snapshot describes.
 
         Parts that the snapshot does not contain are computed from the reference.
         """
@@ -211,13 +211,13 @@ class ActiveCalibration:
 
     @property
     def predictive(self) -> Predictive | None:
-        """The model of the calibration's error, computed at the first access: see `learnt`."""
+        """The model of the calibration's error, computed at the first access; None for exact intervals."""
         return None if self.learnt is None else self.learnt()
 
     def learn(self) -> bool:
-        """Compute the calibration's error in advance.
+        """Compute the model of the calibration's error in advance.
 
-        Return False if the error is already known, or if the task does not need it.
+        Return False if the model has been computed already, or if the task does not need it.
         """
         if self.learnt is None or self.learnt.known:
             return False
@@ -292,18 +292,24 @@ class ActiveCalibration:
         return request.adapted_to(self.reference.covariates(self.features), window.features)
 
     def charted(self, scores: Floats) -> Floats | None:
-        """Return scores calibrated by the calibration of the charts' baseline, (n, K).
+        """Return the scores calibrated as in the baseline of the charts, (n, K).
 
-        The result is None if that calibration is still in use.
+        Charts judge the calibration errors of these scores. Otherwise each recalibration would move the
+        errors although the model has not changed. The result is None if the calibration has not changed since
+        the baseline began.
         """
         return None if self.baseline is None else calibrate(self.baseline, scores)
 
     def begin_baseline(self) -> ActiveCalibration:
-        """Return a copy whose new baseline uses the present calibration."""
+        """Return a copy in which charts use the present calibration, because their baseline begins again."""
         return replace(self, baseline=None)
 
     def adapted_by(self, evaluation: Evaluation) -> ActiveCalibration:
-        """Return a copy that holds the calibration fitted for a closed window, if there is one."""
+        """Return a copy that stores the calibration fitted for a closed window, if there is one.
+
+        It is used for new answers until the next window closes. Return this object if no calibration was
+        fitted.
+        """
         adapted = evaluation.adapted
         if adapted is None:
             return self
@@ -335,9 +341,10 @@ class ActiveCalibration:
         return replace(begun, view=replace(self.view, foreign=True)) if self.view.version else begun
 
     def following(self, model: ActiveCalibration) -> ActiveCalibration:
-        """Return a group's next calibration.
+        """Return the calibration with which a group replaces this one after its model was recalibrated.
 
-        It combines the calibration of the group's model with the group's own model of the error.
+        The group takes over the calibration of its model. The model of the calibration's error remains the
+        group's own.
         """
         predictive = self.predictive
         if predictive is not None and model.predictive is not None:
@@ -347,14 +354,14 @@ class ActiveCalibration:
         return replace(next_one, view=replace(next_one.view, version=version))
 
     def is_of(self, model: ActiveCalibration) -> bool:
-        """Return whether this group uses the present calibration of its model."""
+        """Return whether this group already uses the present calibration of its model."""
         own, theirs = self.view, model.view
         return (own.version, own.fitted_time) == (theirs.version, theirs.fitted_time)
 
     def followed_by(
         self, calibration: Calibration, time: float, fits: int, rests_on: RestsOn | None = None
     ) -> ActiveCalibration:
-        """Return the active calibration after a new fit.
+        """Return the active calibration that replaces this one after a new fit.
 
         Parameters
         ----------

@@ -26,7 +26,7 @@ _FUTURE_SECONDS = 86_400.0  # a time further ahead is an error: time zones diffe
 
 @dataclass(frozen=True, slots=True)
 class TimedBatch:
-    """Answers, each with the time of the clock by which windows age.
+    """Answers, each with its time of arrival on the clock that decides when windows close by age.
 
     Parameters
     ----------

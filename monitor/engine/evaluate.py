@@ -530,15 +530,15 @@ def _judged(metric: str, request: EstimationRequest) -> tuple[Ints, int]:
 
 
 def accuracy_exposure(model: Predictive, rows: Placed) -> Exposure:
-    """Return the dependence of the accuracy of n rows on the errors that the rows share.
+    """Return how the accuracy of n rows responds to the calibration errors that these rows share.
 
-    When several windows are pooled, the result has the weight n.
+    The weight of the response is n, so that the responses of several windows can be added.
     """
     return model.exposure(rows, weight=float(len(rows.bins)))
 
 
 def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: float) -> Estimate:
-    """Return the accuracy with an interval that includes chance and a shared error.
+    """Return the accuracy with an interval that includes chance and the calibration error that rows share.
 
     The limits are the mid-p limits of the exact distribution, convolved with a normal distribution.
 
@@ -558,7 +558,7 @@ def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: floa
 def metric_exposures(
     model: Predictive, rows: Placed, estimates: Mapping[_Key, ClassificationEstimate]
 ) -> dict[_Key, Exposure]:
-    """Return the dependence of each known metric, such as precision or recall, on errors that rows share."""
+    """Return how each known metric, such as precision, responds to the calibration errors that rows share."""
     known = {of: each for of, each in estimates.items() if each.slope is not None}
     if not known:
         return {}
@@ -570,7 +570,7 @@ def metric_exposures(
 def error_exposure(
     model: Predictive, rows: Placed, estimate: CalibrationErrorEstimate, bins: int, response: Floats | None
 ) -> Exposure | None:
-    """Return the dependence of a calibration error on errors that rows share.
+    """Return how a metric that is a calibration error, such as `ece`, responds to the error that rows share.
 
     The result is None if the calibration error is unknown.
 
@@ -600,7 +600,7 @@ def error_exposure(
 
 
 def widened_result(estimate: Estimate, error: SharedError, lean: float = 0.0) -> Estimate:
-    """Return an estimate with its interval widened by a shared error.
+    """Return an estimate whose interval also includes an error that all rows share.
 
     Parameters
     ----------

@@ -29,9 +29,9 @@ _DECIMALS = 6
 
 @dataclass(frozen=True, slots=True)
 class FeatureBaseline:
-    """The tables of values and the rates of faults in the rows of a baseline, by feature.
+    """The features of a baseline's rows: for each feature, counts of its values and rates of its faults.
 
-    Windows are compared with these rows.
+    The features of later windows are compared with them.
     """
 
     tables: tuple[FeatureTable, ...]
@@ -158,7 +158,7 @@ class FeaturesState(msgspec.Struct, frozen=True):
         return tuple(FeatureTable(*each) for each in zip(kinds, self.values, self.reference, strict=True))
 
     def newest(self) -> FeatureCounts:
-        """Return the counts in the last closed window. No reference file is needed."""
+        """Return the feature counts of the last closed window from this state, without a reference file."""
         kinds = dict(zip(self.names, self.kinds, strict=False))
         if self.counts is None:
             return FeatureCounts(kinds, self.rows if kinds else 0, self.missing)

@@ -93,7 +93,7 @@ class JudgeState(msgspec.Struct, frozen=True):
 
 
 class Judge:
-    """The control charts and objectives of one series, which judge its closed windows one after another.
+    """The running control charts and objectives of one series, which judge its closed windows in order.
 
     Charts need a baseline, from a reference or from the first windows of the stream. Before there is a
     baseline, there are no charts and no alarms.
@@ -147,11 +147,14 @@ class Judge:
 
     @property
     def attributions(self) -> Mapping[str, Attribution]:
-        """The newest split of each metric's change into parts; `SeriesView` describes when there is one."""
+        """The split of each metric's change into parts (such as groups), in the newest window that has one.
+
+        `SeriesView` describes which windows have a split.
+        """
         return dict(self._attributions)
 
     def window_sds(self) -> dict[str, float]:
-        """Return the standard deviation of each charted metric between full windows in control."""
+        """Return the standard deviation of each charted metric over full windows that are in control."""
         size = self._settings.task.window.size
         charts = {metric: self._settings.chart(metric) for metric in self._baselines}
         return {

@@ -76,7 +76,7 @@ class LabelBaseline(NamedTuple):
         return cls(center, max(center * (1 - center), math.fsum(away) / (len(away) - 1)))
 
     def band(self, rows: int, least: float) -> tuple[float, float]:
-        """Return the lower and the upper end of the accuracies that count as no change.
+        """Return the lowest and the highest accuracy that still count as no change from the baseline.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class LabelAlarm:
         self._alarm, self._improvement = Latch(state.quiet_windows), Latch(state.quiet_improved)
 
     def collect(self, correction: Correcting, window: int) -> None:
-        """Add a closed window to the baseline.
+        """Add a closed window to the windows from which the baseline of the labelled accuracy is made.
 
         Do nothing if the baseline is complete, or if there are too few labels.
         """

@@ -125,7 +125,9 @@ class LabelChecks:
         confidence: Floats,
         right: NDArray[np.bool_],
     ) -> None:
-        """Add rows that got their first labels to the correction, and to the errors of each predicted class.
+        """Add rows that have just got their first labels to the correction of the accuracy.
+
+        The rows are also added to the errors of each predicted class.
 
         Parameters
         ----------
@@ -170,7 +172,9 @@ class LabelChecks:
         self._curve.add(*rows)
 
     def begin(self, active: ActiveCalibration, reference: Reference) -> None:
-        """Set the tolerance of `test` for a calibration fitted on a reference, unless it is already set.
+        """Set the tolerance of `test` from the error of a calibration fitted on a reference.
+
+        If the tolerance is already set, do nothing.
 
         Parameters
         ----------
@@ -184,7 +188,7 @@ class LabelChecks:
             self.test.change_calibration(0, epsilon_of(known))
 
     def inherit_tolerance(self, epsilon: float) -> None:
-        """Set the tolerance of a group's `test` to the tolerance of its model, unless it is already set.
+        """Set the tolerance of a group's `test` to that of its model's `test`, unless it is set already.
 
         Parameters
         ----------
@@ -288,9 +292,10 @@ class LabelChecks:
 
 
 class FirstLabels:
-    """The rows that get their first labels in one step (a part of a chunk), sorted by series.
+    """The rows that get their first labels in one step, sorted by series.
 
-    Iteration yields the number of each series that has rows not yet returned by `take`.
+    In a step, the engine processes a part of a chunk. Iteration yields the index of each series that still
+    has rows which `take` has not returned.
 
     Parameters
     ----------

@@ -107,7 +107,7 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         return
 
     def tick(self, now: float) -> None:
-        """Set the time, in seconds since the epoch."""
+        """Pass the current time to the fit, in seconds since the epoch."""
         return
 
     def close_window(self, code: int, now: float) -> None:

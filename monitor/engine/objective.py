@@ -29,7 +29,7 @@ from monitor.stats.estimate.widening import mid_p_interval, widened, widened_int
 
 @dataclass(frozen=True, slots=True)
 class BootstrapDraws:
-    """A window's estimate with its bootstrap distribution.
+    """A window's estimate of a metric, and the estimates from bootstrap draws of the window's rows.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def judge(bound: Bound, lower: float, value: float, upper: float) -> ObjectiveSt
 
 @dataclass(frozen=True)
 class Objective:
-    """The settings of an objective: a bound that one metric must respect over the newest windows.
+    """The settings of an objective: a floor or a ceiling for one metric, pooled over the newest windows.
 
     Parameters
     ----------

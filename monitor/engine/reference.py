@@ -71,7 +71,11 @@ class Reference:
     _fits: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def scored(self, batch: Batch) -> Batch:
-        """Return answers with the scores on which calibrations are fitted: here, the answers unchanged."""
+        """Return answers with the scores on which calibrations are fitted.
+
+        For a classification task, the answers already have them and are returned unchanged. `NumberReference`
+        computes them from the predicted numbers.
+        """
         return batch
 
     def calibration(self, method: str) -> Calibration:
@@ -165,9 +169,10 @@ class Reference:
         return Correction.from_group(confidence[rows], folded.right[rows], window_rows)
 
     def shows_variation(self, method: str) -> bool:
-        """Return whether `predictive` can estimate the variation between windows.
+        """Return whether the reference has enough rows to estimate the variation between windows.
 
-        `shows_variation` is faster than `predictive`, because it usually needs only two folds.
+        The method is faster than `predictive`, which makes this estimate, because it usually needs only two
+        folds.
         """
         if len(self.labels) < FEWEST_ROWS:
             return False
@@ -193,7 +198,7 @@ class Reference:
     def covariates_outside(
         self, cuts: Sequence[Ints], features: Mapping[str, FeatureKind]
     ) -> list[CovariateReference]:
-        """Return the rows on which the calibration of each window of the reference is fitted.
+        """Return the rows on which each window of the reference fits its own calibration.
 
         The windows are divided into fifths. The calibration of a window is fitted on the rows outside its
         fifth. So no window is calibrated by its own rows.
@@ -396,7 +401,7 @@ def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBas
 def reference_parts(
     windows: Sequence[Evaluation], reference: Reference, group: str, task: Task
 ) -> dict[str, BaselineParts]:
-    """Return the sums of each metric over the parts (groups, classes) of the windows of a reference.
+    """Return the sums of each metric over each part (group or class) of the reference's windows.
 
     Parameters
     ----------
@@ -421,7 +426,7 @@ def reference_parts(
 
 
 class Point(NamedTuple):
-    """A window of a baseline: its estimate, its number of rows, and the standard deviation of one row."""
+    """One window from which a baseline is made: its estimate, its rows, the standard deviation of a row."""
 
     value: float
     size: int
@@ -435,7 +440,9 @@ def baseline(points: Sequence[Point]) -> Baseline:
 
 
 def baselines(evaluations: Sequence[Evaluation]) -> dict[str, Baseline]:
-    """Return a baseline for each metric that is known in at least `FEWEST_WINDOWS` of these windows.
+    """Return the baseline of each metric's chart from the estimates of several windows.
+
+    Metrics with estimates in fewer than `FEWEST_WINDOWS` windows are left out.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ from monitor.stats.regression.tolerance import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spreads:
-    """The spread of one model's errors: by prediction and features, and by the prediction alone.
+    """Two models of the spread of a model's errors: by prediction and features, and by prediction alone.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class Spreads:
         return chance
 
     def own_chance(self, columns: Floats, limits: Floats) -> Floats:
-        """Return the result of `chance` for the rows of `from_rows`, each from a fit on other rows."""
+        """Return the result of `chance` for the rows of `from_rows`, each left out of its own fit."""
         chance = self.by_prediction.chance_at(self.by_prediction.own, limits)
         if self.by_features is not None:
             whole = np.isfinite(columns).all(axis=1)
@@ -93,7 +93,7 @@ class Spreads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberRule:
-    """The rule by which a task's numbers become confidences, and its labels right or wrong.
+    """The rule that turns a task's predicted numbers into confidences, and its labels into right or wrong.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class NumberRule:
 
     @classmethod
     def from_reference(cls, batch: Batch, task: Regression) -> tuple[NumberRule, Batch]:
-        """Return the rule of a task, and its reference as confidences with right or wrong labels.
+        """Return the rule fitted on a task's reference, and the reference converted by this rule.
 
         Parameters
         ----------

@@ -12,7 +12,7 @@ from monitor.reports.window_report import WindowReport
 
 
 class Phase(IntEnum):
-    """The kind of event that causes a report. If one record causes several reports, their kinds sort them."""
+    """The kind of event that causes a report. Reports caused by the same record are sorted by their kind."""
 
     REACHED = 0
     """Labels matched answers of a closed window, so its report is revised."""

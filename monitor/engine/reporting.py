@@ -59,7 +59,7 @@ def reports_of(outputs: Sequence[tuple[Any, TaskOutput]], now: float) -> list[Or
 
 
 class LabelReplay:
-    """Passes the matched labels of a step to counts, corrections and tests, in the order of the stream.
+    """Passes the labels that were matched in a step to counts, corrections and tests, in stream order.
 
     Parameters
     ----------

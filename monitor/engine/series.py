@@ -92,7 +92,7 @@ class SeriesSettings:
         return JudgeSettings(self.task, named)
 
     def feature_watch(self, reference: Reference | None, state: FeaturesState | None) -> FeatureWatch | None:
-        """Return the watch of the model's input features; None for a group, or if there are no features."""
+        """Return the check of the model's input features; None for a group, or if there are no features."""
         task = self.task
         if self.group or not task.features:
             return None
@@ -105,7 +105,7 @@ class SeriesSettings:
         )
 
     def correcting(self, reference: Reference | None, first_row: int, state: CorrectingState) -> Correcting:
-        """Return the correction of the accuracy by labels; its settings come from the reference."""
+        """Return the object that corrects the accuracy by labels; its settings come from the reference."""
         method, size = self.task.calibration.reference_method, self.task.window.size
 
         def correction() -> Correction:
@@ -301,7 +301,7 @@ class Series:
         names: tuple[str, ...],
         numbers: Ints,
     ) -> list[ClosedWindow]:
-        """Add this series' rows of a batch, and return the windows that the rows closed.
+        """Add the rows of a batch that belong to this series, and return the windows that the rows closed.
 
         Parameters
         ----------
@@ -332,7 +332,7 @@ class Series:
         return closed
 
     def interrupt(self, partition: str) -> None:
-        """End the range of the partition's positions, because another agent has read the records after it."""
+        """End the partition's current range of positions, as another agent has read the next records."""
         if self._windows.interrupt(partition):
             self.changed = True
 
@@ -404,7 +404,7 @@ class Series:
         return self._windows, self._versions.current
 
     def take_fitted(self, estimates: tuple[MetricEstimate, ...]) -> None:
-        """Use the estimates of a new refit in reports from now on."""
+        """Store the estimates of a new refit. Reports show them from now on."""
         self.changed = True
         self._output.take_fitted(estimates)
 
@@ -431,7 +431,10 @@ class Series:
         self._take_over(self.active.followed_by(calibration, time, fits, rows), epsilon)
 
     def follow(self, model: Series) -> None:
-        """Use the calibration of this group's model, and the tolerance of the model's test."""
+        """Use the calibration of this group's model, and the tolerance of the model's test of trust.
+
+        A group has no fits of its own. The engine calls this method after the model was recalibrated.
+        """
         if self.active.is_of(model.active):
             self.checks.inherit_tolerance(model.checks.test.epsilon)
         else:
@@ -527,12 +530,12 @@ class Series:
         return self._output.corrected(window)
 
     def take_revision(self, window: int) -> None:
-        """Update the view after the report of a window has been revised."""
+        """Update the view after a further report has been written for a window that closed earlier."""
         self._output.take_revision(window)
         self.changed = True
 
     def learn(self) -> bool:
-        """Compute the calibration's error in advance; return False if it is already known."""
+        """Compute the model of the calibration's error in advance; return False if it is already computed."""
         learnt = self.active.learn(), self.checks.correction.learn()
         return any(learnt)
 

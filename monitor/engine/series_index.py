@@ -14,7 +14,7 @@ _DROPPED_NAMES_KEPT = 10_000  # limits memory in a flood of names; a name beyond
 
 
 class SeriesIndex:
-    """The numbers of a task's series, by model and group, up to a limit.
+    """The numbers that identify the series of a task, by model and group, up to a limit.
 
     A series beyond the limit gets no number. It is only counted.
 

@@ -83,7 +83,7 @@ class OutputState(msgspec.Struct, frozen=True):
 
 
 class SeriesOutput:
-    """Makes reports of windows from estimates without labels, results by labels, and the last refit.
+    """The output of a series, made from estimates, labels and the last refit: reports and newest results.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class SeriesOutput:
         self._fitted = fitted
 
     def show_rows(self, evaluation: Evaluation, predicted: Ints) -> None:
-        """Compute what exporters show of the rows of the newest window: confusion matrix and histogram."""
+        """Compute the confusion matrix and the histogram that exporters show for the newest window."""
         self.confidences = ConfidenceHistogram().plus(evaluation.confidence)
         classes = self._task.classes
         self.confusion = None
@@ -223,7 +223,7 @@ class SeriesOutput:
         self.charts = tuple(chart for chart in self.charts if chart.metric != metric)
 
     def progress_of(self, rebaselining: Mapping[str, tuple[int, int]]) -> tuple[BaselineProgress, ...]:
-        """Return the progress of requested baselines, with the reason of the newest request for each."""
+        """Return the progress of each baseline that an operator requested, with the newest reason."""
         reasons = {each.metric: each.reason for each in self._rebaselines}
         return tuple(
             BaselineProgress(metric, reasons.get(metric, ""), *windows)
@@ -331,7 +331,10 @@ class SeriesOutput:
         return estimate
 
     def take_revision(self, window: int) -> None:
-        """Update the corrected accuracy for exporters, if the revised window is the last closed one."""
+        """Update the corrected accuracy that exporters show, if the window is the last closed one.
+
+        The engine calls this method when it writes a further report of a window.
+        """
         if self._newest is None or self._newest[0] != window or window != self._tally.closed - 1:
             return
         newest = self._newest[1]

@@ -41,9 +41,9 @@ from monitor.stats.estimate.corrected import block_rows, block_starts
 
 
 def revisions_of(settings: TaskSettings[Task], resume: RevisionsState | None = None) -> Revisions:
-    """Return the revisions of a task, new or resumed from a snapshot.
+    """Return the `Revisions` of a task (the further reports of its windows), new or resumed from a snapshot.
 
-    They keep the windows of all answers that the label join can store.
+    It keeps the windows of all answers that the label join can store.
     """
     task = settings.task
     filled = (1 + len(task.groups)) * (task.labels.max_answers // task.window.size)
@@ -69,7 +69,10 @@ class TaskState(msgspec.Struct, frozen=True):
     series: list[tuple[str, str, SeriesSnapshot]] = []
 
     def without_baseline(self) -> TaskState:
-        """Return the state without what a baseline determines: calibrations, charts, objectives, checks."""
+        """Return the state without all that a baseline determines.
+
+        Calibrations, charts, objectives and checks of labels are dropped.
+        """
         series = [(model, group, saved.without_baseline()) for model, group, saved in self.series]
         refits = self.refits and self.refits.with_refit_due()
         return msgspec.structs.replace(self, series=series, refits=refits)
@@ -157,7 +160,7 @@ class TaskEngine(TaskLogic):
         return self._settings.task.adapts or any(fit.may_run_in(chunk) for fit in self.fits)
 
     def interrupt(self, partition: str) -> None:
-        """End the range of the partition's positions, because another agent has read the records after it."""
+        """End the partition's current ranges of positions, as another agent has read the next records."""
         for series in self.series:
             series.interrupt(partition)
 
@@ -295,7 +298,10 @@ class TaskEngine(TaskLogic):
         return settings.task_name, settings.model, settings.group
 
     def count(self, cells: Cells, cell: Cell, up_to: int | None = None) -> None:
-        """Count the matched labels of a cell (a series and a window) up to the sequence number `up_to`."""
+        """Add matched labels to the counts of their cell (a series and a window), up to a sequence number.
+
+        Labels with a sequence number above `up_to` are not counted yet.
+        """
         labelled, correct, excess = cells.take(cell, up_to)
         if labelled or correct or any(excess):
             self.series[cell[0]].add_labels(cell[1], labelled, correct, excess)

@@ -147,7 +147,10 @@ class TaskLogic(ABC):
 
     @abstractmethod
     def interrupt(self, partition: str) -> None:
-        """End the range of the partition's positions, because another agent has read the records after it."""
+        """End the partition's current ranges of positions, as another agent has read the next records.
+
+        A range is the positions of the rows of one partition in one window.
+        """
 
     @abstractmethod
     def tick(self, now: float, live: bool = True) -> TaskOutput:

@@ -46,7 +46,7 @@ class RecalibrationsState(msgspec.Struct, frozen=True):
 
 
 class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
-    """The recalibrations of a task's models. They run one at a time, in the order in which they became due.
+    """The recalibrations of a task's models, which run one at a time, in the order in which they became due.
 
     A fit uses only labelled answers whose windows (of the model and of its groups) have closed. So no window
     is estimated by a calibration that was fitted on rows of this window.
@@ -97,7 +97,7 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
         self._queue_if_due(code)
 
     def labels_came(self, matches: Matches, lost: Collection[int]) -> None:
-        """Count the newly labelled rows of each series, and queue the recalibrations that they make due."""
+        """Count the newly labelled rows of each series, and queue a recalibration where enough have come."""
         labels = np.bincount(matches.series, matches.labelled)
         for code in np.flatnonzero(np.bincount(matches.series)).tolist():
             schedule = self._series[code].recalibration
@@ -210,9 +210,7 @@ class TaskRecalibrations(LabelFit[RecalibrationJob, RecalibrationResult]):
 
 
 def thinned(reference: Reference, most: int = REFERENCE_ROWS) -> LabelledRows:
-    """Return at most `most` rows of a reference.
-
-    The rows are evenly spaced. Their weights make them represent all rows.
+    """Return at most `most` evenly spaced rows of a reference, with weights so that they represent all.
 
     Parameters
     ----------

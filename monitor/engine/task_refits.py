@@ -127,13 +127,13 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         self._pooled = np.append(self._pooled, place)
 
     def answers_came(self, answers: Answers) -> None:
-        """Count answers of the pool's models without an id, which refits cannot use."""
+        """Count the answers without an id, which refits cannot use because no label can join them."""
         lost = int(((answers.key == NO_ID) & (self._pooled[answers.series[:, 0]] >= 0)).sum())
         if lost:
             self._view = replace(self._view, without_id=self._view.without_id + lost)
 
     def labels_received(self, labels: LabelBatch) -> None:
-        """Store the draws of labels: the order and probabilities in which rows were picked for labelling."""
+        """Store the draws of labels: in which order and how probably each row was picked for labelling."""
         self.draws.add(labels)
 
     def labels_came(self, matches: Matches, lost: Collection[int]) -> None:
@@ -146,7 +146,7 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         self.draws.wipe(ids)
 
     def tick(self, now: float) -> None:
-        """Set the time, in seconds since the epoch. A refit may become due."""
+        """Pass the current time, in seconds since the epoch, to the schedule. A refit may become due."""
         self.schedule.tick(now)
 
     def close_window(self, code: int, now: float) -> None:

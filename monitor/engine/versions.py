@@ -19,8 +19,8 @@ _OWN, _OLD, _NEW = 0, 1, 2  # a version's relation: current or none, superseded,
 class VersionState(msgspec.Struct, frozen=True):
     """The stored state of a `VersionTracker`.
 
-    It contains the current version, superseded versions, and the counters that limit the number of
-    take-overs.
+    It contains the current version, superseded versions, and the counters that limit how often the current
+    version changes.
     """
 
     current: str | None = None
@@ -122,7 +122,7 @@ class VersionTracker:
         return True
 
     def stretches(self, version: Ints, names: tuple[str, ...]) -> Iterator[tuple[int, int, str, bool]]:
-        """Divide answers into runs of successive answers during which one version is current.
+        """Divide answers into runs of successive answers with the same current version of the model.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class VersionTracker:
             yield start, len(version), self.current, took_over
 
     def snapshot(self) -> VersionState:
-        """Return the current version, the superseded versions, and the counters that limit take-overs."""
+        """Return the current version, the superseded versions, and the counters that limit its changes."""
         return VersionState(
             current=self._current,
             superseded=list(self._superseded),

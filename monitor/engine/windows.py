@@ -84,7 +84,7 @@ class AnswerRows:
         return len(self.time)
 
     def take(self, index: Ints) -> AnswerRows:
-        """Return the rows at these indices."""
+        """Return the rows at these indices as a new object."""
         return AnswerRows(
             self.scores[index],
             self.predicted[index],
@@ -98,9 +98,9 @@ class AnswerRows:
         )
 
     def of_groups(self, with_features: bool) -> AnswerRows:
-        """Return the rows for windows of groups.
+        """Return the rows without the columns that windows of groups do not use.
 
-        These windows do not use group numbers. Without `with_features`, they do not use features either.
+        They do not use the numbers of groups. Without `with_features`, they do not use features either.
         """
         n = len(self)
         if with_features or not self.features.shape[1]:
@@ -326,7 +326,7 @@ class WindowLogic:
 
     @property
     def pending(self) -> int:
-        """The number of rows in the open window."""
+        """The number of rows in the open window, which is not full yet."""
         return self._count
 
     @property
@@ -415,9 +415,10 @@ class WindowLogic:
         return min(size - self._count - 1, aged, len(arrival))
 
     def interrupt(self, partition: str) -> bool:
-        """End the range of the partition's positions, because another agent has read the records after it.
+        """End the partition's current range of positions, as another agent has read the next records.
 
-        If the open window has no rows of the partition, do nothing and return False.
+        The partition's next row begins a new range. If the open window has no rows of the partition, do
+        nothing and return False.
         """
         if partition not in self._positions:
             return False

@@ -128,7 +128,7 @@ class ArenaEngine(TaskLogic):
         return int(batch.order[place]) + 1 if place < len(batch) else len(arrival)
 
     def interrupt(self, partition: str) -> None:
-        """End the range of the partition's positions, because another agent has read the records after it."""
+        """End the partition's current range of positions, as another agent has read the next records."""
         self._window.interrupt(partition)
 
     def tick(self, now: float, live: bool = True) -> TaskOutput:

@@ -25,7 +25,7 @@ _SALT = np.uint64(0xA0761D6478BD642F)
 
 
 class ComparisonJoin:
-    """The running join of one arena, which finds the comparison of each verdict by id.
+    """The running join of one arena, which finds the comparison that each verdict is about, by id.
 
     The class uses `LabelJoin`, which stores one row for each answer of a model. Here each row is a comparison
     instead of an answer. The two models are the series of the row. The confidence of the row is the judge's

@@ -79,9 +79,10 @@ class Ageing:
         return [*((time, dict(numbers)) for time, numbers in self._marks), (0.0, dict(self._gone))]
 
     def step(self, now: float) -> Iterator[tuple[str, Ints]]:
-        """Yield the name of a table with the indices of its rows that are too old; then remove these rows.
+        """Remove rows that are too old, and yield the name of each table with the indices of its rows.
 
-        One step removes only a limited number of rows. Later steps remove the others.
+        The rows are removed after the caller has received them. One step removes only a limited number of
+        rows. Later steps remove the others.
 
         Parameters
         ----------

@@ -48,7 +48,7 @@ _MOST_WAITING = 64 * BATCH_ROWS  # rows before one vectorised call computes thei
 
 
 def covered(confidence: Floats, right: Ints, level: float) -> NDArray[np.bool_]:
-    """Return whether the number of right answers of each batch lies in the exact interval of its confidences.
+    """Return for each batch whether its number of right answers lies in the interval of its confidences.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class AuditState(msgspec.Struct, frozen=True):
 
 
 class IntervalAudit:
-    """The audit of one model.
+    """The running audit of one model's confidences.
 
     The result depends on the rows and their order, not on the number of calls that add them.
 

@@ -305,12 +305,12 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """The largest time between an answer and its label."""
+    """The largest time between an answer and its label. Later labels are not joined to the answer."""
 
     seconds: float
 
     def is_near(self, lag: Floats) -> NDArray[np.bool_]:
-        """Return whether these times from answer to label, in seconds, are within the horizon."""
+        """Return whether each time between an answer and its label, in seconds, is within the horizon."""
         return np.abs(lag) <= self.seconds
 
     def is_outdated(self, label_time: Floats, clock: Floats | float) -> NDArray[np.bool_]:

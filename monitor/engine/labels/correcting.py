@@ -28,7 +28,7 @@ _CHANGES = 16  # the newest changes of the calibration that are kept
 
 
 class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored settings and state of a `Correcting`; empty before the first closed window or label."""
+    """The stored settings and state of a series' correction; empty before the first window or label."""
 
     settings: Correction | None = None
     logic: CorrectionState | None = None
@@ -38,7 +38,7 @@ class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Correcting:
-    """The running correction of one series.
+    """The running correction of one series' estimated accuracy by labels.
 
     Parameters
     ----------
@@ -111,7 +111,9 @@ class Correcting:
     def add(self, block: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Add n rows that have just got their first labels.
 
-        `block` is the number of the first row of each row's block. Rows with -1 (unknown) are ignored.
+        `block` contains a number for each row: the number in the series of the first row of its block. A
+        block is a run of successive rows for which the correction estimates one bias. Rows with -1 (unknown)
+        are ignored.
         """
         if len(block) and block.min() < 0:
             known = block >= 0
@@ -122,7 +124,7 @@ class Correcting:
                 self.logic  # noqa: B018
 
     def close(self, window: int, confidence: Floats) -> None:
-        """Add the rows of a closed window, by their calibrated confidences, (n,)."""
+        """Add the rows of a window that has closed, by their calibrated confidences, (n,)."""
         self.logic.close(window, confidence)
 
     @property
@@ -144,15 +146,19 @@ class Correcting:
         return known
 
     def announce(self, row: int) -> None:
-        """Record that rows from the number `row` on have confidences from a new calibration."""
+        """Record that a new calibration gives the confidences from row number `row` on.
+
+        The row may be in the open window. The correction adapts when `change_calibration` is called.
+        """
         first = row if self._changing is None else self._changing[0]
         self._changing = first, row
 
     def moved(self, block: Ints) -> Floats:
-        """Return the change of each row's confidence by later calibrations, in logits, (n,).
+        """Return how much later calibrations have changed the confidence of each row, in logits, (n,).
 
-        The change is NaN (unknown) in three cases: the row's block is unknown, the calibration changed within
-        the block, or the row is in the open window and its confidence comes from a new calibration.
+        The change is NaN (unknown) in three cases: the row's block (a run of successive rows) is unknown, the
+        calibration changed within the block, or the row is in the open window and its confidence comes from a
+        new calibration.
 
         Parameters
         ----------

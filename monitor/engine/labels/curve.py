@@ -15,7 +15,7 @@ from monitor.stats.histograms import CalibrationCurve
 
 
 class CurveState(msgspec.Struct, frozen=True):
-    """The counts of the curves `total` and `current`; `since` is the first window of `current`."""
+    """The counts of two calibration curves: `total`, and `current`, which begins with the window `since`."""
 
     since: int = 0
     total: CalibrationCurve = CalibrationCurve()

@@ -34,7 +34,7 @@ _COLUMNS: dict[str, DTypeLike] = {
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The draws of one round. A round picks rows for labelling one by one, without replacement.
+    """The draws of one round, which picked rows for labelling one by one, without replacement.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Round:
 
 
 class Draws:
-    """The stored draws of a task's labels.
+    """The stored draws of a task's labels: which rows were picked, in which order and with which probability.
 
     Parameters
     ----------

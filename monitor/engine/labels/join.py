@@ -222,11 +222,11 @@ class LabelJoinLogic:
         return known
 
     def is_new(self, key: Keys, model: Ints, time: Floats) -> NDArray[np.bool_]:
-        """Return whether each answer is new, (n,).
+        """Return for each answer whether it is new, (n,); the others are duplicates.
 
-        An answer is not new if an answer of the same model with the same id came within the horizon before.
-        The caller must pass the new answers to `add_answers` next. An answer without an id is always new. An
-        answer whose model is -1 is not examined, and is always new.
+        An answer is a duplicate if an answer of the same model with the same id came within the horizon
+        before. The caller must pass the new answers to `add_answers` next. An answer without an id is always
+        new. An answer whose model is -1 is not examined, and is always new.
         """
         new = np.ones(len(key), dtype=bool)
         rows = np.flatnonzero((key != NO_ID) & (model >= 0))
@@ -303,10 +303,9 @@ class LabelJoinLogic:
         )
 
     def expire(self, kind: str, rows: Ints) -> None:
-        """Count labels as expired whose rows will be removed before their answers have come.
+        """Count as expired the labels that will be removed before their answers have come.
 
-        `kind` is the name of a ring table. With ``"labels"``, `rows` are the rows of labels. With
-        ``"answers"``, nothing is counted.
+        `rows` are their row indices in the ring table `kind`. With ``"answers"``, nothing is counted.
         """
         self._settle(rows if kind == "labels" else rows[:0], LabelOutcome.EXPIRED)
 

@@ -88,7 +88,7 @@ def _keep_probability(answers: BoundedTable, pairs: Pairs) -> None:
 
 
 def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
-    """Return the labels that the records of these answers contain, for the join by id.
+    """Return the labels that came in the records of these answers, to be joined by id like other labels.
 
     A label that is a class or a number applies to every model's answer. In a task of confidences, a label
     says whether the record's model was right, and applies only to that model. The labels of duplicates are
@@ -143,7 +143,7 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
 
 
 def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
-    """Return the labels of both batches in order of arrival.
+    """Return the labels of both batches as one batch, in order of arrival.
 
     Examples
     --------

@@ -84,7 +84,7 @@ def labelled_columns(models: tuple[str, ...], classes: int) -> dict[str, DTypeLi
 
 
 class ScorePool:
-    """The rows of one task for refits, on which estimators that use labels are fitted.
+    """The pool of one task: the rows on which refits fit the estimators that use labels.
 
     Parameters
     ----------

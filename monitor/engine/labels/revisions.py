@@ -53,7 +53,7 @@ class _Kept:
 
 
 class RevisionsState(msgspec.Struct, frozen=True):
-    """The stored state of the kept windows, as columns, and the newest window of each series.
+    """The stored state of `Revisions`: the windows that are kept, as columns, and each series' newest one.
 
     `lines` contains the last report of each window. The store reads these reports from its table of reports.
     It finds them by `names`, the model and the group of each series. A line is None if the store has already
@@ -72,7 +72,7 @@ class RevisionsState(msgspec.Struct, frozen=True):
 
 
 class Revisions:
-    """The revisions of one task.
+    """The closed windows of one task that may get further reports because of late labels.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class Revisions:
         return len(self._kept)
 
     def add_series(self, tally: Tally, corrected: Correction = lambda window: None) -> None:
-        """Add the task's next series.
+        """Add the next series of the task, with its counts of labels and its corrected accuracy.
 
         Parameters
         ----------

@@ -185,7 +185,7 @@ class BoundedTable:
         column[: max(0, len(values) - fits)] = values[fits:]
 
     def at(self, numbers: Ints) -> Ints:
-        """Return the indices of the rows with these numbers, which must lie in `span`."""
+        """Return the indices of the rows with these numbers. The numbers must lie in `span`."""
         return (numbers - self._base) % self._limit
 
     def put(self, column: str, rows: Ints, values: Any) -> None:
@@ -228,7 +228,7 @@ class BoundedTable:
         return np.arange(start, max(start, min(stop - self._base, self._added))) % self._limit
 
     def retire(self, rows: Ints) -> None:
-        """Delete the rows with these indices, here and in the store, even if `forget` has hidden them."""
+        """Delete the rows with these indices, here and in the store. They may be hidden by `forget`."""
         keys = self._keys[rows[self._number(rows) < self._saved]]
         self.forget(rows)
         for column in self._columns.values():
@@ -256,7 +256,7 @@ class BoundedTable:
         return (self._added - len(self) + np.arange(out)) % self._limit
 
     def live(self, wanted: NDArray[np.bool_] | None = None) -> Ints:
-        """Return the indices of all rows, including hidden ones, oldest first.
+        """Return the indices of all stored rows, oldest first. Rows that `forget` has hidden are included.
 
         `wanted` is a mask of ``len(self)`` values. If it is passed, only the rows for which it is true are
         returned.

@@ -157,10 +157,10 @@ class Tally:
         return hajek(self.sums(window), level)
 
     def realised_cohort(self, level: float, fewest: int = FEWEST_IN_COHORT) -> Result:
-        """Return the accuracy of the labelled rows of the newest closed windows.
+        """Return the accuracy of the labelled rows of the newest closed windows, as few as are sufficient.
 
-        The method uses the smallest number of windows that have at least `fewest` labelled rows together. The
-        result is unknown if all kept windows together have fewer.
+        The windows must have at least `fewest` labelled rows together. The result is unknown if all kept
+        windows together have fewer.
         """
         first = self._cohort(fewest)
         cohort = self._sum(first, self._last(self.closed))
@@ -173,7 +173,7 @@ class Tally:
         return hajek(self._within, level)
 
     def newest(self, before: int) -> int | None:
-        """Return the number of the newest window before `before` that has labelled rows, or None."""
+        """Return the number of the newest window with labelled rows before window `before`, or None."""
         labelled = np.flatnonzero(self._column(0, before))
         return self._start + int(labelled[-1]) if len(labelled) else None
 

@@ -184,7 +184,7 @@ class TrustState(msgspec.Struct, frozen=True):
 
 
 class TrustTest:
-    """A test of trust.
+    """The running test of trust of one estimate.
 
     The result depends on the rows and their order, not on the number of calls that add them.
 
@@ -254,12 +254,12 @@ class TrustTest:
 
     @property
     def epsilon(self) -> float:
-        """The tolerance, a shift in logits; 0 without a calibration."""
+        """The tolerance of the test, a shift of the confidences in logits; 0 without a calibration."""
         return self._epsilon
 
     @property
     def evidence(self) -> float:
-        """The evidence E after the last row."""
+        """The evidence E against the estimate after the last row; trust is lost if it becomes too large."""
         return float(self._evidence(self._bets[None], self._seen)[0])
 
     def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> bool:

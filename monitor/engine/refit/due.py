@@ -150,7 +150,7 @@ class RecalibrationSchedule:
         self.due |= cost_trust or self._labels >= max(self._every, self._rows // _SHARE)
 
     def wait(self, why: str, held: bool = False) -> None:
-        """Postpone a due fit, because it cannot begin. It becomes due again when enough labels have come.
+        """Postpone a due fit that cannot begin now; it becomes due again when enough labels have come.
 
         Parameters
         ----------

@@ -90,7 +90,7 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     draw_pool: int = 0
 
     def refused(self, reason: str) -> RefitResult:
-        """Return the result of a refusal of this job, with the reason."""
+        """Return a result that refuses this job, with the reason."""
         return RefitResult(
             self.task,
             self.number,

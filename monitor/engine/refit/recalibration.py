@@ -75,7 +75,7 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
     epsilon: float = math.inf
 
     def refused(self, reason: str) -> RecalibrationResult:
-        """Return the result of a refusal of this job, with the reason."""
+        """Return a result that refuses this job, with the reason."""
         return RecalibrationResult(
             self.task, self.model, self.number, self.sequence, refused=reason, rows=len(self.labelled.labels)
         )

@@ -95,7 +95,10 @@ class RefitSchedule:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Set the time, in seconds. At the first call, the wait for `every_seconds` begins."""
+        """Pass the current time to the schedule, in seconds.
+
+        The first call begins the wait for `every_seconds`.
+        """
         if np.isneginf(now):
             return  # no record has had a time yet
         self._since = min(self._since, now)
