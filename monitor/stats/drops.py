@@ -95,7 +95,7 @@ def _uniform(keys: Keys, stream: int) -> Floats:
 
 
 class Lowering:
-    """Lowers scores, so that the confidences fall as the accuracy does when a share of labels is replaced.
+    """Lowers the confidences in scores as much as the accuracy falls when a share of labels is replaced.
 
     The score of the predicted class falls, and the other classes get the rest in equal parts. The predicted
     class does not change, even if its score is no longer the largest. Scores whose confidence is below

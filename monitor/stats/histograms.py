@@ -123,7 +123,7 @@ class CalibrationCurve:
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
-        """The bins that have a labelled answer, one point each."""
+        """The points of the curve: one for each bin that has a labelled answer."""
         columns = zip(BIN_NAMES, self.labelled, self.correct, self.confidence, strict=True)
         return tuple(CurvePoint(name, n, k, total / n) for name, n, k, total in columns if n)
 

@@ -132,7 +132,7 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CovariateReference:
-    """A labelled reference with features, prepared once by `from_rows` and adapted to each window.
+    """A labelled reference with features; `adapt` fits a calibration on it for each window.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class CovariateReference:
         names: Sequence[str],
         most_rows: int = MOST_ROWS,
     ) -> CovariateReference:
-        """Return the reference with these rows.
+        """Return the reference with these rows, prepared for the fits of all windows.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class CovariateReference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adapted:
-    """The result of adapting a reference to the features of a window.
+    """The result of `CovariateReference.adapt` for a window: its calibration, or the reason for none.
 
     Parameters
     ----------

@@ -54,7 +54,7 @@ rows."""
 
 
 class Walk(NamedTuple):
-    """A hypothesis about drift: the variances of a random walk of a curve's shift and stretch.
+    """A hypothesis about drift: a random walk of a curve's shift and stretch, with these variances.
 
     `shift` and `stretch` are variances at the oldest labelled row; `shift_step` and `stretch_step` are
     variances of each step from a labelled row to the next.
@@ -88,7 +88,7 @@ _GRID = np.linspace(0.0, 1.0, 101)  # knots besides the curve's own knots
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FollowedCurves:
-    """The calibration curves of C classes or models after the newest label.
+    """The state of C calibration curves (of classes or models) after the newest label.
 
     Each walk is a hypothesis about the drift of the curves (`Walk`).
 
@@ -109,11 +109,11 @@ class FollowedCurves:
 
     @property
     def still(self) -> float:
-        """The posterior probability that the curves have not drifted."""
+        """The posterior probability that the calibration curves have not drifted since the reference."""
         return float(self.weight[0])
 
     def curve(self, reference: Curve, at: int) -> Curve:
-        """Return the adjusted form of `reference`, the reference's curve with the index `at`, 0 to C − 1."""
+        """Return `reference`, the curve of the reference with the index `at`, adjusted to the drift."""
         knots = np.union1d(reference.x, _GRID)
         logit = _logit(reference(knots))
         stretch = np.maximum(1.0 + self.stretch[:, at], _LEAST_STRETCH)

@@ -51,7 +51,7 @@ def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
 def refuse_reversed_ranks(
     method: str, places: Callable[[int], Ints], classes: Sequence[Floats], kept: NDArray[np.bool_]
 ) -> None:
-    """Raise the errors of `refuse_reversed_scores`, for rows whose scores are already ranked.
+    """Raise the errors of `refuse_reversed_scores` for rows whose scores have been ranked already.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from monitor.stats.charts.sums import CusumMemory, EwmaMemory
 
 
 class Spread(StrEnum):
-    """The ways in which a chart can estimate its sigma. The way determines the error of sigma."""
+    """The ways in which a chart can estimate its sigma (standard deviation); each has its own error."""
 
     KNOWN = "known"
     """The binomial formula. It is exact if the windows are binomial."""
@@ -119,7 +119,7 @@ class RunRules(Detector):
 
     @property
     def fixed(self) -> float | None:
-        """The textbook's 3 sigma if wider limits make no rule break less often, otherwise None."""
+        """The textbook's 3 sigma if no rule would break less often with wider limits, otherwise None."""
         return None if widens(self.rules) else 3.0
 
 

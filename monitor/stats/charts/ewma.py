@@ -95,5 +95,5 @@ class Ewma(LimitChart):
 
     @property
     def detector(self) -> EwmaDetector:
-        """The detector for an average with the weight `weight`, or with the best weight for `shift`."""
+        """The detector of this chart, with `weight`, or with the best weight for `shift`, as its λ."""
         return EwmaDetector(best_weight(self.shift) if self.weight is None else self.weight)

@@ -22,7 +22,7 @@ _TAIL = 1e-13  # tail probability that the integral over the dispersion leaves o
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The multiplier and the inflation: the two numbers from which a chart computes its limits.
+    """The two numbers from which a chart computes its limits: the multiplier L and the inflation κ.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ class Memory(Protocol):
         """Return the limits for the next window alone, in sigmas from the centre."""
 
     def restart(self) -> None:
-        """Forget the past windows, after an alarm ended."""
+        """Forget the past windows, because an alarm has ended."""
 
     def snapshot(self) -> list[float]:
         """Return the state as a list of numbers."""

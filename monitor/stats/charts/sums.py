@@ -59,7 +59,10 @@ class EwmaMemory:
         return (self.kind,) if self.side else ()
 
     def calm(self, side: int = 0) -> bool:
-        """Return whether the average is within half of its limits, on both sides or on one `side`."""
+        """Return whether the average is within half of its limits, so that the window counts as quiet.
+
+        `side` selects one side; 0 means both.
+        """
         return (abs(self._average) if side == 0 else side * self._average) <= _CALM * self._reach
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
@@ -118,7 +121,10 @@ class CusumMemory:
         return (self.kind,) if max(self._up, self._down) > self._interval else ()
 
     def calm(self, side: int = 0) -> bool:
-        """Return whether both sums, or the sum of one `side`, are within half of h."""
+        """Return whether the sums are at most half of h, so that the window counts as quiet.
+
+        `side` selects one sum; 0 means both.
+        """
         largest = max(self._up, self._down) if side == 0 else self._up if side > 0 else self._down
         return largest <= _CALM * self._interval
 

@@ -66,7 +66,9 @@ _MARGIN = 1e-9
 
 
 class OneClass:
-    """The probabilities, predictions and scores of one class, in a window or in m windows of one size.
+    """One class against all others: probabilities, predictions and scores of the rows of a window.
+
+    The arrays may have a first axis for m windows of one size.
 
     Parameters
     ----------
@@ -177,7 +179,7 @@ class OneClass:
         return per
 
     def total(self, metric: str) -> Floats:
-        """Return the (…) weights of the windows when they are pooled.
+        """Return the (…) weight of each window for pooling.
 
         The weight is the expected denominator of a ratio, or the number of rows for accuracy, AUROC and
         average precision.

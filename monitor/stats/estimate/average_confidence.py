@@ -77,7 +77,7 @@ def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
 
 
 def average_confidence_many(confidence: ArrayLike, level: float = 0.95) -> Floats:
-    """Return the accuracy of windows of one size, (windows, 3): value, lower and upper end.
+    """Return the estimated accuracy of many windows of one size, (windows, 3): value, lower and upper end.
 
     Each row of the result is the `average_confidence` of a window.
 
@@ -159,9 +159,9 @@ def counts_of_right(confidences: Sequence[ArrayLike]) -> list[tuple[float, Trimm
 
 
 def exact_estimate(mean: float, pmf: TrimmedPmf, level: float) -> Estimate:
-    """Return an accuracy from its mean confidence and its distribution of the number of right answers.
+    """Return the accuracy as the mean confidence, with an interval from the number of right answers.
 
-    The ends of the interval are central quantiles of the distribution.
+    The ends of the interval are central quantiles of `pmf`, the distribution of this number.
 
     Examples
     --------

@@ -135,7 +135,7 @@ def calibration_error(
 
 
 def calibration_error_slope(order: Ints, differences: Floats, bins: int) -> tuple[Floats, Ints, Floats]:
-    """Return the derivative of the calibration error with respect to each calibrated probability, and bins.
+    """Return the derivative of a calibration error by each calibrated probability, with the bins used.
 
     Parameters
     ----------

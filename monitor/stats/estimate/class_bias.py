@@ -152,7 +152,7 @@ class ClassErrors:
         self._kept = {one: sums for one, sums in self._kept.items() if one >= window}
 
     def shown(self, strata: Ints, window: int) -> ShownErrors | None:
-        """Return the sums of the windows up to `window`, by stratum; None without labels.
+        """Return the errors of labelled rows in the windows up to `window`, by stratum; None without labels.
 
         Parameters
         ----------

@@ -633,7 +633,7 @@ class Correction:
 
 
 def block_rows(window_rows: int) -> int:
-    """Return the number of rows in a full block, for windows of this size.
+    """Return the number of rows in a full block (a run of rows with one bias) for windows of this size.
 
     Examples
     --------
@@ -646,9 +646,9 @@ def block_rows(window_rows: int) -> int:
 
 
 def block_starts(place: Ints, first: Ints | int, rows: int) -> Ints:
-    """Return the place of the first row of each row's block.
+    """Return for each row the place of the first row of its block.
 
-    A place is the index of a row among all rows of a series.
+    A place is the index of a row among all rows of a series. A block is a run of rows with one bias.
 
     Parameters
     ----------
@@ -695,7 +695,7 @@ def _weights_after(gains: Ints, rows: int, variance: float) -> Floats:
 
 
 class KeptWindow(msgspec.Struct):
-    """A closed window that can be estimated: its place, and sums over its unlabelled rows.
+    """A closed window whose accuracy can still be estimated: its place, and sums over its unlabelled rows.
 
     Parameters
     ----------
@@ -717,7 +717,7 @@ class KeptWindow(msgspec.Struct):
 
 
 class Ahead(msgspec.Struct):
-    """The labelled rows of a block whose window has not closed yet.
+    """The labelled rows of a block (a run of rows with one bias) whose window has not closed yet.
 
     Parameters
     ----------
@@ -824,7 +824,7 @@ class CorrectionLogic:
         return tuple(one.number for one in self._windows)
 
     def close(self, window: int, confidence: ArrayLike) -> Ints:
-        """Add the rows of a window that closes, and return the block of each row.
+        """Add the rows of a window that closes, and return the number of each row's block.
 
         Parameters
         ----------
@@ -860,7 +860,7 @@ class CorrectionLogic:
         return block_starts(np.arange(first, first + n), first, step)
 
     def push(self, block: Ints, confidence: ArrayLike, right: ArrayLike) -> None:
-        """Add rows with their first labels, in any order.
+        """Add rows that have got their first labels, in any order.
 
         Parameters
         ----------
@@ -901,7 +901,7 @@ class CorrectionLogic:
         self._forget_after(low)
 
     def recalibrated(self, change: float, variance: float, row: int | None = None) -> None:
-        """Apply a new calibration from a row of the next window on.
+        """Adapt the bias to a new calibration, which is used from a row of the next window on.
 
         Parameters
         ----------
@@ -931,7 +931,7 @@ class CorrectionLogic:
             beliefs.clear()
 
     def restarted(self) -> None:
-        """Start again from the prior with the next window, because a new version of the model answers."""
+        """Restart from the prior with the next window, because a new version of the model answers."""
         self.recalibrated(0.0, math.inf)
         self._labelled = sum(one.labels for one in self._ahead.values())
 

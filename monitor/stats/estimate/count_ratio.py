@@ -158,7 +158,7 @@ class CountRatio:
         )
 
     def shifted(self, hits: int, fixed: int) -> CountRatio:
-        """Return the ratio with a constant added to H, and with another fixed part of the denominator.
+        """Return the ratio after `hits` are added to H, and with the fixed part `fixed` of the denominator.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class CountRatio:
         return ends
 
     def holds(self, lower: float, upper: float) -> float:
-        """Return the probability that a defined ratio is at least `lower` and at most `upper`.
+        """Return the probability that the ratio, if it is defined, lies from `lower` to `upper`.
 
         If the confidences are calibrated, this is the coverage of the interval.
 

@@ -19,7 +19,7 @@ _LEFT_OUT = 1e-2  # of the curves' variance: ragged directions, which means over
 def bootstrap_curves(
     confidence: Floats, stratum: Ints, strata: int, rng: np.random.Generator
 ) -> tuple[tuple[Floats, ...], NDArray[np.float32]]:
-    """Return the sampling covariance of a calibration's curves, from resampled rows.
+    """Return the sampling error of a calibration's curves as a covariance, from resampled rows.
 
     Each draw resamples the rows, simulates right and wrong answers with the confidences as probabilities, and
     fits a rising curve. Rows belong to strata, which have separate curves.

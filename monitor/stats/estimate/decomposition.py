@@ -95,7 +95,7 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
     def plus(self, more: PartSums, most: int = MOST_PARTS) -> PartSums:
         """Return the sums over the rows of both objects.
 
-        If this object already has joined parts in `OTHER`, its names are kept. Otherwise the result names at
+        If this object already joins small parts in `OTHER`, its names are kept. Otherwise the result names at
         most `most` parts.
         """
         if more.names == self.names:  # the usual case in a baseline
@@ -107,12 +107,12 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
     def joint_names(self, other: PartSums) -> list[str]:
         """Return the names of the parts of both objects.
 
-        If this object already has an `OTHER`, return only its own names.
+        If this object already joins small parts in `OTHER`, return only its own names.
         """
         return list(self.names) if self.folded else list(dict.fromkeys([*self.names, *other.names]))
 
     def along(self, names: Sequence[str]) -> Floats:
-        """Return the (3, m) table for these parts, in this order.
+        """Return the table of sums with one column for each of these parts, in this order, (3, m).
 
         If `OTHER` is one of the names, it includes all parts that are not among the names.
         """
@@ -379,7 +379,7 @@ def count_columns(
 
 
 def ratio_terms(columns: Floats, before: Floats) -> Floats:
-    """Return a value for each row, (n,), such that the mean is the change of a metric against the baseline.
+    """Return a value for each row, (n,); their mean is the change of a metric against the baseline.
 
     With these values, the change of a ratio, or of a mean of ratios, can be split by parts like the change of
     a mean. A row has the numerator a and the denominator b. With M0 = Σ a0 / Σ b0 of the baseline and b̄ the

@@ -57,7 +57,7 @@ _SHRINKAGE = 2.0  # times the error's square
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
-    """The drift of a reference by time scale: variances of contrasts of neighbouring blocks.
+    """The drift of a reference by time scale, from the differences between neighbouring blocks of rows.
 
     Parameters
     ----------
@@ -81,9 +81,9 @@ class Spectrum:
     rows: int
 
     def moving(self, n: int) -> float:
-        """Return the variance of the mean bias of n rows around the mean bias of `rows` rows.
+        """Return the variance of the mean bias of n rows around the mean bias of the whole reference.
 
-        The variance is in logits². It is 0 if n is at least the number of rows of the reference.
+        The reference has `rows` rows. The variance is in logits². It is 0 if n is at least `rows`.
         """
         if not self.contrasts:
             return 0.0

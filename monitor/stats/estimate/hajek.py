@@ -42,7 +42,7 @@ class Excess(NamedTuple):
 
 
 def excess(weight: float, rows: int, successes: int) -> Excess:
-    """Return the sums for `rows` rows with the same weight.
+    """Return the excess sums of `rows` rows that have the same weight, `successes` of them successes.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ def _one_stratum() -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """The rows of a window, with the stratum and the bin of each in a calibration's curves.
+    """The rows of a window, each with its stratum and its bin in the curves of a calibration.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class Predictive:
         return self.error_of([self.exposure(self.place(confidence, classes), weights)]).variance
 
     def place(self, confidence: Floats, predicted: Ints) -> Placed:
-        """Return the strata and bins of n ≥ 1 rows, which all metrics of a window use."""
+        """Return n ≥ 1 rows with their strata and bins. All metrics of a window use the result."""
         spread: Floats = confidence * (1 - confidence)
         if len(self.edges) == 1:
             alone = np.zeros(len(confidence), dtype=np.int64)
@@ -159,7 +159,7 @@ class Predictive:
     def exposure(
         self, rows: Placed, slope: Floats | None = None, weight: float = 1.0, lean: float = 0.0
     ) -> Exposure:
-        """Return the response of a metric of n rows to errors that the rows share.
+        """Return how a metric of n rows responds to errors that the rows share.
 
         Parameters
         ----------
@@ -186,7 +186,7 @@ class Predictive:
         return Exposure(self.number, weight, n, along, weight * moved, information, lean)
 
     def exposures(self, rows: Placed, slopes: Floats, weights: Sequence[float]) -> list[Exposure]:
-        """Return `exposure` of several metrics of the same rows, from their (metrics, n) slopes."""
+        """Return the result of `exposure` for several metrics of the same rows, with slopes (metrics, n)."""
         (metrics, n), bins, strata = slopes.shape, self.directions.shape[1], len(self.edges)
         places = rows.bins + bins * np.arange(metrics)[:, None]
         shares = np.bincount(places.ravel(), slopes.ravel(), metrics * bins).reshape(metrics, bins)
@@ -213,7 +213,7 @@ class Predictive:
         return variances
 
     def errors_of(self, exposures: Sequence[Exposure]) -> list[SharedError]:
-        """Return the shared errors of several metrics of one window. Each is the result of `error_of`."""
+        """Return the error that the rows of one window share, for several metrics: see `error_of`."""
         laws: dict[int, _Biases] = {}
         errors = []
         for one in exposures:
@@ -271,7 +271,9 @@ class Predictive:
         return [0.0 if part is None else part.of_bias(n, own) for part, own in known]
 
     def refitted_on(self, confidence: Floats, predicted: Ints, number: int, seed: int = 0) -> Predictive:
-        """Return the model for a calibration fitted on other rows, with the same variation between windows.
+        """Return the model of errors for a calibration fitted on other rows.
+
+        The variation between windows stays the same.
 
         Parameters
         ----------
@@ -288,7 +290,7 @@ class Predictive:
         return replace(self, edges=edges, directions=directions, number=number)
 
     def informed(self, shown: ShownErrors) -> Predictive:
-        """Return the model with the biases by predicted class that labels have shown."""
+        """Return a model that also includes the biases by predicted class that labels have shown."""
         own: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Predictive)}
         return InformedPredictive(**own, shown=shown)
 

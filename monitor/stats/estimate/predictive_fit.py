@@ -1,4 +1,4 @@
-"""The fit of `Predictive`, a model of the errors of later windows, on a labelled reference in time order."""
+"""Fits `Predictive`, the model of errors that estimates of later windows will have, on a reference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FEWEST_IN_STRATUM = 50  # of a predicted class; rarer ones share a curve and th
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folded:
-    """A labelled reference in time order, with confidences from calibrations that were fitted on other rows.
+    """A labelled reference in time order, with confidences from calibrations fitted on other rows.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Folded:
         return cls(confidence, classes, right, folded, fitted.method != "none")
 
     def predictive(self, width: int, seed: int = 0, among: Ints | None = None, number: int = 0) -> Predictive:
-        """Return the model of the errors of later windows.
+        """Return the model of the errors that estimates of later windows will have.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ def _strata(predicted: Ints, width: int) -> Ints:
 def fit_predictive(
     calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints, seed: int = 0
 ) -> Predictive:
-    """Return the model of the errors of later windows, fitted on a labelled reference in time order.
+    """Return the model of the errors of later estimates, fitted on a labelled reference in time order.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def fit_predictive(
 
 
 def short_sentence(rows: int) -> str:
-    """Return the sentence for a report whose interval is incomplete because the reference is short.
+    """Return a sentence for a report: the interval is incomplete because the reference is short.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The response of a window's metric to errors that all its rows, or the rows of several windows, share."""
+"""The response of a metric to errors that the rows of a window, or of several windows, have in common."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Exposure:
 
 
 class SharedError(NamedTuple):
-    """The variance and the mean of the error that all rows of a metric share, in the metric's unit.
+    """The variance and the mean of the error of a metric that its rows share, in the metric's unit.
 
     Parameters
     ----------
@@ -88,7 +88,10 @@ def by_confidence(scores: Floats, predicted: Ints, column: int | Ints) -> Floats
 
 
 def of_class(scores: Floats, column: int | Ints) -> Floats:
-    """Return the (…, n) probabilities of a class, or of a class for each row, from (…, n, K) scores."""
+    """Return the (…, n) probabilities of one class, or of a separate class for each row.
+
+    The scores are (…, n, K).
+    """
     if isinstance(column, int):
         return scores[..., column]
     return np.take_along_axis(scores, column[..., None], axis=-1)[..., 0]

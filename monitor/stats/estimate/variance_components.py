@@ -57,7 +57,7 @@ FEWEST_BLOCKS = 4
 
 @lru_cache(maxsize=4096)
 def remembered(n: float, length: float) -> float:
-    """Return the fraction of a bias's variance that remains in the mean over n rows.
+    """Return the fraction of the variance of a bias that remains after averaging over n rows.
 
     The bias lasts for about `length` rows. The fraction is near 1 for n far below `length`, and falls as n
     grows.
@@ -124,7 +124,7 @@ class Components:
         return variance if contrasts is None else max(variance, contrasts.moving(n) + contrasts.beyond)
 
     def moving(self, n: int, information: float) -> float:
-        """Return the part of `of_bias` that differs between windows, in logits².
+        """Return the part of the variance `of_bias` that differs between windows, in logits².
 
         Labels of other windows cannot reduce this part. The parameters are those of `of_bias`.
         """
@@ -133,7 +133,7 @@ class Components:
 
     @property
     def lasting(self) -> float:
-        """The part of `of_bias` that all later windows share: the reference's own error, in logits²."""
+        """The part of `of_bias` that all later windows share, in logits²: the reference's own error."""
         return self._lasting() if self.spectrum is None else max(self._lasting(), self.spectrum.beyond)
 
     def _moving(self, n: int, information: float) -> float:

@@ -78,7 +78,7 @@ class Fault(NamedTuple):
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """The rate of an event in the reference, such as a missing value: `count` of `rows`.
+    """The rate of an event in the reference, such as a missing value: `count` of `rows` rows have it.
 
     The reference is cut into parts of a window's length; `worst` is the largest share of the event in one
     part.
@@ -149,7 +149,7 @@ def _log_choices(n: float, k: Floats) -> Floats:
 
 
 class FeatureNorm(msgspec.Struct, frozen=True):
-    """The rates of one feature in the reference, with which windows are compared.
+    """The rates of one feature's faults in the reference, with which later windows are compared.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ class FeatureNorm(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_values(cls, kind: FeatureKind, values: Floats, window_rows: int, step: int = 1) -> FeatureNorm:
-        """Return the rates of a feature from its values in the reference.
+        """Return the rates of a feature's faults, computed from its values in the reference.
 
         Parameters
         ----------

@@ -169,7 +169,7 @@ class ParameterGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratio:
-    """The fitted ratio of densities, at the N rows of the reference.
+    """The density of the features in a window over their density in the reference, at N reference rows.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ class Ratio:
     moved: Floats
 
     def share(self, feature: int, block: ParameterGroup) -> float:
-        """Return the share of a group's log-ratio that is attributed to one of its features.
+        """Return the part of a group's log-ratio, 0 to 1, that is attributed to one of its features.
 
         A pair is divided between its features in proportion to how far the distribution of each moved
         (`moved`). If neither moved, each has one half.
@@ -224,7 +224,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioReference:
-    """The features of a reference, prepared once to fit the ratios of many windows.
+    """The features of a reference; `fit` estimates the density ratio of each window to it.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ class RatioReference:
         return beyond
 
     def crowded(self, features: Floats) -> tuple[Floats, Floats]:
-        """Return how much more frequent each value is in a window than in the reference: (N, F) and (n, F).
+        """Return how many times more frequent each value is in a window than in the reference.
 
         The first array is for the values of the reference, and the second for the values of the window. An
         entry is the frequency of the value's bin or category in the window, divided by its frequency in the
@@ -283,7 +283,7 @@ class RatioReference:
         return before, now
 
     def fit(self, features: Floats) -> Ratio:
-        """Return the ratio of a window to the reference.
+        """Return the density of the features in a window over their density in the reference.
 
         Parameters
         ----------

@@ -168,7 +168,7 @@ class SplitReference:
     def from_rows(
         cls, features: Floats, kinds: Sequence[FeatureKind], names: Sequence[str], most_rows: int = MOST_ROWS
     ) -> SplitReference:
-        """Return the reference with these rows.
+        """Return the reference with these rows, prepared for the splits of all windows.
 
         Parameters
         ----------
@@ -204,7 +204,7 @@ class SplitReference:
         return cls(tuple(names), rows, lacking, RatioReference.from_rows(features[whole], kinds))
 
     def fit(self, features: Floats) -> WindowSplit:
-        """Return the fitted ratio of a window, which can split the changes of several metrics.
+        """Return the fitted density ratio of a window, by which the changes of several metrics can be split.
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ class SplitReference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowSplit:
-    """The fitted ratio of a window, which splits the change of any mean.
+    """The fitted density ratio of one window, by which `split` splits the change of any mean.
 
     Parameters
     ----------

@@ -120,7 +120,7 @@ class FeatureTable:
         return joined
 
     def bins(self) -> list[FeatureBin]:
-        """Return the bins in order, with those of values beyond the reference and of missing values.
+        """Return the bins in order, including the two bins for values beyond the reference and missing ones.
 
         Texts have numbers instead of names, beginning with the most frequent text, because only their hashes
         are known.

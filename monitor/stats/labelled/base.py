@@ -286,7 +286,10 @@ class LabelEstimator(ABC):
 
     @property
     def effective_labels(self) -> float:
-        """The number of uniformly drawn labels with the same information: (Σw)² / Σw² (L. Kish)."""
+        """The effective number of labels: as many equally weighted ones have the same information.
+
+        The number is (Σw)² / Σw² (L. Kish).
+        """
         data, _ = self._done()
         if data.weights is None:
             return float(data.labelled.sum())

@@ -111,7 +111,7 @@ def _by_rank(columns: Floats) -> Floats:
 
 
 def ratio(own: Floats, fresh: Floats) -> Floats:
-    """Return the density of the `fresh` rows divided by the density of the `own` rows, at the n own rows.
+    """Return the ratio of two densities, of the `fresh` rows over the `own` rows, at each of the n own rows.
 
     The ratio is estimated by a logistic regression, and scaled to the mean 1.
 

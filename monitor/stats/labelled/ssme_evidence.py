@@ -25,7 +25,7 @@ excludes a broken model among good ones. Chosen, not tuned."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """The scores of M models on n rows as centred logarithms: those of each model, and their pooled mean.
+    """The scores of M models on n rows as centred logarithms: for each model, and pooled over the models.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pooling:
-    """The weights and scales with which the models' scores are pooled. They do not depend on labels.
+    """The weights and scales with which `SSME` pools the models' scores. They do not depend on labels.
 
     Parameters
     ----------

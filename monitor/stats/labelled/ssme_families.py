@@ -64,9 +64,9 @@ class ParticleFamily(ABC):
 
     @abstractmethod
     def points(self, evidence: Evidence) -> Floats:
-        """Return the inputs of the curves, which are the same for all particles.
+        """Return the inputs at which the curves are evaluated: the same for all particles, one for each row.
 
-        The last axis has one entry for each row.
+        The rows are on the last axis.
         """
 
     @abstractmethod

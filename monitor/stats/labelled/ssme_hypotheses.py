@@ -255,7 +255,7 @@ def claimed_error_ratio(scores: Floats, differ: float) -> float:
 
 
 def claimed_slope(evidence: Evidence, scores: Floats, heard: Floats) -> float:
-    """Return the scale of the pooled evidence for which the models' confidences are right on average.
+    """Return the scale of the pooled evidence with which the models would be calibrated on average.
 
     The scale is between e⁻² and e².
     """

@@ -158,7 +158,7 @@ class PosteriorMixture:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The cumulative numbers of draws of the `parts`."""
+        """The number of draws up to the end of each of the `parts`."""
         return tuple(accumulate(len(part.particles) for part in self.parts))
 
     def logits(self, evidence: Evidence) -> Iterator[Floats]:

@@ -231,7 +231,7 @@ class BradleyTerry:
     def ranks(self, level: float = 0.9, method: Method = "bonferroni") -> tuple[RankInterval, ...]:
         """Return the rank interval of each model.
 
-        With the probability `level`, all intervals are right together.
+        The intervals of all models are right at the same time with the probability `level`.
 
         The coefficients are first centred at their mean, so the coefficient of the reference has an error
         too. See `simultaneous_ranks` for the arguments.

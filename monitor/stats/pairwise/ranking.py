@@ -110,7 +110,7 @@ def rank_intervals(intervals: ArrayLike) -> tuple[RankInterval, ...]:
 def simultaneous_ranks(
     value: ArrayLike, covariance: ArrayLike, level: float = 0.9, method: Method = "bonferroni"
 ) -> tuple[RankInterval, ...]:
-    """Return the rank intervals of M models. With at least the probability `level`, all are right together.
+    """Return the rank intervals of M models, which are all right with at least the probability `level`.
 
     Parameters
     ----------

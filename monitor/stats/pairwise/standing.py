@@ -29,7 +29,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparisons(ColumnarRows):
-    """The comparisons of an arena as columns of n entries.
+    """The comparisons of an arena, as columns with n entries each.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Comparisons(ColumnarRows):
     weight: Floats
 
     def used(self) -> Comparisons:
-        """Return the comparisons without the verdicts that a fit ignores: see `corrected_by`."""
+        """Return the comparisons, without the verdicts that a fit ignores: see `corrected_by`."""
         own = corrected_by(self.human, self.judge)
         judged = not np.isnan(self.judge[own]).any()
         return Comparisons(

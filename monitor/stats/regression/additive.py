@@ -52,7 +52,7 @@ class ColumnBasis:
         return self.bins.size if self.bins.kind == "text" else len(self.knots)
 
     def design(self, values: Floats) -> Floats:
-        """Return the values of the functions, (n, size), at these values of the column."""
+        """Return the value of each function at these values of the column, (n, size)."""
         rows, design = np.arange(len(values)), np.zeros((len(values), self.size))
         if self.bins.kind == "text":
             design[rows, self.bins.parameters(values)] = 1.0
@@ -81,7 +81,7 @@ class ColumnBasis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdditiveFit:
-    """Penalised least squares with an intercept and the functions of each column, for one set of rows.
+    """A penalised least-squares fit with an intercept and functions of each column, for one set of rows.
 
     Parameters
     ----------
@@ -97,16 +97,16 @@ class AdditiveFit:
 
     @classmethod
     def from_rows(cls, bases: tuple[ColumnBasis, ...], columns: Floats) -> AdditiveFit:
-        """Return the object that fits outcomes of rows with these columns (N, C)."""
+        """Return the object that fits outcomes of the rows with these columns, (N, C)."""
         penalty = scipy.linalg.block_diag(np.zeros((1, 1)), *[basis.penalty() for basis in bases])
         return cls(bases, _functions(bases, columns), penalty)
 
     def design(self, columns: Floats) -> Floats:
-        """Return `rows` for other rows with these columns (n, C): (n, 1 + P)."""
+        """Return the design matrix of other rows with these columns (n, C): (n, 1 + P), like `rows`."""
         return _functions(self.bases, columns)
 
     def fit(self, outcomes: Floats) -> tuple[Floats, Floats]:
-        """Return the parameters (L, 1 + P) for L outcomes (L, N), and the cross-fitted values (L, N)."""
+        """Fit L outcomes (L, N); return their parameters (L, 1 + P) and cross-fitted values (L, N)."""
         folds = [self.rows[k::_FOLDS] for k in range(_FOLDS)]
         matrices = [fold.T @ fold for fold in folds]
         sides = [fold.T @ outcomes[:, k::_FOLDS].T for k, fold in enumerate(folds)]

@@ -126,7 +126,7 @@ class MeanLoss:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossReference:
-    """A labelled reference, prepared once by `from_rows` to estimate the losses of many windows.
+    """A labelled reference of a regressor; `estimate` estimates the losses of a window from it.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class LossReference:
         losses: Mapping[str, RowLosses],
         most_rows: int = MOST_ROWS,
     ) -> LossReference:
-        """Return the reference with these rows, in the order of time.
+        """Return the reference with these rows, which are in the order of time.
 
         Parameters
         ----------

@@ -36,7 +36,7 @@ _ROUNDING = 1e-9  # of the larger number: 10.3 - 10.0 is more than 0.3 in binary
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The largest error with which a prediction counts as right.
+    """The tolerance of a task: the largest error with which a prediction still counts as right.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class ErrorSpread:
 
     @classmethod
     def from_rows(cls, columns: Floats, kinds: Sequence[FeatureKind], errors: Floats) -> ErrorSpread:
-        """Return the spread of these errors.
+        """Return the spread fitted on the errors of labelled rows.
 
         Parameters
         ----------

@@ -158,7 +158,7 @@ def draw_in_turn(chance: ArrayLike, n: int, rng: np.random.Generator) -> Turns:
 
 
 def as_if_at_once(probability: ArrayLike, rows: int) -> Floats:
-    """Convert the probabilities of successive draws to inclusion probabilities.
+    """Return inclusion probabilities that correspond to the probabilities of successive draws.
 
     The result is for estimators that weight a label by the inverse of its inclusion probability and ignore
     the order of the draws. The result is n / (N v) with the weights v of `lure_weights`, so its inverse is

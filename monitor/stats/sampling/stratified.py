@@ -164,7 +164,7 @@ def sampling_variance(stratum: Ints, labelled: NDArray[np.bool_], chance: Floats
 
 
 def widening(sampling: float, rows: int, pool: int, chance: Floats, half_width: float, z: float) -> float:
-    """Return how much wider the interval of the accuracy is because a fit uses a sample of the pool.
+    """Return by which fraction the accuracy's interval is wider because a fit uses only a sample.
 
     The comparison is with a fit on the whole pool. A result of 0.1 means 10 % wider. The interval's variance
     is (half width / z)². A part of this variance, `var(chance) / rows`, comes from the selection of rows, if

@@ -121,7 +121,7 @@ class Rates:
         )
 
     def at_recall(self, recalls: Floats) -> Floats:
-        """Return the (d, r) precisions at the highest thresholds that reach r recalls."""
+        """Return the (d, r) precisions at the highest thresholds that reach each of r recalls."""
         return np.stack([_at(recalls, x, y) for x, y in zip(self.recall, self.precision, strict=True)])
 
     def at_false_positive(self, rates: Floats) -> Floats:
@@ -155,6 +155,6 @@ def _at(recalls: Floats, recall: Floats, precision: Floats) -> Floats:
 
 
 def banded(kind: Kind, curves: Floats, level: float) -> PerformanceCurve:
-    """Return the median of curves (d, g) at `GRID`, with a central interval at each point."""
+    """Return the median of the curves (d, g) at each point of `GRID`, with a central interval."""
     ends = np.quantile(curves, [(1 - level) / 2, 0.5, (1 + level) / 2], axis=0)
     return PerformanceCurve(kind, GRID, ends[1], ends[0], ends[2], level)

@@ -38,7 +38,7 @@ _LOWEST = -1e12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """Scores at m points, with the number of rows that each point represents.
+    """A summary of many scores as m points, each with the number of rows that it represents.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ class OneModel(PosteriorEstimator):
 
     @property
     def place(self) -> int:
-        """The index in `mixtures` of the mixture for the positive class."""
+        """The index, in `mixtures`, of the mixture for the positive class."""
         return 0 if len(self.mixtures) == 1 else self._positive()
 
     def learn(self, data: LabelledScores) -> None:
@@ -101,7 +101,7 @@ class OneModel(PosteriorEstimator):
         self._fitted = self._fit(data)
 
     def unscaled(self, scaled: float) -> float:
-        """Return the model's score of the positive class that corresponds to a scaled value in (0, 1]."""
+        """Return the score of the positive class, as the model gave it, for a scaled value in (0, 1]."""
         return self._lines[self.place].back(scaled)
 
     def rates(self, thresholds: int | None) -> Rates | Unknown:
