@@ -44,7 +44,7 @@ class PostKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The result of the validation of a post.
+    """The result of validating a post: its usable rows and its faults.
 
     Parameters
     ----------

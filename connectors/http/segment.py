@@ -55,7 +55,7 @@ class SpoolSegment:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The head of a frame and its place in the file.
+    """A frame of the spool: the values in its head, and its place in the file.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Frame:
 
     @property
     def next_place(self) -> int:
-        """The place after the frame in its file."""
+        """The place in the file at which the next frame begins."""
         return self.place + FRAME_BYTES + self.length
 
 
@@ -230,7 +230,7 @@ def frames_by_head(descriptor: int, size: int) -> Iterator[Frame]:
 
 
 def damaged(segment: SpoolSegment, place: int) -> SourceError:
-    """Return the error to raise if a file has no valid frame at the place where the next frame must begin."""
+    """Return the error to raise if no valid frame begins at a place where one must begin."""
     return SourceError(
         f"The spool's file {segment.path} is damaged at byte {place}; restore it from a backup, or move "
         "the spool's folder away to continue without its records"

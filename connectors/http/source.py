@@ -192,7 +192,7 @@ class HttpSource(Source[int]):
 
     @property
     def counts(self) -> SourceCounts | None:
-        """The number of acknowledged rows that were lost because the spool's table in the database was lost.
+        """The number of acknowledged rows that were lost together with the spool's table in the database.
 
         The count is None for a spool in a folder.
         """

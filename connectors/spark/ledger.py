@@ -37,7 +37,7 @@ SPARK = "spark"
 
 @dataclass(frozen=True, slots=True)
 class UnitState:
-    """A unit and the file with its state.
+    """A unit (one model or a whole task) and the file with its state.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class CheckpointLedger:
         self._remove_others()
 
     def intend(self, clock: float) -> Turn:
-        """Save and return the next turn, up to the time `clock`.
+        """Save a turn, an advance of time without records up to `clock`, before it is computed; return it.
 
         After a crash, this turn is computed again.
         """
@@ -257,7 +257,7 @@ class CheckpointLedger:
 
 
 def counted(before: Committed, facts: list[Facts]) -> dict[str, Any]:
-    """Return the counts of `before` plus the counts of one more batch, by field of `Committed`."""
+    """Return the counts of `before` after one more batch, by the names of the fields of `Committed`."""
     rejected = sum((each.answers_rejected for each in facts), Counter[str]())
     used = sum(rows for each in facts for _, rows in each.models.values())
     labels_rejected = Counter(before.labels_rejected)

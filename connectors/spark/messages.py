@@ -60,7 +60,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """The n records of a share, from one Kafka partition, with the offsets and times of their messages.
+    """The n records of one model or task in a batch, from one Kafka partition, with offsets and times.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ _FIRST = Begin(0, -np.inf)
 
 @dataclass(frozen=True, slots=True)
 class Stepping:
-    """The plan of the second stage for one batch: its units, and their states before the batch.
+    """The plan of the second stage for one batch: its units (models or tasks) and their earlier states.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Stepping:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """The state of a unit after a batch.
+    """The state of a unit (one model or a whole task) after a batch.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Stepped:
 
 
 def step_units(stream: Any, stepping: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Compute units from their parts, and return their lines and states. For use with `mapInArrow`.
+    """Compute units from their parts of a batch; return lines and states. For use with `mapInArrow`.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ SEED = "\0"
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The output of a batch.
+    """The output of a batch of messages.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class MicroBatch:
 
 @dataclass(slots=True)
 class Steps:
-    """The computation and commit of one batch after another.
+    """Computes and commits the batches of a stream, one after another.
 
     Parameters
     ----------
@@ -146,7 +146,10 @@ class Steps:
             self._one.release()
 
     def redo(self, session: Any) -> bool:
-        """Compute the interrupted turn of `pass_time`, if there is one, and return whether there was one."""
+        """Compute a turn again if `pass_time` was interrupted in it, and return whether there was one.
+
+        A turn is an advance of the stream's time without records.
+        """
         turn = self.ledger.intended()
         return turn is not None and self._turned(session, turn)
 
@@ -293,7 +296,10 @@ class Quiet:
 
 
 def lag_of(query: Any) -> int | None:
-    """Return the number of messages in Kafka that are in no batch yet, or None if unknown."""
+    """Return the number of messages in Kafka that Spark has not put into a batch yet; None if unknown.
+
+    `query` is a pyspark StreamingQuery.
+    """
     progress = query.lastProgress
     try:
         source = progress["sources"][0]

@@ -46,7 +46,7 @@ Row = tuple[int, float]
 
 
 class LateRows(NamedTuple):
-    """The numbers of late rows and of rows read before, among the rows of `Progress.late_range`.
+    """The numbers of late rows, and of rows that had been read before, in `Progress.late_range`.
 
     A late row was committed after a poll had read past its value.
     """
@@ -56,7 +56,10 @@ class LateRows(NamedTuple):
 
 
 class Progress:
-    """The progress of a source in reading a table.
+    """The progress of a source in reading a table, which decides for each row of a poll whether it is new.
+
+    The rank of a value is a number by which values of the rising column are compared. The module explains the
+    other terms.
 
     Parameters
     ----------
@@ -164,7 +167,7 @@ class Progress:
         return True, wrong
 
     def trim(self, identity: object, value: object) -> bool:
-        """Drop the lowest kept rows if there are too many.
+        """Drop the kept rows with the lowest values if there are too many kept rows.
 
         Parameters
         ----------
@@ -195,7 +198,7 @@ class Progress:
         return self.start >= low and not was_later
 
     def late_range(self) -> tuple[Any, Any] | None:
-        """Return the range from `start` to the look-back, in which rows that are not kept are late.
+        """Return the range of values from `start` to the look-back; rows in it that are not kept are late.
 
         The lower end is None for a range from the beginning of the table. The result is None if the range is
         empty.
@@ -277,7 +280,7 @@ class Progress:
 
     @property
     def unusable_is_full(self) -> bool:
-        """True if `MOST_UNUSABLE` rows without a usable value have been counted."""
+        """True if the largest number of rows without a usable value, `MOST_UNUSABLE`, has been counted."""
         return len(self._unusable) >= MOST_UNUSABLE
 
     def forget(self, keys: Keys) -> bool:

@@ -110,7 +110,9 @@ def _text_below(text: str, distance: float) -> str:
 
 
 def low_rank(value: Any, distance: float) -> float:
-    """Return the rank of `value_below`, in the zone of `value`; minus infinity if there is no such value.
+    """Return the rank of the result of `value_below`, in the zone of `value`.
+
+    The rank is minus infinity if there is no such value.
 
     Examples
     --------
@@ -127,7 +129,7 @@ def low_rank(value: Any, distance: float) -> float:
 
 
 def value_below_rank(value: Any, limit: float) -> Any:
-    """Return a value whose rank is a little below `limit`, in the type and text form of `value`.
+    """Return a value a little below the rank `limit`, in the type and text form of `value`.
 
     Parameters
     ----------

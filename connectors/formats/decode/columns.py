@@ -100,7 +100,7 @@ class Columns:
 
     @property
     def kinds(self) -> list[str]:
-        """The kind of task that the fields of each record show; ``""`` if the fields do not show a kind."""
+        """The kind of task that the fields of each record indicate; ``""`` if the fields indicate no kind."""
         kinds = [""] * self.size
         for tag, entry in TASK_KINDS.items():
             for column in (getattr(self, name) for name in entry.marks):
@@ -179,7 +179,7 @@ def absent(column: Sequence[Any]) -> bool:
 
 
 def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
-    """Return a function from a column to the chosen rows of the column.
+    """Return a function that takes a column and returns its chosen rows.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The time, key and position of each of n records. These columns do not depend on the record's task.
+    """The place of each of n records: its time, key and position, which do not depend on the task.
 
     Parameters
     ----------

@@ -249,7 +249,7 @@ def same_name(text: str) -> str:
 
 
 def same_names(names: Iterable[str]) -> dict[str, int]:
-    """Return the index of each name by its normal form. Names with equal normal forms are left out.
+    """Return the index of each name by its normal form, without names whose normal forms are equal.
 
     Examples
     --------
@@ -521,7 +521,7 @@ def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:
 
 
 def holds(raw: Raw, position: int) -> bool:
-    """Return whether the raw input contains a position."""
+    """Return whether the raw input contains the record at a position."""
     if isinstance(raw, RawBlock):
         return raw.start <= position < raw.start + len(raw.data)
     if isinstance(raw, RawTable):

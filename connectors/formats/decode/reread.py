@@ -43,7 +43,9 @@ def whole_number(value: object) -> object:
 
 
 def read_again(data: bytes, error: Exception) -> Record | Fault:
-    """Return the record in the bytes, or the fault that makes the bytes unusable.
+    """Read a record again without types, after the typed decoder has rejected it.
+
+    Return the record, or the fault that makes the bytes unusable.
 
     Parameters
     ----------
@@ -112,7 +114,7 @@ def _next_token(text: str, at: int) -> int:
 
 
 def record_of(value: Mapping[str, object], kind: type[_Kind] = Record) -> _Kind | Fault:  # type: ignore[assignment]
-    """Convert a mapping to a record, or return the fault that makes the mapping unusable.
+    """Convert a parsed mapping to a record, or return the fault that makes the mapping unusable.
 
     Parameters
     ----------

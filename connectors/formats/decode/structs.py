@@ -116,7 +116,7 @@ def record_without(absent: frozenset[str], scored: bool = False) -> type[Record]
 
 @lru_cache(maxsize=64)
 def without(kind: type[Record]) -> frozenset[str]:
-    """Return the fields that a record of this type cannot have.
+    """Return the names of the fields that a record of this type, made by `record_without`, cannot have.
 
     Examples
     --------
@@ -229,7 +229,7 @@ class BoundedRejects:
         self._alone.append((place, reject))
 
     def items(self) -> list[tuple[Any, Reject]]:
-        """Return the rejects with their places, in the order of `add`."""
+        """Return each reject with its place, in the order of the calls of `add`."""
         rejects = self._alone.copy()
         for index, records, answers in self._counts.values():
             place, reject = rejects[index]
@@ -238,7 +238,7 @@ class BoundedRejects:
 
 
 class Faults:
-    """The faults of the values in a column: the first fault of each row.
+    """The faults of the values in a column; each row keeps its first fault.
 
     Parameters
     ----------

@@ -458,7 +458,7 @@ class Following:
         return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
     def rest(self) -> None:
-        """Close the open files until the file changes.
+        """Close the open files. They are opened again when the file changes.
 
         `FollowingPattern` calls this method to limit the number of open files.
         """

@@ -68,7 +68,7 @@ def take(batch: Batch, rows: Ints, columns: Collection[str] = COLUMNS) -> Batch:
 
 
 def one_value(column: NDArray[Any], n: int) -> NDArray[Any]:
-    """Return a column of n rows with the first value of `column`. The rows share the memory of one value.
+    """Return a column whose n rows all have the first value of `column`. They share its memory.
 
     Examples
     --------

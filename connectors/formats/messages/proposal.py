@@ -78,7 +78,7 @@ _UNITS: Sequence[tuple[float, TimeUnit]] = (
 
 
 class Sample:
-    """A sample of records with the values at each path.
+    """A sample of records, from which the values at each path can be read.
 
     Attributes
     ----------
@@ -189,7 +189,7 @@ def zoned(mapping: FieldMapping) -> dict[str, Any]:
 
 
 def written(mapping: FieldMapping) -> dict[str, Any]:
-    """Return a mapping as keys of a configuration, with placeholders for unknown values.
+    """Return a mapping as keys of a configuration file, with placeholders for values that are unknown.
 
     Examples
     --------

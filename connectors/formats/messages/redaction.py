@@ -31,7 +31,7 @@ class _Number(str):
 
 
 def keeper(keep: Keep, secret: bytes = SECRET) -> Callable[[Reject], Reject]:
-    """Return a function from a reject to a reject with only the part that may be kept.
+    """Return a function that removes from a reject whatever part of its record must not be kept.
 
     Parameters
     ----------

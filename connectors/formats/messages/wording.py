@@ -19,7 +19,9 @@ _without: ContextVar[bool] = ContextVar("blindsight_without_values", default=Fal
 
 @contextmanager
 def without_values() -> Iterator[None]:
-    """Make messages in this thread name the kinds of values instead of the values. Use in a ``with`` block.
+    """Make the messages of this thread name kinds of values, such as "a text", instead of the values.
+
+    Use the function in a ``with`` block.
 
     Examples
     --------
@@ -40,7 +42,7 @@ def values_are_shown() -> bool:
 
 
 def shown(value: object) -> str:
-    """Return the text of a value in a message: `as_json`, or `kind` within `without_values`.
+    """Return a value as it appears in messages: as JSON, or its `kind` within `without_values`.
 
     Examples
     --------

@@ -18,7 +18,7 @@ _NO_TEXT = b'"\xff"'  # invalid UTF-8, which rejects the record for its encoding
 
 
 def beside(headers: Headers, key: bytes | None, milliseconds: int) -> Headers:
-    """Return the headers of a message, with its key and time appended.
+    """Return the headers of a Kafka message, followed by its key and its time as two further headers.
 
     Examples
     --------

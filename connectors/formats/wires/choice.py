@@ -22,7 +22,7 @@ RECOGNISED = RecognisedWire()
 
 
 def own_wire(settings: SourceSection) -> Wire:
-    """Return the wire of a source's own mapping, or `RECOGNISED` without a mapping."""
+    """Return the wire that a source's own mapping describes, or `RECOGNISED` without a mapping."""
     return RECOGNISED if settings.mapping is None else compiled(settings.mapping)
 
 

@@ -111,7 +111,7 @@ class KserveWire(ResponseWire):
         return self._rows_of_seldon(value) if is_seldon else None
 
     def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
-        """Return a message if a record with the marks of this format may have another format, otherwise "".
+        """Return a message if a record that looks like this format may have another format, otherwise "".
 
         Parameters
         ----------

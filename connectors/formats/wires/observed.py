@@ -90,7 +90,7 @@ class ObservedWire(Wire):
         return Mixed(mixed)
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return the answer of the base wire: whether rows of a table with these columns are read as JSON."""
+        """Return whether rows of a table with these columns are read as JSON: the answer of the base wire."""
         return self.base.reads_rows(names)
 
     def convert_message(self, value: bytes, headers: Headers) -> bytes:

@@ -39,7 +39,7 @@ def _decoder_without(absent: frozenset[str], scored: bool = False) -> msgspec.js
 
 
 class Mixed(list[Record | None]):
-    """The records of lines that were decoded together.
+    """The records of lines that were decoded together: one entry for each line, which may be None.
 
     An entry is None if the line must still be read with `Wire.read`.
     """
@@ -78,7 +78,7 @@ class Wire(ABC):
         """
 
     def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
-        """Return a message if a record with the marks of this format may have another format, otherwise "".
+        """Return a message if a record with this format's marks (field names) may have another format, or "".
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class Wire(ABC):
         return raw
 
     def excluded_rows(self, raw: RawTable) -> frozenset[int]:
-        """Return the indices of the valid rows that hold no record, in a table that is read by column."""
+        """Return the indices of the valid rows without a record, in a table that is read by column."""
         return frozenset()
 
     def rows_left(self, raw: RawTable) -> int:
@@ -181,7 +181,7 @@ class PlainWire(Wire):
             return None
 
     def scored(self, data: bytes) -> list[Record] | None:
-        """Return the records of many lines if all have scores and only fields that the first record has.
+        """Return the records of many lines, if every line has scores and no field that the first line lacks.
 
         Return None otherwise, and if `data` is short.
         """

@@ -26,7 +26,7 @@ LAST_COMMIT_SECONDS = 10.0
 
 
 class CommittedPosition(NamedTuple):
-    """A position that the consumer group has committed, with a note.
+    """A position that the consumer group has committed, with a note for later owners of the partition.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class CommittedPosition(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """The leader epoch and the timestamp of a record.
+    """The leader epoch and the timestamp of a record, which show whether a log was replaced.
 
     A topic that was deleted and created again has a new log, which uses the same offsets as the old log. Two
     records with the same offset and different stamps belong to different logs.
@@ -162,14 +162,14 @@ class RebalanceListener(Protocol):
         """
 
     def on_revoke(self, names: set[str]) -> Iterator[None]:
-        """Yield as long as the consumer must keep these partitions, which the group revokes.
+        """Yield again and again until the consumer may give up these partitions, which the group revokes.
 
         The driver sleeps for a moment after each value. When the iterator has ended, the driver gives the
         partitions up.
         """
 
     def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:
-        """Return the positions to commit for these revoked partitions.
+        """Return the last positions to commit for these partitions, which the group revokes.
 
         The driver calls this after `on_revoke` has ended.
         """

@@ -33,7 +33,7 @@ _SILENT_SECONDS = 10.0  # without a record before the end: the broker has stoppe
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The reports of one store at the end of a topic, and the ends of the topic's partitions.
+    """The last reports of one store in a topic, and the end offsets of the topic's partitions.
 
     Parameters
     ----------

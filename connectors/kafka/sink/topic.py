@@ -95,7 +95,7 @@ class Topic:
         return self._producer is None and self.is_busy
 
     def forget(self) -> None:
-        """Drop the messages that are not acknowledged yet."""
+        """Drop the messages that brokers have not acknowledged yet, so that they are not sent again."""
         self._sent = []
 
     def send(self, messages: Sequence[Message]) -> None:

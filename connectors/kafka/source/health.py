@@ -105,7 +105,7 @@ class Health:
         return stalls
 
     def set_away(self) -> None:
-        """Set `up` to False because no broker answers, and log this once."""
+        """Record that no broker answers: set `up` to False, and log this once."""
         self.up = False
         if self._logged_away:
             return

@@ -82,7 +82,7 @@ class _Place:
 
 
 class PositionLedger:
-    """The positions of all partitions, from the store, from reading, and from acknowledgements of the agent.
+    """The positions of all partitions: those that are saved, handed out, absorbed and committed.
 
     Several threads may use a ledger.
 

@@ -84,7 +84,7 @@ class Membership:
         self.joined = True
 
     def on_revoke(self, names: set[str]) -> Iterator[None]:
-        """Yield while the agent uses records of these partitions, for at most `DRAIN_SECONDS`.
+        """Yield until the agent has used all records of these partitions, for at most `DRAIN_SECONDS`.
 
         The driver sleeps between two steps. Other members can read the partitions only after the iterator has
         ended.

@@ -94,7 +94,7 @@ def _is_removed(descriptions: Mapping[str, TopicDescription], name: str) -> bool
 
 
 class Placement:
-    """The positions of partitions, and counts of the records that were missed or used twice.
+    """The positions at which partitions are read, and counts of records missed or used twice.
 
     A placement is kept when a consumer is replaced. Each commit has a note with the offsets at which owners
     of the partition began to read (``began=400,900``). The last offset belongs to the present owner. The list
@@ -169,7 +169,7 @@ class Placement:
         return False
 
     def marks(self, positions: Mapping[str, int]) -> dict[str, CommittedPosition]:
-        """Return positions with their notes, ready to commit.
+        """Return these positions with their notes, in the form in which they are committed.
 
         A note contains the offsets at which owners began to read the partition, and the id of the topic.
         """

@@ -90,7 +90,7 @@ class StallWatch:
         return stalls
 
     def has_not_moved(self, name: str, position: int) -> bool:
-        """Return whether a partition is at the same position as in the last call of `find_stalls`."""
+        """Return whether a partition still has the position that it had in the last call of `find_stalls`."""
         seen = self._seen.get(name)
         return seen is not None and seen.position == position
 
