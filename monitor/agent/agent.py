@@ -59,7 +59,7 @@ class Reload:
 
 
 class Agent:
-    """The running agent.
+    """The running agent: its sources, engines, outputs and threads.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class Agent:
         return outcome
 
     def note_reload(self, successful: bool) -> None:
-        """Record whether a reload of the configuration succeeded, for the metrics."""
+        """Store whether a reload of the configuration succeeded, which the metrics show."""
         self._reload = Reload(successful, self._clock() if successful else self._reload.time)
 
     def view(self) -> AgentView:

@@ -251,7 +251,7 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Output reports, in order."""
+        """Output the reports of closed windows, in order."""
 
     @abstractmethod
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
@@ -259,7 +259,7 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def after_save(self, then: Then) -> None:
-        """Call `then` after the engine's present state is saved."""
+        """Call `then` as soon as the present state of the engine is saved."""
 
     @abstractmethod
     def set_config(self, config: str) -> None:

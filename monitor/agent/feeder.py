@@ -134,7 +134,10 @@ class Feeder:
                 thread.join(max(deadline - time.monotonic(), 0.0))
 
     def absorbed(self) -> None:
-        """Record that the engine has processed the oldest chunk. The engine's thread calls this method."""
+        """Record that the engine has processed the oldest queued chunk.
+
+        Only the engine's thread calls this method.
+        """
         self._unused.popleft()
 
     def acknowledge(self, positions: Mapping[str, object]) -> None:
@@ -215,7 +218,7 @@ class Feeder:
         return f"Source {self.name} is not connected{f': {self.failure}' if self.failure else '.'}"
 
     def how_ended(self, engine: EngineView) -> str:
-        """Return a sentence that says when and how far the source was read, and its number of records."""
+        """Return a sentence that says when and how the source ended, and how many records it gave."""
         counts = ((engine.received, "answer"), (engine.labels_received, "label"))
         numbers = [(number, noun) for each, noun in counts if (number := each.get(self.name, 0))]
         records = " and ".join(f"{n:,} {noun}{'' if n == 1 else 's'}" for n, noun in numbers) or "no record"

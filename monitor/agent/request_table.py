@@ -143,7 +143,7 @@ class PolledRequests:
         """Do nothing, because the table no longer returns requests that have an answer."""
 
     def put_aside(self, number: str) -> None:
-        """Do nothing, because a refused request also has an answer."""
+        """Do nothing, because a refused request gets an answer, and the table no longer returns it."""
 
     def close(self, timeout_seconds: float) -> None:
         """Write the waiting answers and close the connection."""

@@ -83,7 +83,7 @@ class RisingShares:
             )
 
     def marked(self, view: EngineView) -> EngineView:
-        """Return a view that marks each model whose answers have all been certain, once it has 200 answers.
+        """Return a view that marks each model with at least 200 answers, all of them certain.
 
         The mark, `certain`, is the number of these answers. `check_scores` defines when an answer is certain.
         """

@@ -206,11 +206,11 @@ class Shards:
         self._next_try = 0.0
 
     def bind(self, tell: Tell) -> None:
-        """Set the function that acknowledges saved positions to sources."""
+        """Set `tell`, the function that acknowledges saved positions to sources."""
         self._tell = tell
 
     def take(self, partition: str, number: int) -> tuple[object, Mapping[str, Any]] | None:
-        """Open the state of a partition; see `ShardOwner.take`.
+        """Open the shard of a partition, and return its token and positions; see `ShardOwner.take`.
 
         This method waits for the database.
 
