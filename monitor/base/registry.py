@@ -75,7 +75,7 @@ class Extra:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of one of the tables.
+    """A line of one of the tables of this module, under the tag that configurations and reports use.
 
     Parameters
     ----------
@@ -484,7 +484,7 @@ BY_LABELS = TablePart(ESTIMATORS, lambda entry: entry.by_labels)
 
 
 def estimators_by_input(tags: Iterable[str], needs: str) -> tuple[str, ...]:
-    """Return the estimators among `tags`, and among the tags in their `brings`, that have this input.
+    """Return the estimators with this kind of input among `tags` and among the estimators that these add.
 
     Parameters
     ----------

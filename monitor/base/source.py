@@ -269,7 +269,7 @@ class SourceCounts:
 class Refusals:
     """Numbers of refused and ignored records, and of accepted labels, since the source was opened.
 
-    Only sources to which records are sent have such numbers.
+    Only sources to which clients send records have such numbers.
 
     Parameters
     ----------

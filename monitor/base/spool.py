@@ -89,7 +89,7 @@ def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
 
 
 def merge_stretches(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
-    r"""Merge successive objects if the lines of both are labels, or the lines of both are answers.
+    r"""Merge successive `SpoolLines` whose lines are all labels, or all answers.
 
     Examples
     --------

@@ -80,7 +80,7 @@ class RingChange:
 
     @classmethod
     def nothing_left(cls, name: str) -> RingChange:
-        """Return a change that deletes every row of a ring table."""
+        """Return a change after which a ring table (a table of limited size) has no rows."""
         empty = RingRows(np.zeros(0, dtype=np.uint64), {})
         return cls(name, first=0, added=empty, changed=None, oldest=_BEYOND_EVERY_ROW)
 
@@ -145,7 +145,11 @@ def _whole_tasks(
 
 
 def piece_names(task: str, parts: Mapping[str, Any]) -> list[str]:
-    """Return the names of the saved pieces of a task, and of all ring tables that the task may have."""
+    """Return the names under which the store may have saved the state of a task.
+
+    The names are those of its pieces among `parts`, and of all ring tables (tables of limited size) that a
+    task may have.
+    """
     whole = (f"revisions/{task}", *(f"{kind.piece}/{task}" for kind in TASK_KINDS.values()))
     own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
     rings = [ring for kind in TASK_KINDS.values() for ring in kind.rings]

@@ -149,7 +149,7 @@ def _times(count: int, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The result of an examination.
+    """The result of examining records of a source: counts, faults, and mappings that would help.
 
     Parameters
     ----------

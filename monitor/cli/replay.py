@@ -55,7 +55,7 @@ The number is that of uncompressed bytes. It is 0 for a table, and negative if t
 
 @dataclass(slots=True)
 class Unused:
-    """The records that could not be used.
+    """The numbers of records of a replay that could not be used.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def order_notes(facts: Sequence[Facts], accounts: Accounts) -> tuple[str, ...]:
 
 
 class Written:
-    """The output files of a replay, which are emptied at the start, and the data of its pictures.
+    """Writes the output files of a replay, which it empties first, and collects the data of the pictures.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class Written:
                 raise
 
     def closed(self, reports: Sequence[WindowReport]) -> None:
-        """Write closed windows, and add them to `period`."""
+        """Write the reports of closed windows, and add them to `period`, from which pictures are drawn."""
         self.lines(map(to_json, reports), sum(not report.revision for report in reports))
         self.period.add(reports)
 

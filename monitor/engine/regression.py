@@ -143,7 +143,7 @@ class NumberRule:
         return rule, rule._converted(batch, batch.scores, chance)
 
     def converted(self, batch: Batch) -> Batch:
-        """Return answers with confidences as scores, and the labels 0 (right), 1 (wrong) and -1 (none)."""
+        """Return the answers with confidences as scores, and labels 0 (right), 1 (wrong) or -1 (none)."""
         limits = self.tolerance.limits(batch.numbers[:, 0])
         columns = np.column_stack((batch.numbers[:, :1], batch.features))
         chance, scores = np.empty(len(batch)), np.empty_like(batch.scores)

@@ -188,7 +188,7 @@ def _plain(value: Any) -> Any:
 def with_nan(cells: Cells) -> Cells:
     """Replace None by NaN in a column of scores.
 
-    The decoder would take a row whose scores are all None for a label.
+    Otherwise the decoder would treat a row whose scores are all None as a label.
 
     Examples
     --------

@@ -16,7 +16,7 @@ from monitor.parallel.planning import Unit, settings_of
 
 
 class Computer:
-    """The engines of a worker process, with the records that it has read but not yet processed.
+    """The engines of a worker process, and the records that they have not processed yet.
 
     A share is the records of one model in a part of the stream.
 

@@ -67,7 +67,7 @@ class _PlacedPiece:
 
 @contextmanager
 def started(serve: Callable[..., None], job: object, owners: Owners) -> Iterator[list[_Worker]]:
-    """Start the worker processes, and kill them at the end of the context.
+    """Start the worker processes, and kill them when the ``with`` block ends.
 
     Parameters
     ----------

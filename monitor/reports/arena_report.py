@@ -84,7 +84,7 @@ class ArenaReport(WindowReport):
         positions: Mapping[str, tuple[int, ...]],
         standing: Standing,
     ) -> ArenaReport:
-        """Return a report together with its encoded JSON line."""
+        """Return the report of a window from the results of its fit, together with its encoded JSON line."""
         report = cls(
             task=task,
             model="",
@@ -127,7 +127,7 @@ class ArenaLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_report(cls, report: ArenaReport) -> ArenaLine:
-        """Return the line of a report."""
+        """Return the JSON line of an arena's report, as a struct that can be encoded."""
         standing = report.standing
         return cls(
             task=report.task,

@@ -173,7 +173,7 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def sentence(attribution: Attribution) -> str:
-    """Return a sentence with the change of the metric, in percentage points, and its two largest parts.
+    """Return a sentence on the change of the metric, in percentage points, and its two largest parts.
 
     If the change is also split over features, the features with the largest contributions follow. A further
     change that only labels show is last.

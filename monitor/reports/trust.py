@@ -88,7 +88,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_trust(cls, metric: str, trust: Trust) -> TrustLine:
-        """Return the entry for a metric. `trust` is a test that has rejected the metric's estimate."""
+        """Return the entry of the JSON line for a metric whose test of trust has rejected the estimate."""
         head = metric, round(trust.evidence, _DECIMALS), trust.labels, trust.on_probation
         bias = trust.bias
         if bias is None:
@@ -98,7 +98,10 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(*head, value, lower, upper, level, bias.rows)
 
     def read(self) -> Trust:
-        """Return the result of the test that the entry describes. An `evidence` of null becomes infinite."""
+        """Return the result of the test of trust that this entry describes.
+
+        An `evidence` of null becomes infinite.
+        """
         bias = None
         if self.rows is not None:
             ends = self.bias, self.lower, self.upper, self.level

@@ -271,7 +271,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         return Estimate(self.value, self.lower, self.upper, self.level, self.size or 0)
 
     def read(self) -> MetricEstimate:
-        """Return the estimate that the entry describes."""
+        """Return the estimate that this entry describes."""
         ranks = self.rank, self.rank_chi_square
         closed, before = self.at_close, None
         if closed is not None:
@@ -292,7 +292,10 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, view: CalibrationView) -> CalibrationLine:
-        """Return the entry for a calibration. Features without missing or unseen values are left out."""
+        """Return the entry of a window's JSON line for a calibration.
+
+        Features without missing or unseen values are left out.
+        """
         interval = None if view.interval == EXACT else view.interval
         line = cls(view.method, view.version, bool(view.foreign), interval)
         if (own := view.covariates) is None:
@@ -302,7 +305,7 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(line, effective_rows=effective, missing=missing, unseen=unseen)
 
     def read(self) -> CalibrationView:
-        """Return the calibration that the entry describes. The time of its fit is missing."""
+        """Return the calibration that this entry describes. The time of its fit is missing."""
         own = None
         if self.effective_rows is not None:
             own = CovariatesView(self.effective_rows, self.missing, self.unseen)
@@ -324,12 +327,12 @@ class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, alarm: AlarmByLabels) -> AlarmByLabelsLine:
-        """Return the entry for an alarm that labels decide."""
+        """Return the entry of a window's JSON line for an alarm that labels decide."""
         numbers = rounded(alarm.value), rounded(alarm.lower), rounded(alarm.upper)
         return cls(*numbers, alarm.labels, alarm.confidences_moved)
 
     def read(self) -> AlarmByLabels:
-        """Return the alarm that the entry describes. A null becomes NaN."""
+        """Return the alarm that this entry describes. A null becomes NaN."""
         numbers = self.value, self.lower, self.upper
         value, lower, upper = (math.nan if one is None else one for one in numbers)
         return AlarmByLabels(value, lower, upper, self.labels, self.confidences_moved)
@@ -353,14 +356,14 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, chart: ChartView) -> ChartLine:
-        """Return the entry for a chart."""
+        """Return the entry of a window's JSON line for a control chart."""
         v = chart.verdict
         limits = rounded(v.center), rounded(v.lower), rounded(v.upper)
         by_labels = None if chart.by_labels is None else AlarmByLabelsLine.from_view(chart.by_labels)
         return cls(chart.metric, *limits, v.rules, v.out_of_control, v.improved, by_labels)
 
     def read(self) -> ChartView:
-        """Return the chart that the entry describes. A limit of None becomes NaN."""
+        """Return the control chart that this entry describes. A limit of None becomes NaN."""
         limits = self.center, self.lower, self.upper
         center, lower, upper = (math.nan if limit is None else limit for limit in limits)
         verdict = Verdict(center, lower, upper, self.rules, self.out_of_control, self.improved)
@@ -378,13 +381,13 @@ class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, objective: ObjectiveView) -> ObjectiveLine:
-        """Return the entry for an objective."""
+        """Return the entry of a window's JSON line for an objective."""
         bound = rounded(objective.bound)
         floor, ceiling = (bound, None) if objective.is_floor else (None, bound)
         return cls(objective.metric, floor, ceiling, objective.state)
 
     def read(self) -> ObjectiveView:
-        """Return the objective that the entry describes. Its pooled interval is missing."""
+        """Return the objective that this entry describes. Its pooled interval is missing."""
         bound = self.ceiling if self.floor is None else self.floor
         if bound is None:
             raise ValueError(f"the objective of {self.metric} has neither floor nor ceiling")
@@ -417,7 +420,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def from_report(cls, report: WindowReport) -> WindowLine:
-        """Return the line of a report."""
+        """Return the JSON line of a report, as a struct that can be encoded."""
         return cls(
             task=report.task,
             model=report.model,
@@ -455,7 +458,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return list(zip(ends[::2], ends[1::2], strict=True))
 
     def read(self) -> WindowReport:
-        """Return the report that the line describes. Its numbers are rounded as in the line."""
+        """Return the report that this line describes. Its numbers are rounded as in the line."""
         return WindowReport(
             task=self.task,
             model=self.model,

@@ -120,7 +120,7 @@ class StateStore(ABC):
 
     @abstractmethod
     def renew(self) -> None:
-        """Extend the right to write.
+        """Extend the right of this process to write to the store.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class StateStore(ABC):
         """
 
     def holding(self) -> AbstractContextManager[None]:
-        """Return a context manager that keeps the right to write while its block runs."""
+        """Return a context manager that keeps the right to write to the store while its block runs."""
         return nullcontext()
 
     @abstractmethod
@@ -221,7 +221,7 @@ class StateStore(ABC):
         return newest
 
     def forget(self, names: Sequence[str]) -> None:
-        """Delete parts and ring tables by name, for a task that cannot resume from its saved state."""
+        """Delete parts and ring tables by their names, for a task that cannot resume from its saved state."""
         if not names:
             return
         with self._convert_errors("be written"), self._transaction():

@@ -33,7 +33,7 @@ _READ_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class WantedStart:
-    """A requested starting point: a share of the files after the reference, or a time.
+    """A requested starting point of a drop: a share of the files after the reference, or a time.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class WantedStart:
 
 @dataclass(frozen=True, slots=True)
 class SavedStart:
-    """A starting point with the place in the files, and with the states of the engines there.
+    """A starting point of drops, with its place in the files and the states of the engines there.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class SavedStart:
 
 @dataclass(slots=True)
 class HistoryRun:
-    """One engine on the history as it was, and what it reported.
+    """An engine that replays the history as it was, and the signals (alarms) in its reports.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class HistoryRun:
     signals: dict[Model, SignalLog] = field(default_factory=dict)
 
     def note(self, reports: Sequence[WindowReport]) -> None:
-        """Add reports."""
+        """Add the reports of closed windows to the period and to the signals of their models."""
         self.period.add(reports)
         for report in reports:
             if not report.group and not report.revision:

@@ -51,7 +51,7 @@ def models_with_baseline(state: EngineState) -> frozenset[Model]:
 
 @dataclass(frozen=True, slots=True)
 class DropPoint:
-    """A starting point of drops.
+    """A point of the stream from which drops of accuracy are injected.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class DropPoint:
 
 
 class Injector:
-    """Injects a drop into the answers that come after a starting point.
+    """Injects a drop of accuracy into the answers that come after a starting point.
 
     The engine at the starting point gives each model's calibration, and its state the answers before the
     point, whose labels do not change when they come later.

@@ -37,7 +37,7 @@ WAYS = ((True, False), (True, True), (False, True))
 
 
 def way_words(known: bool, labelled: bool) -> str:
-    """Return a way of an injection in words.
+    """Describe an injection: whether the model knows of the drop, and whether the agent gets labels.
 
     Examples
     --------

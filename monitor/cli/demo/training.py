@@ -39,7 +39,7 @@ _CATEGORIES = ("weekday", "carrier", "origin", "dest")
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The models' scores.
+    """The scores of the demo's models on the held-out days and on the rest of the year.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""Assigns rows to the windows of a series (a model or group) by the positions in the reports."""
+"""Assigns rows to the windows of a series (a model or group) by their positions in the source.
+
+Each report records the range of positions of its window.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class _Track:
 
 
 class Ranges:
-    """The ranges of positions of all windows, as the reports record them.
+    """The ranges of source positions of all windows, as the reports record them.
 
     Two windows of a series share at most one position of a partition: the position of a message with many
     records, if its first records belong to the earlier window. If ranges overlap by more, the positions have

@@ -26,7 +26,7 @@ def number(value: float) -> str:
 
 
 def text(words: str) -> str:
-    """Escape a text for an element or a quoted attribute. Characters that XML forbids become U+FFFD.
+    """Escape a text for an XML element or a quoted attribute. Characters that XML forbids become U+FFFD.
 
     Examples
     --------
@@ -142,9 +142,9 @@ def path(data: str, style: str) -> list[str]:
 
 
 def spread(wanted: list[float], apart: float, high: float) -> list[float]:
-    """Return heights near the wanted heights, in the same order and at least `apart` pixels from each other.
+    """Return the heights of labels, moved until they are at least `apart` pixels from each other.
 
-    All heights are from 0 to `high`.
+    The order of the labels stays the same, and all heights are from 0 to `high`.
 
     Examples
     --------

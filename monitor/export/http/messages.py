@@ -18,7 +18,7 @@ class BodyError(Exception):
 
 
 class RefusedError(Exception):
-    """The error of a request that cannot be answered. The text is the reason."""
+    """The error of a request to which the response is an error status. The text is the reason."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -27,7 +27,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request whose head has arrived.
+    """An HTTP request whose head has arrived, while its body may still be on the way.
 
     Parameters
     ----------

@@ -25,7 +25,8 @@ def features_table(
 ) -> Markup:
     """Return an HTML table of the features of series, or an empty text if no window has closed.
 
-    Broken features are first. Within both parts, the ratio of the distance to its threshold decreases.
+    Broken features are first. The broken and the other features are each sorted by the distance divided by
+    its threshold, the largest first.
 
     Parameters
     ----------

@@ -323,7 +323,7 @@ class SeriesFamily(Metric):
 
     @property
     def samples(self) -> list[Sample]:
-        """All samples of the family."""
+        """All samples of the family, made when they are read."""
         return self.part.samples(self.key)
 
     @samples.setter

@@ -21,14 +21,16 @@ function `shared` makes the other labels.
 
 
 class SharedLabels(dict[str, str]):
-    """Labels that rows of many series have in common. Equal labels are the same object: see `shared`."""
+    """Labels that the rows of many models have in common, made once: see `shared`."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 @lru_cache(maxsize=10_000)
 def shared(*labels: tuple[str, str]) -> SharedLabels:
-    """Return the shared labels with these names and values.
+    """Return labels with these names and values; for equal arguments, the same object.
+
+    Rows of thousands of models have equal labels, so that the text of the labels is made only once.
 
     Examples
     --------

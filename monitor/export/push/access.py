@@ -23,7 +23,7 @@ _SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The names in error messages about requests to a server.
+    """The words with which error messages describe requests to a server and the settings of the requests.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ class Pusher(ABC):
 
     @abstractmethod
     def push(self, now: float) -> None:
-        """Send everything that is due.
+        """Send everything that is due at the time `now`.
 
         Raises
         ------

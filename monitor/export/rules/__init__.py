@@ -118,13 +118,15 @@ class Pace:
 
 
 def paces(config: Config) -> tuple[Pace, ...]:
-    """Return the pace of each task of a configuration, or a single pace if all tasks have the same.
+    """Return the usual durations of windows and refits of each task, from which alert rules are made.
+
+    If all tasks have the same durations, the result is a single pace for all tasks.
 
     The expected duration of a window is the time in which the model with the least `answers_per_day` fills
     it. If the window reaches `max_age_seconds` before it is full, the duration is this age, or the time for
     `min_size` answers if that is longer. If a model's traffic is unknown, the duration is `max_age_seconds`.
-    `slowest_seconds` is the duration of a window that does not fill, because a day's traffic may arrive
-    within a few hours.
+    `slowest_seconds` may be longer: it is the duration of a window that does not fill, because a day's
+    traffic may arrive within a few hours.
 
     Examples
     --------
@@ -207,7 +209,7 @@ def checked_selector(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The Prometheus series that a rule reads, and the factor of its durations.
+    """The time series that a rule reads in Prometheus, and the factor by which its durations are multiplied.
 
     Parameters
     ----------
@@ -475,7 +477,7 @@ class Format(StrEnum):
 
 
 def rendered(groups: Iterable[Group], settings: RuleSettings, form: Format) -> str:
-    """Return the text of a rule file.
+    """Return the text of a rule file with these groups of alerts.
 
     Examples
     --------
