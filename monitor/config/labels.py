@@ -61,7 +61,7 @@ class LabelsConfig(Section):
 
     @property
     def horizon_seconds(self) -> float:
-        """The horizon in seconds."""
+        """The largest time between an answer and its label, in seconds."""
         return self.horizon_days * 86_400.0
 
 

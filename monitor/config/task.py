@@ -261,7 +261,7 @@ class Bound(Section):
 
 
 class ObjectiveConfig(Section):
-    """The objectives: bounds, each compared with its metric's interval over the last windows together."""
+    """The objectives: a floor or a ceiling for each metric, which the last windows together must respect."""
 
     accuracy: Bound | None = Field(
         default=None, description="Bound of the accuracy, usually a floor: {min: 0.90}."
@@ -468,7 +468,7 @@ class Task(TaskSection):
 
     @property
     def shares(self) -> tuple[str, ...]:
-        """The names of the configured models."""
+        """The parts into which the task's records are divided: the names of the configured models."""
         return tuple(self.models)
 
     @property
@@ -502,7 +502,7 @@ class Task(TaskSection):
 
     @property
     def realised_estimators(self) -> tuple[str, ...]:
-        """The estimators that use the labels of a window, including estimators that other estimators need."""
+        """The estimators that use the labels of a window, including those that other estimators need."""
         return registry.estimators_by_input(self.estimators, "labels")
 
     @property
@@ -518,7 +518,7 @@ class Task(TaskSection):
 
     @property
     def adapts(self) -> bool:
-        """True if a calibration is fitted for each window on the features of the window's answers."""
+        """True if each window gets its own calibration, fitted to the features of its answers."""
         return self.calibration.method == COVARIATES
 
     @property
