@@ -34,7 +34,7 @@ _MOST_PROPOSED_BYTES = 1000
 
 
 class PostKind(StrEnum):
-    """The kind of records that a path accepts."""
+    """The kind of records that a path accepts: predictions, labels, or both."""
 
     PREDICTIONS = "predictions"
     LABELS = "labels"

@@ -21,12 +21,12 @@ class Answer:
 
     @property
     def response(self) -> Response:
-        """The answer as a response of the server."""
+        """The answer in the form in which the HTTP server sends it."""
         return Response(self.status, self.body, {"content-type": "application/json", **self.headers})
 
     @property
     def body(self) -> bytes:
-        """The JSON object and a newline, in UTF-8."""
+        """The body of the response: the JSON object and a newline, in UTF-8."""
         try:
             return msgspec.json.encode(self.content) + b"\n"
         except UnicodeEncodeError:  # a fault may quote a lone surrogate, which UTF-8 cannot encode

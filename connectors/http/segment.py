@@ -79,7 +79,7 @@ class Frame:
 
     @property
     def end(self) -> int:
-        """The offset after the last line."""
+        """The offset after the last line of the frame."""
         return self.start + self.length
 
     @property

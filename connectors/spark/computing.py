@@ -58,7 +58,7 @@ class Ended:
 
 
 def compute_units(job: Any, computing: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Compute units from their blocks, and return the lines of their reports. For use with `mapInArrow`.
+    """Compute models or tasks from their records; return the lines of reports. For use with `mapInArrow`.
 
     Parameters
     ----------

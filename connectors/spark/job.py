@@ -25,7 +25,7 @@ from monitor.parallel.planning import Unit
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The settings and the input of a replay."""
+    """The settings and the input files of a replay on Spark."""
 
     config: Config
     settings: EngineSettings
@@ -33,7 +33,7 @@ class Job:
 
 
 class BlockKind(IntEnum):
-    """The kind of data in a block."""
+    """The kind of data in a block, which is a row from the first stage."""
 
     FACTS = 0
     TIMES = 1

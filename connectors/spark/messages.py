@@ -86,13 +86,16 @@ class MessagePart:
 
 
 def read_messages(stream: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Decode messages with the columns `MESSAGES`, and return their blocks. For use with `mapInArrow`."""
+    """Decode Kafka messages, and return their records by model, for use with `mapInArrow`.
+
+    The batches have the columns `MESSAGES`. The results are rows of the type `Block`.
+    """
     begin_task()
     return as_arrow(blocks_of(stream.value, pieces_of(batches)), BLOCKS, _BYTES_AT_ONCE)
 
 
 def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Iterator[Block]:
-    """Decode messages. Yield their shares and rejects, and then the facts (counts and times) of all messages.
+    """Decode messages. Yield their records by model and their rejects, then the counts and times of all.
 
     Parameters
     ----------

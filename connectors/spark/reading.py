@@ -21,7 +21,10 @@ _BYTES_AT_ONCE = 8 << 20
 
 
 def read_splits(job: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Read the splits with the numbers in the first column, and return their blocks, for `mapInArrow`."""
+    """Read and decode splits of files, and return their records by model, for use with `mapInArrow`.
+
+    The first column of the batches has the numbers of the splits. The results are rows of the type `Block`.
+    """
     begin_task()
     numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
     return as_arrow(
@@ -30,7 +33,7 @@ def read_splits(job: Any, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def blocks_of(job: Job, number: int) -> Iterator[Block]:
-    """Read and decode a split. Yield its shares and rejects by chunk, and then its times and facts."""
+    """Read and decode a split. Yield its records by model and its rejects, then its times and counts."""
     split = job.splits[number]
     wire = wire_for(job.config, split.path)
     source = FileSource(split.path, mapped=wire.columns)

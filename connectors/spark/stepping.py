@@ -100,7 +100,7 @@ def step_units(stream: Any, stepping: Any, batches: Iterator[Any]) -> Iterator[A
 def lines_of(
     stream: Stream, stepping: Stepping, number: int, parts: Iterable[MessagePart]
 ) -> Iterator[LineRow]:
-    """Compute one unit of a batch. Yield its lines in order, save its state, and yield its `Stepped`.
+    """Yield the lines of one unit's reports in order, and then its saved state after the batch (`Stepped`).
 
     Parameters
     ----------

@@ -266,7 +266,7 @@ class WindowTable:
                 self._writer.close()
 
     def add(self, line: bytes) -> None:
-        """Add a line from `monitor.reports.window_report.to_json`."""
+        """Add a report, as the line that `monitor.reports.window_report.to_json` returns."""
         row = msgspec.json.decode(line)
         row["start_time"], row["end_time"] = map(datetime.fromisoformat, (row["start_time"], row["end_time"]))
         _as_pairs(row, "positions")

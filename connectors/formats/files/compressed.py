@@ -62,7 +62,7 @@ class Compressed:
 
     @property
     def up(self) -> bool:
-        """True until the end of the file was read."""
+        """True until the end of the file has been read."""
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:

@@ -121,7 +121,7 @@ class Following:
 
     @property
     def up(self) -> bool:
-        """True if a file is open."""
+        """True if a file is open, so that new lines can be read."""
         return self._main is not None
 
     def read(self, timeout_seconds: float) -> list[Raw]:

@@ -340,13 +340,13 @@ class RemoteFiles:
         return _Call(fetch, lambda: _bytes_in(folder))
 
     def release(self, name: str) -> None:
-        """Remove the downloaded copy of a file."""
+        """Remove the downloaded copy of a file that has been read."""
         path = self._here.pop(name, None)
         if path is not None:
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove the temporary folder."""
+        """Remove the temporary folder with the downloaded files."""
         self._fetched.cleanup()
 
 

@@ -178,7 +178,7 @@ class OpenFile:
 
     @property
     def size(self) -> int:
-        """The current size on disk in bytes."""
+        """The current size of the file on the disk, in bytes."""
         return os.fstat(self.file.fileno()).st_size
 
     @property

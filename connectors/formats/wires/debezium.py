@@ -62,7 +62,7 @@ class DebeziumWire(Wire):
         self.reads_labels = self._inner.reads_labels
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> DebeziumWire:
-        """Return a wire with the same settings for these tasks."""
+        """Return a reader with the same settings for these tasks."""
         return DebeziumWire(self._mapping, self._inner.for_tasks(layouts))
 
     def read_lines(self, data: bytes) -> list[Record] | Mixed | None:

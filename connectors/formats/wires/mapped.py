@@ -183,10 +183,10 @@ class MappedWire(Wire):
         self._decoder = None if shape is None else msgspec.json.Decoder(shape)
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
-        """Return a wire that reads the scores of these tasks as fast as possible.
+        """Return a reader that reads the scores of these tasks as fast as possible.
 
-        If all tasks have the same classes and every class has a path, the new wire reads the scores as
-        tuples, which is several times as fast as reading objects. Otherwise return this wire, which reads
+        If all tasks have the same classes and every class has a path, the new reader reads the scores as
+        tuples, which is several times as fast as reading objects. Otherwise return this reader, which reads
         objects, because error messages need the names in the objects.
         """
         orders = {layout.classes for layout in layouts}

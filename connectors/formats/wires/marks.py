@@ -26,7 +26,7 @@ def _marks(inner: bool) -> tuple[tuple[frozenset[str], str], ...]:
 
 
 def formats_of(names: Collection[str], inner: bool = False) -> list[str]:
-    """Return the formats whose marks are among these field names.
+    """Return the formats that a record with these fields may have, by their marks (sets of field names).
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """Reads posts to `/v1/observe/<source>` with the mapping or format of the named source.
 
 The spool stores each line in an object that names the line's source, so that the line can be read again in
-the same way. A line that names no source is read by the base wire.
+the same way. A line that names no source is read by the base wire, the reader that the `http` source has
+otherwise.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def observed_line(name: str, line: bytes) -> bytes:
 
 
 class ObservedWire(Wire):
-    """A reader of lines that name their source. Each line is read by the wire of its source.
+    """A reader of lines that name their source. Each line is read in the format of its source.
 
     Parameters
     ----------
@@ -67,7 +68,7 @@ class ObservedWire(Wire):
         self.one_row = next((wire.one_row for wire in (base, *sources.values()) if wire.one_row), "")
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> ObservedWire:
-        """Return a wire with the same settings for these tasks."""
+        """Return a reader with the same settings for these tasks."""
         sources = {name: wire.for_tasks(layouts) for name, wire in self.sources.items()}
         return ObservedWire(self.base.for_tasks(layouts), sources)
 
@@ -90,22 +91,26 @@ class ObservedWire(Wire):
         return Mixed(mixed)
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether rows of a table with these columns are read as JSON: the answer of the base wire."""
+        """Return whether rows of a table with these columns are read as JSON.
+
+        The base reader, for lines without the name of a source, decides.
+        """
         return self.base.reads_rows(names)
 
     def convert_message(self, value: bytes, headers: Headers) -> bytes:
-        """Return a Kafka message as JSON, converted by the base wire."""
+        """Return a Kafka message as JSON, converted by the reader for lines without the name of a source."""
         return self.base.convert_message(value, headers)
 
     def convert_post(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return a post as a line of JSON, converted by the base wire.
+        """Return a post as a line of JSON, converted by the reader for lines without the name of a source.
 
-        Posts to ``/v1/observe/<source>`` do not use this method: the wire of the source converts them.
+        Posts to ``/v1/observe/<source>`` do not use this method: the reader of the named source converts
+        them.
         """
         return self.base.convert_post(headers, body)
 
     def read(self, data: bytes) -> list[Outcome]:
-        """Read one value with the wire of the source that it names, and return the outcomes."""
+        """Read one value in the format of the source that it names, and return the outcomes."""
         line = _opened(data)
         if line is None:
             return self.base.read(data)
@@ -116,7 +121,7 @@ class ObservedWire(Wire):
         return [(data, outcome) for _, outcome in wire.read(bytes(line.record))]
 
     def hint(self, fault: Fault, data: bytes | None) -> str:
-        """Return the clause about the field of a fault from the wire of the record's source."""
+        """Return the clause about the field of a fault for the format of the record's source."""
         line = None if data is None else _opened(data)
         if line is None:
             return self.base.hint(fault, data)

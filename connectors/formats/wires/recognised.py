@@ -54,7 +54,7 @@ class RecognisedWire(Wire):
         self._wires: dict[str, Wire] = {}
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> RecognisedWire:
-        """Return a wire with the same settings for these tasks."""
+        """Return a reader with the same settings for these tasks."""
         return RecognisedWire(layouts, self._inner)
 
     def read_lines(self, data: bytes) -> list[Record] | Mixed | None:

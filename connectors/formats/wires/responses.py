@@ -45,7 +45,7 @@ class ResponseWire(Wire):
         self._constants = constants_of(mapping)
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
-        """Return a wire with the same settings for these tasks."""
+        """Return a reader with the same settings for these tasks."""
         wire = copy(self)
         wire._layouts = layouts
         return wire

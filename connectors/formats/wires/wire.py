@@ -96,7 +96,7 @@ class Wire(ABC):
         return None
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
-        """Return a wire with the same settings for the configured tasks."""
+        """Return a reader with the same settings for the configured tasks."""
         return self
 
     def convert_message(self, value: bytes, headers: Headers) -> bytes:

@@ -106,7 +106,7 @@ class Polled:
     last: Stamp = NO_STAMP
 
     def after_first(self) -> Polled:
-        """Return a copy without the first message."""
+        """Return a copy that does not contain the first message."""
         headers = self.headers and self.headers[1:]
         return replace(self, values=self.values[1:], offsets=self.offsets[1:], headers=headers)
 

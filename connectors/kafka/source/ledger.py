@@ -46,7 +46,7 @@ class LogPosition(NamedTuple):
 
     @property
     def stamp(self) -> Stamp:
-        """The stamp of the record before the position."""
+        """The stamp (leader epoch and timestamp) of the record before the position."""
         return Stamp(self.epoch, self.time)
 
 
