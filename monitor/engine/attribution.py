@@ -82,7 +82,10 @@ class PartRows:
     task: Task
 
     def baseline(self, metric: str, evaluation: Evaluation) -> BaselineParts | None:
-        """Return the sums of a metric over the window's parts; None if the metric is not a mean over rows."""
+        """Return the sums of a metric over each part of the window, as a part of a baseline.
+
+        The result is None if the metric is not a mean over rows.
+        """
         terms, counts = self.terms(metric, evaluation, None)
         return None if terms is None else BaselineParts(self._by(terms), counts)
 

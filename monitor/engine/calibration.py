@@ -322,7 +322,7 @@ class ActiveCalibration:
         return replace(self, adapted=newest, view=replace(self.view, covariates=covariates))
 
     def epsilon(self, adapted: Adapted | None) -> float | None:
-        """Return the tolerance of the test of trust for a window's own calibration, in logits.
+        """Return the tolerance of `TrustTest` for a calibration that is fitted for one window, in logits.
 
         The result is None if no calibration was fitted for the window.
         """
@@ -354,7 +354,7 @@ class ActiveCalibration:
         return replace(next_one, view=replace(next_one.view, version=version))
 
     def is_of(self, model: ActiveCalibration) -> bool:
-        """Return whether this group already uses the present calibration of its model."""
+        """Return whether this group already has the newest calibration of its model."""
         own, theirs = self.view, model.view
         return (own.version, own.fitted_time) == (theirs.version, theirs.fitted_time)
 

@@ -113,7 +113,7 @@ class ComparisonEstimators:
             self.refit(calibration)
 
     def refit(self, calibration: Calibration) -> None:
-        """Fit the estimators again for a new calibration."""
+        """Fit the estimators again, because the calibration and therefore the confidences have changed."""
         if self._tags and self._reference is not None:
             self.fits = ComparisonFits.fit(self._reference, calibration, self._task)
 
@@ -134,7 +134,7 @@ class ComparisonEstimators:
         return estimates
 
     def judged(self, evaluation: Evaluation) -> Evaluation:
-        """Return the evaluation with the accuracy that charts and objectives judge.
+        """Return the evaluation, with its accuracy replaced by the estimate that charts and objectives judge.
 
         The setting `chart.estimator` names the estimator of this accuracy.
         """

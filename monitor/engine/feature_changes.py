@@ -216,7 +216,7 @@ def concept_drift(correction: Correcting, confidence: Floats, level: float) -> C
 
 
 def rounded(split: FeatureChanges) -> FeatureChanges:
-    """Return a split with its numbers rounded to six decimals, for the window's report."""
+    """Return the split of a change with its numbers rounded to six decimals, for the window's report."""
     return msgspec.structs.replace(
         split,
         change=_rounded(split.change),

@@ -226,7 +226,7 @@ class FeatureWatch:
             self.newest = FeatureCounts(self._kinds)
 
     def close(self, features: Floats) -> tuple[BrokenFeature, ...]:
-        """Count the features of a closed window, (n, F), and return their faults."""
+        """Count the values of each feature in a closed window, (n, F), and return the features' faults."""
         bins = self._known_bins()
         if bins is None:
             missing = np.isnan(features).sum(axis=0)

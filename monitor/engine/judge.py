@@ -134,7 +134,7 @@ class Judge:
 
     @property
     def out_of_control(self) -> bool:
-        """True if any metric has a latched alarm."""
+        """True if the alarm of any metric is on."""
         return bool(self._alarmed)
 
     @property
@@ -294,7 +294,7 @@ class Judge:
         return charts, self.objectives(), attributions
 
     def objectives(self) -> tuple[ObjectiveView, ...]:
-        """Return the result of each objective."""
+        """Return the state and the pooled interval of each objective."""
         return tuple(
             ObjectiveView(
                 metric=metric,

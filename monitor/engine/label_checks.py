@@ -263,7 +263,7 @@ class LabelChecks:
         return self.correction.stretch, self.correction.forecast.mean
 
     def trust(self) -> Trust | None:
-        """Return the results of the two tests; None before the first labelled row."""
+        """Return the results of the tests `test` and `prediction`; None before the first labelled row."""
         trust, of_confidences = self.prediction.trust(), self.test.trust()
         biased = None if of_confidences is None else of_confidences.bias
         if biased is None:
@@ -271,11 +271,11 @@ class LabelChecks:
         return replace(trust or Trust(self.trusted, self.prediction.evidence, 0), confidences=biased)
 
     def lost_trust(self) -> Trust | None:
-        """Return the results of the two tests if labels contradict the predictions, otherwise None."""
+        """Return the results of both tests if labels contradict the predictions, otherwise None."""
         return None if self.trusted else self.trust()
 
     def snapshot(self) -> ChecksState:
-        """Return the state of all checks."""
+        """Return the states of the audit, the curve, the two tests and the correction."""
         self._take_waiting()
         return ChecksState(
             self._audit.snapshot(),

@@ -83,7 +83,7 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         return
 
     def answers_came(self, answers: Answers) -> None:
-        """Process new answers."""
+        """Process new answers of the task. By default, do nothing."""
         return
 
     def labels_received(self, labels: LabelBatch) -> None:
@@ -103,7 +103,7 @@ class LabelFit(ABC, Generic[JobT, ResultT]):
         return
 
     def wipe(self, ids: Keys) -> None:
-        """Delete the stored rows of these ids."""
+        """Delete the rows with these ids from the tables of the fit."""
         return
 
     def tick(self, now: float) -> None:

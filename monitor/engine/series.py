@@ -390,7 +390,7 @@ class Series:
         self.changed = True
 
     def add_duplicates(self, count: int) -> None:
-        """Count repeated answers, which are not used."""
+        """Add to the count of repeated answers, which are not used."""
         self.duplicates += count
         self.changed = True
 
@@ -627,7 +627,7 @@ class Series:
         )
 
     def snapshot(self) -> SeriesSnapshot:
-        """Return the whole state, without the settings."""
+        """Return the whole state of the series, without the settings."""
         return SeriesSnapshot(
             windows=self._windows.snapshot(),
             versions=self._versions.snapshot(),

@@ -132,7 +132,7 @@ class TaskEngine(TaskLogic):
             yield TaskRecalibrations(*shared, settings.recalibrate, state.recalibrations)
 
     def snapshot(self) -> TaskState:
-        """Return the whole state, without the settings."""
+        """Return the whole state of the task, without the settings."""
         return msgspec.structs.replace(
             self._counts(rings=True),
             revisions=self.revisions.snapshot(),
@@ -410,7 +410,7 @@ class TaskEngine(TaskLogic):
         return first_concerned(batch, labels, arrival, now, known, window, self.join.may_know)
 
     def forget(self, ids: Keys) -> Forgotten:
-        """Delete the stored records with these ids."""
+        """Delete the stored answers and labels with these ids."""
         for fit in self.fits:
             fit.wipe(ids)
         return self.join.forget(ids, self.models)

@@ -185,7 +185,7 @@ class TaskLogic(ABC):
 
     @abstractmethod
     def snapshot(self) -> Any:
-        """Return the whole state, without the settings."""
+        """Return the whole state of the task, without the settings."""
 
     @abstractmethod
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:

@@ -49,7 +49,7 @@ class RefitsState(msgspec.Struct, frozen=True):
     draws: RingState | None = None
 
     def with_refit_due(self) -> RefitsState:
-        """Return the state with a refit due now."""
+        """Return the state changed so that a refit is due now."""
         return msgspec.structs.replace(self, schedule=msgspec.structs.replace(self.schedule, due=True))
 
 
@@ -141,7 +141,7 @@ class TaskRefits(LabelFit[RefitJob, RefitResult]):
         self.schedule.labels_came(self.pool.add(matches, self._pooled[matches.series]))
 
     def wipe(self, ids: Keys) -> None:
-        """Delete the stored rows of these ids."""
+        """Delete the rows with these ids from the tables of the refits."""
         self.pool.wipe(ids)
         self.draws.wipe(ids)
 

@@ -136,7 +136,7 @@ class ComparisonJoin:
         )
 
     def forget(self, ids: Keys) -> Forgotten:
-        """Delete the stored records with these ids."""
+        """Delete the stored comparisons and verdicts with these ids."""
         return self.logic.forget(ids, _NO_MODEL)
 
     def tick(self, now: float) -> None:

@@ -190,7 +190,7 @@ class Matches(ColumnarRows):
 
     @classmethod
     def none(cls) -> Matches:
-        """Return an object without rows."""
+        """Return an object without matched labels."""
         empty, numbers, flags = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=bool)
         ids = np.zeros(0, dtype=np.uint64)
         return cls(

@@ -84,7 +84,7 @@ class Correcting:
 
     @property
     def logic(self) -> CorrectionLogic:
-        """The correction, including all labels so far."""
+        """The logic that estimates the correction, after it has used all labels so far."""
         _, logic = self._build()
         if self._waiting:
             block, confidence, right = map(np.concatenate, zip(*self._waiting, strict=True))
@@ -243,7 +243,7 @@ class Correcting:
         return self.logic.labels_in(window, pooled)
 
     def snapshot(self) -> CorrectingState:
-        """Return the settings and the state."""
+        """Return the settings and the state of the correction."""
         if self._built is None and not self._waiting:
             return CorrectingState(changes=self._changes, changing=self._changing)
         state = self.logic.snapshot()

@@ -110,7 +110,7 @@ class BoundedTable:
 
     @property
     def limit(self) -> int:
-        """The largest number of rows."""
+        """The largest number of rows that the table can hold."""
         return self._limit
 
     @property

@@ -178,7 +178,7 @@ class Tally:
         return self._start + int(labelled[-1]) if len(labelled) else None
 
     def snapshot(self) -> TallyState:
-        """Return the state of the counts."""
+        """Return the counts of all kept windows as a state to store."""
         kept = slice(self._start - self._base, self._stop - self._base)
         return TallyState(
             start=self._start,

@@ -184,7 +184,7 @@ class TrustState(msgspec.Struct, frozen=True):
 
 
 class TrustTest:
-    """The running test of trust of one estimate.
+    """The running test of trust: whether labels contradict one estimate.
 
     The result depends on the rows and their order, not on the number of calls that add them.
 
@@ -446,7 +446,8 @@ class TrustTest:
     def since_change(self) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the stored rows since the estimated change point: confidences, and whether they were right.
 
-        The change point is the row at which the winning bet should have begun in order to gain most.
+        The change point is the row at which the accuracy probably began to differ from the estimate: a bet on
+        the difference (the one with the largest gain) would have gained most if it had begun there.
         """
         gains = np.log(ratio(self._confidence, self._right, *self._lost_bet()))
         from_here = gains[::-1].cumsum()[::-1]

@@ -196,7 +196,7 @@ class RecalibrationSchedule:
         return RecalibrationsView(dict(self.outcomes), self.refused, self.under_way, self.held)
 
     def snapshot(self) -> RecalibrationState:
-        """Return the state without the settings."""
+        """Return the state of the schedule, without the settings."""
         return RecalibrationState(
             due=self.due or self.under_way,
             lost=self.lost,

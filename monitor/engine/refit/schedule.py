@@ -117,6 +117,6 @@ class RefitSchedule:
         self.under_way = False
 
     def snapshot(self) -> ScheduleState:
-        """Return the state, which contains all counts."""
+        """Return the state of the schedule, which contains all counts."""
         due = self.due or self.under_way
         return ScheduleState(due, self.number, self._windows, self._labels, self._since)

@@ -67,7 +67,7 @@ class Latch:
         return self.on
 
     def snapshot(self) -> int | None:
-        """Return the state, which is the value of `quiet_windows` for the constructor."""
+        """Return the state, which the constructor takes as `quiet_windows`."""
         return self._quiet_windows
 
 

@@ -60,7 +60,7 @@ class Memory(Protocol):
         """Forget the past windows, because an alarm has ended."""
 
     def snapshot(self) -> list[float]:
-        """Return the state as a list of numbers."""
+        """Return the memory of past windows as a list of numbers."""
 
 
 def check_rules(rules: Sequence[str]) -> None:

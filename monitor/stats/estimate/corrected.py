@@ -619,12 +619,12 @@ class Correction:
 
     @property
     def stretch(self) -> float:
-        """The factor k by which the logits of the confidences are multiplied."""
+        """The factor k by which the correction multiplies the logits of the confidences."""
         return _stretch(self.weights)
 
     @property
     def forecast(self) -> Forecast:
-        """The distribution of the bias before any label."""
+        """The distribution of the bias of future rows before any label."""
         return _forecast(_started(0.0, self.variance, self.weights, self.mean), self.block_rows)
 
     def build(self, resume: CorrectionState | None = None) -> CorrectionLogic:
@@ -815,7 +815,7 @@ class CorrectionLogic:
 
     @property
     def rows(self) -> int:
-        """The number of rows of closed windows."""
+        """The number of rows in all closed windows so far."""
         return self._rows
 
     @property

@@ -84,7 +84,7 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def rows(self) -> float:
-        """The number of rows."""
+        """The number of rows of all parts."""
         return float(self.table[0].sum())
 
     @property

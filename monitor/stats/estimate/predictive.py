@@ -147,7 +147,10 @@ class Predictive:
         return self.error_of([self.exposure(self.place(confidence, classes), weights)]).variance
 
     def place(self, confidence: Floats, predicted: Ints) -> Placed:
-        """Return n ≥ 1 rows with their strata and bins. All metrics of a window use the result."""
+        """Assign n ≥ 1 rows to the strata and bins of the calibration's curves.
+
+        All metrics of a window use the result.
+        """
         spread: Floats = confidence * (1 - confidence)
         if len(self.edges) == 1:
             alone = np.zeros(len(confidence), dtype=np.int64)
@@ -227,7 +230,7 @@ class Predictive:
         return errors
 
     def error_of(self, exposures: Sequence[Exposure]) -> SharedError:
-        """Return the shared error of one metric, pooled over several windows.
+        """Return the error of one metric that the rows of several windows share.
 
         Windows with the same calibration share the error of this calibration. The errors of different
         calibrations are independent. The variation between windows is computed as for one window with the

@@ -115,7 +115,7 @@ class FeatureBins:
 
     @property
     def size(self) -> int:
-        """The number of parameters."""
+        """The number of parameters of the feature in the regression."""
         return len(self.coarse)
 
     def unseen(self, values: Floats) -> NDArray[np.bool_]:

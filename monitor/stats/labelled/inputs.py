@@ -65,17 +65,17 @@ class LabelledScores:
 
     @property
     def rows(self) -> int:
-        """Number of rows, n."""
+        """The number of rows, n."""
         return len(self.labels)
 
     @property
     def models(self) -> int:
-        """Number of models, M."""
+        """The number of models, M."""
         return int(self.scores.shape[1])
 
     @property
     def classes(self) -> int:
-        """Number of classes, K."""
+        """The number of classes, K."""
         return int(self.scores.shape[2])
 
     @property

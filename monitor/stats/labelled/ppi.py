@@ -42,7 +42,7 @@ class PredictionPowered:
 
     @property
     def error(self) -> Floats:
-        """The (M,) standard errors of the means."""
+        """The standard error of each of the M means, (M,)."""
         return np.asarray(np.sqrt(np.diagonal(self.covariance)))
 
     @property

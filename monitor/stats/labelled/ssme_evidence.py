@@ -49,12 +49,12 @@ class Evidence:
 
     @property
     def rows(self) -> int:
-        """Number of rows, n."""
+        """The number of rows, n."""
         return int(self.pooled.shape[0])
 
     @property
     def classes(self) -> int:
-        """Number of classes, K."""
+        """The number of classes, K."""
         return int(self.pooled.shape[1])
 
 

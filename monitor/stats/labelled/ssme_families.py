@@ -60,7 +60,7 @@ class ParticleFamily(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """The number of particles."""
+        """The number of particles (curves) in the family."""
 
     @abstractmethod
     def points(self, evidence: Evidence) -> Floats:
@@ -243,12 +243,12 @@ class RankBinormal(ParticleFamily):
 
     @property
     def name(self) -> str:
-        """The key ``"binormal"``."""
+        """The name of the family in the details of a fit, ``"binormal"``."""
         return "binormal"
 
     @property
     def size(self) -> int:
-        """The number of particles."""
+        """The number of particles (curves) in the family."""
         return len(self.prevalence)
 
     def points(self, evidence: Evidence) -> Floats:
@@ -372,16 +372,16 @@ class ScaledSoftmax(ParticleFamily):
 
     @property
     def name(self) -> str:
-        """The name of the family: its `kind`."""
+        """The name of the family in the details of a fit: its `kind`."""
         return self.kind
 
     @property
     def size(self) -> int:
-        """The number of particles."""
+        """The number of particles (curves) in the family."""
         return len(self.slope)
 
     def points(self, evidence: Evidence) -> Floats:
-        """Return the (K, n) evidence x."""
+        """Return the evidence x of each row and class, (K, n), the input of the curves."""
         return np.ascontiguousarray(self._evidence(evidence).T)
 
     def at(self, points: Floats, particles: Ints) -> Floats:
@@ -419,7 +419,7 @@ def centred_mean(evidence: Evidence) -> Floats:
 
 
 def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
-    """Return the (particles, K) offsets with which the mean probabilities over the rows equal the shares.
+    """Return the (particles, K) offsets a for which softmax(a + b·x), averaged over rows, gives these shares.
 
     The computation uses 256 evenly spaced rows. The resulting error is far smaller than the error of the
     shares. Exponentials are computed once, and each step needs two matrix products.

@@ -48,7 +48,7 @@ class ColumnBasis:
 
     @property
     def size(self) -> int:
-        """The number of parameters."""
+        """The number of parameters of the column in the fit."""
         return self.bins.size if self.bins.kind == "text" else len(self.knots)
 
     def design(self, values: Floats) -> Floats:

@@ -92,7 +92,7 @@ class Tolerance:
         return self.value * np.abs(predictions) if self.relative else np.full(len(predictions), self.value)
 
     def holds(self, predictions: Floats, truths: Floats) -> NDArray[np.bool_]:
-        """Return whether each prediction is right, (n,)."""
+        """Return whether the error of each prediction is within the tolerance, (n,)."""
         room = _ROUNDING * np.maximum(np.abs(predictions), np.abs(truths))
         right: NDArray[np.bool_] = np.abs(truths - predictions) <= self.limits(predictions) + room
         return right
