@@ -96,7 +96,7 @@ class CheckpointWriter:
         """The error if another agent has taken over the store, otherwise None."""
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that saves checkpoints."""
         self._thread.start()
 
     @property
@@ -300,7 +300,7 @@ class ImmediateOutput(OutputPolicy):
         self._tell = tell
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Write reports immediately."""
+        """Write the reports of closed windows immediately."""
         self._take(reports)
 
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:

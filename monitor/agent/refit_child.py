@@ -46,7 +46,7 @@ def _exactly(stream: BinaryIO, size: int) -> bytes | None:
 
 
 def write_frame(stream: BinaryIO, content: bytes) -> None:
-    """Write a frame and flush the stream."""
+    """Write a frame with this content to a stream, and flush the stream."""
     stream.write(HEAD.pack(len(content)))
     stream.write(content)
     stream.flush()

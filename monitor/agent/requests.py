@@ -200,7 +200,7 @@ class RequestFolder:
         return sorted(filter(_ID.fullmatch, stems))
 
     def shown(self, number: str) -> str:
-        """Return the location of a request, for messages."""
+        """Return the location of a request as messages to the operator show it."""
         return f"requests/{number}.json"
 
     def read(self, number: str) -> OperatorRequest:
@@ -230,7 +230,7 @@ class RequestFolder:
         self._bound("*.done")
 
     def remove(self, number: str) -> None:
-        """Delete a request durably."""
+        """Delete a request, and wait until the deletion is on the disk."""
         with suppress(FileNotFoundError):
             self._path_of(number, "json").unlink()
         sync_folder(self.path)

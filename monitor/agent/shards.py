@@ -37,7 +37,7 @@ class Sinks(Protocol):
     """The interface of the destinations of an agent's output. Its methods do not block."""
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Queue reports for output."""
+        """Queue the reports of closed windows for output."""
 
     def rejects(self, chunk: Chunk) -> None:
         """Queue the rejected records of a chunk for output."""
@@ -48,7 +48,7 @@ class Sinks(Protocol):
 
     @property
     def views(self) -> tuple[SinkView, ...]:
-        """The state of each sink."""
+        """The state of each sink, such as the numbers of waiting and delivered items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ class Shards:
     # Only the engine's thread calls the following methods, unless a docstring says otherwise.
 
     def live(self) -> list[MovingShard]:
-        """Return the shards that are not released."""
+        """Return the shards that this agent has not released yet."""
         return [shard for shard in list(self._here.values()) if not shard.ended]
 
     def step(self) -> None:

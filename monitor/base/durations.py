@@ -36,7 +36,7 @@ class RefitDurations:
     seconds: float = 0.0
 
     def plus(self, seconds: float) -> RefitDurations:
-        """Return the histogram with one more duration."""
+        """Return the histogram with one more duration, in seconds."""
         at = bisect_left(BUCKETS_SECONDS, seconds)
         counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
         return RefitDurations(counts, self.seconds + seconds)

@@ -266,7 +266,7 @@ class Batch:
 
     @property
     def certain(self) -> NDArray[np.bool_]:
-        """A mask, (n,), of certain answers by `certain_rows`; no predicted number is certain."""
+        """A mask of the answers that are certain by `certain_rows`, (n,); no predicted number is certain."""
         numeric = self.numbers.shape[1] > 0  # the scores are the spreads that the model states
         return np.zeros(len(self), dtype=np.bool_) if numeric else certain_rows(self.scores)
 

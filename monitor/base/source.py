@@ -54,7 +54,7 @@ class RawBlock:
 
     @property
     def after(self) -> Any:
-        """Position after the last line."""
+        """The position after the last line, at which reading continues."""
         return self.start + len(self.data) if self.position is None else self.position
 
 
@@ -121,7 +121,7 @@ class RawTable:
 
     @property
     def after(self) -> Any:
-        """Position after the last row."""
+        """The position after the last row, at which reading continues."""
         return self.start + len(self) if self.position is None else self.position
 
 
@@ -150,7 +150,7 @@ class RawSkipped:
 
     @property
     def after(self) -> Any:
-        """Position after the line."""
+        """The position after the line, at which reading continues."""
         return self.start + self.size if self.position is None else self.position
 
 

@@ -63,7 +63,7 @@ class SpoolFrame(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset after the lines."""
+        """The offset after the last of these lines."""
         return self.start + len(self.lines)
 
 

@@ -50,7 +50,7 @@ class LabelCounts:
 
     @property
     def total(self) -> int:
-        """The sum of all counts."""
+        """The number of labels with any outcome: the sum of all counts."""
         return self.matched + self.unmatched + self.conflicting + self.duplicate
 
 

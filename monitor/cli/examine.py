@@ -91,7 +91,7 @@ class Proposal:
 
     @property
     def answers(self) -> int:
-        """The number of usable answers."""
+        """The number of answers that are usable with the mapping."""
         return sum(map(len, self.chunk.batches))
 
     @property

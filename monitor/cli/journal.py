@@ -243,12 +243,12 @@ class JournalSinks(AgentSinks):
         self._journal = journal
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Log and pass on closed windows."""
+        """Log the changes in closed windows, and pass the windows on to the sinks."""
         self._journal.windows(reports)
         super().reports(reports)
 
     def rejects(self, chunk: Chunk) -> None:
-        """Log and pass on records that could not be used."""
+        """Log records that could not be used, and pass the records on to the sinks."""
         self._journal.rejects(chunk)
         super().rejects(chunk)
 

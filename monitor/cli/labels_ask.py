@@ -158,12 +158,12 @@ class LabelSelection:
 
     @property
     def lines(self) -> list[str]:
-        """The records as lines of JSON."""
+        """The selected records as lines of JSON."""
         return [json.dumps(record, ensure_ascii=False) for record in self.records]
 
     @property
     def sentences(self) -> list[str]:
-        """A sentence about each forecast, and the remarks."""
+        """A sentence about each forecast of a model, followed by the remarks."""
         return [*map(str, self.forecasts), *self.remarks]
 
 

@@ -24,7 +24,7 @@ _WRITTEN = "give files that `labels ask --for active_testing` wrote, labels fill
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A round: M requests that were drawn for labelling, one after another.
+    """A round that has begun: M requests were drawn for labelling, one after another.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Begun:
 
     @classmethod
     def nothing(cls) -> Begun:
-        """Return a round without draws."""
+        """Return a new round, of which no request has been drawn yet."""
         return cls("", 0, id_keys([]), np.zeros(0), np.zeros(0, dtype=np.int64))
 
     @property

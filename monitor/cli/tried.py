@@ -64,11 +64,11 @@ class Tried:
         return known
 
     def note(self, task: str) -> None:
-        """Record that a task has passed the trial."""
+        """Record that the references of a task have passed their trial."""
         self._good.add(task)
 
     def save(self) -> None:
-        """Write the passed tasks to the store's folder, if the folder exists."""
+        """Write the tasks that passed to the store's folder, if the folder exists."""
         passed = {name: digest for name, digest in self._digests.items() if name in self._good}
         if self._file is None or passed == self._known:
             return

@@ -133,7 +133,7 @@ class ComputedLine(NamedTuple):
 
     @classmethod
     def from_report(cls, ordered: OrderedReport) -> ComputedLine:
-        """Return the line of a report."""
+        """Return the JSON line of a report, with the data by which lines are sorted."""
         report = ordered.report
         names = report.task, report.model, report.group
         return cls(ordered.position, to_json(report), report.window, report.revision, names)

@@ -42,7 +42,7 @@ class ArenaView(TaskView):
 
     @property
     def models(self) -> Sequence[str]:
-        """The names of the models in `standing`."""
+        """The names of the models in `standing`; empty before the first window has closed."""
         return [one.model for one in self.standing.models] if self.standing else []
 
 

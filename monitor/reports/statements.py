@@ -61,7 +61,7 @@ class Statement:
 
     @property
     def explanation(self) -> str:
-        """The details, followed by the first check."""
+        """The details of the fact, followed by the first recommended check."""
         return " ".join(filter(None, (self.details, self.check)))
 
 

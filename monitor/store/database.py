@@ -22,13 +22,13 @@ _BUSY_SECONDS = 10.0
 
 
 class SqlRows(Protocol):
-    """The result of a statement."""
+    """The result rows of a statement, fetched by its methods."""
 
     def fetchone(self) -> Any:
         """Return the next row, or None if there is no further row."""
 
     def fetchall(self) -> list[Any]:
-        """Return all remaining rows."""
+        """Return all rows that have not been fetched yet."""
 
     def __iter__(self) -> Iterator[Any]: ...
 

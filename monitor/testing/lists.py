@@ -165,7 +165,7 @@ class ListSinks:
         self.rejected: list[Reject] = []
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Append closed windows to `windows`."""
+        """Append the reports of closed windows to `windows`."""
         self.windows.extend(reports)
 
     def rejects(self, chunk: Chunk) -> None:

@@ -153,7 +153,7 @@ class HistoryReplay:
         self._record = 0
 
     def run(self) -> None:
-        """Read all files."""
+        """Replay all files, and save the states at the starting points."""
         for number in range(len(self._files)):
             self._read(number)
         for run in self.runs.values():

@@ -58,7 +58,7 @@ class SignalLog:
     _estimates: int = field(default=0, init=False)
 
     def add(self, report: WindowReport) -> None:
-        """Add a closed window."""
+        """Add the signals of a closed window, from the window's report."""
         now = signals_of(report)
         if now != self._states[-1]:
             self._numbers.append(report.window)

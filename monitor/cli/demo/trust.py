@@ -79,7 +79,7 @@ class TrustStories:
         self._windows: dict[str, list[tuple[int, float, bool, Bias | None, int]]] = {}
 
     def add(self, reports: Sequence[WindowReport]) -> None:
-        """Record closed windows."""
+        """Record for closed windows whether the agent trusted the model's estimates."""
         for report in reports:
             if report.group or report.revision:
                 continue

@@ -158,7 +158,7 @@ class ChartHistory:
 
     @property
     def known(self) -> bool:
-        """True if any window has an estimate."""
+        """True if the estimate of any window is known."""
         return not np.isnan(self.columns()[2]).all()
 
     def versions(self) -> tuple[tuple[int, str], ...]:
@@ -258,7 +258,7 @@ class Histories:
         self._histories: dict[tuple[str, str, str], dict[str, ChartHistory]] = {}
 
     def add(self, reports: Sequence[WindowReport]) -> None:
-        """Add closed windows."""
+        """Add the reports of closed windows."""
         for report in reports:
             series = self._histories.setdefault((report.task, report.model, report.group), {})
             # Metrics of earlier windows too: a metric that this window lacks gets a gap in its chart.

@@ -96,7 +96,7 @@ def _secured(response: Response) -> Response:
 
 
 class Rendering:
-    """A pool of threads that make responses."""
+    """A pool of threads that render the responses of the application."""
 
     def __init__(self) -> None:
         # More threads would only make each slower: rendering is Python, which runs one thread at a time.

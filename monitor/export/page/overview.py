@@ -227,7 +227,7 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The HTML id of the list of groups."""
+        """The HTML id of the list of the model's groups."""
         return anchor(self.one.task, self.one.model, "groups in a row of")
 
     @property

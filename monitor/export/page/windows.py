@@ -84,7 +84,7 @@ class RecentWindows:
         self._lock = threading.Lock()
 
     def add(self, reports: Sequence[WindowReport]) -> None:
-        """Add closed windows."""
+        """Add closed windows, and drop the oldest if there are too many."""
         with self._lock:
             for one in reports:
                 series = (one.task, one.model, one.group)
@@ -93,7 +93,7 @@ class RecentWindows:
     def newest(
         self, series: Series, most: int, before: int | None = None, since: float | None = None
     ) -> list[bytes]:
-        """Return the newest windows among those in memory."""
+        """Return the newest windows of a series that are in memory."""
         with self._lock:
             own = [row for row in self._lines if row[0] == series and (before is None or row[1] < before)]
         places = ((place, own[place][1], own[place][2]) for place in range(len(own) - 1, -1, -1))

@@ -304,7 +304,7 @@ class Part:
         return _samples(self.prefix, key, self._more.get(key, []))
 
     def samples(self, key: str) -> list[Sample]:
-        """Return all samples of a family."""
+        """Return the samples of a family for all models or groups."""
         if self._every is None:
             self._every = _by_family(row for one in self.series for row in one.rows())
         return _samples(self.prefix, key, self._every.get(key, [])) + self.more(key)

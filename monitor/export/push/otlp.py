@@ -96,7 +96,7 @@ class OtlpPusher(Pusher):
         self._shown: dict[str, tuple[Family, set[Labels]]] = {}
 
     def push(self, now: float) -> None:
-        """Send all metrics."""
+        """Send the present values of all metrics to the collector."""
         families = {
             family.name: (_bare(family), points_of(family))
             for family in self._metrics.collect()

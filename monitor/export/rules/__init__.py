@@ -464,14 +464,14 @@ def _filled(text: str, values: dict[str, str], scope: Scope) -> str:
 
 
 class Format(StrEnum):
-    """The format of a rule file."""
+    """The format of a rule file: that of Prometheus, or that of its Kubernetes operator."""
 
     PROMETHEUS = "prometheus"
     OPERATOR = "operator"
 
     @property
     def file(self) -> str:
-        """The name of the file."""
+        """The name of a rule file in this format."""
         kind = "rules" if self is Format.PROMETHEUS else "prometheusrule"
         return f"blindsight.{kind}.yaml"
 

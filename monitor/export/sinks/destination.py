@@ -161,7 +161,7 @@ class Sink(ABC):
 
     @property
     def view(self) -> SinkView:
-        """The state of the sink."""
+        """The state of the sink for exporters, such as its numbers of waiting and delivered items."""
         return SinkView(
             name=self._destination.name,
             waiting=self._waiting(),

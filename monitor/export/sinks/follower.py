@@ -65,7 +65,7 @@ class ReportFollower(Sink):
         self.wake()
 
     def wake(self) -> None:
-        """Make the thread look for new reports."""
+        """Wake the thread, because the store has new reports."""
         self._wake.set()
 
     def close(self, timeout: float) -> bool:

@@ -178,7 +178,7 @@ class RejectsRetention:
         self._thread = threading.Thread(target=self._run, name="rejects-retention", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that removes old lines."""
         self._thread.start()
 
     def stop(self) -> None:

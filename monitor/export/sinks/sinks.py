@@ -19,7 +19,7 @@ ReportSink = ReportFollower | QueuedSink[bytes]
 
 @dataclass(frozen=True, slots=True)
 class SinkSet:
-    """All sinks of the configuration."""
+    """The sinks that a configuration names: for reports and for rejected records."""
 
     reports: Sequence[ReportSink] = field(default=())
     rejects: Sequence[QueuedSink[Rejected]] = field(default=())
@@ -77,7 +77,7 @@ class AgentSinks:
 
     @property
     def views(self) -> tuple[SinkView, ...]:
-        """The state of each sink."""
+        """The state of each sink, such as the numbers of waiting and delivered items."""
         return tuple(sink.view for sink in self._sinks.all)
 
     def close(self) -> None:
