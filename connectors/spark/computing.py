@@ -1,4 +1,4 @@
-"""The second stage of a replay on the executors: the engine of each unit computes its shares in order."""
+"""The second stage of a replay on the executors: one engine for each model or task."""
 
 from __future__ import annotations
 

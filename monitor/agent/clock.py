@@ -1,4 +1,4 @@
-"""The clock by which an agent's windows age: the wall clock without its jumps."""
+"""The clock that decides when an agent's windows close by age: the wall clock without its jumps."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class RequestTable:
                 time.sleep(_COLLECT_SECONDS)
 
     def shown(self, number: str) -> str:
-        """Return the location of a request as messages to the operator show it."""
+        """Return the location of a request, in the form that messages to the operator use."""
         return f"row {number} of its table request"
 
 

@@ -200,7 +200,7 @@ class RequestFolder:
         return sorted(filter(_ID.fullmatch, stems))
 
     def shown(self, number: str) -> str:
-        """Return the location of a request as messages to the operator show it."""
+        """Return the location of a request, in the form that messages to the operator use."""
         return f"requests/{number}.json"
 
     def read(self, number: str) -> OperatorRequest:

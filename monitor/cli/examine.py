@@ -1,4 +1,4 @@
-"""The examination of a few records of a source: counts, faults, and mappings that make more usable."""
+"""Examines a few records of a source: counts, faults, and mappings that make more records usable."""
 
 from __future__ import annotations
 

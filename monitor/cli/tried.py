@@ -1,4 +1,4 @@
-"""The tasks whose references passed their trial at an earlier start."""
+"""A record of the tasks whose references passed their trial at an earlier start, to skip it."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Regression(Task):
 
     @property
     def share(self) -> str:
-        """The metric that is the share of right answers."""
+        """The name of the metric that is the share of right answers."""
         return "within_tolerance"
 
     @property

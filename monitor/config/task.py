@@ -482,7 +482,7 @@ class Task(TaskSection):
 
     @property
     def share(self) -> str:
-        """The metric that is the share of right answers."""
+        """The name of the metric that is the share of right answers."""
         return "accuracy"
 
     @property

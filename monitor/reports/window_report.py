@@ -128,7 +128,7 @@ class WindowReport:
 
     @property
     def share(self) -> str:
-        """The first estimated metric that is a share of right answers; accuracy if there is none."""
+        """The name of the first estimated metric that is a share of right answers; accuracy without one."""
         return next((each.metric for each in self.estimates if each.metric in SHARES), SHARES[0])
 
     def task_view(self, before: TaskView | None) -> TaskView | None:

@@ -229,7 +229,7 @@ class BoundedRejects:
         self._alone.append((place, reject))
 
     def items(self) -> list[tuple[Any, Reject]]:
-        """Return each reject with its place, in the order of the calls of `add`."""
+        """Return each reject with the `place` that was passed to `add`, in the order of the calls."""
         rejects = self._alone.copy()
         for index, records, answers in self._counts.values():
             place, reject = rejects[index]

@@ -1,4 +1,4 @@
-"""Recognises the format of records and tables by marks. A mark is the name of a field or column."""
+"""Recognises the format of records and tables by marks. A mark is a set of names of fields or columns."""
 
 from __future__ import annotations
 

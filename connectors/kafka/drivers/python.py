@@ -1,4 +1,4 @@
-"""A driver that uses kafka-python."""
+"""A driver that uses kafka-python, the client library that is always installed."""
 
 from __future__ import annotations
 

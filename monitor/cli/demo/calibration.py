@@ -67,7 +67,7 @@ def _calibration_error(score: Floats, late: Ints) -> float:
 
 
 def summarise_calibration(data: DemoData, charts: Sequence[ControlChartData]) -> list[CalibrationSummary]:
-    """Return each model's summary. `charts` are the models' charts of the calibration error."""
+    """Return a summary of each model's calibration errors. `charts` are the models' charts of this error."""
     summaries = []
     for column, (model, chart) in enumerate(zip(data.models, charts, strict=True)):
         known = np.isfinite(chart.value) & np.isfinite(chart.realised)

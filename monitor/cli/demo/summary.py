@@ -191,7 +191,7 @@ def summarise(
     alarms: Mapping[str, tuple[Alarm, ...]],
     true_alarms: int,
 ) -> ModelSummary:
-    """Return the summary of a model. `chart` has the estimated and the true accuracy of each window."""
+    """Return a summary of a model's accuracy. `chart` has each window's estimated and true accuracy."""
     inside = (chart.lower <= chart.realised) & (chart.realised <= chart.upper)
     return ModelSummary(
         model=model,

@@ -1,1 +1,1 @@
-"""Control charts as SVG."""
+"""Pictures of control charts as SVG, and the data behind them."""

@@ -1,4 +1,4 @@
-"""The first screen: a headline in the colour of the worst state, and a row for each model."""
+"""The first screen of the page: a headline in the colour of the worst state, and a row for each model."""
 
 from __future__ import annotations
 

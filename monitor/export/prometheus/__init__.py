@@ -1,1 +1,1 @@
-"""The exposition for Prometheus: families, their rows, and the text."""
+"""The metrics for Prometheus: the table of metric families, their samples, and the text of a scrape."""

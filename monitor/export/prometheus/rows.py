@@ -1,4 +1,4 @@
-"""Rows of metric families."""
+"""Rows of metric families for Prometheus, from the views of models and groups."""
 
 from __future__ import annotations
 

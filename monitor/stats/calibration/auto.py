@@ -160,7 +160,7 @@ class AutoCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> Calibration:
-        """Choose a method, and return its map, fitted on all rows."""
+        """Choose a method, and return its calibration, fitted on all rows."""
         choice = choose(scores, predicted, labels, weights)
         calibrator = next(each for each in _SIMPLEST_FIRST if each.method == choice.method)
         return calibrator().fit(scores, predicted, labels, weights)

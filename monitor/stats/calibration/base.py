@@ -45,12 +45,12 @@ class Calibration(ABC):
         """
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the map and its `method` as a mapping that JSON can encode."""
+        """Return the calibration and its `method` as a mapping that JSON can encode."""
         return {"method": self.method, **plain(self)}
 
     @classmethod
     def from_snapshot(cls, snapshot: Mapping[str, Any]) -> Self:
-        """Return the map that a `snapshot` describes. Its results are the same to the last bit."""
+        """Return the calibration that a `snapshot` describes. Its results are the same to the last bit."""
         return restored(snapshot, cls)
 
     def _check_width(self, scores: Floats) -> None:
@@ -79,7 +79,7 @@ class Calibrator(ABC):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> Calibration:
-        """Return the map fitted on labelled rows.
+        """Return the calibration fitted on labelled rows.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class Calibrator(ABC):
         """
 
     def prepare_fit(self, scores: Floats, predicted: Ints, labels: Ints) -> Callable[[Floats], Calibration]:
-        """Return a function that fits the map on these rows with other weights, such as 0 to leave rows out.
+        """Return a function that fits on these rows with any weights, such as 0 to leave rows out.
 
         Parameters
         ----------

@@ -35,7 +35,7 @@ class BetaCurve(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class BetaCalibration(Calibration):
-    """The map of a beta calibration: one beta curve, or one for each class if there are three or more.
+    """A fitted beta calibration: one beta curve, or one for each class if there are three or more.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class BetaCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> BetaCalibration:
-        """Return the map with one fitted curve (a confidence, two classes), or one for each class."""
+        """Return the calibration with one fitted curve (a confidence, two classes), or one for each class."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [_fit_beta(score, success, rows.weights) for score, success in column_problems(rows)]
         return BetaCalibration(rows.scores.shape[1], tuple(curves))

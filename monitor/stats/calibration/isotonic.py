@@ -162,7 +162,7 @@ def fit_ranked_curve(distinct: Floats, place: Ints, success: Floats, weights: Fl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IsotonicCalibration(Calibration):
-    """The map of an isotonic calibration: one rising curve, or one for each class if there are three or more.
+    """A fitted isotonic calibration: one rising curve, or one for each class if there are three or more.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ class IsotonicCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> IsotonicCalibration:
-        """Return the map with one fitted curve (a confidence, two classes), or one for each class."""
+        """Return the calibration with one fitted curve (a confidence, two classes), or one for each class."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [fit_curve(score, success, rows.weights) for score, success in column_problems(rows)]
         return IsotonicCalibration(rows.scores.shape[1], tuple(curves))

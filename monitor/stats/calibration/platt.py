@@ -34,7 +34,7 @@ class SigmoidCurve(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class PlattCalibration(Calibration):
-    """The map of Platt's calibration: one sigmoid, or one for each class if there are three or more.
+    """A fitted calibration by Platt's method: one sigmoid, or one for each class if there are three or more.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class PlattCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> PlattCalibration:
-        """Return the map with one fitted curve (a confidence, two classes), or one for each class."""
+        """Return the calibration with one fitted curve (a confidence, two classes), or one for each class."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [_fit_sigmoid(score, success, rows.weights) for score, success in column_problems(rows)]
         return PlattCalibration(rows.scores.shape[1], tuple(curves))

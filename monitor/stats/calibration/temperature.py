@@ -16,7 +16,7 @@ from monitor.stats.calibration.rows import FitRows, fit_rows, log_scores
 
 @dataclass(frozen=True, slots=True)
 class TemperatureCalibration(Calibration):
-    """The map of temperature scaling: one factor for the logarithms of all scores.
+    """A fitted temperature scaling: one factor for the logarithms of all scores.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class TemperatureCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> TemperatureCalibration:
-        """Return the map with the temperature that fits the labels best."""
+        """Return the calibration with the temperature that fits the labels best."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         return TemperatureCalibration(rows.scores.shape[1], _fit_sharpness(rows))
 

@@ -16,7 +16,7 @@ from monitor.stats.calibration.rows import FitRows, fit_rows, log_scores
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorCalibration(Calibration):
-    """The map of vector scaling: a slope and an intercept for the log-score of each class.
+    """A fitted vector scaling: a slope and an intercept for the log-score of each class.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class VectorCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> VectorCalibration:
-        """Return the map with the slopes and intercepts that fit the labels best."""
+        """Return the calibration with the slopes and intercepts that fit the labels best."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         scaling = _fit_scaling(rows)
         half = len(scaling) // 2

@@ -177,7 +177,7 @@ class RuleMemory:
         return broken
 
     def calm(self, side: int = 0) -> bool:
-        """Return True, because every window that breaks no rule is in control."""
+        """Return True: for run rules, every window that breaks no rule counts towards the alarm's end."""
         return True
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:

@@ -60,7 +60,7 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def from_rows(cls, names: Sequence[str], codes: Ints, terms: Floats, most: int = MOST_PARTS) -> PartSums:
-        """Return the sums over n rows.
+        """Return the sums of a value over the rows of each part, from n rows.
 
         Parameters
         ----------

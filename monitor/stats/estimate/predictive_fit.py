@@ -105,7 +105,7 @@ class Folded:
 
 
 def two_folds_vary(calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> bool:
-    """Return whether two folds of a reference are enough to estimate the variation between windows.
+    """Return whether a fit in two folds of a reference can estimate the variation between windows.
 
     If so, `Folded.predictive` returns a model with `components`. The result is False if one half of the
     reference cannot calibrate the other half, or if all answers are certain. In this case, more than two

@@ -216,7 +216,7 @@ class Adjustment:
     def fit(
         cls, rows: CorrectionRows, logits: Floats, prior_scales: Floats, factors: Sequence[float]
     ) -> Self:
-        """Return the coefficients fitted for every factor.
+        """Return the regression's coefficients, fitted once for each factor of their prior's scale.
 
         Each fit starts from the coefficients for the previous factor.
 

@@ -83,7 +83,7 @@ class _Weighted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HypothesisDraws:
-    """Posterior draws under one hypothesis. A draw is a particle with the coefficients of its correction.
+    """Posterior draws under one hypothesis; a draw is a curve with the coefficients of its correction.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Penalised least squares on a function of each column: piecewise linear, or a height for each category."""
+"""Penalised least squares with one function of each column: piecewise linear, or a step for each category."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ class ErrorSpread:
     def scales(self, columns: Floats) -> Floats:
         """Return the expected size of the error of each row, (n,).
 
-        Sizes beyond the range of the reference's are replaced by the end of this range.
+        Sizes outside of the range in the reference are replaced by the nearest end of this range.
 
         Parameters
         ----------
