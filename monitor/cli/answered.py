@@ -79,7 +79,7 @@ _NONE: Keys = np.zeros(0, dtype=np.uint64)
 
 @dataclass(slots=True)
 class Answered:
-    """The contents of the files: answers by task and model, keys of labelled ids, and unusable records."""
+    """The content of the read files: answers by model, keys of labelled ids, and unusable records."""
 
     answers: dict[tuple[str, str], Columns] = field(default_factory=lambda: defaultdict(_columns))
     labelled: dict[tuple[str, str], list[Keys]] = field(default_factory=lambda: defaultdict(list))

@@ -59,7 +59,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_document(report: CheckReport) -> CheckDocument:
-    """Return the document of a report of `check`."""
+    """Return the JSON document of a report of `check`."""
     return CheckDocument(
         false_alarms_per_week=report.false_alarms_per_week,
         false_alarms_of_groups_per_week=report.false_alarms_of_groups,
@@ -127,7 +127,7 @@ class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def doctor_document(diagnosis: Diagnosis, report: CheckReport | None) -> DoctorDocument:
-    """Return the document of a diagnosis, and of the check that follows a diagnosis without problems."""
+    """Return the JSON document of a diagnosis, and of the check that follows if it shows no problem."""
     return DoctorDocument(
         well=diagnosis.well,
         sources=[_source(each) for each in diagnosis.sources],
@@ -263,7 +263,7 @@ class ReplayDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replay_document(done: Replayed, out: Path) -> ReplayDocument:
-    """Return the document of a replay whose files are in the folder `out`."""
+    """Return the JSON document of a replay whose files are in the folder `out`."""
     from monitor.cli.accounts import warnings
     from monitor.cli.replay import PAGE, REPORTS
 
@@ -353,7 +353,7 @@ class LabelsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def labels_document(selection: LabelSelection) -> LabelsDocument:
-    """Return the document of a selection of answers to label."""
+    """Return the JSON document of a selection of answers to label."""
     return LabelsDocument(
         records=selection.records,
         models=[each for each in selection.forecasts if isinstance(each, ModelForecast)],
@@ -397,7 +397,7 @@ class VerifyDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_document(findings: Findings) -> VerifyDocument:
-    """Return the document of a verification."""
+    """Return the JSON document of a verification."""
     return VerifyDocument(
         clean=findings.clean,
         equal=findings.equal,

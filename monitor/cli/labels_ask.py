@@ -84,7 +84,7 @@ class ModelForecast:
 
 @dataclass(frozen=True, slots=True)
 class ModelWidth:
-    """The expected width of the interval of a model's accuracy, with these draws and with even draws."""
+    """The expected width of a model's interval: with these draws, and with equal probabilities."""
 
     model: str
     width: float

@@ -307,8 +307,7 @@ class ActiveCalibration:
     def adapted_by(self, evaluation: Evaluation) -> ActiveCalibration:
         """Return a copy that stores the calibration fitted for a closed window, if there is one.
 
-        It is used for new answers until the next window closes. Return this object if no calibration was
-        fitted.
+        The calibration is used for new answers. Without a new one, the newest earlier one stays in use.
         """
         adapted = evaluation.adapted
         if adapted is None:

@@ -332,7 +332,7 @@ class Series:
         return closed
 
     def interrupt(self, partition: str) -> None:
-        """End the partition's current range of positions, as another agent has read the next records."""
+        """Record that another agent has read the next records of a partition, which ends its range."""
         if self._windows.interrupt(partition):
             self.changed = True
 

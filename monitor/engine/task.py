@@ -160,7 +160,7 @@ class TaskEngine(TaskLogic):
         return self._settings.task.adapts or any(fit.may_run_in(chunk) for fit in self.fits)
 
     def interrupt(self, partition: str) -> None:
-        """End the partition's current ranges of positions, as another agent has read the next records."""
+        """Record that another agent has read the next records of a partition, which ends its ranges."""
         for series in self.series:
             series.interrupt(partition)
 

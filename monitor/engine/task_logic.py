@@ -147,9 +147,9 @@ class TaskLogic(ABC):
 
     @abstractmethod
     def interrupt(self, partition: str) -> None:
-        """End the partition's current ranges of positions, as another agent has read the next records.
+        """Record that another agent has read the next records of a partition.
 
-        A range is the positions of the rows of one partition in one window.
+        In each window, the partition's range of positions ends, and its next row begins a new range.
         """
 
     @abstractmethod

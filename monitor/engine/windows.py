@@ -415,10 +415,10 @@ class WindowLogic:
         return min(size - self._count - 1, aged, len(arrival))
 
     def interrupt(self, partition: str) -> bool:
-        """End the partition's current range of positions, as another agent has read the next records.
+        """Record that another agent has read the next records of a partition.
 
-        The partition's next row begins a new range. If the open window has no rows of the partition, do
-        nothing and return False.
+        The partition's range of positions in the open window ends, and its next row begins a new range. If
+        the open window has no rows of the partition, do nothing and return False.
         """
         if partition not in self._positions:
             return False

@@ -128,7 +128,7 @@ class ArenaEngine(TaskLogic):
         return int(batch.order[place]) + 1 if place < len(batch) else len(arrival)
 
     def interrupt(self, partition: str) -> None:
-        """End the partition's current range of positions, as another agent has read the next records."""
+        """Record that another agent has read the next records of a partition, which ends its range."""
         self._window.interrupt(partition)
 
     def tick(self, now: float, live: bool = True) -> TaskOutput:

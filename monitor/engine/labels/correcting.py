@@ -28,7 +28,10 @@ _CHANGES = 16  # the newest changes of the calibration that are kept
 
 
 class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored settings and state of a series' correction; empty before the first window or label."""
+    """The stored settings and state of the correction of one series.
+
+    Both are empty before the first closed window or label.
+    """
 
     settings: Correction | None = None
     logic: CorrectionState | None = None

@@ -137,7 +137,7 @@ def whiskers(x: Floats, lower: Floats, upper: Floats) -> str:
 
 
 def path(data: str, style: str) -> list[str]:
-    """Return a path element, or nothing if there is no data."""
+    """Return an SVG path element with these data and this style, or nothing if there are no data."""
     return [f'<path {style} d="{data}"/>'] if data else []
 
 

@@ -1,4 +1,4 @@
-"""The sections of models: their state, metrics and control charts, and their groups."""
+"""The page's sections for models: their state, metrics and control charts, and their groups."""
 
 from __future__ import annotations
 
