@@ -179,7 +179,7 @@ class _Past:
 
 
 class Shards:
-    """The shards of an agent, by partition number.
+    """The shards of an agent, which are engines with separate states, by partition number.
 
     The source of the partitions uses this class as its `monitor.base.source.ShardOwner`.
 

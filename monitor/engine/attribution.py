@@ -185,7 +185,7 @@ class PartRows:
 
 
 def add_parts(parts: dict[str, BaselineParts], metric: str, evaluation: Evaluation, rows: PartRows) -> None:
-    """Add the sums of a window's parts to the sums of a baseline, for one metric."""
+    """Add the sums of one window, over parts such as groups, to those of a baseline, for one metric."""
     more = rows.baseline(metric, evaluation)
     if more is not None:
         parts[metric] = parts[metric].plus(more) if metric in parts else more

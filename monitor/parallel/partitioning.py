@@ -131,7 +131,7 @@ class StreamPartitioner:
         return shares
 
     def times(self) -> tuple[Ints, Floats]:
-        """Return the index in the stretch of each answer and label, (m,), and its time in seconds, (m,)."""
+        """Return the index within the stretch of each answer and label, and its time in seconds, (m,)."""
         if not self._times:
             return np.zeros(0, dtype=np.int64), np.zeros(0)
         places, times = zip(*self._times, strict=True)

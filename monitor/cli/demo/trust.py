@@ -95,7 +95,7 @@ class TrustStories:
             )
 
     def story(self, model: str) -> TrustStory:
-        """Return the story of one model.
+        """Return the losses of trust in the estimates of one model, over all of its windows.
 
         Raises
         ------

@@ -216,7 +216,7 @@ def chart_columns(reports: Sequence[WindowReport], metric: str, estimator: str) 
 
 
 def with_other(chart: ChartColumns, other: ChartColumns, name: str, by_time: bool) -> ChartColumns:
-    """Return a chart with the estimates of another chart as `other`.
+    """Return a chart to which the estimates of another chart are added, in the columns `other`.
 
     Parameters
     ----------

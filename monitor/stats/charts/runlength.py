@@ -149,7 +149,7 @@ def _chain(rules: frozenset[str]) -> _Chain:
 
 
 def widens(rules: tuple[str, ...]) -> bool:
-    """Return whether wider limits make at least one of these rules break less often."""
+    """Return whether windows break at least one of these rules less often if the limits are wider."""
     return bool(_split(rules)[0] - {"we4", "nelson2", "nelson7"})
 
 

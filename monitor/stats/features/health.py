@@ -102,7 +102,7 @@ class Rate(msgspec.Struct, frozen=True):
         return cls(count, rows, float(worst))
 
     def exceeded(self, count: int, rows: int, level: float, broken: bool) -> bool:
-        """Return whether `count` of `rows` is significantly too many.
+        """Return whether the event is significantly more frequent than here: in `count` of `rows` rows.
 
         If the feature is already `broken`, a smaller excess is enough, and no test is made.
         """

@@ -163,7 +163,7 @@ class ParameterGroup(NamedTuple):
     prior: Floats
 
     def select(self, rows: Ints) -> ParameterGroup:
-        """Return the group with the rows of these indices only."""
+        """Return the group restricted to the rows with these indices."""
         return self._replace(place=self.place[rows])
 
 
