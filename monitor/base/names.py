@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-DEFAULT_TASK = "classification"
-"""The kind of a task whose section of the configuration, or line of a window, names none."""
 AVERAGE_CONFIDENCE = "average_confidence"
 """Name of the estimator that every window has, the mean of the calibrated confidences."""
 CORRECTED = "corrected"
@@ -30,9 +28,6 @@ OUTCOMES = ("taken", "kept", "refused")
 ``taken``: the new calibration is in force. ``kept``: the old calibration stays in force, because the labels
 do not favour the new one. ``refused``: the fit was refused.
 """
-
-FeatureKind = Literal["number", "text"]
-"""The type of a feature's values."""
 
 ClosedBy = Literal["size", "age", "version", "end"]
 """The reason why a window closed: its size, its age, a new version of the model, the end of the stream."""

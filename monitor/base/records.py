@@ -13,16 +13,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.base.names import DEFAULT_TASK, FeatureKind
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
+
+DEFAULT_TASK = "classification"
+"""The kind of a task whose section of the configuration, or line of a window, names none."""
+
+FeatureKind = Literal["number", "text"]
+"""The type of a feature's values."""
 
 NO_ID = np.uint64(0)
 """The key of a record without an id. Such a record counts in windows, but no label can be joined to it."""

@@ -41,11 +41,11 @@ from connectors.formats.messages.wording import nearest
 from connectors.formats.wires.choice import RECOGNISED, compiled
 from connectors.formats.wires.wire import Wire
 from monitor.base.errors import ConfigError, SourceError
-from monitor.base.names import FeatureKind
 from monitor.base.records import (
     NO_ID,
     Batch,
     Chunk,
+    FeatureKind,
     Floats,
     Ints,
     Keys,

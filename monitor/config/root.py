@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from monitor.base.names import DEFAULT_TASK
+from monitor.base.records import DEFAULT_TASK
 from monitor.base.registry import FORMATS, TASK_KINDS
 from monitor.config.alertmanager import Alertmanager
 from monitor.config.arena import Arena

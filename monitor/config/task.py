@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from monitor.base import registry
-from monitor.base.names import FeatureKind
-from monitor.base.records import TaskLayout
+from monitor.base.records import FeatureKind, TaskLayout
 from monitor.config.chart import (
     ChartConfig,
     FalseAlarmBudget,

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats, Ints
+from monitor.base.records import FeatureKind, Floats, Ints
 from monitor.config.root import Task
 from monitor.config.task import COVARIATES
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats, Ints
+from monitor.base.records import FeatureKind, Floats, Ints
 from monitor.config.root import Task
 from monitor.config.task import window_rows
 from monitor.reports.features import BrokenFeature, FeatureCounts

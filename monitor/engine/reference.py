@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from monitor.base.errors import ConfigError
-from monitor.base.names import FeatureKind
 from monitor.base.places import sorted_by_code
-from monitor.base.records import Batch, Floats, Ints, no_features
+from monitor.base.records import Batch, FeatureKind, Floats, Ints, no_features
 from monitor.base.results import Estimate
 from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts

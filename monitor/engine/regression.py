@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.base.errors import ConfigError
-from monitor.base.names import FeatureKind
-from monitor.base.records import Batch, Floats, Ints, LabelBatch
+from monitor.base.records import Batch, FeatureKind, Floats, Ints, LabelBatch
 from monitor.config.regression import Regression
 from monitor.engine.chunks import TimedBatch
 from monitor.engine.labels.join import LabelJoin

@@ -20,7 +20,7 @@ from connectors.formats.files.table_rows import read_table
 from connectors.formats.files.tables import ROWS
 from connectors.formats.wires.mapped import MappedWire
 from monitor.base.errors import ConfigError, SinkError
-from monitor.base.names import FeatureKind
+from monitor.base.records import FeatureKind
 from monitor.base.source import RawTable
 from monitor.cli.examine import no_probabilities
 from monitor.cli.init import answers_a_day, fitting_age, fitting_size, regression

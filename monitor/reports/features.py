@@ -9,8 +9,7 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Ints
+from monitor.base.records import FeatureKind, Ints
 from monitor.stats.features.drift import Drift, discoveries, drift
 from monitor.stats.features.health import FaultKind
 from monitor.stats.features.tables import MISSING, OUTSIDE, FeatureBin, FeatureTable

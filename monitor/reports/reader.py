@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from monitor.base.names import DEFAULT_TASK
+from monitor.base.records import DEFAULT_TASK
 from monitor.base.registry import TASK_KINDS, load
 from monitor.reports.window_report import WindowReport
 

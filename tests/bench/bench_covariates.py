@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats
+from monitor.base.records import FeatureKind, Floats
 from monitor.engine.evaluate import EstimationRequest, evaluate
 from monitor.stats.calibration.covariates import MOST_ROWS, CovariateReference
 from monitor.stats.calibration.isotonic import IsotonicCalibrator

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats
+from monitor.base.records import FeatureKind, Floats
 from monitor.stats.features.drift import discoveries, drift
 from monitor.stats.features.split import MOST_ROWS, SplitReference
 from tests.bench.bench_covariates import features_of, processor

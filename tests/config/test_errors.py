@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from monitor.base.names import DEFAULT_TASK
+from monitor.base.records import DEFAULT_TASK
 from monitor.base.registry import SOURCES, TASK_KINDS, load
 from monitor.config.messages import TEMPLATES, findings, show_path
 from monitor.config.root import Config

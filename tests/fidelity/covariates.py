@@ -46,8 +46,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from statsmodels.datasets import randhie
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats, Ints
+from monitor.base.records import FeatureKind, Floats, Ints
 from monitor.base.results import Estimate
 from monitor.cli.demo.flights import Flights, read_flights
 from monitor.cli.demo.training import HOLD_OUT_EVERY_DAYS, MODELS, split, train_and_score

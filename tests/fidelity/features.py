@@ -45,8 +45,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats
+from monitor.base.records import FeatureKind, Floats
 from monitor.config.chart import FeatureAlarms, feature_alarm_level
 from monitor.reports.attribution import FeatureChanges
 from monitor.stats.features.drift import drift

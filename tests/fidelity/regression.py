@@ -37,8 +37,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegresso
 from sklearn.linear_model import LinearRegression, Ridge
 from statsmodels.datasets import randhie
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats, Ints
+from monitor.base.records import FeatureKind, Floats, Ints
 from monitor.base.results import Unknown
 from monitor.cli.demo.flights import data_folder, import_extra
 from monitor.stats.regression.losses import LossReference, RowLosses

@@ -18,7 +18,8 @@ import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from monitor.base.errors import StoreError
-from monitor.base.names import AVERAGE_CONFIDENCE, FeatureKind
+from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.base.records import FeatureKind
 from monitor.export.charts.svg import ControlChartData
 from monitor.export.http.messages import HttpRequest, RefusedError, Response
 from monitor.export.http.negotiation import packed

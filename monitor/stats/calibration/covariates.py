@@ -55,8 +55,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import scipy
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats, Ints
+from monitor.base.records import FeatureKind, Floats, Ints
 from monitor.base.results import Reason
 from monitor.stats.calibration.base import Calibration, check_fit_input, confidence_of
 from monitor.stats.calibration.isotonic import Curve, fit_ranked_curve

@@ -45,8 +45,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats, Ints
+from monitor.base.records import FeatureKind, Floats, Ints
 from monitor.stats.features.tables import MISSING, OUTSIDE, FeatureTable
 
 FaultKind = Literal["missing", "unseen", "out_of_range", "constant"]

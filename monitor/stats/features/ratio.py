@@ -31,8 +31,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats, Ints
+from monitor.base.records import FeatureKind, Floats, Ints
 from monitor.stats.features.tables import BEYOND
 
 FEWEST_EFFECTIVE = 100.0

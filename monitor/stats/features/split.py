@@ -67,8 +67,7 @@ import scipy
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats, Ints
+from monitor.base.records import FeatureKind, Floats, Ints
 from monitor.base.results import Reason
 from monitor.stats.features.ratio import Ratio, RatioReference, evenly
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats, Ints
+from monitor.base.records import FeatureKind, Floats, Ints
 
 WIDTH = 34
 """The number of counts of each feature."""

@@ -47,8 +47,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats, Ints
+from monitor.base.records import FeatureKind, Floats, Ints
 from monitor.base.results import Reason, TooFew, Unknown
 from monitor.stats.estimate.poisson_binomial import checked_level
 from monitor.stats.features.ratio import RatioReference, evenly

@@ -18,8 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats
+from monitor.base.records import FeatureKind, Floats
 from monitor.stats.features.ratio import FeatureBins, evenly
 from monitor.stats.regression.additive import AdditiveFit, ColumnBasis
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats, text_codes
+from monitor.base.records import FeatureKind, Floats, text_codes
 from monitor.stats.features.drift import discoveries, drift
 from monitor.stats.features.tables import FeatureTable, count_features
 from tests.bench.rivals.drift_frames import NAMES, NUMBERS, SETS, columns, windows

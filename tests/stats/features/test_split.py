@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats
+from monitor.base.records import FeatureKind, Floats
 from monitor.base.results import Reason
 from monitor.stats.features import split as split_module
 from monitor.stats.features.ratio import CROWDED, Ratio, RatioReference

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monitor.base.names import FeatureKind
-from monitor.base.records import Floats
+from monitor.base.records import FeatureKind, Floats
 from monitor.base.results import TooFew, Unknown
 from monitor.stats.regression.losses import FEWEST_ROWS, LossReference, MeanLoss, RowLosses
 
