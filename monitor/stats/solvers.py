@@ -1,13 +1,8 @@
-"""Copies of functions of `scipy.optimize`, `scipy.fft` and `scipy.signal`, to avoid slow imports.
-
-The import of `scipy.optimize` took a sixth of the agent's time to start. The import of `scipy.signal`, at the
-first window, took as long as the whole start.
-"""
+"""Copies of functions of `scipy.optimize`, whose import took a sixth of the agent's time to start."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,42 +103,3 @@ def _least_squares(a: Floats, b: Floats, free: NDArray[np.bool_]) -> Floats:
     x = np.zeros(len(free))
     x[free] = np.linalg.lstsq(a[:, free], b, rcond=None)[0]
     return x
-
-
-@lru_cache(maxsize=1024)
-def fast_length(least: int) -> int:
-    """Return the smallest product of powers of 2, 3 and 5 that is at least `least`.
-
-    Fourier transforms of this length are fast. The result equals `scipy.fft.next_fast_len(least, real=True)`.
-
-    Parameters
-    ----------
-    least : int
-        1 or more.
-    """
-    best = 1 << (least - 1).bit_length()
-    five = 1
-    while five < best:
-        odd = five
-        while odd < best:
-            best = min(best, odd << (-(-least // odd) - 1).bit_length())
-            odd *= 3
-        five *= 5
-    return best
-
-
-def convolve(a: Floats, b: Floats) -> Floats:
-    """Return the full convolution of two vectors by Fourier transforms, like `scipy.signal.fftconvolve`.
-
-    Parameters
-    ----------
-    a, b : (m,), (n,) float64
-
-    Returns
-    -------
-    (m + n - 1,) float64
-    """
-    length = len(a) + len(b) - 1
-    size = fast_length(length)
-    product: Floats = np.fft.irfft(np.fft.rfft(a, size) * np.fft.rfft(b, size), size)[:length]
-    return product

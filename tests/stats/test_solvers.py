@@ -6,11 +6,9 @@ import math
 
 import numpy as np
 import pytest
-import scipy.fft
 import scipy.optimize
-import scipy.signal
 
-from monitor.stats.solvers import brentq, convolve, fast_length, non_negative_least_squares
+from monitor.stats.solvers import brentq, non_negative_least_squares
 from tests.nearly import nearly
 
 
@@ -48,15 +46,3 @@ def test_non_negative_least_squares_are_scipys() -> None:
 
 def test_where_nothing_helps_all_are_zero() -> None:
     np.testing.assert_array_equal(non_negative_least_squares(np.ones((3, 2)), -np.ones(3)), [0.0, 0.0])
-
-
-def test_fast_lengths_are_scipys() -> None:
-    for least in (*range(1, 5000), *np.random.default_rng(1).integers(5000, 10**9, 200).tolist()):
-        assert fast_length(least) == scipy.fft.next_fast_len(least, real=True)
-
-
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 7), (140, 139), (3000, 800)])
-def test_a_convolution_is_scipys(m: int, n: int) -> None:
-    rng = np.random.default_rng(m)
-    a, b = rng.random(m), rng.random(n)
-    np.testing.assert_allclose(convolve(a, b), scipy.signal.fftconvolve(a, b), rtol=1e-12)

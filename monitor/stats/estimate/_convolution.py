@@ -5,6 +5,9 @@ The distribution of a sum of n independent trials is the product of n polynomial
 the product, because the aliased mass of the other counts is negligible. Bernstein's inequality gives the
 number of roots, and the first of the 140 counts. High frequencies can be left out too, because the transform
 falls off like that of a normal distribution.
+
+`fast_length` and `convolve` are copies of functions of `scipy.fft` and `scipy.signal`. The import of
+`scipy.signal`, at the first window, took as long as the whole start of the agent.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
-from monitor.stats.solvers import fast_length
 
 GROUP = 8  # a power of 2; polynomials multiplied before the transform: measured, 4 is slower and 16 no faster
 BLOCK = 2048  # rows of one window at a time: for larger matrix products OpenBLAS starts threads
@@ -27,6 +29,45 @@ _SPECTRUM_DOUBLES = 1 << 17  # in a step: 1 MiB stays in the second-level cache
 _FEW_ROOTS = 256  # up to here the matrix of the inverse transform takes half a MiB or less
 
 Complexes = NDArray[np.complex128]
+
+
+@lru_cache(maxsize=1024)
+def fast_length(least: int) -> int:
+    """Return the smallest product of powers of 2, 3 and 5 that is at least `least`.
+
+    Fourier transforms of this length are fast. The result equals `scipy.fft.next_fast_len(least, real=True)`.
+
+    Parameters
+    ----------
+    least : int
+        1 or more.
+    """
+    best = 1 << (least - 1).bit_length()
+    five = 1
+    while five < best:
+        odd = five
+        while odd < best:
+            best = min(best, odd << (-(-least // odd) - 1).bit_length())
+            odd *= 3
+        five *= 5
+    return best
+
+
+def convolve(a: Floats, b: Floats) -> Floats:
+    """Return the full convolution of two vectors by Fourier transforms, like `scipy.signal.fftconvolve`.
+
+    Parameters
+    ----------
+    a, b : (m,), (n,) float64
+
+    Returns
+    -------
+    (m + n - 1,) float64
+    """
+    length = len(a) + len(b) - 1
+    size = fast_length(length)
+    product: Floats = np.fft.irfft(np.fft.rfft(a, size) * np.fft.rfft(b, size), size)[:length]
+    return product
 
 
 def _half_width(variance: float) -> int:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from monitor.base.records import Floats, Ints
-from monitor.stats.estimate._convolution import fold_many, fold_one
-from monitor.stats.solvers import convolve
+from monitor.stats.estimate._convolution import convolve, fold_many, fold_one
 
 NEGLIGIBLE = 1e-15
 """The probability that `trim` drops on each side. It is about the rounding error of a whole window."""

@@ -9,8 +9,8 @@ import numpy as np
 import scipy
 
 from monitor.base.records import Floats
+from monitor.stats.estimate._convolution import fast_length
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf, checked_level
-from monitor.stats.solvers import fast_length
 
 _DEVIATIONS = 8.0  # of the normal that are computed: 1e-15 of its mass is beyond
 

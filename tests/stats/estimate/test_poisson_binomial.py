@@ -7,6 +7,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+import scipy.fft
+import scipy.signal
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from hypothesis.extra.numpy import arrays
 
 from monitor import PoissonBinomial, TrimmedPmf, pmf_many, trim, trimmed_pmf_many
 from monitor.base.records import Floats
-from monitor.stats.estimate._convolution import BLOCK, GROUP, fold_many
+from monitor.stats.estimate._convolution import BLOCK, GROUP, convolve, fast_length, fold_many
 from tests.examples import examples
 
 EXACT = 1e-14  # the promise of the docstring
@@ -274,3 +276,15 @@ def test_bad_settings_are_named() -> None:
         pmf_many([[0.5, 2.0]])
     with pytest.raises(ValueError, match=r"pmf must sum to 1 within 1e-9, got a sum of 0\.5"):
         trim([0.25, 0.25])
+
+
+def test_fast_lengths_are_scipys() -> None:
+    for least in (*range(1, 5000), *np.random.default_rng(1).integers(5000, 10**9, 200).tolist()):
+        assert fast_length(least) == scipy.fft.next_fast_len(least, real=True)
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 7), (140, 139), (3000, 800)])
+def test_a_convolution_is_scipys(m: int, n: int) -> None:
+    rng = np.random.default_rng(m)
+    a, b = rng.random(m), rng.random(n)
+    np.testing.assert_allclose(convolve(a, b), scipy.signal.fftconvolve(a, b), rtol=1e-12)
