@@ -125,7 +125,8 @@ class ReferenceTrial:
 
     def _try_model(self, name: str, model: str, reference: Reference) -> bool:
         """Build the series of a model and of its groups; return whether the trial logged a warning."""
-        from monitor.engine.reference import FEWEST_WINDOWS, refuse_reversed_classes
+        from monitor.engine.baselines import FEWEST_WINDOWS
+        from monitor.engine.reference import refuse_reversed_classes
         from monitor.engine.series import SeriesSettings
 
         task = self._config.scored_tasks[name]

@@ -17,6 +17,7 @@ from monitor.base.registry import SHARES
 from monitor.base.results import Estimate
 from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
+from monitor.engine.baselines import FEWEST_WINDOWS, Point, baseline
 from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
 from monitor.engine.evaluate import Evaluation
 from monitor.engine.feature_changes import LEAST_CHANGE, FeatureSplitter, concept_drift
@@ -29,7 +30,6 @@ from monitor.engine.objective import (
     Poolable,
     PooledState,
 )
-from monitor.engine.reference import FEWEST_WINDOWS, Point, baseline
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.attribution import Attribution
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState

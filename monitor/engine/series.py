@@ -14,6 +14,13 @@ from monitor.base.records import Ints
 from monitor.base.registry import SHARES
 from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows
+from monitor.engine.baselines import (
+    baselines,
+    reference_by_labels,
+    reference_curve,
+    reference_parts,
+    reference_windows,
+)
 from monitor.engine.calibration import ActiveCalibration, CalibrationState
 from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate, informed
@@ -23,14 +30,7 @@ from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
 from monitor.engine.labels.correcting import Correcting, CorrectingState
 from monitor.engine.labels.tally import Tally, TallyState
-from monitor.engine.reference import (
-    Reference,
-    baselines,
-    reference_by_labels,
-    reference_curve,
-    reference_parts,
-    reference_windows,
-)
+from monitor.engine.reference import Reference
 from monitor.engine.refit.due import RecalibrationState, schedule_of
 from monitor.engine.series_output import LastWindow, NotedRebaseline, OutputState, SavedEstimate, SeriesOutput
 from monitor.engine.versions import VersionState, VersionTracker

@@ -52,10 +52,10 @@ from monitor.cli.demo.stream import TASK, WINDOW_SIZE, DemoData, prepare
 from monitor.cli.demo.summary import turned_out
 from monitor.cli.replay import replay
 from monitor.config.root import ChartConfig
+from monitor.engine.baselines import Point, baseline
 from monitor.engine.charting import chart_for
 from monitor.engine.label_alarm import LabelAlarm, LabelAlarmState, LabelBaseline
 from monitor.engine.labels.correcting import Correcting
-from monitor.engine.reference import Point, baseline
 from monitor.reports.reader import from_json
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import WindowReport

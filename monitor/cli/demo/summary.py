@@ -13,7 +13,7 @@ from monitor.base.records import Floats
 from monitor.base.results import Estimate
 from monitor.cli.demo.calibration import turned_out_calibration
 from monitor.cli.demo.stream import METRICS, TASK, WINDOW_SIZE, DemoData
-from monitor.engine.reference import Point, baseline
+from monitor.engine.baselines import Point, baseline
 from monitor.export.charts.pictures import Alarm, Histories
 from monitor.export.charts.svg import ControlChartData
 from monitor.reports.window_report import WindowReport

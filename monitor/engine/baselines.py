@@ -1,0 +1,147 @@
+"""The baselines of a series' charts, from windows of its reference or of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from monitor.base.records import Ints
+from monitor.base.results import Estimate
+from monitor.config.root import Task
+from monitor.engine.attribution import BaselineParts, PartRows, add_parts
+from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
+from monitor.engine.label_alarm import LabelBaseline
+from monitor.engine.reference import Reference
+from monitor.stats.charts.base import Baseline
+from monitor.stats.histograms import CalibrationCurve
+
+FEWEST_WINDOWS = 5
+"""The least number of reference windows for a chart: fewer do not show how much windows vary."""
+
+
+def reference_windows(
+    method: str, reference: Reference, group: str, task: Task, positive: int
+) -> list[Evaluation]:
+    """Divide the reference, or one of its groups, into windows of the configured size, and evaluate them.
+
+    The scores are calibrated by `Reference.cross_fitted`, or by a separate calibration for each window if the
+    task is configured so. The last rows are left out if they do not fill a window. The estimated accuracies
+    have no interval.
+
+    Returns
+    -------
+    list of Evaluation
+        In order of time; empty if there are fewer than `FEWEST_WINDOWS` windows.
+    """
+    cuts = _cuts(reference, group, task.window.size)
+    if not cuts:
+        return []
+    calibrated = reference.cross_fitted(task.calibration.reference_method if task.adapts else method)
+    requests = [
+        EstimationRequest(
+            scores=reference.scores[cut],
+            predicted=reference.predicted[cut],
+            calibrated=None if calibrated is None else calibrated[cut],
+            metrics=task.metrics,
+            positive=positive,
+            level=task.level,
+            seed=number,
+            average=task.charted_average,
+        )
+        for number, cut in enumerate(cuts)
+    ]
+    if task.adapts:
+        outside = reference.covariates_outside(cuts, task.covariates)
+        adapted_rows = zip(requests, outside, cuts, strict=True)
+        requests = [each.adapted_to(others, reference.features[cut]) for each, others, cut in adapted_rows]
+    return evaluate(requests, accuracy_interval=False)
+
+
+def _cuts(reference: Reference, group: str, size: int) -> list[Ints]:
+    """Return the rows of each window; an empty list if there are too few."""
+    every = np.arange(len(reference.labels))
+    rows = reference.groups.get(group, every[:0]) if group else every
+    if len(rows) < FEWEST_WINDOWS * size:
+        return []
+    return [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
+
+
+def reference_curve(windows: Sequence[Evaluation], reference: Reference, size: int) -> CalibrationCurve:
+    """Return the calibration curve of the windows of `reference_windows`, whose size is `size` rows."""
+    curve, right = CalibrationCurve(), reference.labels == reference.predicted
+    for window, cut in zip(windows, _cuts(reference, "", size), strict=True):
+        curve = curve.plus(window.confidence, right[cut])
+    return curve
+
+
+def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBaseline | None:
+    """Return the baseline of the labelled accuracy from the reference's windows of `size` rows.
+
+    The result is None if there are fewer than `FEWEST_WINDOWS` windows.
+    """
+    if not (cuts := _cuts(reference, group, size)):
+        return None
+    right = reference.labels == reference.predicted
+    return LabelBaseline.from_windows([float(right[cut].mean()) for cut in cuts], [size] * len(cuts))
+
+
+def reference_parts(
+    windows: Sequence[Evaluation], reference: Reference, group: str, task: Task
+) -> dict[str, BaselineParts]:
+    """Return the sums of each metric over each part (group or class) of the reference's windows.
+
+    Parameters
+    ----------
+    windows : sequence of Evaluation
+        The result of `reference_windows`.
+    reference : Reference
+    group : str
+        The name of a group; ``""`` for the model.
+    task : Task
+    """
+    names = [name for name in reference.groups if not group and name.partition("=")[0] in task.groups]
+    codes = np.full((len(reference.labels), 0 if group else len(task.groups)), -1)
+    for number, name in enumerate(names):
+        codes[reference.groups[name], task.groups.index(name.partition("=")[0])] = number
+    parts: dict[str, BaselineParts] = {}
+    for cut, window in zip(_cuts(reference, group, task.window.size), windows, strict=False):
+        rows = PartRows(window.confidence, reference.predicted[cut], codes[cut], names.__getitem__, task)
+        for metric, estimate in window.estimates.items():
+            if isinstance(estimate, Estimate):
+                add_parts(parts, metric, window, rows)
+    return parts
+
+
+class Point(NamedTuple):
+    """One window from which a baseline is made: its estimate, its rows, the standard deviation of a row."""
+
+    value: float
+    size: int
+    row_sd: float
+
+
+def baseline(points: Sequence[Point]) -> Baseline:
+    """Return the baseline of a chart from several windows."""
+    values, sizes, row_sd = np.array(points, dtype=np.float64).T
+    return Baseline(values, sizes, float(np.sqrt(np.average(row_sd**2, weights=sizes))))
+
+
+def baselines(evaluations: Sequence[Evaluation]) -> dict[str, Baseline]:
+    """Return the baseline of each metric's chart from the estimates of several windows.
+
+    Metrics with estimates in fewer than `FEWEST_WINDOWS` windows are left out.
+
+    Parameters
+    ----------
+    evaluations : sequence of Evaluation
+        The estimates of the windows.
+    """
+    points: dict[str, list[Point]] = {}
+    for evaluation in evaluations:
+        for metric, estimate in evaluation.estimates.items():
+            if isinstance(estimate, Estimate):
+                point = Point(estimate.value, estimate.n, evaluation.row_sd[metric])
+                points.setdefault(metric, []).append(point)
+    return {metric: baseline(known) for metric, known in points.items() if len(known) >= FEWEST_WINDOWS}
