@@ -15,7 +15,7 @@ import numpy as np
 
 from monitor.base.records import Floats, Ints
 from monitor.base.registry import SHARES
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.evaluate import Evaluation
 from monitor.reports.attribution import CLASS, CONFIDENCE, GROUP, Attribution, PartChange
 from monitor.stats.estimate.calibration_error import CLASS_ECE_BINS, ECE_BINS, calibration_error_slope

@@ -9,7 +9,7 @@ import numpy as np
 
 from monitor.base.records import Ints
 from monitor.base.results import Estimate
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
 from monitor.engine.label_alarm import LabelBaseline

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from monitor.base.records import FeatureKind, Floats, Ints
-from monitor.config.root import Task
-from monitor.config.task import COVARIATES
+from monitor.config.task import COVARIATES, Task
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate
 from monitor.engine.labels.trust import epsilon_of
 from monitor.engine.reference import Reference

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from monitor.base import registry
 from monitor.base.registry import METRICS, SHARES
-from monitor.config.root import ChartConfig
+from monitor.config.chart import ChartConfig
 from monitor.stats.charts import CHARTS
 from monitor.stats.charts.settings import LimitChart
 
@@ -18,7 +18,7 @@ def chart_from_config(config: ChartConfig) -> LimitChart:
     """Return the chart that a section of the configuration describes.
 
     The configuration can limit the false alarms per week of all charts together. The caller must first divide
-    this limit among the charts: see `monitor.config.root.Task.charting`.
+    this limit among the charts: see `monitor.config.task.Task.charting`.
 
     Raises
     ------

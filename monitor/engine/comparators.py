@@ -18,7 +18,7 @@ import numpy as np
 from monitor.base.records import Floats
 from monitor.base.registry import COMPARISON_ESTIMATORS, Classes
 from monitor.base.results import Estimate, Reason, Result, Unknown
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.evaluate import Evaluation
 from monitor.engine.reference import Reference
 from monitor.reports.views import MetricEstimate

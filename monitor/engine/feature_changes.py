@@ -16,8 +16,7 @@ from scipy.special import ndtri
 
 from monitor.base.records import Floats
 from monitor.base.results import Reason
-from monitor.config.root import Task
-from monitor.config.task import CALIBRATION_ERRORS, MOST_COVARIATES
+from monitor.config.task import CALIBRATION_ERRORS, MOST_COVARIATES, Task
 from monitor.engine.attribution import BaselineParts, PartRows
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate

@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 
 from monitor.base.records import FeatureKind, Floats, Ints
-from monitor.config.root import Task
-from monitor.config.task import window_rows
+from monitor.config.task import Task, window_rows
 from monitor.reports.features import BrokenFeature, FeatureCounts
 from monitor.stats.features.health import (
     ASSUMED_WINDOWS_PER_DAY,

@@ -15,7 +15,7 @@ import msgspec
 from monitor.base.errors import ConfigError, RequestError
 from monitor.base.registry import SHARES
 from monitor.base.results import Estimate
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.baselines import FEWEST_WINDOWS, Point, baseline
 from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for

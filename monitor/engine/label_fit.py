@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from monitor.base.records import Chunk, Keys, LabelBatch
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.labels.columns import Answers, Matches
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.refit.job import RefitJob, RefitResult

@@ -17,7 +17,7 @@ import numpy as np
 from monitor.base.codec import restored
 from monitor.base.records import Floats
 from monitor.base.results import Estimate, Result
-from monitor.config.root import Bound
+from monitor.config.task import Bound
 from monitor.reports.views import ObjectiveState
 from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
 from monitor.stats.estimate.label_cumulants import Cumulants

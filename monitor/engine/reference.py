@@ -16,7 +16,7 @@ from monitor.base.errors import ConfigError
 from monitor.base.places import sorted_by_code
 from monitor.base.records import Batch, FeatureKind, Floats, Ints, no_features
 from monitor.base.results import Estimate
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.features import FeatureBaseline
 from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.auto import AutoCalibrator, Choice, choose

@@ -12,7 +12,7 @@ import numpy as np
 from monitor.base.errors import ConfigError
 from monitor.base.records import Ints
 from monitor.base.registry import SHARES
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.attribution import BaselineParts, PartRows
 from monitor.engine.baselines import (
     baselines,

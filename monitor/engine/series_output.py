@@ -12,7 +12,7 @@ from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED, REALISED, REALISED
 from monitor.base.records import Ints
 from monitor.base.registry import SHARES
 from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.evaluate import Evaluation, confusion_shares
 from monitor.engine.labels.correcting import Correcting
 from monitor.engine.labels.tally import Tally

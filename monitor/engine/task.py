@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from monitor.base.places import sorted_by_code
 from monitor.base.records import NO_ID, Batch, Chunk, Floats, Ints, Keys, LabelBatch
 from monitor.base.state_changes import DRAWS, POOL, RingChange
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.chunks import TimedBatch, first_closing, first_concerned
 from monitor.engine.evaluate import EstimationRequest, Evaluation
 from monitor.engine.label_checks import FirstLabels, compare_with_labels

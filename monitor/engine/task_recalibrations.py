@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from monitor.base.records import NO_ID, Chunk, Ints
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.label_fit import LabelFit
 from monitor.engine.labels.columns import Matches, weights
 from monitor.engine.labels.table import BoundedTable

@@ -13,7 +13,7 @@ import numpy as np
 
 from monitor.base.records import NO_ID, Keys, LabelBatch
 from monitor.base.state_changes import DRAWS, POOL, RingState
-from monitor.config.root import Task
+from monitor.config.task import Task
 from monitor.engine.label_fit import LabelFit
 from monitor.engine.labels.columns import Answers, Matches
 from monitor.engine.labels.draws import Draws, Round
