@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import socket
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,11 +11,10 @@ from rich.live import Live
 from rich.text import Text
 
 from monitor.agent.agent import Agent
-from monitor.base.errors import ConfigError, SinkError
+from monitor.base.errors import SinkError
 from monitor.cli import series_table
-from monitor.cli.daemon import Daemon
 from monitor.cli.demo.calibration import CALIBRATION_WHY, calibration_sentence, summarise_calibration
-from monitor.cli.demo.pour import Pour
+from monitor.cli.demo.live import WHOLE, Pour, followed, free_address, serve_on
 from monitor.cli.demo.stream import METRICS, TASK, DemoData, prepare
 from monitor.cli.demo.summary import (
     SHORT_WHY,
@@ -34,7 +29,7 @@ from monitor.cli.demo.summary import (
 from monitor.cli.demo.trust import TRUST_WHY, TrustStories, lasting_errors, trust_sentences
 from monitor.cli.reporting import write_report
 from monitor.config.file import load_config
-from monitor.config.root import Config, FileSourceConfig, Task, listen_address
+from monitor.config.root import Task
 from monitor.engine.charting import chart_for
 from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import ControlChartData, stacked_svg
@@ -46,8 +41,6 @@ from monitor.reports.window_report import WindowReport
 PICTURES = {"accuracy": "control-charts.svg", "ece": "control-charts-ece.svg"}
 """The file name of each metric's control charts."""
 REPORT = "report.html"
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_WHOLE = ".whole"  # suffix of the full stream while its own name holds the growing copy
 _FRAME_SECONDS = 0.25
 _DRAIN_SECONDS = 10.0
 
@@ -109,57 +102,6 @@ def watch(
     return 0
 
 
-@contextmanager
-def followed(
-    config: Path,
-    stream: Path,
-    listen: str,
-    seconds: float,
-    watch: Callable[[Sequence[WindowReport]], None],
-) -> Iterator[tuple[Agent, Pour, str]]:
-    """Run an agent that follows the growing stream.
-
-    Yield the agent, the thread that makes the stream grow, and the address of the page.
-    """
-    settings = following(load_config(config), stream, listen)
-    with poured(stream, seconds) as pour:
-        daemon = Daemon(settings, watch=watch, in_flow=True)
-        with daemon.running() as agent:
-            yield agent, pour, f"http://127.0.0.1:{daemon.server.port}/"
-
-
-def serve_on(console: Console, address: str) -> None:
-    """Wait for Ctrl-C, so that the user can look at the page."""
-    with suppress(KeyboardInterrupt):
-        console.print(f"The page is still there: {address} (Ctrl-C ends the demo)", highlight=False)
-        while True:  # a signal just before an endless wait would not end it
-            time.sleep(_FRAME_SECONDS)
-
-
-@contextmanager
-def poured(stream: Path, seconds: float) -> Iterator[Pour]:
-    """Let the stream grow under its final name, so that reported positions are valid for the full stream."""
-    whole = stream.with_name(f"{stream.name}{_WHOLE}")
-    try:
-        stream.replace(whole)
-        pour = Pour(whole, stream, seconds)
-        try:
-            pour.start()
-            yield pour
-        finally:
-            pour.stop()
-            whole.replace(stream)  # restores the full stream even if the demo was interrupted
-    except OSError as error:
-        raise SinkError(cannot_write(str(stream), error)) from error
-
-
-def following(config: Config, live: Path, listen: str) -> Config:
-    """Return the demo's configuration with the growing file as its source."""
-    source = FileSourceConfig(kind="file", path=str(live), follow=True)
-    export = config.export.model_copy(update={"listen": listen})
-    return config.model_copy(update={"sources": (source,), "export": export})
-
-
 def _show(console: Console, agent: Agent, pour: Pour, expected: int) -> None:
     """Show the agent's state until it has used the whole stream."""
     with Live(console=console, refresh_per_second=1 / _FRAME_SECONDS) as live:
@@ -183,32 +125,6 @@ def _opening(data: DemoData) -> str:
         f"{len(data):,} flights, labels for {100 * data.labelled.mean():.0f} % of them, hours after the "
         "prediction."
     )
-
-
-def free_address(listen: str) -> str:
-    """Return the address, or the same host with port 0 if the port is in use.
-
-    Raises
-    ------
-    ConfigError
-        The text is not an address, or this machine cannot listen on it.
-    """
-    try:
-        host, port = listen_address(listen)
-    except ValueError as error:
-        raise ConfigError(f"--listen: {error}") from error
-    with closing(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return f"{listen.rpartition(':')[0]}:0"
-            raise ConfigError(
-                f"--listen: cannot listen on {listen!r}: {error.strerror}; give another address, "
-                "such as '127.0.0.1:9109'"
-            ) from error
-    return listen
 
 
 def _screen(view: AgentView, width: int) -> Group:
@@ -306,7 +222,7 @@ def _print_points(console: Console, heading: str, points: list[str]) -> None:
 
 def _list_files(folder: Path, data: DemoData) -> list[str]:
     """Return lines with the files that the demo leaves, and their size."""
-    kept = [path for path in folder.rglob("*") if path.is_file() and path.suffix != _WHOLE]
+    kept = [path for path in folder.rglob("*") if path.is_file() and path.suffix != WHOLE]
     megabytes = sum(path.stat().st_size for path in kept) / 1e6
     pictures = ", ".join(str(folder / name) for name in PICTURES.values())
     return [
@@ -327,8 +243,12 @@ def _comparison_table(
     bounds = min(values), max(values)
     columns = {
         "model": [Text(summary.model) for summary in summaries],
-        "estimated": [blocks([100 * m.estimate for m in summary.months], bounds) for summary in summaries],
-        "turned out": [blocks([100 * m.realised for m in summary.months], bounds) for summary in summaries],
+        "estimated": [
+            series_table.blocks([100 * m.estimate for m in summary.months], bounds) for summary in summaries
+        ],
+        "turned out": [
+            series_table.blocks([100 * m.realised for m in summary.months], bounds) for summary in summaries
+        ],
         "in the\ninterval": [Text(f"{100 * summary.covered:.0f} %") for summary in summaries],
         "alarms\naccuracy, ECE": [
             Text(", ".join(str(len(summary.alarms.get(metric, ()))) for metric in METRICS))
@@ -344,13 +264,6 @@ def _comparison_table(
         style="bold",
     )
     return Group(title, series_table.fitted(columns, (), width))
-
-
-def blocks(values: Sequence[float], bounds: tuple[float, float]) -> Text:
-    """Return a block character for each value. The height shows the value between the bounds."""
-    low, high = bounds
-    steps = [round((value - low) / max(high - low, 1e-9) * (len(_BLOCKS) - 1)) for value in values]
-    return Text("".join(_BLOCKS[step] for step in steps))
 
 
 def _by_month(summaries: list[ModelSummary], width: int) -> Group:

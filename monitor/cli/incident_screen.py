@@ -28,8 +28,7 @@ from monitor.cli.demo.incident import (
     moment_of,
     prepare_incident,
 )
-from monitor.cli.demo.pour import Pour
-from monitor.cli.demo_screen import blocks, followed, free_address, serve_on
+from monitor.cli.demo.live import Pour, followed, free_address, serve_on
 from monitor.cli.reporting import write_report
 from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import ControlChartData, stacked_svg
@@ -296,10 +295,11 @@ def _curves(chart: ControlChartData) -> list[str]:
     both: Floats = np.concatenate([chart.value, chart.realised])
     bounds = float(both.min()), float(both.max())
     low, high = (f"{100 * bound:.0f}" for bound in bounds)
+    estimated, true = (series_table.blocks(each.tolist(), bounds) for each in (chart.value, chart.realised))
     days = [datetime.fromtimestamp(time, UTC) for time in (chart.x[0], chart.x[-1])]
     ends = f"{days[0]:%-d %B}", f"{days[1]:%-d %B}"
     return [
-        f"{'estimated':<{_INDENT}}{blocks(chart.value.tolist(), bounds)}",
-        f"{'true':<{_INDENT}}{blocks(chart.realised.tolist(), bounds)}   ({low} to {high} of 100)",
+        f"{'estimated':<{_INDENT}}{estimated}",
+        f"{'true':<{_INDENT}}{true}   ({low} to {high} of 100)",
         f"{'':<{_INDENT}}{ends[0]}{ends[1]:>{len(chart.x) - len(ends[0])}}",
     ]

@@ -26,6 +26,7 @@ _STYLES = {
     SeriesState.WARMING_UP: "yellow",
     SeriesState.SILENT: "dim",
 }
+_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def output() -> Console:
@@ -144,6 +145,13 @@ def realised(series: SeriesView) -> Text:
     if metric_estimate is not None and isinstance(metric_estimate.result, Estimate):
         words.append(f" of {metric_estimate.result.n:,}")
     return words
+
+
+def blocks(values: Sequence[float], bounds: tuple[float, float]) -> Text:
+    """Return a block character for each value. The height shows the value between the bounds."""
+    low, high = bounds
+    steps = [round((value - low) / max(high - low, 1e-9) * (len(_BLOCKS) - 1)) for value in values]
+    return Text("".join(_BLOCKS[step] for step in steps))
 
 
 def _accuracy(series: SeriesView, estimator: str) -> MetricEstimate | None:

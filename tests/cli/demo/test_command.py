@@ -20,8 +20,8 @@ import pytest
 
 from monitor.base.records import Ints
 from monitor.cli.demo.flights import Flights
+from monitor.cli.demo.live import free_address, poured
 from monitor.cli.demo.stream import DemoData, prepare
-from monitor.cli.demo_screen import free_address, poured
 from tests.daemon import command, read_windows
 from tests.services.process import PATIENCE_SECONDS, programs_a_core
 
