@@ -19,12 +19,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from monitor.base.errors import CommitUnknownError, LeaseLostError, StoreAwayError, StoreError
 from monitor.base.state_changes import Changes
-from monitor.engine.engine import Engine
 from monitor.reports.window_report import WindowReport
 from monitor.store import StateStore
+
+if TYPE_CHECKING:  # the agent passes its engine
+    from monitor.engine.engine import Engine
 
 log = logging.getLogger("blindsight")
 

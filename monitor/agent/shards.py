@@ -14,17 +14,19 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from monitor.agent.checkpoints import CheckpointedOutput, CheckpointWriter, OutputPolicy, Tell
 from monitor.agent.requests import RequestHandler
 from monitor.base.errors import InUseError, LeaseLostError, StoreAwayError
 from monitor.base.records import Chunk
 from monitor.base.source import Raw
-from monitor.engine.engine import Engine
 from monitor.reports.union import since, twice, union
 from monitor.reports.views import EngineView, SinkView
 from monitor.reports.window_report import WindowReport
+
+if TYPE_CHECKING:  # the agent passes its engine
+    from monitor.engine.engine import Engine
 
 log = logging.getLogger("blindsight")
 

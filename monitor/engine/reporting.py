@@ -8,7 +8,7 @@ report due.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +17,11 @@ from monitor.engine.label_checks import FirstLabels
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.tally import Cells
 from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
-from monitor.engine.task import TaskEngine
 from monitor.engine.task_logic import TaskOutput
 from monitor.engine.windows import LAST
+
+if TYPE_CHECKING:  # the engine passes its tasks
+    from monitor.engine.task import TaskEngine
 
 
 def reports_of(outputs: Sequence[tuple[Any, TaskOutput]], now: float) -> list[OrderedReport]:

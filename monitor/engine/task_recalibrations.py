@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -15,9 +16,11 @@ from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
 from monitor.engine.refit.due import too_many_replaced
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
-from monitor.engine.series import Series
 from monitor.stats.calibration.refit import FEWEST_LABELS, LabelledRows
 from monitor.stats.calibration.rests_on import rests_on
+
+if TYPE_CHECKING:  # the task passes its series
+    from monitor.engine.series import Series
 
 NEWEST_LABELS = 2000
 """The largest number of labelled rows in a fit: the newest, with a standard error of 0.7 points at 90 %."""

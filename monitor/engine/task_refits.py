@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -23,11 +24,13 @@ from monitor.engine.reference import Reference
 from monitor.engine.refit.due import too_many_replaced
 from monitor.engine.refit.job import RefitJob, RefitResult
 from monitor.engine.refit.schedule import RefitSchedule, ScheduleState
-from monitor.engine.series import Series
 from monitor.reports.views import MetricEstimate, RefitView
 from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.refit import FEWEST_LABELS, LabelledRows
 from monitor.stats.calibration.rests_on import RestsOn, rests_on
+
+if TYPE_CHECKING:  # the task passes its series
+    from monitor.engine.series import Series
 
 FEWEST_ROWS = 100
 """The least number of requests in a refit: fewer do not show how the scores of several models are related."""
