@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from monitor.cli.checking import check_file
+from monitor.cli.check.text import render
+from monitor.cli.checking import check_configuration
 from tests.daemon import DaemonProcess
 from tests.recipes.page import blocks
 from tests.services.alertmanager_server import AlertmanagerServer
@@ -225,5 +226,6 @@ def test_the_notebook_is_kept_without_outputs_and_runs(tmp_path: Path) -> None:
     assert sum("image/png" in out.get("data", {}) for out in outputs) == 1
     printed = "".join("".join(out.get("text", "")) for out in outputs)
     assert "in truth  0.952, then 0.745\nintervals that hold the truth: 23 of 24, then 0 of 16\n" in printed
-    assert check_file(str(tmp_path / "blindsight.yaml")).startswith("The configuration is valid.")
+    report = render(check_configuration(str(tmp_path / "blindsight.yaml")))
+    assert report.startswith("The configuration is valid.")
     assert "</html>" in (tmp_path / "report.html").read_text(encoding="utf-8")

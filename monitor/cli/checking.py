@@ -15,7 +15,6 @@ from monitor.cli.check.calibrations import (
 )
 from monitor.cli.check.check import CheckReport
 from monitor.cli.check.features import untested_features
-from monitor.cli.check.text import render
 from monitor.cli.outputs import OTLP
 from monitor.cli.trial import ReferenceTrial
 from monitor.config.file import load_config
@@ -25,11 +24,6 @@ from monitor.config.root import Config, Export
 from monitor.export.http.gate import Gate
 from monitor.export.http.tls import watched_context
 from monitor.export.sinks.reports_file import why_not_writable
-
-
-def check_file(path: str) -> str:
-    """Return the report of `check_configuration` as text."""
-    return render(check_configuration(path))
 
 
 def check_configuration(path: str) -> CheckReport:

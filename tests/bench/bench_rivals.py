@@ -63,7 +63,25 @@ def arrays(windows: int) -> dict[str, Any]:
     return data
 
 
-def run_script(python: str, script: str, path: Path, rounds: int) -> Results:
+def run_scripts(data: Mapping[str, Any], scripts: Mapping[str, tuple[str | None, int]]) -> list[Results]:
+    """Run each script on the same arrays, and return its results; none where its interpreter is None.
+
+    Parameters
+    ----------
+    data : mapping of str to array
+    scripts : mapping of str to (str or None, int)
+        The interpreter of each script of `tests.bench.rivals`, and its number of rounds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "arrays.npz"
+        np.savez(path, **data)
+        return [
+            _run_script(python, script, path, rounds) if python else {}
+            for script, (python, rounds) in scripts.items()
+        ]
+
+
+def _run_script(python: str, script: str, path: Path, rounds: int) -> Results:
     """Run a script by an interpreter, and return the results that it prints."""
     quiet = os.environ | {"NML_DISABLE_USAGE_LOGGING": "1", "DO_NOT_TRACK": "1", "PYTHONPATH": str(ROOT)}
     words = [python, "-m", f"tests.bench.rivals.{script}", str(path), str(rounds)]
@@ -178,12 +196,12 @@ def table(
 ) -> Iterator[str]:
     """Yield everything."""
     data = arrays(windows)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "arrays.npz"
-        np.savez(path, **data)
-        ours = run_script(sys.executable, "ours", path, rounds)
-        cbpe = run_script(nannyml_python, "nannyml_cbpe", path, rounds) if nannyml_python else {}
-        reports = run_script(evidently_python, "evidently_windows", path, 1) if evidently_python else {}
+    scripts = {
+        "ours": (sys.executable, rounds),
+        "nannyml_cbpe": (nannyml_python, rounds),
+        "evidently_windows": (evidently_python, 1),
+    }
+    ours, cbpe, reports = run_scripts(data, scripts)
     rows = len(data["analysis_scores"])
     yield (
         f"{windows} windows of {WINDOW}, reference of {REFERENCE_ROWS:,}; times are the processor's, "

@@ -25,15 +25,13 @@ from __future__ import annotations
 
 import math
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.bench.bench_covariates import features_of
-from tests.bench.bench_rivals import Results, compared, run_script
+from tests.bench.bench_rivals import Results, compared, run_scripts
 from tests.bench.rivals.drift_frames import MANY, MOVED, NAMES, SETS
 from tests.harness import run
 
@@ -84,13 +82,12 @@ def table(
     rounds: int = 3,
 ) -> Iterator[str]:
     """Yield the times, and the alarms."""
-    data = arrays(windows)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "arrays.npz"
-        np.savez(path, **data)
-        ours = run_script(sys.executable, "ours_drift", path, rounds)
-        nannyml = run_script(nannyml_python, "nannyml_drift", path, rounds) if nannyml_python else {}
-        evidently = run_script(evidently_python, "evidently_drift", path, 1) if evidently_python else {}
+    scripts = {
+        "ours_drift": (sys.executable, rounds),
+        "nannyml_drift": (nannyml_python, rounds),
+        "evidently_drift": (evidently_python, 1),
+    }
+    ours, nannyml, evidently = run_scripts(arrays(windows), scripts)
     size = SETS["same"]
     yield (
         f"{windows} windows of {size}, reference of {REFERENCE_ROWS:,}, {len(NAMES)} features; times are the "

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
 from tests.bench import bench_rivals_drift
-from tests.bench.bench_rivals import SHOWN, WINDOW, arrays, powered, realised, run_script, share_and_width
+from tests.bench.bench_rivals import SHOWN, WINDOW, arrays, powered, realised, run_scripts, share_and_width
 from tests.bench.bench_rivals_tables import CHANGED, Judged, accuracies, cases, ours, sums
 from tests.bench.rivals.drift_frames import MOVED, NAMES, SETS
 from tests.bench.rivals.stopwatch import Measured
@@ -19,11 +18,10 @@ WINDOWS = 12
 
 
 @pytest.mark.process
-def test_our_part_says_an_interval_of_each_window_and_they_hold_most_of_what_came(tmp_path: Path) -> None:
+def test_our_part_says_an_interval_of_each_window_and_they_hold_most_of_what_came() -> None:
     inputs = arrays(WINDOWS)
-    path = tmp_path / "arrays.npz"
-    np.savez(path, **inputs)
-    results = run_script(sys.executable, "ours", path, rounds=1)
+    [results, unmeasured] = run_scripts(inputs, {"ours": (sys.executable, 1), "nannyml_cbpe": (None, 1)})
+    assert unmeasured == {}
     assert set(results) == {"accuracy", "eight", "labelled"}
     assert set(results["eight"].intervals) == {*SHOWN, "ece"}
     assert all(each.estimate > 0 for each in results.values())
@@ -48,10 +46,9 @@ def test_the_comparison_with_ppi_python_is_of_the_same_numbers(ppi: ModuleType) 
 
 
 @pytest.mark.process
-def test_our_part_names_a_number_that_has_moved_and_seldom_another_feature(tmp_path: Path) -> None:
-    path = tmp_path / "arrays.npz"
-    np.savez(path, **bench_rivals_drift.arrays(WINDOWS))
-    work = run_script(sys.executable, "ours_drift", path, rounds=1)["drift"]
+def test_our_part_names_a_number_that_has_moved_and_seldom_another_feature() -> None:
+    [results] = run_scripts(bench_rivals_drift.arrays(WINDOWS), {"ours_drift": (sys.executable, 1)})
+    work = results["drift"]
     assert {part: len(windows) for part, windows in work.drifted.items()} == dict.fromkeys(SETS, WINDOWS)
     moved = sum(MOVED in each for each in work.drifted["moved"])
     # It is named in 88 % of windows: fewer than 6 of 12 has a chance of 1 in 6,000.

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from monitor.base.errors import ConfigError
-from monitor.cli.checking import check_file
+from monitor.cli.check.text import render
+from monitor.cli.checking import check_configuration
 from monitor.cli.init import FEWEST_REFERENCE, InitOptions
 from monitor.cli.init import write_configuration as written
 from monitor.config.file import load_config
@@ -92,7 +93,7 @@ def test_a_labelled_table_of_scikit_learn_becomes_a_configuration_with_a_referen
         "scores": pytest.approx([1 - p[0], p[0]]),
         "label": table["y_true"][0],
     }
-    assert "The configuration is valid." in check_file(str(out))
+    assert "The configuration is valid." in render(check_configuration(str(out)))
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from monitor import BlindsightError, ConfigError, MissingExtraError, Monitor, MonitorResult
-from monitor.cli.checking import check_file
+from monitor.cli.check.text import render
+from monitor.cli.checking import check_configuration
 from monitor.cli.replay import replay
 from monitor.config.file import load_config
 from monitor.reports.statements import describe
@@ -194,7 +195,7 @@ def test_the_configuration_is_the_monitor_and_passes_check(monitor: Monitor, tmp
     task = load_config(path).scored_tasks["task"]
     assert task.window.size == 200
     assert task.window.max_age_seconds == 7 * 3600  # twice what 1,400 answers a day take to fill it
-    assert "The configuration is valid." in check_file(str(path))
+    assert "The configuration is valid." in render(check_configuration(str(path)))
     with pytest.raises(ConfigError, match=r"blindsight\.yaml exists; give another path, or replace=True"):
         monitor.to_config(path)
     assert monitor.to_config(path, replace=True) == path
