@@ -54,17 +54,24 @@ def charted_metrics(task: Task) -> tuple[str, ...]:
     return tuple(metric for metric in task.metrics if metric not in CALIBRATION_ERRORS or calibrated)
 
 
-def windows_per_week(task: Task) -> float:
-    """Return the number of windows per week of all models of a task with `answers_per_day`.
+def windows_per_day(task: Task, assumed: float = 0.0) -> float:
+    """Return the expected number of windows per day of all models of a task.
+
+    Parameters
+    ----------
+    task : Task
+    assumed : float
+        The number for a model without `answers_per_day`, and for a task that names no model.
 
     Examples
     --------
     >>> from monitor.config.root import Task
-    >>> windows_per_week(Task(models={"erm": {"answers_per_day": 50_000}}))
-    700.0
+    >>> models = {"erm": {"answers_per_day": 100_000}, "irm": {}}
+    >>> windows_per_day(Task(models=models)), windows_per_day(Task(models=models), assumed=100)
+    (200.0, 300.0)
     """
-    days = [known.answers_per_day for known in task.models.values() if known.answers_per_day is not None]
-    return 7 * sum(each / window_rows(task, each) for each in days)
+    traffic = [known.answers_per_day for known in task.models.values()] or [None]
+    return sum(assumed if each is None else each / window_rows(task, each) for each in traffic)
 
 
 def charted_windows_per_week(task: Task) -> float:
@@ -83,7 +90,7 @@ def charted_windows_per_week(task: Task) -> float:
     >>> charted_windows_per_week(task)
     1400.0
     """
-    return windows_per_week(task) * len(charted_metrics(task)) * (1 + len(task.groups))
+    return 7 * windows_per_day(task) * len(charted_metrics(task)) * (1 + len(task.groups))
 
 
 def shared_arl0(task: Task, false_alarms_per_week: float) -> float:
@@ -545,7 +552,7 @@ class Task(TaskSection):
                 *self._feature_problems(),
                 *self._refit_problems(),
                 *budget_problems(self.chart, traffic, windows),
-                *feature_alarm_problems(self.chart, traffic, windows_per_week(self), len(self.features)),
+                *feature_alarm_problems(self.chart, traffic, 7 * windows_per_day(self), len(self.features)),
             ]
         )
         return self
@@ -556,7 +563,7 @@ class Task(TaskSection):
         alarms = self.chart.features
         if alarms is None:
             return 0.0
-        return feature_alarm_level(alarms, windows_per_week(self) * len(self.features))
+        return feature_alarm_level(alarms, 7 * windows_per_day(self) * len(self.features))
 
     @property
     def charting(self) -> ChartConfig:

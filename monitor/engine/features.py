@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from monitor.base.records import FeatureKind, Floats, Ints
-from monitor.config.task import Task, window_rows
+from monitor.config.task import Task, windows_per_day
 from monitor.reports.features import BrokenFeature, FeatureCounts
 from monitor.stats.features.health import (
     ASSUMED_WINDOWS_PER_DAY,
@@ -199,7 +199,7 @@ class FeatureWatch:
         self._kinds = task.features
         self._rows = task.window.size
         self._windows = windows
-        self._level = health_level(len(self._kinds), windows_per_day(task))
+        self._level = health_level(len(self._kinds), windows_per_day(task, ASSUMED_WINDOWS_PER_DAY))
         self._alarm_level = task.feature_alarm_level
         self._from_reference = from_reference
         self._bins: FeatureBaseline | None = None  # of the reference: computed for the first window
@@ -267,20 +267,3 @@ class FeatureWatch:
             broken=self.broken,
             alarm_level=self._alarm_level,
         )
-
-
-def windows_per_day(task: Task) -> float:
-    """Return the expected number of windows per day of all models of a task.
-
-    For a model without the key `answers_per_day`, the number is `ASSUMED_WINDOWS_PER_DAY`.
-
-    Examples
-    --------
-    >>> models = {"erm": {"answers_per_day": 100_000}, "irm": {}}
-    >>> windows_per_day(Task(models=models)), windows_per_day(Task())
-    (300.0, 100.0)
-    """
-    traffic = [known.answers_per_day for known in task.models.values()] or [None]
-    return sum(
-        ASSUMED_WINDOWS_PER_DAY if each is None else each / window_rows(task, each) for each in traffic
-    )
