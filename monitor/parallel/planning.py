@@ -11,14 +11,17 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from monitor.base.records import Batch, Chunk
-from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.join import rows_within
 from monitor.engine.task import revisions_of
 from monitor.parallel.partitioning import Partition, Segment
+
+if TYPE_CHECKING:  # a command passes the settings
+    from monitor.engine.engine import EngineSettings
 
 MESSAGES_KEPT = 5
 _SKEWED = 0.5
