@@ -5,7 +5,7 @@ from .base.errors import (
     ConfigError as ConfigError,
     MissingExtraError as MissingExtraError,
 )
-from .base.results import Estimate as Estimate, Unknown as Unknown
+from .base.results import Estimate as Estimate, RankInterval as RankInterval, Unknown as Unknown
 from .config.chart import ChartConfig as ChartConfig
 from .config.file import load_config as load_config
 from .config.root import Config as Config
@@ -130,7 +130,6 @@ from .stats.labelled.rectified import Rectified as Rectified
 from .stats.labelled.ssme import SSME as SSME
 from .stats.pairwise.bradley_terry import BradleyTerry as BradleyTerry, Comparison as Comparison
 from .stats.pairwise.ranking import (
-    RankInterval as RankInterval,
     rank_intervals as rank_intervals,
     simultaneous_intervals as simultaneous_intervals,
     simultaneous_ranks as simultaneous_ranks,

@@ -107,3 +107,17 @@ class Outcome:
 
     done: bool
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankInterval:
+    """The range of possible ranks of a model; 1 is the best.
+
+    Parameters
+    ----------
+    best, worst : int
+        Ranks from 1 to the number of models; equal if the rank is certain.
+    """
+
+    best: int
+    worst: int

@@ -11,7 +11,7 @@ import msgspec
 from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.records import Ints
 from monitor.base.registry import SHARES
-from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
+from monitor.base.results import Estimate, RankInterval, Reason, Result, TooFew, Unknown
 from monitor.config.task import Task
 from monitor.engine.evaluate import Evaluation, confusion_shares
 from monitor.engine.labels.correcting import Correcting
@@ -34,7 +34,6 @@ from monitor.reports.views import (
 from monitor.reports.window_report import WindowReport
 from monitor.stats.charts.base import Verdict
 from monitor.stats.histograms import ConfidenceHistogram
-from monitor.stats.pairwise.ranking import RankInterval
 
 MOST_CONFUSED = 10
 """The largest number of classes with a confusion matrix: 100 numbers, each with its interval."""

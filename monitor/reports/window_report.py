@@ -18,7 +18,7 @@ import numpy as np
 from monitor.base.names import ClosedBy
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.base.registry import SHARES
-from monitor.base.results import Estimate, Result, TooFew, Unknown
+from monitor.base.results import Estimate, RankInterval, Result, TooFew, Unknown
 from monitor.reports.attribution import Attribution
 from monitor.reports.features import BrokenFeature
 from monitor.reports.trust import Trust, TrustLine
@@ -36,7 +36,6 @@ from monitor.reports.views import (
 )
 from monitor.reports.window_view import EXACT
 from monitor.stats.charts.base import Verdict
-from monitor.stats.pairwise.ranking import RankInterval
 
 NOT_A_NUMBER = "not a number"
 """The reason of a result that replaces NaN or an infinity, which is an error of the estimator."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED
-from monitor.base.results import Estimate, Result
+from monitor.base.results import Estimate, RankInterval, Result
 from monitor.stats.charts.base import Verdict
-from monitor.stats.pairwise.ranking import RankInterval
 
 
 class SeriesState(StrEnum):

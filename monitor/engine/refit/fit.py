@@ -11,7 +11,7 @@ import scipy
 
 from monitor.base.records import Floats
 from monitor.base.registry import BY_LABELS, estimators_by_input
-from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.base.results import Estimate, RankInterval, Reason, Result, Unknown
 from monitor.engine.labels.draws import Round
 from monitor.engine.refit.curves import calibrations
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
@@ -24,7 +24,7 @@ from monitor.stats.labelled.inputs import UNLABELLED, effective_number
 from monitor.stats.labelled.metrics import METRICS
 from monitor.stats.labelled.shift import FEWEST_EFFECTIVE, LARGEST_IMBALANCE, chance_weights, imbalance
 from monitor.stats.labelled.ssme import SSME
-from monitor.stats.pairwise.ranking import RANK_LEVEL, RankInterval, rank_intervals, simultaneous_ranks
+from monitor.stats.pairwise.ranking import RANK_LEVEL, rank_intervals, simultaneous_ranks
 from monitor.stats.sampling.stratified import sampling_variance, strata, widening
 
 log = logging.getLogger("blindsight")

@@ -8,10 +8,9 @@ from functools import cache
 
 from markupsafe import Markup, escape
 
-from monitor.base.results import Estimate, Result, TooFew, Unknown
+from monitor.base.results import Estimate, RankInterval, Result, TooFew, Unknown
 from monitor.reports.views import ObjectiveView, SeriesState, SeriesView
 from monitor.reports.window_report import finite, rfc3339
-from monitor.stats.pairwise.ranking import RankInterval
 
 _TONES = {
     "in_control": "good",

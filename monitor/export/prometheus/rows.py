@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 
+from monitor.base.results import RankInterval
 from monitor.reports.attribution import Attribution, top_features, top_parts
 from monitor.reports.views import SeriesView
-from monitor.stats.pairwise.ranking import RankInterval
 
 _SAME_FEATURES = "same_features"
 

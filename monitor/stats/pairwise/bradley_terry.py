@@ -11,9 +11,10 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from monitor.base.records import Floats, Ints
+from monitor.base.results import RankInterval
 from monitor.stats.calibration.newton import minimise
 from monitor.stats.estimate.poisson_binomial import checked_level
-from monitor.stats.pairwise.ranking import Method, RankInterval, simultaneous_ranks
+from monitor.stats.pairwise.ranking import Method, simultaneous_ranks
 
 Bools = NDArray[np.bool_]
 

@@ -8,7 +8,6 @@ requests and make similar errors. The intervals give narrower ranks for many mod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -16,26 +15,13 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from monitor.base.records import Floats
+from monitor.base.results import RankInterval
 from monitor.stats.estimate.poisson_binomial import checked_level
 
 Method = Literal["bonferroni", "chi_square"]
 
 RANK_LEVEL = 0.9
 """The joint level of all exported ranks, as in the paper."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankInterval:
-    """The range of possible ranks of a model; 1 is the best.
-
-    Parameters
-    ----------
-    best, worst : int
-        Ranks from 1 to the number of models; equal if the rank is certain.
-    """
-
-    best: int
-    worst: int
 
 
 def simultaneous_intervals(

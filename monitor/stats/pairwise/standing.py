@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from monitor.base.columns import ColumnarRows
 from monitor.base.records import Floats, Ints
-from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
+from monitor.base.results import Estimate, RankInterval, Reason, Result, TooFew, Unknown
 from monitor.stats.pairwise.bradley_terry import BradleyTerry, corrected_by
-from monitor.stats.pairwise.ranking import RANK_LEVEL, Method, RankInterval
+from monitor.stats.pairwise.ranking import RANK_LEVEL, Method
 
 FEWEST = 20
 """The smallest number of human verdicts for a model's coefficient. In simulated arenas with 10 verdicts for
