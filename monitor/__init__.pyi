@@ -45,15 +45,14 @@ from .stats.calibration.vector import (
 from .stats.charts import CHARTS as CHARTS
 from .stats.charts.base import (
     Baseline as Baseline,
-    Chart as Chart,
-    ChartLogic as ChartLogic,
     Verdict as Verdict,
 )
 from .stats.charts.cusum import Cusum as Cusum
 from .stats.charts.ewma import Ewma as Ewma
 from .stats.charts.laney import Laney as Laney
+from .stats.charts.latch import ChartLogic as ChartLogic
 from .stats.charts.limits import false_alarm_rate as false_alarm_rate
-from .stats.charts.settings import LimitChart as LimitChart
+from .stats.charts.settings import Chart as Chart
 from .stats.charts.shewhart import Shewhart as Shewhart
 from .stats.charts.shewhart_p import ShewhartNp as ShewhartNp, ShewhartP as ShewhartP
 from .stats.estimate.average_confidence import (

@@ -8,13 +8,13 @@ from monitor.base import registry
 from monitor.base.registry import METRICS, SHARES
 from monitor.config.chart import ChartConfig
 from monitor.stats.charts import CHARTS
-from monitor.stats.charts.settings import LimitChart
+from monitor.stats.charts.settings import Chart
 
 STREAM_BASELINE_WINDOWS = 20
 """The default number of windows of the stream that make a baseline."""
 
 
-def chart_from_config(config: ChartConfig) -> LimitChart:
+def chart_from_config(config: ChartConfig) -> Chart:
     """Return the chart that a section of the configuration describes.
 
     The configuration can limit the false alarms per week of all charts together. The caller must first divide
@@ -37,7 +37,7 @@ def chart_from_config(config: ChartConfig) -> LimitChart:
     return CHARTS[config.kind](arl0=config.windows, sigmas=config.sigmas, **own)
 
 
-def chart_for(config: ChartConfig, metric: str) -> LimitChart:
+def chart_for(config: ChartConfig, metric: str) -> Chart:
     """Return the chart of one metric.
 
     The chart has the configured kind. If this kind is only for counts, the result is a Shewhart chart.

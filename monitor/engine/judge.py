@@ -33,8 +33,9 @@ from monitor.engine.objective import (
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.attribution import Attribution
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
-from monitor.stats.charts.base import Baseline, ChartLogic, ChartState
-from monitor.stats.charts.settings import LimitChart
+from monitor.stats.charts.base import Baseline, ChartState
+from monitor.stats.charts.latch import ChartLogic
+from monitor.stats.charts.settings import Chart
 
 log = logging.getLogger("blindsight")
 
@@ -59,7 +60,7 @@ class JudgeSettings:
         """The number of windows of the stream that make a baseline if there is no reference."""
         return self.task.reference.first_windows or STREAM_BASELINE_WINDOWS
 
-    def chart(self, metric: str) -> LimitChart:
+    def chart(self, metric: str) -> Chart:
         """Return the chart of a metric: of the configured kind, if this kind fits the metric."""
         return chart_for(self.task.charting, metric)
 

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor import CHARTS, Baseline, LimitChart
+from monitor import CHARTS, Baseline, Chart
 from monitor.stats.charts.detectors import CusumDetector, Detector, EwmaDetector, RunRules
-from monitor.stats.charts.latch import LatchedLogic
 from monitor.stats.charts.limits import chosen_limits
 from monitor.stats.charts.rules import NELSON, RULES, WESTERN_ELECTRIC
 from tests.fidelity.arl import autocorrelated, rule_alarms
@@ -56,18 +55,18 @@ class Found:
     open_ended: float
 
 
-def ruled(rules: tuple[str, ...]) -> LimitChart:
+def ruled(rules: tuple[str, ...]) -> Chart:
     """Return a `shewhart` chart with these rules, for the largest ARL0 up to 370 that 20 windows promise."""
     reach = min(max_arl0(rules, m) for m in REFERENCES)
     return CHARTS["shewhart"](arl0=370.0 if reach >= 370 else float(math.floor(reach)), rules=rules)  # type: ignore[call-arg]
 
 
-def sigma_of(chart: LimitChart) -> float:
+def sigma_of(chart: Chart) -> float:
     """Return the sigma of one row: of a share for charts of counts, of a confidence for the others."""
     return math.sqrt(MEAN * (1 - MEAN)) if chart.of_counts else ROW_SD
 
 
-def standard_windows(chart: LimitChart, m: float, z: Floats) -> tuple[Floats, float]:
+def standard_windows(chart: Chart, m: float, z: Floats) -> tuple[Floats, float]:
     """Return (series, t) windows after the reference in each chart's own sigma, and the charts' threshold.
 
     z : (series, m + t) standard normal windows; with known limits none of them is a reference.
@@ -78,10 +77,9 @@ def standard_windows(chart: LimitChart, m: float, z: Floats) -> tuple[Floats, fl
     values = np.clip(MEAN + z * row_sd / math.sqrt(SIZE), 0.0, 1.0)
     sizes = np.full(count, float(SIZE))
     logics = [chart.build(Baseline(row[:count], sizes, row_sd)) for row in values]
-    assert all(isinstance(logic, LatchedLogic) for logic in logics)
-    centre = np.array([logic.center for logic in logics])[:, None]  # type: ignore[attr-defined]
-    variance = np.array([logic.row_variance for logic in logics])[:, None]  # type: ignore[attr-defined]
-    multiplier = logics[0].multiplier  # type: ignore[attr-defined]
+    centre = np.array([logic.center for logic in logics])[:, None]
+    variance = np.array([logic.row_variance for logic in logics])[:, None]
+    multiplier = logics[0].multiplier
     return (values[:, count:] - centre) / np.sqrt(variance / SIZE), multiplier
 
 
@@ -106,7 +104,7 @@ def alarms(detector: Detector, threshold: float, z: Floats) -> NDArray[np.bool_]
 
 
 def in_control(
-    chart: LimitChart, m: float, rho: float = 0.0, *, series: int = 2000, windows: int = 2000, seed: int = 0
+    chart: Chart, m: float, rho: float = 0.0, *, series: int = 2000, windows: int = 2000, seed: int = 0
 ) -> Found:
     """Return the harmonic mean run length in control."""
     rng = np.random.default_rng(seed)
@@ -119,7 +117,7 @@ def in_control(
 
 
 def delay(
-    chart: LimitChart, m: float, shift: float, *, series: int = 2000, windows: int = 400, seed: int = 0
+    chart: Chart, m: float, shift: float, *, series: int = 2000, windows: int = 400, seed: int = 0
 ) -> Found:
     """Return windows from a lasting drop by `shift` until the alarm; a run without one counts as long."""
     rng = np.random.default_rng(seed)
@@ -141,7 +139,7 @@ def cell(result: Found) -> str:
     return f"{'>' if result.open_ended > 0.001 else ' '}{result.windows:7.1f} ±{result.error:5.1f}"
 
 
-def tables(charts: dict[str, LimitChart], series: int, windows: int) -> Iterator[str]:
+def tables(charts: dict[str, Chart], series: int, windows: int) -> Iterator[str]:
     """Yield false alarms of each, then delays."""
     width = max(map(len, charts)) + 2
     yield f"\nIn control: windows over alarms, {windows:,} windows each"

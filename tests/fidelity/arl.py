@@ -22,7 +22,7 @@ from scipy.stats import beta, binom
 
 from monitor import CHARTS, Baseline
 from monitor.stats.charts.detectors import RunRules
-from monitor.stats.charts.latch import LatchedLogic
+from monitor.stats.charts.latch import ChartLogic
 from monitor.stats.charts.limits import limits
 from monitor.stats.charts.rules import MEMORY
 from tests.fidelity.simulated import ALPHA, BETA, ORIGINAL, SHIFTED
@@ -109,24 +109,23 @@ def autocorrelated(rng: np.random.Generator, series: int, length: int, rho: floa
     return z
 
 
-def known_limits(kind: str, process: Process, multiplier: float, rules: tuple[str, ...]) -> LatchedLogic:
+def known_limits(kind: str, process: Process, multiplier: float, rules: tuple[str, ...]) -> ChartLogic:
     """Return the chart as it would be with an endless reference."""
     p = process.mean
     variance = p * (1 - p) if kind == "shewhart_p" else process.row_sd**2
-    return LatchedLogic(p, variance, multiplier, RunRules(rules))
+    return ChartLogic(p, variance, multiplier, RunRules(rules))
 
 
 def charts_of(
     kind: str, process: Process, reference: Floats, limit: tuple[str, float], rules: tuple[str, ...]
-) -> list[LatchedLogic]:
+) -> list[ChartLogic]:
     """Return a real chart on each row of reference estimates."""
     chart = CHARTS[kind](**{limit[0]: limit[1]}, rules=rules)  # type: ignore[call-arg]
     sizes = np.full(reference.shape[1], float(process.size))
-    built = [chart.build(Baseline(values, sizes, process.row_sd)) for values in reference]
-    return [logic for logic in built if isinstance(logic, LatchedLogic)]
+    return [chart.build(Baseline(values, sizes, process.row_sd)) for values in reference]
 
 
-def standardised(logics: Sequence[LatchedLogic], values: Floats, size: int) -> Floats:
+def standardised(logics: Sequence[ChartLogic], values: Floats, size: int) -> Floats:
     """Return (series, t) distances from each chart's centre, in its own sigma."""
     centre = np.array([logic.center for logic in logics])[:, None]
     sigma = np.sqrt(np.array([logic.row_variance for logic in logics])[:, None] / size)

@@ -18,7 +18,7 @@ from monitor.export.charts.pictures import Alarm, Histories
 from monitor.export.charts.svg import ControlChartData
 from monitor.reports.window_report import WindowReport
 from monitor.reports.window_view import leading_estimate
-from monitor.stats.charts.base import Chart
+from monitor.stats.charts.settings import Chart
 
 WHY = (
     "Why: these flights have concept drift. What a delay at the gate means for the arrival changes with "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from monitor.base import registry
 
 if TYPE_CHECKING:
-    from monitor.stats.charts.settings import LimitChart
+    from monitor.stats.charts.settings import Chart
 
-CHARTS: Mapping[str, type[LimitChart]] = registry.Classes(registry.CHARTS)
+CHARTS: Mapping[str, type[Chart]] = registry.Classes(registry.CHARTS)
 """The chart class of each `kind`; the tests in `tests/stats/charts` check one contract for all of them."""

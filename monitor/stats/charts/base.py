@@ -1,15 +1,9 @@
-"""The base classes of control charts: frozen settings, which build a logic object for a baseline.
-
-The settings have the rules and ARL0, the promised mean number of windows between false alarms. The baseline
-has the estimates of windows from a time when the model was known to be good. `build` takes the baseline and
-returns the logic, which judges one window after another and holds all state.
-"""
+"""The baseline, the verdicts and the stored state of a control chart."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -88,25 +82,3 @@ class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         """Return the memory of this kind of chart, or None if the state belongs to another kind."""
         kept: list[float] | None = getattr(self, kind, None)
         return self.others.get(kind) if kept is None else kept
-
-
-class ChartLogic(ABC):
-    """A chart that judges the windows of one series in time order. It holds the state of this series."""
-
-    @abstractmethod
-    def update(self, value: float, size: int) -> Verdict:
-        """Return the verdict on the next window, from its estimate (0 to 1) and its number of rows."""
-
-    @abstractmethod
-    def snapshot(self) -> ChartState:
-        """Return the state, which `Chart.build` takes as `resume`."""
-
-
-class Chart(ABC):
-    """The settings of a control chart: immutable, and checked by the constructor."""
-
-    kind: ClassVar[str]
-
-    @abstractmethod
-    def build(self, baseline: Baseline, resume: ChartState | None = None) -> ChartLogic:
-        """Return a chart for this baseline, which starts without past windows or from the state `resume`."""

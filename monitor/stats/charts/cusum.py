@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from monitor.stats.charts.detectors import CusumDetector
-from monitor.stats.charts.settings import LimitChart
+from monitor.stats.charts.settings import Chart
 
 
 @dataclass(frozen=True)
-class Cusum(LimitChart):
+class Cusum(Chart):
     """The settings of a CUSUM chart, which sums small distances from the centre up to an alarm.
 
     The chart keeps two sums, ``S ← max(0, S + y - k)`` for a rise and ``S ← max(0, S - y - k)`` for a fall. A

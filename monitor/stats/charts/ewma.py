@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from monitor.stats.charts.detectors import EwmaDetector, best_weight
-from monitor.stats.charts.settings import LimitChart
+from monitor.stats.charts.settings import Chart
 
 
 @dataclass(frozen=True)
-class Ewma(LimitChart):
+class Ewma(Chart):
     r"""The settings of an EWMA chart, which judges a moving average of the windows.
 
     An EWMA is an exponentially weighted moving average, here ``z ← (1 - λ)z + λy`` of the standardised

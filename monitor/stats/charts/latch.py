@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from monitor.stats.charts.base import ChartLogic, ChartState, Verdict
+from monitor.stats.charts.base import ChartState, Verdict
 from monitor.stats.charts.detectors import Detector
 from monitor.stats.charts.rules import FAR
 
@@ -82,11 +82,11 @@ class RelevantChange(NamedTuple):
     better: int = 0
 
 
-class LatchedLogic(ChartLogic):
-    """The logic of every chart, which standardises windows and has two latches.
+class ChartLogic:
+    """A chart that judges the windows of one series in time order, and holds the state of this series.
 
-    One latch is for the alarm, the other for an improvement. An improvement neither raises nor prolongs an
-    alarm, and verdicts show it only while no alarm is on.
+    It standardises windows, and has two latches. One latch is for the alarm, the other for an improvement. An
+    improvement neither raises nor prolongs an alarm, and verdicts show it only while no alarm is on.
 
     A window of n rows has ``σ = √(row_variance/n)``. Its distance from the centre, divided by σ, is its
     standardised value, so windows of any size have the same weight. The limits of a verdict, within 0 to 1,
@@ -186,6 +186,6 @@ class LatchedLogic(ChartLogic):
         return distance / sigma
 
     def snapshot(self) -> ChartState:
-        """Return the state: the memory of past windows, and both latches."""
+        """Return the state, which `Chart.build` takes as `resume`: the memory, and both latches."""
         latches = self._alarm.snapshot(), self._improvement.snapshot()
         return ChartState.from_memory(self._memory.kind, self._memory.snapshot(), *latches)

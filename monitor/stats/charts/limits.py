@@ -24,7 +24,7 @@ from monitor.stats.charts.fleet import Limits, check_reference, mean_rate
 from monitor.stats.solvers import brentq
 
 if TYPE_CHECKING:
-    from monitor.stats.charts.settings import LimitChart
+    from monitor.stats.charts.settings import Chart
 
 DEFAULT_ARL0 = 370.0
 """Windows: the ARL0 of `we1` at the textbook's 3 sigma with known limits (370.4)."""
@@ -135,7 +135,7 @@ def checked_arl0(arl0: float, detector: Detector, reference_windows: float, spre
     return float(arl0)
 
 
-def chosen_limits(settings: LimitChart, reference_windows: float) -> Limits:
+def chosen_limits(settings: Chart, reference_windows: float) -> Limits:
     """Return the limits of a chart: from `sigmas` if it is set, otherwise from `arl0` (default 370)."""
     check_reference(reference_windows)
     if settings.sigmas is not None:
@@ -144,7 +144,7 @@ def chosen_limits(settings: LimitChart, reference_windows: float) -> Limits:
     return limits(arl0, settings.detector, reference_windows, settings.spread)
 
 
-def false_alarm_rate(settings: LimitChart, reference_windows: float, window_sd: float | None = None) -> float:
+def false_alarm_rate(settings: Chart, reference_windows: float, window_sd: float | None = None) -> float:
     """Return the mean number of false alarms per window of a chart, 0 to 1.
 
     The rate is ``1/arl0``, or the rate at `sigmas`. It is lower if `min_change`, the smallest relevant

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from monitor.base.errors import ConfigError
-from monitor.stats.charts.base import Baseline, Chart, ChartLogic, ChartState
+from monitor.stats.charts.base import Baseline, ChartState
 from monitor.stats.charts.detectors import Detector, RunRules, Spread
-from monitor.stats.charts.latch import LatchedLogic, RelevantChange
+from monitor.stats.charts.latch import ChartLogic, RelevantChange
 from monitor.stats.charts.limits import DEFAULT_ARL0, check_settings, chosen_limits
 
 
 @dataclass(frozen=True)
-class LimitChart(Chart):
-    """The settings of a chart whose limits are computed from an ARL0 or set as a number of sigmas.
+class Chart(ABC):
+    """The settings of a control chart, whose limits follow from an ARL0 or from a number of sigmas.
+
+    The ARL0 is the promised mean number of windows between false alarms. `build` takes a baseline, the
+    estimates of windows from a time when the model was known to be good.
 
     Parameters
     ----------
@@ -40,6 +43,7 @@ class LimitChart(Chart):
         The settings are impossible: see `monitor.stats.charts.limits.check_settings`.
     """
 
+    kind: ClassVar[str]
     spread: ClassVar[Spread] = Spread.REFERENCE
     of_counts: ClassVar[bool] = False
     """True if the chart assumes the variation of a share of successes. Such a chart suits only the
@@ -81,7 +85,7 @@ class LimitChart(Chart):
         center = _center(baseline)
         variance = self._row_variance(baseline, center, chosen.inflation)
         relevant = RelevantChange(self.min_change, self.better)
-        return LatchedLogic(center, variance, chosen.multiplier, self.detector, resume, relevant)
+        return ChartLogic(center, variance, chosen.multiplier, self.detector, resume, relevant)
 
     def row_variance(self, baseline: Baseline) -> float:
         """Return the variance that one row contributes to an estimate, from this baseline.
@@ -98,13 +102,13 @@ class LimitChart(Chart):
 
 
 @dataclass(frozen=True)
-class LimitsAndRules(LimitChart):
+class LimitsAndRules(Chart):
     """The settings of a chart with limits and run rules.
 
     Parameters
     ----------
     arl0, sigmas : float, optional
-        See `LimitChart`. `arl0` is for the alarms of all rules together.
+        See `Chart`. `arl0` is for the alarms of all rules together.
     rules : tuple of str
         `we1` to `we4`, `nelson1` to `nelson8`.
     """

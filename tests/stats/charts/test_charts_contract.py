@@ -20,9 +20,9 @@ from monitor.config.chart import MinChange
 from monitor.config.root import ChartConfig
 from monitor.config.task import CALIBRATION_ERRORS, Metric
 from monitor.engine.charting import chart_for, chart_from_config
-from monitor.stats.charts.base import ChartLogic, ChartState
+from monitor.stats.charts.base import ChartState
 from monitor.stats.charts.detectors import best_weight
-from monitor.stats.charts.latch import RELEASE_WINDOWS, Latch, LatchedLogic
+from monitor.stats.charts.latch import RELEASE_WINDOWS, ChartLogic, Latch
 from monitor.stats.charts.rules import WESTERN_ELECTRIC
 from monitor.stats.charts.settings import LimitsAndRules
 
@@ -50,10 +50,8 @@ def reference(m: int = 20, seed: int = 1, mean: float = 0.9) -> Baseline:
     return Baseline(values, np.full(m, float(SIZE)), row_sd)
 
 
-def logic_of(kind: str, baseline: Baseline | None = None, **settings: Any) -> LatchedLogic:
-    logic = CHARTS[kind](**settings).build(baseline or reference())
-    assert isinstance(logic, LatchedLogic)
-    return logic
+def logic_of(kind: str, baseline: Baseline | None = None, **settings: Any) -> ChartLogic:
+    return CHARTS[kind](**settings).build(baseline or reference())
 
 
 def stream(n: int = 120, seed: int = 2) -> list[tuple[float, int]]:
@@ -325,7 +323,7 @@ def test_a_shift_that_such_a_chart_is_tuned_to_is_one_alarm_and_ends_soon_after_
     rng = np.random.default_rng(10)
     onsets = lasting = 0
     for _ in range(100):
-        logic = LatchedLogic(0.9, 0.09, 4.77 if kind == "cusum" else 2.78, CHARTS[kind]().detector)
+        logic = ChartLogic(0.9, 0.09, 4.77 if kind == "cusum" else 2.78, CHARTS[kind]().detector)
         z = np.concatenate([rng.normal(1.0, 1.0, 80), rng.normal(0.0, 1.0, 60)])
         states = [False] + [logic.update(0.9 + 0.3 * float(x) / 20, SIZE).out_of_control for x in z]
         onsets += sum(b and not a for a, b in itertools.pairwise(states[:81]))
@@ -347,10 +345,10 @@ def test_eight_windows_in_control_release_the_alarm_and_seven_do_not(kind: str) 
     assert logic.update(0.5, SIZE).out_of_control  # a later shift is a new alarm
 
 
-def settle(logic: LatchedLogic) -> None:
+def settle(logic: ChartLogic) -> None:
     """Add windows at the centre until the last one that breaks a rule: sums take a while to come back."""
     for _ in range(40):
-        ahead = LatchedLogic(
+        ahead = ChartLogic(
             logic.center, logic.row_variance, logic.multiplier, logic.detector, logic.snapshot()
         )
         ahead.update(logic.center, SIZE)
@@ -403,7 +401,7 @@ def test_a_baseline_that_is_none_is_refused(kind: str, baseline: Baseline, messa
         CHARTS[kind]().build(baseline)
 
 
-def out(logic: LatchedLogic, value: float, times: int = 1) -> list[tuple[bool, bool]]:
+def out(logic: ChartLogic, value: float, times: int = 1) -> list[tuple[bool, bool]]:
     """Alarm and improvement after each of some equal windows."""
     verdicts = [logic.update(value, SIZE) for _ in range(times)]
     return [(verdict.out_of_control, verdict.improved) for verdict in verdicts]

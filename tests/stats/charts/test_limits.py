@@ -13,10 +13,10 @@ from monitor import Cusum, Ewma, Shewhart, ShewhartP
 from monitor.base.errors import ConfigError
 from monitor.stats.charts.detectors import RunRules, Spread
 from monitor.stats.charts.fleet import Limits
-from monitor.stats.charts.latch import LatchedLogic, RelevantChange
+from monitor.stats.charts.latch import ChartLogic, RelevantChange
 from monitor.stats.charts.limits import HIGHEST_ARL0, check_settings, false_alarm_rate, limits
 from monitor.stats.charts.rules import WESTERN_ELECTRIC
-from monitor.stats.charts.settings import LimitChart
+from monitor.stats.charts.settings import Chart
 from tests.stats.charts.run_lengths import in_control_rate, limit_multiplier, max_arl0
 
 INF = math.inf
@@ -219,7 +219,7 @@ def test_the_least_change_makes_false_alarms_rarer() -> None:
         Cusum(sigmas=2.0, shift=1.0, min_change=0.003),
     ],
 )
-def test_false_alarms_with_a_least_change_by_simulation(chart: LimitChart) -> None:
+def test_false_alarms_with_a_least_change_by_simulation(chart: Chart) -> None:
     """150 charts of 400 windows with known limits and a sigma of 0.005; each alarm is a fresh start."""
     rng, sd, alarms, charts, windows = np.random.default_rng(36), 0.005, 0, 150, 400
     for values in 0.5 + sd * rng.standard_normal((charts, windows)):
@@ -235,10 +235,10 @@ def test_false_alarms_with_a_least_change_by_simulation(chart: LimitChart) -> No
     assert not exact or alarms > expected - 4 * math.sqrt(expected)
 
 
-def known_limits(chart: LimitChart, sd: float) -> LatchedLogic:
+def known_limits(chart: Chart, sd: float) -> ChartLogic:
     """Return the chart's logic around 0.5, windows of one row."""
     relevant = RelevantChange(chart.min_change)
-    return LatchedLogic(0.5, sd**2, chart.sigmas or 0.0, chart.detector, relevant=relevant)
+    return ChartLogic(0.5, sd**2, chart.sigmas or 0.0, chart.detector, relevant=relevant)
 
 
 def test_the_p_chart_takes_its_sigma_as_known() -> None:
