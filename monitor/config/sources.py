@@ -1,4 +1,4 @@
-"""The sections of sources, one for each kind in `monitor.base.registry.SOURCES`."""
+"""The base class of the sections of sources, and the sections of the kinds `file`, `stdin` and `kafka`."""
 
 from __future__ import annotations
 

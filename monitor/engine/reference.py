@@ -189,10 +189,10 @@ class Reference:
     def covariates_outside(
         self, cuts: Sequence[Ints], features: Mapping[str, FeatureKind]
     ) -> list[CovariateReference]:
-        """Return the rows on which each window of the reference fits its own calibration.
+        """Return, for each window of the reference, the rows that its calibration is fitted on.
 
-        The windows are divided into fifths. The calibration of a window is fitted on the rows outside its
-        fifth. So no window is calibrated by its own rows.
+        The windows are divided into fifths in order of time. A window's calibration is fitted on all rows of
+        the reference except those of the windows in its fifth, so no window is calibrated by its own rows.
 
         Parameters
         ----------

@@ -72,7 +72,7 @@ class Plain:
 
     @property
     def up(self) -> bool:
-        """True until the end is reached."""
+        """True until `read` has reached the end of the file."""
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
@@ -173,7 +173,7 @@ class Table:
 
     @property
     def up(self) -> bool:
-        """True until the end is reached."""
+        """True until `read` has reached the end of the file."""
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:

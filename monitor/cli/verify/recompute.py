@@ -116,7 +116,10 @@ class Calibrations:
         return self._built[line.series]
 
     def predictive(self, line: WindowLine) -> Predictive | None:
-        """Return the fit for the predictive intervals of a window, or None if its intervals are exact."""
+        """Return the model of errors from which a window's predictive intervals were computed.
+
+        Return None if the intervals are exact, that is, cover chance alone, or if the store has no model.
+        """
         saved = self._saved.get(line.series, {}).get("predictive")
         return restored(saved, Predictive) if saved and _predictive(line) else None
 

@@ -56,7 +56,7 @@ def answer_columns(
         The largest number of series (the model, and the groups of the answer) that an answer counts in.
     scored : int
         The number of scores to store. If it is not 0, two more columns are stored. `id` joins the answers of
-        several models. `replaced` is true if the label replaced another class.
+        several models. `replaced` is true if a later label changed the class.
     numbered : bool
         Whether the source numbers the rows of requests. Then `rows` is stored: see `ALONE`.
     numeric : bool
@@ -166,7 +166,7 @@ class Matches(ColumnarRows):
     label : (n,) int64
         The current label.
     replaced : (n,) bool
-        Whether the label replaced another class.
+        Whether a later label with the same id changed the class.
     block : (n,) int64
         The number in the series of the first row of the answer's block; -1 if unknown. A block is a run of
         successive rows for which the correction estimates one bias (`monitor.stats.estimate.corrected`).

@@ -200,7 +200,7 @@ class ScorePool:
 
     @property
     def replaced(self) -> NDArray[np.bool_]:
-        """A mask of the labelled rows, (n,), which is true if the label replaced another class."""
+        """A mask of the labelled rows, (n,), which is true if a later label changed the class."""
         kept = self.labelled.live()
         replaced: NDArray[np.bool_] = self.labelled["replaced"][kept[self.labelled.keys(kept) != NO_ID]]
         return replaced

@@ -177,7 +177,11 @@ class TrustState(msgspec.Struct, frozen=True):
         return math.copysign(min(SHIFTS, key=lambda shift: abs(shift - away)), self.whole_shift)
 
     def restarted(self, window: int) -> TrustState:
-        """Return the state of a test that restarts with this window and takes ε from its settings."""
+        """Return the state of a test that begins again with the rows of this window.
+
+        The state has no tolerance ε of its own, so `TrustTest` uses its argument `epsilon`. Trust that was
+        lost stays lost until the new test restores it.
+        """
         logic = TrustTest(resume=self)
         logic.restart(window)
         return msgspec.structs.replace(logic.snapshot(), epsilon=msgspec.UNSET)

@@ -63,7 +63,7 @@ def excess(weight: float, rows: int, successes: int) -> Excess:
 
 
 class WeightedCounts(NamedTuple):
-    """The number of rows and of successes, and the excess of the weighted sums over these counts."""
+    """The number of rows and of successes, and by how much the sums of weights exceed them: see `Excess`."""
 
     n: int = 0
     successes: int = 0

@@ -117,9 +117,10 @@ class AdditiveFit:
         return scipy.linalg.solve(matrix, side, assume_a="pos").T, values
 
     def leverage(self, functions: Floats) -> Floats:
-        """Return the variances of fitted values as multiples of the residual variance: fᵀ A⁻¹ f, (L,).
+        """Return the variances of fitted values, (L,), as multiples of the residual variance.
 
-        `functions` has L rows f like those of `rows`. A is the matrix of the normal equations.
+        `functions` has L rows with the same columns as `rows`. The variance for its row f is fᵀ A⁻¹ f, where
+        A is XᵀX plus the penalty, and X is `rows`.
         """
         inverse = scipy.linalg.solve(self.rows.T @ self.rows + self.penalty, functions.T, assume_a="pos")
         leverage: Floats = np.einsum("lp,pl->l", functions, inverse)
